@@ -1,0 +1,43 @@
+"""The package's exceptions: every one names the value at fault, its place and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CollaPipeError(ValueError):
+    """Base class of all errors that bad input raises."""
+
+
+class ScenarioError(CollaPipeError):
+    """A scenario has a misspelt, out-of-range or contradictory field, or cannot hold its model."""
+
+
+class AllocationError(CollaPipeError):
+    """An allocation is infeasible or has the wrong shape."""
+
+
+class DataError(CollaPipeError):
+    """A data file is missing or malformed."""
+
+
+class CheckpointError(CollaPipeError):
+    """A checkpoint is missing, damaged or was written for something else."""
+
+
+def nearest_name(name: str, valid: Iterable[str]) -> str:
+    """Return a hint naming the valid name closest to ``name``.
+
+    Args:
+        name: The name that was not recognised.
+        valid: All names that would have been.
+
+    Returns:
+        ``"did you mean 'x'?"`` when one is close, else ``"valid names: ..."``.
+    """
+    names = sorted(str(v) for v in valid)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "valid names: " + ", ".join(names)

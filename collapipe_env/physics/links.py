@@ -1,0 +1,146 @@
+"""Who sends to whom in a pipeline plan, and for how long (`system_model.md` section 4).
+
+Nodes of a cluster are the CU (node 0) and its devices (1..K). A plan's stages are visited in slot
+order and those with no block are skipped; the CU is the group of one before the first stage and after
+the last. Every hop between consecutive groups is a pipeline element of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.physics._array import Array, namespace
+
+
+@dataclass(frozen=True, eq=False)
+class PlanGraph:
+    """The chain of groups that a plan forms.
+
+    Attributes:
+        active: Devices that hold a segment (..., N, K), bool.
+        successor: ``successor[i, j]`` is True where node ``i`` sends activations to node ``j``
+            (..., N, K+1, K+1); column 0 is the CU at the end of the chain.
+        same_stage: True where two devices share a stage (..., N, K, K); ``None`` for groups of one.
+        leader: The lowest-indexed device of each stage (..., N, K), bool.
+        share: Sample shares with the CU's 1 in front (..., N, K+1); ``None`` for groups of one.
+    """
+
+    active: Array
+    successor: Array
+    same_stage: Array | None
+    leader: Array
+    share: Array | None
+
+    def group_max(self, values: Array) -> Array:
+        """Largest value among the members of each device's group (..., N, K)."""
+        if self.same_stage is None:
+            return values
+        xp = namespace(values)
+        return xp.max(xp.where(self.same_stage, values[..., None, :], 0.0), axis=-1)
+
+    def per_stage(self, values: Array) -> Array:
+        """Group maximum at each stage's leader, zero elsewhere (..., N, K): ready for sums over stages."""
+        if self.same_stage is None:
+            return values
+        xp = namespace(values)
+        return xp.where(self.leader, self.group_max(values), 0.0)
+
+
+def plan_graph(allocation: Allocation) -> PlanGraph:
+    """Build the chain of groups of an allocation.
+
+    Args:
+        allocation: Any feasible allocation with leading axes ``...``.
+    """
+    blocks = allocation.blocks
+    xp = namespace(blocks)
+    occupied = blocks > 0
+    cumulative = np.cumsum if xp is np else xp.cumulative_sum
+    # Rank 1..S of each occupied slot among the occupied ones; the CU is rank 0 and rank S + 1.
+    rank = cumulative(xp.astype(occupied, xp.int64), axis=-1)
+    stages = rank[..., -1:]
+    if allocation.stage is None:
+        active, device_rank = occupied, rank
+    else:
+        slot = xp.where(allocation.stage < 0, 0, allocation.stage)
+        active = (allocation.stage >= 0) & xp.take_along_axis(occupied, slot, axis=-1)
+        device_rank = xp.take_along_axis(rank, slot, axis=-1)
+    device_rank = xp.where(active, device_rank, -2)
+    concatenate = np.concatenate if xp is np else xp.concat
+    receiver = concatenate((stages + 1, device_rank), axis=-1)
+    sender = concatenate((xp.zeros_like(stages), device_rank), axis=-1)
+    successor = receiver[..., None, :] == sender[..., :, None] + 1
+    if allocation.stage is None or allocation.share is None:
+        return PlanGraph(active, successor, None, active, None)
+    same = (device_rank[..., :, None] == device_rank[..., None, :]) & active[..., :, None]
+    # A device leads its stage when no member of the stage stands before it.
+    leader = active & (xp.argmax(xp.astype(same, xp.int8), axis=-1) == xp.arange(active.shape[-1]))
+    ones = xp.ones(stages.shape, dtype=allocation.share.dtype)
+    return PlanGraph(active, successor, same, leader, concatenate((ones, allocation.share), axis=-1))
+
+
+@dataclass(frozen=True, eq=False)
+class HopTimes:
+    """Airtimes of one micro-batch, by sender.
+
+    Attributes:
+        forward: Time node ``i`` sends activations (..., N, K+1) [s].
+        backward: Time node ``i`` sends gradients back (..., N, K+1) [s].
+        failure_exponent: Sum over all links, both directions, of ``m (N0 W + I) / (p G)`` (..., N):
+            all of them succeed with probability ``exp(-failure_exponent)``.
+    """
+
+    forward: Array
+    backward: Array
+    failure_exponent: Array
+
+
+def hop_times(
+    graph: PlanGraph,
+    snr: Array,
+    rates: Array,
+    activation_bits: Array,
+    gradient_bits: Array,
+    *,
+    waterfall_threshold: float,
+    repeat_until_success: bool,
+) -> HopTimes:
+    """Airtimes and failures of the hops between consecutive groups.
+
+    Sender ``i`` sends each receiver ``j`` its part ``y_i y_j b A`` at rate ``r[i, j]``, one after the
+    other; backward the roles are reversed and the sender uses its own power. A packet is lost with
+    probability ``q = 1 - exp(-m / SNR)`` (`system_model.md` section 7); between groups of several
+    devices every link must succeed ([X]).
+
+    Args:
+        graph: The plan's chain.
+        snr: Signal to noise ratios (..., N, K+1, K+1), sender first.
+        rates: Rates (..., N, K+1, K+1) [bit/s], sender first.
+        activation_bits: Boundary activations of one micro-batch, ``b A`` (..., N) [bit].
+        gradient_bits: The same for gradients (..., N) [bit].
+        waterfall_threshold: ``m`` of the packet error.
+        repeat_until_success: True for the ``arq`` mode: times are divided by ``1 - q``.
+    """
+    xp = namespace(rates)
+    forward_links = graph.successor
+    backward_links = xp.matrix_transpose(forward_links)
+    # Links that carry nothing get an infinite rate and SNR, hence times and exponents of exactly zero.
+    forward = 1.0 / xp.where(forward_links, rates, xp.inf)
+    backward = 1.0 / xp.where(backward_links, rates, xp.inf)
+    exponents = waterfall_threshold / xp.where(forward_links | backward_links, snr, xp.inf)
+    if repeat_until_success:
+        repeats = xp.exp(exponents)
+        forward, backward = forward * repeats, backward * repeats
+    if graph.share is not None:
+        parts = graph.share[..., :, None] * graph.share[..., None, :]
+        forward, backward = forward * parts, backward * parts
+    # In a chain of one stage the same link carries a forward and a backward hop: each counts.
+    crossings = xp.astype(forward_links, exponents.dtype) + xp.astype(backward_links, exponents.dtype)
+    return HopTimes(
+        forward=xp.sum(forward, axis=-1) * activation_bits[..., None],
+        backward=xp.sum(backward, axis=-1) * gradient_bits[..., None],
+        failure_exponent=xp.sum(exponents * crossings, axis=(-2, -1)),
+    )

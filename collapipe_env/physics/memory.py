@@ -1,0 +1,41 @@
+"""Device memory under a pipeline plan (`system_model.md` section 6)."""
+
+from __future__ import annotations
+
+from collapipe_env.physics._array import Array, namespace
+
+
+def device_memory(
+    blocks: Array, samples_in_flight: Array, block_state_bytes: float, activation_bytes: float
+) -> Array:
+    """Bytes that each device needs, ``delta (16 w + m y b alpha)``.
+
+    Args:
+        blocks: Blocks of the stage that each device hosts (..., K), 0 where it hosts none.
+        samples_in_flight: Samples ``m y b`` whose activations the device holds at once (..., K);
+            for GPipe ``y B``.
+        block_state_bytes: ``16 w`` of one block [byte].
+        activation_bytes: ``alpha`` per sample and block [byte].
+
+    Returns:
+        Bytes (..., K).
+    """
+    return blocks * (block_state_bytes + samples_in_flight * activation_bytes)
+
+
+def memory_cap_blocks(
+    memory_bytes: Array, samples_in_flight: float, block_state_bytes: float, activation_bytes: float
+) -> Array:
+    """Largest number of whole blocks that fits a device's memory.
+
+    Args:
+        memory_bytes: Memory each device offers (..., K) [byte].
+        samples_in_flight: Samples in flight at once (GPipe: the whole mini-batch ``B``).
+        block_state_bytes: ``16 w`` of one block [byte].
+        activation_bytes: ``alpha`` per sample and block [byte].
+
+    Returns:
+        Caps (..., K), whole numbers in the input's floating type.
+    """
+    xp = namespace(memory_bytes)
+    return xp.floor(memory_bytes / (block_state_bytes + samples_in_flight * activation_bytes))

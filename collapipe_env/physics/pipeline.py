@@ -1,0 +1,130 @@
+"""Pipeline timing of one local step and of a cluster's round (`system_model.md` section 4).
+
+Every hop is a pipeline element of its own, next to the compute stages. For the GPipe schedule (all
+forwards, flush, all backwards; full duplex) the makespan has the exact closed form
+``sum a_i + (M - 1) max a_i + sum c_i + (M - 1) max c_i`` over forward times ``a`` and backward times ``c``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collapipe_env.physics._array import Array, namespace
+from collapipe_env.physics.links import HopTimes, PlanGraph
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineElements:
+    """Times of one micro-batch on every element of each cluster's chain [s].
+
+    Attributes:
+        hop_forward: Forward hop out of each node's group, at the group's leader (..., N, K+1).
+        hop_backward: Backward hop out of each node's group, at the group's leader (..., N, K+1).
+        compute_forward: Forward time of each stage, at its leader (..., N, K).
+        compute_backward: Backward time of each stage, at its leader (..., N, K).
+        uplink: Activations from the CU to the base station (..., N).
+        downlink: Gradients from the base station to the CU (..., N).
+        server_forward: Decoder or head, forward (..., N).
+        server_backward: Decoder or head, backward (..., N).
+    """
+
+    hop_forward: Array
+    hop_backward: Array
+    compute_forward: Array
+    compute_backward: Array
+    uplink: Array
+    downlink: Array
+    server_forward: Array
+    server_backward: Array
+
+
+def stage_elements(
+    graph: PlanGraph, hops: HopTimes, compute_forward: Array, compute_backward: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Reduce each node's own times to its group's, held by the group's leader.
+
+    Args:
+        graph: The plan's chain.
+        hops: Airtimes by sender.
+        compute_forward: Forward compute time of each device's part (..., N, K) [s].
+        compute_backward: Backward compute time of each device's part (..., N, K) [s].
+
+    Returns:
+        Hop forward, hop backward (..., N, K+1), compute forward, compute backward (..., N, K).
+    """
+    if graph.same_stage is None:
+        return hops.forward, hops.backward, compute_forward, compute_backward
+    xp = namespace(compute_forward)
+
+    def with_cu(times: Array) -> Array:
+        return xp.concat((times[..., :1], graph.per_stage(times[..., 1:])), axis=-1)
+
+    return (
+        with_cu(hops.forward),
+        with_cu(hops.backward),
+        graph.per_stage(compute_forward),
+        graph.per_stage(compute_backward),
+    )
+
+
+def gpipe_makespan(elements: PipelineElements, micro_batches: Array) -> Array:
+    """Makespan of one local step under GPipe, exact.
+
+    Args:
+        elements: Times of one micro-batch on every element.
+        micro_batches: ``M_n`` (..., N).
+
+    Returns:
+        ``T_step`` (..., N) [s].
+    """
+    xp = namespace(elements.uplink)
+    further = micro_batches - 1
+    total = 0.0
+    for hop, compute, edge, server in (
+        (elements.hop_forward, elements.compute_forward, elements.uplink, elements.server_forward),
+        (elements.hop_backward, elements.compute_backward, elements.downlink, elements.server_backward),
+    ):
+        summed = xp.sum(hop, axis=-1) + xp.sum(compute, axis=-1) + edge + server
+        slowest = xp.maximum(
+            xp.maximum(xp.max(hop, axis=-1), xp.max(compute, axis=-1)), xp.maximum(edge, server)
+        )
+        total = total + summed + further * slowest
+    return total
+
+
+def allreduce_times(graph: PlanGraph, rates: Array, device_payload_bits: Array) -> Array:
+    """Ring all-reduce of a stage's gradients inside a group of several devices ([X]).
+
+    ``2 (|g| - 1) / |g| * delta w bits / (lowest rate between two members)``, once per local step.
+
+    Args:
+        graph: A plan with groups.
+        rates: Device-to-device rates (..., N, K+1, K+1) [bit/s].
+        device_payload_bits: Bits of the parameters of each device's stage (..., N, K).
+
+    Returns:
+        Time of each device's group (..., N, K) [s], zero for groups of one.
+    """
+    xp = namespace(rates)
+    size = xp.sum(xp.astype(graph.same_stage, rates.dtype), axis=-1)
+    itself = xp.eye(size.shape[-1], dtype=xp.bool)
+    pairs = graph.same_stage & ~itself
+    slowest_of_row = xp.min(xp.where(pairs, rates[..., 1:, 1:], xp.inf), axis=-1)
+    slowest = xp.min(xp.where(graph.same_stage, slowest_of_row[..., None, :], xp.inf), axis=-1)
+    factor = xp.where(size > 1, 2.0 * (size - 1.0) / xp.where(size > 1, size, 1.0), 0.0)
+    return factor * device_payload_bits / slowest
+
+
+def collection_times(graph: PlanGraph, rates_to_cu: Array, device_payload_bits: Array) -> Array:
+    """Time in which each stage's lead device sends its segment to the CU at the end of a round.
+
+    Args:
+        graph: The plan's chain.
+        rates_to_cu: Rates device -> CU (..., N, K) [bit/s].
+        device_payload_bits: Bits of the parameters of each device's stage (..., N, K).
+
+    Returns:
+        Times (..., N, K) [s], zero for devices that lead no stage.
+    """
+    xp = namespace(rates_to_cu)
+    return device_payload_bits / xp.where(graph.leader, rates_to_cu, xp.inf)

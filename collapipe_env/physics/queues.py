@@ -1,0 +1,38 @@
+"""Virtual energy queues and the Lyapunov function (`system_model.md` sections 5 and 9).
+
+Everything is normalised by each node's budget: ``z = Z / Ebar``, ``e = E / Ebar``.
+"""
+
+from __future__ import annotations
+
+from collapipe_env.physics._array import Array, namespace
+
+
+def update_backlog(backlog: Array, energy_ratio: Array) -> Array:
+    """Virtual queue after a round, ``z(t+1) = max(z(t) + e(t) - 1, 0)``.
+
+    Args:
+        backlog: ``z`` (..., N, K+1), >= 0.
+        energy_ratio: ``e`` (..., N, K+1), energy over budget.
+    """
+    xp = namespace(backlog, energy_ratio)
+    return xp.maximum(backlog + energy_ratio - 1.0, xp.zeros_like(backlog))
+
+
+def lyapunov(backlog: Array) -> Array:
+    """Lyapunov function ``L = 1/2 sum z^2`` over the clusters and nodes (last two axes)."""
+    xp = namespace(backlog)
+    return 0.5 * xp.sum(backlog * backlog, axis=(-2, -1))
+
+
+def drift_plus_penalty(delay_s: Array, backlog: Array, energy_ratio: Array, tradeoff_v: float) -> Array:
+    """The per-round objective ``V T + sum z e`` (`system_model.md` section 9).
+
+    Args:
+        delay_s: Round delay ``T`` (...) [s].
+        backlog: ``z`` (..., N, K+1).
+        energy_ratio: ``e`` (..., N, K+1).
+        tradeoff_v: ``V`` [1/s].
+    """
+    xp = namespace(delay_s, backlog, energy_ratio)
+    return tradeoff_v * delay_s + xp.sum(backlog * energy_ratio, axis=(-2, -1))

@@ -1,0 +1,165 @@
+"""Radio: path loss, interference, Shannon rates and packet errors (`system_model.md` sections 3 and 7, [R]).
+
+Node 0 of a cluster is its control unit (CU), nodes 1..K its devices. Gains are linear power gains.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collapipe_env.physics._array import Array, namespace
+
+LN2 = math.log(2.0)
+
+
+def db_to_linear(decibel: float) -> float:
+    """Power ratio of a value in dB."""
+    return float(10.0 ** (decibel / 10.0))
+
+
+def path_gain_d2e(distance_m: Array) -> Array:
+    """Gain CU to base station, path loss ``128.1 + 37.6 log10(distance_km)`` dB.
+
+    Args:
+        distance_m: Distances of any shape, > 0 [m].
+    """
+    xp = namespace(distance_m)
+    return 10.0 ** (-(128.1 + 37.6 * xp.log10(distance_m / 1000.0)) / 10.0)
+
+
+def path_gain_d2d(distance_m: Array) -> Array:
+    """Gain between two devices, path loss ``148 + 40 log10(distance_km)`` dB.
+
+    Args:
+        distance_m: Distances of any shape, > 0 [m].
+    """
+    xp = namespace(distance_m)
+    return 10.0 ** (-(148.0 + 40.0 * xp.log10(distance_m / 1000.0)) / 10.0)
+
+
+def interference(cross_gain: Array, mean_power: Array) -> Array:
+    """Interference at each cluster from the other clusters' device-to-device links.
+
+    ``I_n = sum_{m != n} X_{mn} pbar_m``.
+
+    Args:
+        cross_gain: ``X`` (..., N, N), gain between cluster centres, zero diagonal.
+        mean_power: ``pbar`` (..., N), mean transmit power of each cluster's active nodes [W].
+
+    Returns:
+        ``I`` (..., N) [W].
+    """
+    xp = namespace(cross_gain, mean_power)
+    return xp.sum(cross_gain * mean_power[..., :, None], axis=-2)
+
+
+def mean_active_power(power: Array, active: Array) -> Array:
+    """Mean transmit power of a cluster's active nodes (its CU and the devices that hold a segment).
+
+    Args:
+        power: Transmit powers (..., N, K+1), node 0 the CU [W].
+        active: Devices that hold a segment (..., N, K), bool.
+
+    Returns:
+        ``pbar`` (..., N) [W].
+    """
+    xp = namespace(power, active)
+    weight = xp.astype(active, power.dtype)
+    total = power[..., 0] + xp.sum(power[..., 1:] * weight, axis=-1)
+    return total / (1.0 + xp.sum(weight, axis=-1))
+
+
+def d2d_noise(noise_density: float, bandwidth_hz: float, interference_w: Array) -> Array:
+    """Noise plus interference in a device-to-device sub-channel, ``N0 W_d + I_n`` [W]."""
+    return noise_density * bandwidth_hz + interference_w
+
+
+def d2d_snr(power: Array, gain: Array, noise_w: Array) -> Array:
+    """Signal to noise-plus-interference ratio of every link, ``p_i G_ij / (N0 W_d + I_n)``.
+
+    Args:
+        power: Transmit powers (..., N, K+1) [W].
+        gain: ``G`` (..., N, K+1, K+1).
+        noise_w: Noise plus interference (..., N) [W].
+
+    Returns:
+        Linear ratios (..., N, K+1, K+1), sender on the second-last axis.
+    """
+    return (power / noise_w[..., None])[..., None] * gain
+
+
+def shannon_rate(snr: Array, bandwidth_hz: float) -> Array:
+    """Shannon rate ``W log2(1 + SNR)`` [bit/s], of the shape of ``snr``."""
+    xp = namespace(snr)
+    return (bandwidth_hz / LN2) * xp.log1p(snr)
+
+
+def uplink_rate(
+    bandwidth_share: Array, power: Array, gain: Array, noise_w: float, bandwidth_hz: float
+) -> Array:
+    """OFDMA uplink rate ``beta W log2(1 + P h / (beta (N0 W + I_ext)))``: the whole power in the share.
+
+    Args:
+        bandwidth_share: ``beta`` (..., N), in (0, 1].
+        power: CU powers (..., N) [W].
+        gain: ``h`` (..., N).
+        noise_w: ``N0 W_up + I_ext`` over the whole band [W].
+        bandwidth_hz: ``W_up`` [Hz].
+
+    Returns:
+        Rates (..., N) [bit/s].
+    """
+    xp = namespace(bandwidth_share, power, gain)
+    return bandwidth_share * (bandwidth_hz / LN2) * xp.log1p(power * gain / (bandwidth_share * noise_w))
+
+
+def downlink_rate(
+    bandwidth_share: Array, bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float
+) -> Array:
+    """Downlink rate ``beta W_dl log2(1 + P_bs h / (N0 W_dl + I_ext))``: power spread over the band.
+
+    Args:
+        bandwidth_share: ``beta`` (..., N), in (0, 1].
+        bs_power: ``P_bs`` [W].
+        gain: ``h`` (..., N).
+        noise_w: ``N0 W_dl + I_ext`` [W].
+        bandwidth_hz: ``W_dl`` [Hz].
+
+    Returns:
+        Rates (..., N) [bit/s].
+    """
+    xp = namespace(bandwidth_share, gain)
+    return bandwidth_share * (bandwidth_hz / LN2) * xp.log1p((bs_power / noise_w) * gain)
+
+
+def broadcast_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float) -> Array:
+    """Rate of the model broadcast: ``W_dl log2(1 + P_bs min_n h_n / (N0 W_dl + I_ext))``, for the weakest CU.
+
+    Args:
+        bs_power: ``P_bs`` [W].
+        gain: ``h`` (..., N).
+        noise_w: ``N0 W_dl + I_ext`` [W].
+        bandwidth_hz: ``W_dl`` [Hz].
+
+    Returns:
+        Rate (...) [bit/s].
+    """
+    xp = namespace(gain)
+    return (bandwidth_hz / LN2) * xp.log1p((bs_power / noise_w) * xp.min(gain, axis=-1))
+
+
+def uplink_failure_exponent(
+    bandwidth_share: Array, power: Array, gain: Array, noise_w: float, threshold: float
+) -> Array:
+    """The exponent ``m / SNR`` of the uplink's success probability ``1 - q = exp(-exponent)``.
+
+    Exponents of the hops that a packet crosses add up, which keeps products of many hops exact.
+
+    Args:
+        bandwidth_share: ``beta`` (..., N); the noise in the share is ``beta (N0 W_up + I_ext)``.
+        power: CU powers (..., N) [W].
+        gain: ``h`` (..., N).
+        noise_w: ``N0 W_up + I_ext`` over the whole band [W].
+        threshold: Waterfall threshold ``m`` (linear).
+    """
+    return threshold * noise_w * bandwidth_share / (power * gain)

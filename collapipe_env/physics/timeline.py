@@ -1,0 +1,348 @@
+"""The exact timeline of one cluster's round: which element works on which micro-batch, and when.
+
+This module is the scalar twin of the batched closed form. It *simulates* a pipeline event by event, so it
+knows every start and every end; the simulator of a round needs only the makespan and uses the formula.
+Drawing reads its events, and the tests hold the two against each other.
+
+Source: GPipe as a list of operations per resource (all forwards, flush, all backwards) with every radio
+hop as a pipeline element of its own. The schedule is standard, the reading of links as elements is
+reconstructed [R].
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from collapipe_env.errors import AllocationError
+
+Direction = Literal["forward", "backward"]
+ElementKind = Literal["hop", "compute", "uplink", "server"]
+PhaseLabel = Literal["step", "all-reduce", "collect", "upload", "wait", "broadcast"]
+
+SERVER_NODE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of a cluster's pipeline: something that serves one micro-batch at a time.
+
+    Attributes:
+        kind: ``"compute"`` (a stage's devices), ``"hop"`` (device to device), ``"uplink"`` (CU to base
+            station; its backward use is the downlink) or ``"server"``.
+        label: What a drawing writes beside the row.
+        forward_s: Seconds per micro-batch on the way forward, finite and >= 0.
+        backward_s: Seconds per micro-batch on the way back, finite and >= 0.
+        node: The hosting node, or for a hop and the uplink the one that sends forward: 0 is the CU, k >= 1
+            the cluster's k-th device (the stage's lead device), -1 the server.
+    """
+
+    kind: ElementKind
+    label: str
+    forward_s: float
+    backward_s: float
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One micro-batch passing one element in one direction, from ``start_s`` to ``end_s``."""
+
+    element: int
+    micro_batch: int
+    direction: Direction
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of the round that concerns the cluster as a whole."""
+
+    label: PhaseLabel
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTimeline:
+    """One cluster's round.
+
+    Attributes:
+        elements: The pipeline, in forward order.
+        events: What the elements did, in order of completion, for the local steps that were asked for.
+        phases: Local steps (one phase each), all-reduces, collection, upload, wait for the slowest cluster
+            and broadcast, gapless and in order. Phases that take no time are left out.
+    """
+
+    elements: tuple[Element, ...]
+    events: tuple[Event, ...]
+    phases: tuple[Phase, ...]
+
+    @property
+    def end_s(self) -> float:
+        """End of the last phase, in seconds (0 for a round without phases)."""
+        return self.phases[-1].end_s if self.phases else 0.0
+
+
+def gpipe_timeline(elements: Sequence[Element], micro_batches: int) -> list[Event]:
+    """Simulate one local step under GPipe: all forwards, a flush, all backwards.
+
+    Every micro-batch passes the elements first to last, is held at the last one until the last forward has
+    left it (the flush), and passes them last to first. Each resource serves one micro-batch at a time, first
+    come first served. Radio elements are full duplex, two resources; a compute element and the server are one
+    resource for both directions. Forwards and backwards both go in the order 0..M-1. (The reverse order for
+    the backwards gives the same makespan, since micro-batches are alike.)
+
+    Args:
+        elements: The pipeline in forward order, at least one element.
+        micro_batches: M >= 1.
+
+    Returns:
+        2 * M * len(elements) events in order of completion.
+
+    Raises:
+        AllocationError: The pipeline is empty, M < 1, or a time is negative or not finite.
+    """
+    _check(elements, micro_batches)
+    last = len(elements) - 1
+    # Resource 2i serves element i forward; 2i + 1 backward. Half-duplex elements use 2i for both.
+    duplex = [element.kind in ("hop", "uplink") for element in elements]
+    waiting: list[deque[tuple[int, Direction]]] = [deque() for _ in range(2 * len(elements))]
+    busy = [False] * (2 * len(elements))
+    # Completions, the earliest first. The running number keeps ties in the order in which they were started.
+    completions: list[tuple[float, int, Event]] = []
+    events: list[Event] = []
+    started = 0
+
+    def resource_of(i: int, direction: Direction) -> int:
+        return 2 * i + int(duplex[i] and direction == "backward")
+
+    def start_next(resource: int, now: float) -> None:
+        nonlocal started
+        if busy[resource] or not waiting[resource]:
+            return
+        micro_batch, direction = waiting[resource].popleft()
+        i = resource // 2
+        duration = elements[i].forward_s if direction == "forward" else elements[i].backward_s
+        event = Event(i, micro_batch, direction, now, now + duration)
+        heapq.heappush(completions, (event.end_s, started, event))
+        started += 1
+        busy[resource] = True
+
+    def arrive(i: int, micro_batch: int, direction: Direction, now: float) -> None:
+        resource = resource_of(i, direction)
+        waiting[resource].append((micro_batch, direction))
+        start_next(resource, now)
+
+    for micro_batch in range(micro_batches):
+        arrive(0, micro_batch, "forward", 0.0)
+    flushed = 0
+    while completions:
+        now, _, event = heapq.heappop(completions)
+        events.append(event)
+        busy[resource_of(event.element, event.direction)] = False
+        start_next(resource_of(event.element, event.direction), now)
+        if event.direction == "backward":
+            if event.element > 0:
+                arrive(event.element - 1, event.micro_batch, "backward", now)
+        elif event.element < last:
+            arrive(event.element + 1, event.micro_batch, "forward", now)
+        else:
+            flushed += 1
+            if flushed == micro_batches:
+                for micro_batch in range(micro_batches):
+                    arrive(last, micro_batch, "backward", now)
+    return events
+
+
+def makespan(events: Iterable[Event]) -> float:
+    """Time at which the last of ``events`` ends, in seconds (0 without events)."""
+    return max((event.end_s for event in events), default=0.0)
+
+
+def gpipe_makespan(elements: Sequence[Element], micro_batches: int) -> float:
+    """Makespan of :func:`gpipe_timeline` in closed form.
+
+    T_step = sum a + (M-1) max a + sum c + (M-1) max c, with forward times a and backward times c [R].
+
+    Args:
+        elements: The pipeline in forward order, at least one element.
+        micro_batches: M >= 1.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        AllocationError: As for :func:`gpipe_timeline`.
+    """
+    _check(elements, micro_batches)
+    forward = [element.forward_s for element in elements]
+    backward = [element.backward_s for element in elements]
+    repeats = micro_batches - 1
+    return sum(forward) + repeats * max(forward) + sum(backward) + repeats * max(backward)
+
+
+def chain_elements(
+    stage_nodes: Sequence[int],
+    stage_blocks: Sequence[int],
+    *,
+    compute_forward_s: Sequence[float],
+    compute_backward_s: Sequence[float],
+    hop_forward_s: Sequence[float],
+    hop_backward_s: Sequence[float],
+    uplink_s: float,
+    downlink_s: float,
+    server_forward_s: float,
+    server_backward_s: float,
+) -> tuple[Element, ...]:
+    """Lay out a cluster's chain: CU, stages with a hop before and after each, uplink, server.
+
+    Args:
+        stage_nodes: (S,) lead device of each stage in pipeline order, 1-based.
+        stage_blocks: (S,) blocks of each stage.
+        compute_forward_s: (S,) seconds per micro-batch.
+        compute_backward_s: (S,) seconds per micro-batch.
+        hop_forward_s: (S+1,) seconds of CU -> stage 1, stage 1 -> 2, ..., stage S -> CU.
+        hop_backward_s: (S+1,) seconds of the same hops for the gradients, in the same order.
+        uplink_s: Seconds per micro-batch from the CU to the server.
+        downlink_s: Seconds per micro-batch of gradients from the server to the CU.
+        server_forward_s: Seconds per micro-batch.
+        server_backward_s: Seconds per micro-batch.
+
+    Returns:
+        2 S + 3 elements.
+
+    Raises:
+        AllocationError: The sequences' lengths do not belong together.
+    """
+    stages = len(stage_nodes)
+    lengths = {
+        "stage_blocks": (len(stage_blocks), stages),
+        "compute_forward_s": (len(compute_forward_s), stages),
+        "compute_backward_s": (len(compute_backward_s), stages),
+        "hop_forward_s": (len(hop_forward_s), stages + 1),
+        "hop_backward_s": (len(hop_backward_s), stages + 1),
+    }
+    for name, (found, wanted) in lengths.items():
+        if found != wanted:
+            raise AllocationError(
+                f"{name} has {found} entries, but a chain of {stages} stages takes {wanted}; "
+                "pass one entry per stage and one more per hop"
+            )
+    senders = [0, *map(int, stage_nodes)]
+    names = ["CU" if node == 0 else f"d{node}" for node in [*senders, 0]]
+    elements: list[Element] = []
+    for i, sender in enumerate(senders):
+        label = f"{names[i]}→{names[i + 1]}"
+        elements.append(Element("hop", label, float(hop_forward_s[i]), float(hop_backward_s[i]), sender))
+        if i < stages:
+            blocks = int(stage_blocks[i])
+            label = f"{names[i + 1]}, {blocks} block{'s' if blocks != 1 else ''}"
+            times = float(compute_forward_s[i]), float(compute_backward_s[i])
+            elements.append(Element("compute", label, *times, senders[i + 1]))
+    elements.append(Element("uplink", "up/downlink", float(uplink_s), float(downlink_s), 0))
+    server = float(server_forward_s), float(server_backward_s)
+    elements.append(Element("server", "server", *server, SERVER_NODE))
+    return tuple(elements)
+
+
+def cluster_timeline(
+    elements: Sequence[Element],
+    micro_batches: int,
+    *,
+    local_steps: int = 1,
+    all_reduce_s: float = 0.0,
+    collect_s: float = 0.0,
+    upload_s: float = 0.0,
+    broadcast_s: float = 0.0,
+    broadcast_start_s: float | None = None,
+    drawn_steps: int | None = 1,
+) -> RoundTimeline:
+    """Build the whole round of a cluster: H local steps, collection, upload, wait, broadcast.
+
+    Args:
+        elements: The pipeline in forward order.
+        micro_batches: M >= 1.
+        local_steps: H >= 1.
+        all_reduce_s: Length of the gradient all-reduce that ends every local step (0 for stages of one
+            device).
+        collect_s: Length of the collection of the segments by the CU.
+        upload_s: Length of the update's upload.
+        broadcast_s: Length of the new model's broadcast.
+        broadcast_start_s: When the broadcast begins, that is when the slowest cluster has uploaded; ``None``
+            puts it right after this cluster's own upload.
+        drawn_steps: How many local steps get events: the first one by default, ``None`` for all, 0 for a
+            timeline of phases only (cheap, enough for a summary).
+
+    Returns:
+        The round, from 0 to the end of the broadcast.
+
+    Raises:
+        AllocationError: A bad pipeline, a negative or non-finite length, fewer than one local step, or a
+            broadcast that begins before the cluster's own upload has ended.
+    """
+    lengths = {
+        "all_reduce_s": all_reduce_s,
+        "collect_s": collect_s,
+        "upload_s": upload_s,
+        "broadcast_s": broadcast_s,
+    }
+    for name, length in lengths.items():
+        if not (math.isfinite(length) and length >= 0.0):
+            raise AllocationError(f"{name} is {length!r}; a phase lasts a finite time of 0 s or more")
+    if local_steps < 1:
+        raise AllocationError(f"local_steps is {local_steps}; a round has at least one local step")
+
+    step_s = gpipe_makespan(elements, micro_batches)
+    shown = local_steps if drawn_steps is None else min(max(drawn_steps, 0), local_steps)
+    one_step = gpipe_timeline(elements, micro_batches) if shown else []
+    events: list[Event] = []
+    phases: list[Phase] = []
+    now = 0.0
+
+    def add(label: PhaseLabel, length: float) -> None:
+        nonlocal now
+        if length > 0.0:
+            phases.append(Phase(label, now, now + length))
+            now += length
+
+    for step in range(local_steps):
+        if step < shown:
+            events += [
+                Event(e.element, e.micro_batch, e.direction, now + e.start_s, now + e.end_s) for e in one_step
+            ]
+        add("step", step_s)
+        add("all-reduce", all_reduce_s)
+    add("collect", collect_s)
+    add("upload", upload_s)
+    if broadcast_start_s is not None:
+        # The caller's maximum over clusters was summed in another order: allow for rounding.
+        if not (math.isfinite(broadcast_start_s) and broadcast_start_s >= now * (1.0 - 1e-9)):
+            raise AllocationError(
+                f"broadcast_start_s is {broadcast_start_s!r}, but this cluster's upload ends at {now!r} s; "
+                "pass the latest end of an upload over all clusters"
+            )
+        if broadcast_start_s - now > 1e-9 * now:
+            add("wait", broadcast_start_s - now)
+    add("broadcast", broadcast_s)
+    return RoundTimeline(tuple(elements), tuple(events), tuple(phases))
+
+
+def _check(elements: Sequence[Element], micro_batches: int) -> None:
+    if not elements:
+        raise AllocationError("the pipeline has no elements; give it at least one")
+    if micro_batches < 1:
+        raise AllocationError(f"micro_batches is {micro_batches}; a local step has at least one micro-batch")
+    for i, element in enumerate(elements):
+        for name in ("forward_s", "backward_s"):
+            seconds = getattr(element, name)
+            if not (math.isfinite(seconds) and seconds >= 0.0):
+                raise AllocationError(
+                    f"{name} of element {i} ({element.label!r}) is {seconds!r}; "
+                    "a pipeline time is finite and at least 0 s: is its rate or speed zero?"
+                )

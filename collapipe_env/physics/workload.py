@@ -1,0 +1,124 @@
+"""What one sample costs: FLOPs, parameters, activation bytes and payload bits.
+
+All figures are of the *priced* architecture (`system_model.md` section 2; [R]: the field's standard
+counts, see Korthikanti et al., arXiv 2205.05198, for the activations). They are scalars: the
+architecture is the same for every environment of a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BACKWARD_OVER_FORWARD = 2.0
+"""A backward pass costs twice a forward pass (one product for each of the two gradients)."""
+
+TRAINING_STATE_BYTES_PER_PARAMETER = 16.0
+"""Weights, gradients and two Adam moments, four bytes each."""
+
+
+def block_forward_flops(width: int, feedforward: int, sequence_length: int) -> float:
+    """Forward FLOPs of one encoder block for one sample, ``2 q (4 d^2 + 2 d d_ff) + 4 q^2 d``.
+
+    Args:
+        width: Model width ``d``.
+        feedforward: Feed-forward width ``d_ff``.
+        sequence_length: Tokens per sample ``q``.
+    """
+    q, d = sequence_length, width
+    return float(2 * q * (4 * d * d + 2 * d * feedforward) + 4 * q * q * d)
+
+
+def block_parameters(width: int, feedforward: int) -> int:
+    """Parameters of one encoder block, ``4 d^2 + 2 d d_ff + 9 d + d_ff`` (biases and two LayerNorms in)."""
+    return 4 * width * width + 2 * width * feedforward + 9 * width + feedforward
+
+
+def stored_activation_bytes(width: int, heads: int, sequence_length: int, bits: int) -> float:
+    """Bytes that one block keeps of one sample for its backward pass.
+
+    ``q d (66 + 9 a q / d)`` at 32 bits, ``q d (34 + 5 a q / d)`` at 16 (dropout masks are one byte in
+    both). Derived for ``d_ff = 4 d``.
+
+    Args:
+        width: Model width ``d``.
+        heads: Attention heads ``a``.
+        sequence_length: Tokens per sample ``q``.
+        bits: Precision of the stored activations, 16 or 32.
+
+    Raises:
+        ValueError: If ``bits`` is neither 16 nor 32.
+    """
+    q, d = sequence_length, width
+    if bits == 32:
+        return q * d * (66.0 + 9.0 * heads * q / d)
+    if bits == 16:
+        return q * d * (34.0 + 5.0 * heads * q / d)
+    raise ValueError(f"bits of stored activations must be 16 or 32, not {bits!r}")
+
+
+def decoder_forward_flops(
+    decoder_blocks: int, width: int, feedforward: int, sequence_length: int, outputs: int, positions: int
+) -> float:
+    """Forward FLOPs of the server's part for one sample.
+
+    ``L_dec (2 q (8 d^2 + 2 d d_ff) + 8 q^2 d) + 2 n d V_out``: decoder blocks with self- and
+    cross-attention, then one matrix product to the outputs at ``n`` positions.
+
+    Args:
+        decoder_blocks: Decoder depth ``L_dec`` (0 for a bare task head).
+        width: Model width ``d``.
+        feedforward: Feed-forward width ``d_ff``.
+        sequence_length: Tokens per sample ``q``.
+        outputs: Output classes or target vocabulary ``V_out``.
+        positions: Positions ``n`` that reach the output product: ``q`` for a generator or tagger, 1 for
+            a head on the pooled sentence.
+    """
+    q, d = sequence_length, width
+    blocks = decoder_blocks * (2 * q * (8 * d * d + 2 * d * feedforward) + 8 * q * q * d)
+    return float(blocks + 2 * positions * d * outputs)
+
+
+@dataclass(frozen=True)
+class WorkloadCosts:
+    """The per-sample and per-block figures that the simulator charges for (all scalars).
+
+    Attributes:
+        blocks: Encoder depth ``L``.
+        batch_size: Samples ``B`` of one cluster's mini-batch in one local step.
+        local_steps: Local steps ``H`` of a round.
+        block_forward_flops: ``Phi_F`` per sample and block [FLOP].
+        decoder_forward_flops: ``Phi_dec`` forward per sample [FLOP].
+        block_parameters: ``w`` per block.
+        embedding_parameters: Parameters of the embedding on the CU.
+        stored_activation_bytes: ``alpha`` per sample and block [byte].
+        activation_bits: Boundary activation ``A`` per sample [bit].
+        gradient_bits: Boundary gradient per sample [bit].
+        weight_bits: Bits of one parameter in segment collection, upload and broadcast.
+    """
+
+    blocks: int
+    batch_size: int
+    local_steps: int
+    block_forward_flops: float
+    decoder_forward_flops: float
+    block_parameters: int
+    embedding_parameters: int
+    stored_activation_bytes: float
+    activation_bits: float
+    gradient_bits: float
+    weight_bits: int
+
+    @property
+    def block_state_bytes(self) -> float:
+        """Bytes of one block's weights, gradients and optimiser moments."""
+        return TRAINING_STATE_BYTES_PER_PARAMETER * self.block_parameters
+
+    @property
+    def block_payload_bits(self) -> float:
+        """Bits of one block's parameters on the air."""
+        return float(self.block_parameters * self.weight_bits)
+
+    @property
+    def update_payload_bits(self) -> float:
+        """Bits of a cluster's whole update: encoder and embedding."""
+        return float((self.blocks * self.block_parameters + self.embedding_parameters) * self.weight_bits)

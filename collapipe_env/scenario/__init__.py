@@ -1,0 +1,35 @@
+"""Scenarios: what stays the same over an episode, its presets and files, and the layouts drawn from it."""
+
+from collapipe_env.scenario.layout import Layout, draw_layout, fixed_layout
+from collapipe_env.scenario.learning import LearningSpec, ProxySpec
+from collapipe_env.scenario.loading import load_scenario, scenario_names
+from collapipe_env.scenario.schema import (
+    BudgetSpec,
+    ClusterSpec,
+    DeviceProfile,
+    DeviceSpec,
+    DynamicsSpec,
+    RadioSpec,
+    Scenario,
+    WorkloadSpec,
+)
+from collapipe_env.scenario.validation import block_bytes
+
+__all__ = [
+    "BudgetSpec",
+    "ClusterSpec",
+    "DeviceProfile",
+    "DeviceSpec",
+    "DynamicsSpec",
+    "Layout",
+    "LearningSpec",
+    "ProxySpec",
+    "RadioSpec",
+    "Scenario",
+    "WorkloadSpec",
+    "block_bytes",
+    "draw_layout",
+    "fixed_layout",
+    "load_scenario",
+    "scenario_names",
+]

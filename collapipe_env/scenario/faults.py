@@ -1,0 +1,180 @@
+"""From pydantic's errors to one line per fault: dotted path, value, what is allowed, nearest name."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from pydantic import ValidationError
+
+from collapipe_env.errors import ScenarioError, nearest_name
+
+T = TypeVar("T")
+
+_MISSING = object()
+
+
+def refuse_clearly(cls: type[T]) -> type[T]:
+    """Make a pydantic dataclass raise ``ScenarioError`` instead of pydantic's own error when it is built.
+
+    Args:
+        cls: The dataclass to decorate; changed in place.
+
+    Returns:
+        The same class.
+    """
+    validate = cls.__init__
+
+    @functools.wraps(validate)
+    def checked_init(self: T, *args: Any, **kwargs: Any) -> None:
+        try:
+            validate(self, *args, **kwargs)
+        except ValidationError as error:
+            raise ScenarioError(fault_text(error, cls, kwargs, cls.__name__)) from None
+
+    cls.__init__ = checked_init  # type: ignore[method-assign, assignment]
+    return cls
+
+
+def fault_text(error: ValidationError, root: type, data: object, source: str) -> str:
+    """Describe all faults of a validation.
+
+    Args:
+        error: What pydantic raised.
+        root: The dataclass that was being built.
+        data: What it was being built from.
+        source: Where the data came from (a file, a preset, a class), for the message.
+
+    Returns:
+        One line for one fault; otherwise a heading and one line for each.
+    """
+    faults: dict[str, dict[str, Any]] = {}
+    for item in error.errors(include_url=False):
+        path = _path_in(data, item["loc"], item["type"])
+        dotted = ".".join(map(str, path))
+        fault = faults.setdefault(dotted, {"path": path, "input": item["input"], "allowed": []})
+        fault["input"] = _value_at(data, path, item["input"])
+        text = _allowed(item["type"], item["msg"], root, path)
+        if text not in fault["allowed"]:
+            fault["allowed"].append(text)
+    # Where an entry of a list is at fault, the list itself is only so as another branch of a union.
+    faults = {
+        dotted: f for dotted, f in faults.items() if not any(o.startswith(f"{dotted}.") for o in faults)
+    }
+    lines = [_line(dotted, fault, root) for dotted, fault in faults.items()]
+    if len(lines) == 1:
+        return f"{source}: {lines[0]}"
+    return f"{source}: {len(lines)} faults\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def dataclass_at(root: type, path: Iterable[object]) -> type | None:
+    """Return the dataclass that a path of field names and list indices leads to.
+
+    Args:
+        root: The dataclass to start from.
+        path: Field names and indices.
+
+    Returns:
+        The dataclass there, or ``None`` where the path leads to something else.
+    """
+    current: type | None = root
+    for step in path:
+        if isinstance(step, int) or (isinstance(step, str) and step.isdigit()):
+            continue  # an index: the entry's type was already found with its list
+        if current is None or step not in _field_names(current):
+            return None
+        current = _dataclass_in(get_type_hints(current)[str(step)])
+    return current
+
+
+def _line(dotted: str, fault: Mapping[str, Any], root: type) -> str:
+    allowed = " or ".join(fault["allowed"])
+    if not dotted:
+        return allowed
+    section = dataclass_at(root, fault["path"])
+    if section is not None and allowed.startswith("!"):
+        return f"{dotted}: {allowed[1:]}"  # a rule between fields: its message holds the values
+    note = _description(root, fault["path"])
+    text = f"{dotted}: got {reprlib.repr(fault['input'])}, but {allowed.removeprefix('!')}"
+    return f"{text} ({note})" if note else text
+
+
+def _allowed(kind: str, message: str, root: type, path: Sequence[object]) -> str:
+    """Return what is allowed in place of the faulty value; a leading ``!`` marks a rule between fields."""
+    if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
+        section = dataclass_at(root, path[:-1])
+        names = _field_names(section) if section is not None else []
+        return f"there is no field {str(path[-1])!r} here; {nearest_name(str(path[-1]), names)}"
+    if kind == "missing":
+        return "this field is required"
+    if kind == "dataclass_type":
+        section = dataclass_at(root, path)
+        fields = ", ".join(_field_names(section)) if section is not None else ""
+        return f"a mapping is expected with fields among {fields}"
+    if kind == "value_error":
+        text = message.removeprefix("Value error, ")
+        return "!" + text if path else text
+    if kind == "unexpected_positional_argument":
+        return "fields are given by name, not by position"
+    return "the " + (message[0].lower() + message[1:]).replace("a valid tuple", "a list")
+
+
+def _path_in(data: object, loc: Sequence[int | str], kind: str) -> list[int | str]:
+    """Keep the steps of pydantic's location that exist in the data; the others name branches of a union."""
+    path: list[int | str] = []
+    current = data
+    for position, step in enumerate(loc):
+        found = _step(current, step)
+        last = position == len(loc) - 1
+        if found is not _MISSING:
+            current = found
+        elif not (last and kind in {"missing", "invalid_key", "unexpected_keyword_argument"}):
+            continue
+        path.append(step)
+    return path
+
+
+def _step(value: object, step: int | str) -> object:
+    if isinstance(value, Mapping):
+        return value.get(step, _MISSING)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return value[step] if isinstance(step, int) and step < len(value) else _MISSING
+    if dataclasses.is_dataclass(value) and isinstance(step, str):
+        return getattr(value, step, _MISSING)
+    return _MISSING
+
+
+def _value_at(data: object, path: Sequence[int | str], default: object) -> object:
+    for step in path:
+        data = _step(data, step)
+    return default if data is _MISSING else data
+
+
+def _field_names(cls: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls)]
+
+
+def _dataclass_in(hint: object) -> type | None:
+    """Find the dataclass in a type hint such as ``tuple[X, ...]`` or ``X | None``."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return hint
+    for argument in get_args(hint):
+        found = _dataclass_in(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def _description(root: type, path: Sequence[object]) -> str:
+    """Return the description (meaning, unit, range) of the field that a path leads to."""
+    names = [step for step in path if isinstance(step, str)]
+    section = dataclass_at(root, names[:-1])
+    if section is None or not names or names[-1] not in _field_names(section):
+        return ""
+    fields: Mapping[str, Any] = getattr(section, "__pydantic_fields__", {})
+    if names[-1] not in fields or dataclass_at(root, names) is not None:
+        return ""
+    return str(fields[names[-1]].description or "")

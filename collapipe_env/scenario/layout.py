@@ -1,0 +1,154 @@
+"""Layouts: where clusters and devices stand and what each device can do, drawn from a scenario."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
+from collapipe_env.scenario.placement import place_clusters
+
+if TYPE_CHECKING:
+    from collapipe_env.scenario.schema import ClusterSpec, DeviceSpec, Scenario
+
+FloatArray: TypeAlias = NDArray[np.float64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """One draw of positions and device properties; all arrays are read-only.
+
+    Where clusters differ in size, the surplus slots of the smaller ones are absent devices. Their values
+    are harmless fill: they stand on their CU (so every gain is positive and finite, as of a hop of
+    ``hop_min_m``), have an ordinary clock (so no speed is zero), and offer no memory (so no block fits).
+
+    A device's power while computing at clock f is, vectorised,
+    ``where(active_power_w > 0, active_power_w * f / max_clock_hz, switched_capacitance * f**3)``:
+    of the two arrays the one that its profile does not give is zero.
+
+    Attributes:
+        present: Whether a slot holds a device (N, K).
+        cu_position: Clusters' centres, where the CUs stand, with the base station at the origin (N, 2) [m].
+        device_position: Devices (N, K, 2) [m].
+        d2e_distance: CU to base station (N,) [m].
+        d2e_path_gain: Path-loss gain CU to base station (N,), linear, in (0, 1).
+        d2d_path_gain: Path-loss gain between the nodes of a cluster, node 0 the CU (N, K+1, K+1), linear,
+            symmetric, zero on the diagonal; distances below ``hop_min_m`` count as ``hop_min_m``.
+        cross_gain: Path-loss gain X between two clusters' centres (N, N), linear, symmetric, zero on the
+            diagonal.
+        profile: Index of each device's profile in ``scenario.devices.profiles`` (N, K).
+        max_clock_hz: Clock at full speed (N, K) [Hz], > 0.
+        flops_per_cycle: (N, K) [FLOP/cycle], > 0.
+        switched_capacitance: kappa (N, K) [W/Hz^3], 0 where the profile gives an active power.
+        active_power_w: Power while computing at full clock (N, K) [W], 0 where the profile gives kappa.
+        memory_bytes: Memory a device offers (N, K) [byte], 0 where absent.
+    """
+
+    present: BoolArray
+    cu_position: FloatArray
+    device_position: FloatArray
+    d2e_distance: FloatArray
+    d2e_path_gain: FloatArray
+    d2d_path_gain: FloatArray
+    cross_gain: FloatArray
+    profile: NDArray[np.int64]
+    max_clock_hz: FloatArray
+    flops_per_cycle: FloatArray
+    switched_capacitance: FloatArray
+    active_power_w: FloatArray
+    memory_bytes: FloatArray
+
+    def __post_init__(self) -> None:
+        for array in vars(self).values():
+            array.setflags(write=False)
+
+
+def draw_layout(scenario: Scenario, rng: np.random.Generator) -> Layout:
+    """Draw a layout.
+
+    The base station is at the origin, CU n at the centre of its cluster's square (at a uniform distance
+    and angle, redrawn until the centres are far enough apart), the devices are uniform in the square, and
+    each device's profile, full clock and memory are independent draws. [R]
+
+    Args:
+        scenario: Gives the distributions.
+        rng: The only source of randomness; its state alone decides the draw.
+
+    Raises:
+        ScenarioError: If the clusters cannot be kept apart.
+    """
+    return _draw(scenario.cluster, scenario.devices, rng)
+
+
+def fixed_layout(scenario: Scenario) -> Layout:
+    """Return the layout of the scenario's ``layout_seed``; equal scenarios share one (cached) object.
+
+    Args:
+        scenario: Any scenario, whatever its ``layout`` says.
+
+    Raises:
+        ScenarioError: If the clusters cannot be kept apart.
+    """
+    return _cached_layout(scenario.cluster, scenario.devices)
+
+
+@lru_cache(maxsize=64)
+def _cached_layout(cluster: ClusterSpec, devices: DeviceSpec) -> Layout:
+    return _draw(cluster, devices, np.random.default_rng(cluster.layout_seed))
+
+
+def _draw(cluster: ClusterSpec, devices: DeviceSpec, rng: np.random.Generator) -> Layout:
+    """Draw devices first: their number of draws is fixed, whereas placing clusters takes a varying number."""
+    N, K = cluster.clusters, cluster.max_devices
+    present = np.arange(K) < np.array(cluster.devices_per_cluster)[:, None]
+    weights = np.array([profile.weight for profile in devices.profiles])
+    profile = rng.choice(len(weights), size=(N, K), p=weights / weights.sum())
+    slowest = np.array([p.clock_min_hz for p in devices.profiles])[profile]
+    fastest = np.array([p.clock_max_hz for p in devices.profiles])[profile]
+    clock = slowest + (fastest - slowest) * rng.random((N, K))
+    pick = rng.random((N, K))
+    memory = np.zeros((N, K))
+    for index, kind in enumerate(devices.profiles):
+        sizes = np.array(kind.memory_bytes)
+        chosen = sizes[(pick * len(sizes)).astype(np.int64)]
+        memory = np.where((profile == index) & present, chosen, memory)
+    offset = np.where(present[:, :, None], cluster.area_side_m * (rng.random((N, K, 2)) - 0.5), 0.0)
+    centre = place_clusters(cluster, rng)
+    position = centre[:, None, :] + offset
+    distance = np.hypot(centre[:, 0], centre[:, 1])
+    # Offsets, not positions: the hops do not feel the rounding of far-away centres.
+    nodes = np.concatenate([np.zeros((N, 1, 2)), offset], axis=1)
+    hop = np.maximum(_pairwise_distance(nodes), cluster.hop_min_m)
+    return Layout(
+        present=present,
+        cu_position=centre,
+        device_position=position,
+        d2e_distance=distance,
+        d2e_path_gain=np.asarray(path_gain_d2e(distance)),
+        d2d_path_gain=_without_diagonal(np.asarray(path_gain_d2d(hop))),
+        cross_gain=_without_diagonal(
+            np.asarray(path_gain_d2d(_pairwise_distance(centre) + np.eye(N)))  # +1 m: no log of zero
+        ),
+        profile=profile,
+        max_clock_hz=clock,
+        flops_per_cycle=np.array([p.flops_per_cycle for p in devices.profiles])[profile],
+        switched_capacitance=np.array([p.switched_capacitance or 0.0 for p in devices.profiles])[profile],
+        active_power_w=np.array([p.active_power_w or 0.0 for p in devices.profiles])[profile],
+        memory_bytes=memory,
+    )
+
+
+def _pairwise_distance(points: FloatArray) -> FloatArray:
+    """Distances (..., P, P) between points (..., P, 2), exactly symmetric."""
+    difference = np.abs(points[..., :, None, :] - points[..., None, :, :])
+    return np.asarray(np.hypot(difference[..., 0], difference[..., 1]))
+
+
+def _without_diagonal(gain: FloatArray) -> FloatArray:
+    """Return the gains (..., P, P) with zeros on the diagonal."""
+    return np.where(np.eye(gain.shape[-1], dtype=bool), 0.0, gain)

@@ -1,0 +1,290 @@
+"""Scenarios from presets, YAML files, mappings and objects, and back to plain data."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import io
+import os
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.scenario.faults import dataclass_at, fault_text
+from collapipe_env.scenario.schema import Scenario
+
+PRESETS = ("small", "medium", "large", "xlarge")
+"""Names of the files in ``presets``, smallest system first."""
+
+YAML_SUFFIXES = (".yaml", ".yml")
+MAX_BYTES = 1_000_000
+MAX_NODES = 100_000
+MAX_DEPTH = 12
+
+
+def scenario_names() -> tuple[str, ...]:
+    """Return the names of the presets, smallest system first."""
+    return PRESETS
+
+
+def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario) -> Scenario:
+    """Load and check a scenario.
+
+    Args:
+        source: A preset's name (see ``scenario_names``), the path of a YAML file (``.yaml`` or ``.yml``), a
+            mapping of sections, or a scenario, which is returned as it is. Files and mappings may name a
+            preset under ``base``; their fields then replace the preset's, section by section (lists are
+            replaced whole). Whatever is left out keeps its default.
+
+    Returns:
+        The scenario. A file or mapping without a ``name`` is called after its file, or ``custom``.
+
+    Raises:
+        ScenarioError: With one line per fault: dotted path, offending value, what is allowed.
+    """
+    if isinstance(source, Scenario):
+        return source
+    if isinstance(source, Mapping):
+        return _build(_plain(source, "scenario mapping"), "scenario mapping", "custom")
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and _looks_like_path(source)):
+        return _load_file(Path(source))
+    if isinstance(source, str):
+        return _load_preset(source)
+    raise ScenarioError(
+        f"a scenario is a preset's name, a path to a YAML file, a mapping or a Scenario, not "
+        f"{type(source).__name__}: {source!r}; presets: {', '.join(scenario_names())}"
+    )
+
+
+def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
+    """Return plain mappings, lists, numbers, strings and ``None``; the inverse of ``load_scenario``.
+
+    Args:
+        scenario: Any scenario.
+    """
+    plain: dict[str, Any] = _adapter().dump_python(scenario, mode="json")
+    return plain
+
+
+def scenario_to_yaml(scenario: Scenario) -> str:
+    """Return a scenario as YAML text.
+
+    Args:
+        scenario: Any scenario.
+    """
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] # keep the fields' order
+    text = io.StringIO()
+    yaml.dump(scenario_to_dict(scenario), text)
+    return text.getvalue()
+
+
+def override_scenario(scenario: Scenario, overrides: Mapping[str, object]) -> Scenario:
+    """Return a copy of a scenario with some fields changed.
+
+    Args:
+        scenario: Where to start from.
+        overrides: New values by dotted path.
+
+    Raises:
+        ScenarioError: If a path does not exist or the result is not a valid scenario.
+    """
+    data = scenario_to_dict(scenario)
+    for dotted, value in _plain(overrides, "overrides").items():
+        _assign(data, dotted, value)
+    return _validate(data, f"overrides of scenario {scenario.name!r}")
+
+
+def _looks_like_path(text: str) -> bool:
+    return text.endswith(YAML_SUFFIXES) or "/" in text or os.sep in text
+
+
+def _load_preset(name: str) -> Scenario:
+    return _preset(_known_preset(name, "scenario"))
+
+
+@cache
+def _preset(name: str) -> Scenario:
+    return _build(_preset_data(name), f"preset {name!r}", name)
+
+
+def _known_preset(name: object, place: str) -> str:
+    if isinstance(name, str) and name in scenario_names():
+        return name
+    raise ScenarioError(
+        f"{place}: there is no preset {name!r}; {nearest_name(str(name), scenario_names())} "
+        f"(or give a path that ends in .yaml)"
+    )
+
+
+@cache
+def _preset_data(name: str) -> dict[str, Any]:
+    text = (_preset_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+    return _parse(text, f"preset {name!r}")
+
+
+def _preset_folder() -> Any:
+    return resources.files("collapipe_env.scenario").joinpath("presets")
+
+
+def _load_file(path: Path) -> Scenario:
+    source = f"scenario file {path}"
+    if path.suffix not in YAML_SUFFIXES:
+        raise ScenarioError(f"{source}: the name must end in .yaml or .yml, not in {path.suffix!r}")
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise ScenarioError(
+            f"{source}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    if len(content) > MAX_BYTES:
+        raise ScenarioError(f"{source}: larger than {MAX_BYTES} bytes; is this a scenario?")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ScenarioError(f"{source}, line {line}: not UTF-8 text; save the file as UTF-8") from None
+    return _build(_parse(text, source), source, path.stem)
+
+
+def _parse(text: str, source: str) -> dict[str, Any]:
+    """Parse YAML 1.2 safely: no tags, no duplicate keys, a mapping on top."""
+    try:
+        data = YAML(typ="safe", pure=True).load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        start = f" (begun in line {error.context_mark.line + 1})" if error.context_mark is not None else ""
+        context = f"{error.context}{start}: " if error.context else ""
+        raise ScenarioError(f"{source}{line}: {' '.join(f'{context}{error.problem}'.split())}") from None
+    except YAMLError as error:
+        position = getattr(error, "position", None)
+        line = f", line {text[:position].count(chr(10)) + 1}" if isinstance(position, int) else ""
+        raise ScenarioError(f"{source}{line}: {' '.join(str(error).split())}") from None
+    except (ValueError, RecursionError) as error:  # a number or a nesting that no scenario has
+        raise ScenarioError(f"{source}: cannot be parsed as a scenario: {error}") from None
+    if data is None:
+        raise ScenarioError(f"{source}, line 1: the file is empty; a scenario is a mapping of sections")
+    if not isinstance(data, Mapping):
+        raise ScenarioError(
+            f"{source}, line 1: a scenario is a mapping of sections such as 'radio:', "
+            f"not a {type(data).__name__}"
+        )
+    return _plain(data, source)
+
+
+def _plain(data: Mapping[Any, Any], source: str) -> dict[str, Any]:
+    """Copy nested mappings and lists into dicts and lists, refusing what cannot be a scenario.
+
+    The copy breaks shared references, so a file with recursive or exploding aliases must be stopped here.
+    """
+    left = MAX_NODES
+
+    def copy_of(value: object, path: str, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if depth > MAX_DEPTH or left < 0:
+            raise ScenarioError(
+                f"{source}: {path or 'the top level'}: nested too deeply or too large for a scenario"
+            )
+        value = _plain_value(value)
+        if isinstance(value, Mapping):
+            for key in value:
+                if not isinstance(key, str):
+                    raise ScenarioError(f"{source}: {path or 'top level'}: field names are text, not {key!r}")
+            return {key: copy_of(item, f"{path}.{key}".lstrip("."), depth + 1) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [copy_of(item, f"{path}.{index}", depth + 1) for index, item in enumerate(value)]
+        return value
+
+    plain: dict[str, Any] = copy_of(data, "", 0)
+    return plain
+
+
+def _plain_value(value: object) -> object:
+    """Turn a section object (say a ``RadioSpec`` in a mapping) or a NumPy scalar into plain data."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return value
+
+
+def _build(data: dict[str, Any], source: str, name: str) -> Scenario:
+    """Merge the data into its base, name the result and check it."""
+    merged = _with_base(data, source)
+    merged["name"] = data.get("name", name)
+    return _validate(merged, source)
+
+
+def _with_base(data: dict[str, Any], source: str) -> dict[str, Any]:
+    rest = {key: value for key, value in data.items() if key != "base"}
+    if "base" not in data:
+        return rest
+    name = _known_preset(data["base"], f"{source}: base")
+    # A preset inherits from another preset only, and these files are ours: no cycle to guard against.
+    return _merge(_with_base(_preset_data(name), f"preset {name!r}"), rest)
+
+
+def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with the entries of ``change``, mappings merged recursively, all else replaced."""
+    merged = copy.deepcopy(base)
+    for key, value in change.items():
+        if isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value)
+        else:
+            merged[key] = copy.deepcopy(value)
+    return merged
+
+
+def _assign(data: dict[str, Any], dotted: str, value: object) -> None:
+    """Set one field by its dotted path, in place; a mapping changes only the fields it names."""
+    steps = dotted.split(".")
+    current: Any = data
+    for depth, step in enumerate(steps):
+        place = ".".join(steps[:depth]) or "the scenario"
+        if isinstance(current, list):
+            if not step.isdecimal() or int(step) >= len(current):
+                raise ScenarioError(
+                    f"override {dotted!r}: {step!r} is no index into {place}, "
+                    f"which has {len(current)} entries (0 is the first)"
+                )
+            key: int | str = int(step)
+        else:
+            section = dataclass_at(Scenario, steps[:depth])
+            names = [field.name for field in dataclasses.fields(section)] if section is not None else []
+            if not isinstance(current, dict) and section is not None:
+                raise ScenarioError(
+                    f"override {dotted!r}: {place} is {current!r}; override it as a whole with a mapping"
+                )
+            if step not in names:
+                hint = nearest_name(step, names) if names else f"{place} is a single value"
+                raise ScenarioError(f"override {dotted!r}: there is no field {step!r} here; {hint}")
+            key = step
+        if depth == len(steps) - 1:
+            both = isinstance(value, dict) and isinstance(current[key], dict)
+            current[key] = _merge(current[key], value) if both else value  # type: ignore[arg-type]
+            return
+        current = current[key]
+
+
+def _validate(data: dict[str, Any], source: str) -> Scenario:
+    try:
+        return _adapter().validate_python(data)
+    except ValidationError as error:
+        raise ScenarioError(fault_text(error, Scenario, data, source)) from None
+
+
+@cache
+def _adapter() -> TypeAdapter[Scenario]:
+    return TypeAdapter(Scenario)

@@ -1,0 +1,71 @@
+"""Where the clusters stand: rejection sampling of centres that keep their distance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collapipe_env.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from collapipe_env.scenario.schema import ClusterSpec
+
+TRIES_PER_CLUSTER = 4096
+"""Candidates for one cluster's centre before the whole placement starts again."""
+
+RESTARTS = 16
+"""Fresh starts before the geometry counts as impossible; an unlucky first cluster may block the rest."""
+
+
+def place_clusters(cluster: ClusterSpec, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw the clusters' centres around the base station at the origin.
+
+    Each centre has a uniform distance in ``[cu_distance_min_m, cu_distance_max_m]`` and a uniform angle and
+    is redrawn until it is at least ``cluster_separation_min_m`` from all earlier ones.
+
+    Args:
+        cluster: Number of clusters, distances and separation.
+        rng: Source of randomness.
+
+    Returns:
+        Centres (N, 2) [m].
+
+    Raises:
+        ScenarioError: If no placement is found after many tries.
+    """
+    best = 0
+    for _ in range(RESTARTS):
+        centres = np.empty((0, 2))
+        while len(centres) < cluster.clusters:
+            found = _free_candidate(cluster, centres, rng)
+            if found is None:
+                break
+            centres = np.vstack([centres, found])
+        if len(centres) == cluster.clusters:
+            return centres
+        best = max(best, len(centres))
+    raise ScenarioError(
+        f"cluster: only {best} of clusters = {cluster.clusters} could be placed "
+        f"cluster_separation_min_m = {cluster.cluster_separation_min_m:g} m apart between "
+        f"cu_distance_min_m = {cluster.cu_distance_min_m:g} m and "
+        f"cu_distance_max_m = {cluster.cu_distance_max_m:g} m; lower the separation or the number of "
+        "clusters, or widen the distances"
+    )
+
+
+def _free_candidate(
+    cluster: ClusterSpec, centres: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64] | None:
+    """Return the first of many candidates that keeps its distance from ``centres``, or ``None``."""
+    span = cluster.cu_distance_max_m - cluster.cu_distance_min_m
+    for size in (64, TRIES_PER_CLUSTER - 64):  # a small batch is nearly always enough
+        distance = cluster.cu_distance_min_m + span * rng.random(size)
+        angle = 2.0 * np.pi * rng.random(size)
+        candidates = np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1)
+        gap = candidates[:, None, :] - centres[None, :, :]
+        free = (np.hypot(gap[..., 0], gap[..., 1]) >= cluster.cluster_separation_min_m).all(axis=1)
+        if free.any():
+            return np.asarray(candidates[int(np.argmax(free))])
+    return None

@@ -1,0 +1,126 @@
+"""The scenario: everything that stays the same over an episode."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import model_validator
+from pydantic.dataclasses import dataclass
+
+from collapipe_env.scenario.faults import refuse_clearly
+from collapipe_env.scenario.fields import SPEC_CONFIG, described
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.scenario.sections import (
+    BudgetSpec,
+    ClusterSpec,
+    DeviceProfile,
+    DeviceSpec,
+    DynamicsSpec,
+    RadioSpec,
+    WorkloadSpec,
+)
+from collapipe_env.scenario.validation import require_memory, require_placement
+
+__all__ = [
+    "BudgetSpec",
+    "ClusterSpec",
+    "DeviceProfile",
+    "DeviceSpec",
+    "DynamicsSpec",
+    "LearningSpec",
+    "RadioSpec",
+    "Scenario",
+    "WorkloadSpec",
+]
+
+
+@refuse_clearly
+@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+class Scenario:
+    """A complete scenario. Immutable, hashable, comparable, and JSON-able through ``to_dict``.
+
+    Building one by any route checks all fields, that the clusters can be placed, and that every cluster's
+    devices together can hold the encoder.
+
+    Raises:
+        ScenarioError: If a field is misspelt, out of range or contradicts another, if the clusters cannot
+            be kept apart, or if a cluster cannot hold the encoder.
+    """
+
+    name: Annotated[str, described("name, for records and plots; no unit, any text")] = "custom"
+    workload: Annotated[WorkloadSpec, described("the priced model; units per field")] = dataclasses.field(
+        default_factory=WorkloadSpec
+    )
+    devices: Annotated[DeviceSpec, described("the devices; units per field")] = dataclasses.field(
+        default_factory=DeviceSpec
+    )
+    cluster: Annotated[ClusterSpec, described("clusters and layout; units per field")] = dataclasses.field(
+        default_factory=ClusterSpec
+    )
+    radio: Annotated[RadioSpec, described("the radio links; units per field")] = dataclasses.field(
+        default_factory=RadioSpec
+    )
+    budgets: Annotated[BudgetSpec, described("energy budgets; units per field")] = dataclasses.field(
+        default_factory=BudgetSpec
+    )
+    dynamics: Annotated[DynamicsSpec, described("the episode; units per field")] = dataclasses.field(
+        default_factory=DynamicsSpec
+    )
+    learning: Annotated[LearningSpec, described("the real training; units per field")] = dataclasses.field(
+        default_factory=LearningSpec
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        floors = self.budgets.bandwidth_floor * self.cluster.clusters
+        if not floors < 1.0:
+            raise ValueError(
+                f"budgets.bandwidth_floor = {self.budgets.bandwidth_floor:g} times cluster.clusters = "
+                f"{self.cluster.clusters} is {floors:g}; it must stay below 1"
+            )
+        require_placement(self)
+        require_memory(self)
+        return self
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters N."""
+        return self.cluster.clusters
+
+    @property
+    def max_devices(self) -> int:
+        """The array axis K: devices of the largest cluster."""
+        return self.cluster.max_devices
+
+    @property
+    def blocks(self) -> int:
+        """Number of encoder blocks L."""
+        return self.workload.blocks
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data (JSON-able) that ``load_scenario`` turns back into an equal object."""
+        from collapipe_env.scenario.loading import scenario_to_dict
+
+        return scenario_to_dict(self)
+
+    def to_yaml(self) -> str:
+        """Return the scenario as YAML text that ``load_scenario`` reads back from a file."""
+        from collapipe_env.scenario.loading import scenario_to_yaml
+
+        return scenario_to_yaml(self)
+
+    def with_overrides(self, overrides: Mapping[str, object]) -> Scenario:
+        """Return a copy with some fields changed and everything checked again.
+
+        Args:
+            overrides: New values by dotted path, for example ``{"radio.diversity": 1}``; list entries by
+                index, as in ``"devices.profiles.0.weight"``.
+
+        Raises:
+            ScenarioError: If a path does not exist or the result is not a valid scenario.
+        """
+        from collapipe_env.scenario.loading import override_scenario
+
+        return override_scenario(self, overrides)

@@ -1,0 +1,152 @@
+"""The independent reference cases of the system model, to 1e-9 relative."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.physics import radio
+from collapipe_env.physics.workload import (
+    WorkloadCosts,
+    block_forward_flops,
+    block_parameters,
+    decoder_forward_flops,
+    stored_activation_bytes,
+)
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+CASES = json.loads((Path(__file__).parents[1] / "reference_cases.json").read_text())["cases"]
+
+
+def build(case):
+    w, r = case["workload"], case["radio"]
+    costs = WorkloadCosts(
+        blocks=w["L"],
+        batch_size=w["B"],
+        local_steps=w["H"],
+        block_forward_flops=block_forward_flops(w["d"], w["dff"], w["q"]),
+        decoder_forward_flops=decoder_forward_flops(
+            w["Ldec"], w["d"], w["dff"], w["q"], w["Vout"], positions=w["q"]
+        ),
+        block_parameters=block_parameters(w["d"], w["dff"]),
+        embedding_parameters=w["emb_params"],
+        stored_activation_bytes=stored_activation_bytes(w["d"], w["a"], w["q"], 32),
+        activation_bits=w["q"] * w["d"] * w["act_bits"],
+        gradient_bits=w["q"] * w["d"] * w["act_bits"],
+        weight_bits=w["w_bits"],
+    )
+    parameters = SystemParameters(
+        costs=costs,
+        noise_density=r["N0"],
+        d2d_bandwidth_hz=r["Wd"],
+        uplink_bandwidth_hz=r["Wup"],
+        downlink_bandwidth_hz=r["Wdl"],
+        bs_power_w=r["Pbs"],
+        external_interference_w=r["Iext"],
+        link_errors="none",
+        waterfall_threshold=r["m"],
+        server_flops=case["server_flops"],
+        clusters=case["clusters"],
+        power_min_w=0.002,
+        power_max_w=0.2,
+        tradeoff_v=1.0,
+        micro_batch_choices=(1,),
+        bandwidth_floor=0.0,
+    )
+    devices = len(case["speed_flops"]) - 1
+    blocks = np.zeros((1, devices), dtype=np.int64)
+    stage = np.full((1, devices), -1)
+    share = np.zeros((1, devices))
+    for slot, s in enumerate(case["plan"]):
+        blocks[0, slot] = s["blocks"]
+        for member in s["group"]:
+            stage[0, member["device"] - 1] = slot
+            share[0, member["device"] - 1] = member["share"]
+    allocation = Allocation(
+        blocks=blocks,
+        micro_batches=np.array([case["micro_batches"]]),
+        bandwidth=np.array([case["beta"]]),
+        device_power=np.array([case["power_w"][1:]]),
+        cu_power=np.array([case["power_w"][0]]),
+        stage=stage,
+        share=share,
+    )
+    ones = np.ones((1, devices))
+    state = SystemState(
+        uplink_gain=np.array([case["uplink_gain"]]),
+        d2d_gain=np.array([case["gain"]]),
+        cross_gain=np.zeros((1, 1)),
+        speed=np.array([case["speed_flops"][1:]]),
+        compute_power=np.array([case["compute_power_w"][1:]]),
+        memory_bytes=ones,
+        memory_cap=ones,
+        present=ones > 0,
+        budget=np.ones((1, devices + 1)),
+        backlog=np.zeros((1, devices + 1)),
+        round_index=np.array(0),
+        loss=np.array(0.0),
+    )
+    return parameters, state, allocation, np.array([case["interference_w"]])
+
+
+def chain(case, costs, direction):
+    """Lay the elements out in the order of the reference: hops, compute stages, edge link, server."""
+    e = costs.elements
+    hop = getattr(e, f"hop_{direction}")[0]
+    compute = getattr(e, f"compute_{direction}")[0]
+    leaders = [min(m["device"] for m in s["group"]) for s in case["plan"]]
+    edge = e.uplink[0] if direction == "forward" else e.downlink[0]
+    # A hop's forward sender is the group before it, its backward sender the group after it.
+    senders = [0, *leaders] if direction == "forward" else [*leaders, 0]
+    server = getattr(e, f"server_{direction}")[0]
+    return [*(hop[i] for i in senders), *(compute[i - 1] for i in leaders), edge, server]
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_reference_case(case):
+    parameters, state, allocation, interference = build(case)
+    costs = round_costs(parameters, state, allocation, interference)
+    expect = case["expect"]
+    close = {"rtol": 1e-9, "atol": 0.0}
+    np.testing.assert_allclose(chain(case, costs, "forward"), expect["element_forward_s"], **close)
+    np.testing.assert_allclose(chain(case, costs, "backward"), expect["element_backward_s"], **close)
+    np.testing.assert_allclose(costs.local_step[0], expect["local_step_s"], **close)
+    np.testing.assert_allclose(costs.collect[0], expect["collect_s"], **close)
+    np.testing.assert_allclose(costs.upload[0], expect["upload_s"], **close)
+    np.testing.assert_allclose(costs.cluster_delay[0], expect["cluster_delay_s"], **close)
+    np.testing.assert_allclose(costs.energy[0], expect["energy_j"], **close)
+    for device, size in expect["memory_bytes"].items():
+        np.testing.assert_allclose(costs.memory[0, int(device) - 1], size, **close)
+    assert parameters.costs.update_payload_bits == expect["payload_bits"]
+
+
+def test_groups_of_one_equal_plans_without_groups():
+    for case in CASES:
+        if any(len(s["group"]) > 1 for s in case["plan"]):
+            continue
+        # Only plans whose slots are the devices themselves can be written without groups.
+        if [s["group"][0]["device"] for s in case["plan"]] != list(range(1, len(case["plan"]) + 1)):
+            continue
+        parameters, state, allocation, interference = build(case)
+        plain = Allocation(
+            blocks=allocation.blocks,
+            micro_batches=allocation.micro_batches,
+            bandwidth=allocation.bandwidth,
+            device_power=allocation.device_power,
+            cu_power=allocation.cu_power,
+        )
+        a = round_costs(parameters, state, allocation, interference)
+        b = round_costs(parameters, state, plain, interference)
+        np.testing.assert_allclose(a.cluster_delay, b.cluster_delay, rtol=1e-12)
+        np.testing.assert_allclose(a.energy, b.energy, rtol=1e-12)
+
+
+def test_interference_is_the_sum_over_the_other_clusters():
+    rng = np.random.default_rng(0)
+    gain, power = rng.random((3, 4, 4)), rng.random((3, 4))
+    gain[:, range(4), range(4)] = 0.0
+    expected = [[sum(gain[b, m, n] * power[b, m] for m in range(4)) for n in range(4)] for b in range(3)]
+    np.testing.assert_allclose(radio.interference(gain, power), expected)

@@ -1,0 +1,213 @@
+"""The event-driven pipeline agrees with the closed form and breaks no rule of a pipeline."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapipe_env.errors import AllocationError
+from collapipe_env.physics.timeline import (
+    Element,
+    ElementKind,
+    chain_elements,
+    cluster_timeline,
+    gpipe_makespan,
+    gpipe_timeline,
+    makespan,
+)
+
+KINDS: tuple[ElementKind, ...] = ("hop", "compute", "uplink", "server")
+# Zeros and ties included on purpose: they are where an event queue goes wrong.
+seconds = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(1e-6, 1e3))
+elements_strategy = st.lists(
+    st.builds(
+        Element,
+        kind=st.sampled_from(KINDS),
+        label=st.just("x"),
+        forward_s=seconds,
+        backward_s=seconds,
+        node=st.just(0),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(elements=elements_strategy, micro_batches=st.integers(1, 64))
+def test_makespan_equals_the_closed_form(elements, micro_batches):
+    a = [e.forward_s for e in elements]
+    c = [e.backward_s for e in elements]
+    # Written out here, so that a wrong formula in the module cannot agree with itself.
+    expected = sum(a) + (micro_batches - 1) * max(a) + sum(c) + (micro_batches - 1) * max(c)
+    assert makespan(gpipe_timeline(elements, micro_batches)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert gpipe_makespan(elements, micro_batches) == pytest.approx(expected, rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(elements=elements_strategy, micro_batches=st.integers(1, 16))
+def test_events_obey_the_pipeline(elements, micro_batches):
+    events = gpipe_timeline(elements, micro_batches)
+    by_key = {(e.element, e.micro_batch, e.direction): e for e in events}
+    assert len(events) == len(by_key) == 2 * micro_batches * len(elements)
+
+    for event in events:
+        element = elements[event.element]
+        duration = element.forward_s if event.direction == "forward" else element.backward_s
+        assert event.end_s == event.start_s + duration
+        # Precedence along the pipeline.
+        if event.direction == "forward" and event.element > 0:
+            assert event.start_s >= by_key[event.element - 1, event.micro_batch, "forward"].end_s
+        if event.direction == "backward" and event.element < len(elements) - 1:
+            assert event.start_s >= by_key[event.element + 1, event.micro_batch, "backward"].end_s
+
+    # The flush.
+    last_forward = max(e.end_s for e in events if e.direction == "forward")
+    assert min(e.start_s for e in events if e.direction == "backward") >= last_forward
+
+    # One micro-batch at a time per resource, in the order 0..M-1 in each direction.
+    resources = defaultdict(list)
+    for event in events:
+        duplex = elements[event.element].kind in ("hop", "uplink")
+        resources[event.element, event.direction if duplex else "both"].append(event)
+    for queue in resources.values():
+        for earlier, later in pairwise(queue):
+            assert later.start_s >= earlier.end_s
+    for (i, micro_batch, direction), event in by_key.items():
+        if micro_batch > 0:
+            assert event.start_s >= by_key[i, micro_batch - 1, direction].end_s
+
+
+def test_hand_computed_case():
+    chain = [Element("hop", "h", 1.0, 1.0, 0), Element("compute", "c", 2.0, 4.0, 1)]
+    events = gpipe_timeline(chain, 2)
+    got = [(e.element, e.micro_batch, e.direction[0], e.start_s, e.end_s) for e in events]
+    assert sorted(got) == sorted(
+        [
+            (0, 0, "f", 0.0, 1.0),
+            (0, 1, "f", 1.0, 2.0),
+            (1, 0, "f", 1.0, 3.0),
+            (1, 1, "f", 3.0, 5.0),
+            (1, 0, "b", 5.0, 9.0),
+            (1, 1, "b", 9.0, 13.0),
+            (0, 0, "b", 9.0, 10.0),
+            (0, 1, "b", 13.0, 14.0),
+        ]
+    )
+
+
+def chain(stages: int = 2) -> tuple[Element, ...]:
+    return chain_elements(
+        stage_nodes=[1, 3][:stages],
+        stage_blocks=[4, 1][:stages],
+        compute_forward_s=[1.0, 2.0][:stages],
+        compute_backward_s=[2.0, 4.0][:stages],
+        hop_forward_s=[0.5, 0.25, 0.125][: stages + 1],
+        hop_backward_s=[0.6, 0.3, 0.2][: stages + 1],
+        uplink_s=0.75,
+        downlink_s=0.1,
+        server_forward_s=0.05,
+        server_backward_s=0.1,
+    )
+
+
+def test_chain_puts_a_hop_before_and_after_every_stage():
+    elements = chain()
+    assert [e.kind for e in elements] == ["hop", "compute", "hop", "compute", "hop", "uplink", "server"]
+    assert [e.node for e in elements] == [0, 1, 1, 3, 3, 0, -1]
+    assert [e.label for e in elements][:5] == ["CU→d1", "d1, 4 blocks", "d1→d3", "d3, 1 block", "d3→CU"]
+    assert [e.forward_s for e in elements] == [0.5, 1.0, 0.25, 2.0, 0.125, 0.75, 0.05]
+    assert [e.backward_s for e in elements] == [0.6, 2.0, 0.3, 4.0, 0.2, 0.1, 0.1]
+
+
+def test_chain_names_the_sequence_of_wrong_length():
+    with pytest.raises(AllocationError, match="hop_forward_s has 1 entries"):
+        chain_elements(
+            [1],
+            [2],
+            compute_forward_s=[1.0],
+            compute_backward_s=[1.0],
+            hop_forward_s=[1.0],
+            hop_backward_s=[1.0, 1.0],
+            uplink_s=1.0,
+            downlink_s=1.0,
+            server_forward_s=1.0,
+            server_backward_s=1.0,
+        )
+
+
+def test_round_is_the_sum_of_its_phases():
+    elements = chain()
+    step = gpipe_makespan(elements, 4)
+    own_end = 3 * (step + 0.5) + 1.5 + 2.5
+    timeline = cluster_timeline(
+        elements,
+        4,
+        local_steps=3,
+        all_reduce_s=0.5,
+        collect_s=1.5,
+        upload_s=2.5,
+        broadcast_s=0.25,
+        broadcast_start_s=own_end + 7.0,
+    )
+    assert [p.label for p in timeline.phases] == ["step", "all-reduce"] * 3 + [
+        "collect",
+        "upload",
+        "wait",
+        "broadcast",
+    ]
+    assert timeline.phases[0].start_s == 0.0
+    for earlier, later in pairwise(timeline.phases):
+        assert later.start_s == earlier.end_s
+    assert timeline.end_s == pytest.approx(own_end + 7.0 + 0.25, rel=1e-12)
+
+
+@pytest.mark.parametrize(("drawn", "steps"), [(1, 1), (None, 3), (0, 0), (2, 2)])
+def test_only_the_drawn_steps_have_events(drawn, steps):
+    elements = chain()
+    timeline = cluster_timeline(elements, 4, local_steps=3, all_reduce_s=0.5, drawn_steps=drawn)
+    assert len(timeline.events) == steps * 2 * 4 * len(elements)
+    period = gpipe_makespan(elements, 4) + 0.5
+    per_step = len(timeline.events) // steps if steps else 0
+    for k in range(steps):
+        own = timeline.events[k * per_step : (k + 1) * per_step]
+        assert min(e.start_s for e in own) == pytest.approx(k * period)
+        assert makespan(own) == pytest.approx(timeline.phases[2 * k].end_s)
+
+
+def test_the_slowest_cluster_does_not_wait():
+    elements = chain()
+    end = cluster_timeline(elements, 4, collect_s=0.3, upload_s=0.7).end_s
+    for start in (end, math.nextafter(end, 0.0), math.nextafter(end, math.inf)):
+        timeline = cluster_timeline(
+            elements, 4, collect_s=0.3, upload_s=0.7, broadcast_s=1.0, broadcast_start_s=start
+        )
+        assert [p.label for p in timeline.phases] == ["step", "collect", "upload", "broadcast"]
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.inf, math.nan])
+def test_bad_times_are_refused_by_name(bad):
+    with pytest.raises(AllocationError, match=r"backward_s of element 1 \('slow'\)"):
+        gpipe_timeline([Element("hop", "h", 1.0, 1.0, 0), Element("compute", "slow", 1.0, bad, 1)], 2)
+    with pytest.raises(AllocationError, match="upload_s"):
+        cluster_timeline(chain(), 2, upload_s=bad)
+
+
+def test_bad_counts_are_refused():
+    with pytest.raises(AllocationError, match="no elements"):
+        gpipe_timeline([], 2)
+    with pytest.raises(AllocationError, match="micro_batches is 0"):
+        gpipe_timeline(chain(), 0)
+    with pytest.raises(AllocationError, match="local_steps is 0"):
+        cluster_timeline(chain(), 2, local_steps=0)
+    with pytest.raises(AllocationError, match="broadcast_start_s"):
+        cluster_timeline(chain(), 2, upload_s=5.0, broadcast_start_s=1.0)
+
+
+def test_makespan_of_nothing_is_zero():
+    assert makespan([]) == 0.0

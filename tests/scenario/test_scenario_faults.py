@@ -1,0 +1,271 @@
+"""Every kind of bad input gives one clear ScenarioError."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import (
+    BudgetSpec,
+    ClusterSpec,
+    DeviceProfile,
+    DeviceSpec,
+    DynamicsSpec,
+    RadioSpec,
+    Scenario,
+    WorkloadSpec,
+    load_scenario,
+)
+
+
+def refused(source: Any) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(source)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "place", "nearest"),
+    [
+        ({"radoi": {}}, "radoi", "radio"),
+        ({"workload": {"bloks": 3}}, "workload.bloks", "blocks"),
+        ({"devices": {"power_mim_w": 1}}, "devices.power_mim_w", "power_min_w"),
+        (
+            {"devices": {"profiles": [{"swiched_capacitance": 1e-27}]}},
+            "devices.profiles.0.swiched_capacitance",
+            "switched_capacitance",
+        ),
+        ({"cluster": {"cluster": 3}}, "cluster.cluster", "clusters"),
+        ({"radio": {"diversitty": 1}}, "radio.diversitty", "diversity"),
+        ({"budgets": {"tradeof_v": 1}}, "budgets.tradeof_v", "tradeoff_v"),
+        ({"dynamics": {"round": 1}}, "dynamics.round", "rounds"),
+        ({"learning": {"optimiser": "sgd"}}, "learning.optimiser", "optimizer"),
+        ({"learning": {"proxy": {"widht": 3}}}, "learning.proxy.widht", "width"),
+    ],
+)
+def test_misspelt_field_names_the_nearest(mapping: dict[str, Any], place: str, nearest: str) -> None:
+    message = refused(mapping)
+    assert f"{place}: got" in message
+    assert f"did you mean {nearest!r}?" in message
+    assert "\n" not in message
+
+
+def test_misspelt_override_names_the_nearest() -> None:
+    small = load_scenario("small")
+    with pytest.raises(ScenarioError, match=r"'radio\.diversty'.*did you mean 'diversity'"):
+        small.with_overrides({"radio.diversty": 1})
+    with pytest.raises(ScenarioError, match=r"'raido\.diversity'.*did you mean 'radio'"):
+        small.with_overrides({"raido.diversity": 1})
+    with pytest.raises(ScenarioError, match=r"'1' is no index into devices\.profiles, which has 1 entries"):
+        small.with_overrides({"devices.profiles.1.weight": 1})
+    with pytest.raises(ScenarioError, match=r"radio\.diversity is a single value"):
+        small.with_overrides({"radio.diversity.m": 1})
+
+
+def test_misspelt_preset_names_the_nearest() -> None:
+    assert "did you mean 'medium'?" in refused("mediun")
+    assert "base: there is no preset 'larg'; did you mean 'large'?" in refused({"base": "larg"})
+    assert "there is no preset 3" in refused({"base": 3})
+
+
+@pytest.mark.parametrize(
+    ("mapping", "expected"),
+    [
+        ({"radio": {"diversity": 0}}, ["radio.diversity: got 0", "greater than or equal to 1"]),
+        ({"radio": {"fading_correlation": 1.0}}, ["radio.fading_correlation: got 1.0", "less than 1"]),
+        ({"radio": {"bs_power_w": float("nan")}}, ["radio.bs_power_w: got nan", "finite"]),
+        ({"radio": {"bs_power_w": float("inf")}}, ["radio.bs_power_w: got inf", "finite"]),
+        ({"budgets": {"device_energy_j": 0}}, ["budgets.device_energy_j: got 0", "greater than 0", "unit J"]),
+        (
+            {"dynamics": {"load_levels": [0.5, 1.5]}},
+            ["dynamics.load_levels.1: got 1.5", "less than or equal to 1"],
+        ),
+        ({"cluster": {"devices": [3, 0, 3, 3]}}, ["cluster.devices.1: got 0", "greater than or equal to 1"]),
+        ({"workload": {"activation_bits": 8}}, ["workload.activation_bits: got 8", "16 or 32"]),
+        ({"workload": {"task": "vision"}}, ["workload.task: got 'vision'", "'tagging'"]),
+        ({"cluster": {"layout": "moving"}}, ["cluster.layout: got 'moving'", "'per_episode'"]),
+        (
+            {"dynamics": {"target_loss": -1}},
+            ["dynamics.target_loss: got -1", "greater than 0", "null for never"],
+        ),
+    ],
+)
+def test_out_of_range(mapping: dict[str, Any], expected: list[str]) -> None:
+    message = refused(mapping)
+    for part in expected:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("mapping", "place", "allowed"),
+    [
+        ({"radio": {"diversity": "4"}}, "radio.diversity: got '4'", "valid integer"),
+        ({"radio": {"diversity": 4.0}}, "radio.diversity: got 4.0", "valid integer"),
+        ({"radio": {"diversity": True}}, "radio.diversity: got True", "valid integer"),
+        ({"radio": {"bs_power_w": True}}, "radio.bs_power_w: got True", "valid number"),
+        ({"radio": {"bs_power_w": "20 W"}}, "radio.bs_power_w: got '20 W'", "valid number"),
+        ({"radio": {"bs_power_w": None}}, "radio.bs_power_w: got None", "valid number"),
+        ({"radio": 3}, "radio: got 3", "a mapping is expected with fields among noise_dbm_per_hz"),
+        ({"radio": None}, "radio: got None", "a mapping is expected"),
+        ({"radio": [1]}, "radio: got [1]", "a mapping is expected"),
+        ({"devices": {"profiles": {"name": "a"}}}, "devices.profiles: got {'name': 'a'}", "a list"),
+        (
+            {"cluster": {"devices": "many"}},
+            "cluster.devices: got 'many'",
+            "valid integer or the input should be a list",
+        ),
+        ({"cluster": {"devices": [3, "b", 3, 3]}}, "cluster.devices.1: got 'b'", "valid integer"),
+        ({"name": 7}, "name: got 7", "valid string"),
+        ({"radio": {4: 1}}, "radio", "field names are text, not 4"),
+    ],
+)
+def test_wrong_type(mapping: dict[str, Any], place: str, allowed: str) -> None:
+    message = refused(mapping)
+    assert place in message
+    assert allowed in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("mapping", "pattern"),
+    [
+        ({"workload": {"heads": 3}}, r"workload: heads = 3 does not divide width = 256"),
+        (
+            {"workload": {"micro_batches": [1, 3]}},
+            r"workload: micro_batches holds 3.*batch_size = 64.*1, 2, 4, 8",
+        ),
+        (
+            {"workload": {"micro_batches": [4, 2]}},
+            r"workload: micro_batches must be in ascending order.*4 .* 2",
+        ),
+        ({"workload": {"micro_batches": [2, 2]}}, r"workload: micro_batches must be .* without repeats"),
+        ({"workload": {"task": "translation"}}, r"workload: task = 'translation' needs decoder_blocks"),
+        ({"devices": {"profiles": []}}, r"devices: profiles must hold at least one"),
+        ({"devices": {"power_min_w": 0.3}}, r"devices: power_min_w = 0\.3 is above power_max_w = 0\.2"),
+        ({"devices": {"profiles": [{}]}}, r"devices\.profiles\.0: exactly one of switched.*found neither"),
+        (
+            {"devices": {"profiles": [{"switched_capacitance": 1e-27, "active_power_w": 1}]}},
+            r"devices\.profiles\.0: exactly one of switched_capacitance and active_power_w.*found both",
+        ),
+        (
+            {"devices": {"profiles": [{"active_power_w": 1, "clock_min_hz": 3e9}]}},
+            r"clock_min_hz = 3e\+09 is above clock_max_hz = 2e\+09",
+        ),
+        ({"devices": {"profiles": [{"active_power_w": 1, "memory_bytes": []}]}}, r"memory_bytes must hold"),
+        (
+            {"devices": {"profiles": [{"active_power_w": 1, "memory_bytes": [2e9, 1e9]}]}},
+            r"memory_bytes must be in ascending order",
+        ),
+        (
+            {"devices": {"profiles": [{"active_power_w": 1}] * 2}},
+            r"devices: profiles holds the name 'mobile' twice",
+        ),
+        ({"cluster": {"devices": [3, 3]}}, r"cluster: devices lists 2 clusters but clusters = 4"),
+        (
+            {"cluster": {"cu_distance_min_m": 500}},
+            r"cu_distance_min_m = 500 is above cu_distance_max_m = 400",
+        ),
+        ({"dynamics": {"load_levels": []}}, r"dynamics: load_levels must hold at least one"),
+        ({"dynamics": {"load_levels": [1.0, 0.5]}}, r"dynamics: load_levels must be in ascending order"),
+        (
+            {"budgets": {"bandwidth_floor": 0.25}},
+            r"budgets\.bandwidth_floor = 0\.25 times cluster\.clusters = 4 is 1; it must stay below 1",
+        ),
+        (
+            {"cluster": {"cluster_separation_min_m": 900}},
+            r"only 1 of clusters = 4 .*separation_min_m = 900.*distance_min_m = 50.*distance_max_m = 400",
+        ),
+    ],
+)
+def test_contradictions(mapping: dict[str, Any], pattern: str) -> None:
+    assert re.search(pattern, refused(mapping))
+
+
+def test_several_faults_take_one_line_each() -> None:
+    lines = refused({"radio": {"diversity": 0, "bs_powr_w": 1}, "workload": {"blocks": "x"}}).splitlines()
+    assert lines[0] == "scenario mapping: 3 faults"
+    assert sorted(line.split(":")[0].strip() for line in lines[1:]) == [
+        "radio.bs_powr_w",
+        "radio.diversity",
+        "workload.blocks",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("build", "pattern"),
+    [
+        (lambda: RadioSpec(diversity=0), r"RadioSpec: diversity: got 0.*greater than or equal to 1"),
+        (lambda: RadioSpec(diversty=1), r"RadioSpec: diversty: got 1.*did you mean 'diversity'"),  # type: ignore[call-arg]
+        (lambda: RadioSpec(4), r"RadioSpec: fields are given by name"),  # type: ignore[call-arg]
+        (lambda: WorkloadSpec(heads=3), r"WorkloadSpec: heads = 3 does not divide"),
+        (lambda: DeviceProfile(), r"DeviceProfile: exactly one of"),
+        (lambda: DeviceSpec(profiles=()), r"DeviceSpec: profiles must hold"),
+        (lambda: ClusterSpec(clusters=2, devices=(1,)), r"ClusterSpec: devices lists 1 clusters"),
+        (lambda: BudgetSpec(cu_energy_j=-1), r"BudgetSpec: cu_energy_j: got -1"),
+        (lambda: DynamicsSpec(load_levels=()), r"DynamicsSpec: load_levels must hold"),
+        (lambda: Scenario(budgets=BudgetSpec(bandwidth_floor=0.3)), r"Scenario: budgets\.bandwidth_floor"),
+        (lambda: Scenario(radio=3), r"Scenario: radio: got 3, but a mapping"),  # type: ignore[arg-type]
+    ],
+)
+def test_objects_built_directly_are_checked_too(build: Callable[[], object], pattern: str) -> None:
+    with pytest.raises(ScenarioError, match=pattern):
+        build()
+
+
+@pytest.mark.parametrize("source", [3, None, ["small"], b"small"])
+def test_wrong_kind_of_source(source: Any) -> None:
+    assert f"not {type(source).__name__}: {source!r}; presets: small" in refused(source)
+
+
+@pytest.mark.parametrize(
+    ("content", "pattern"),
+    [
+        (b"", r", line 1: the file is empty"),
+        (b"# only a comment\n", r", line 1: the file is empty"),
+        (b"- radio\n- cluster\n", r", line 1: .*not a list"),
+        (b"medium", r", line 1: .*not a str"),
+        (b"radio:\n  diversity: 1\n  diversity: 2\n", r", line 3: .*duplicate key \"diversity\""),
+        (b"radio:\n  diversity: [1\n", r", line 3: .*begun in line 2.*expected ',' or '\]'"),
+        (b"radio:\n\tdiversity: 1\n", r", line 2: .*cannot start any token"),
+        (b"name: a\nradio: !!python/object:os.system {}\n", r", line 2: .*could not determine a constructor"),
+        (b"name: a\n---\nname: b\n", r", line 2: .*another document"),
+        (b"name: a\nradio: \xff\n", r", line 2: not UTF-8"),
+        (b"name: a\nradio: \x00\n", r", line 2: .*special characters are not allowed"),
+        (b"radio: &r\n  radio: *r\n", r"nested too deeply"),
+        (b"radio: " + b"[" * 1500, r": cannot be parsed as a scenario: maximum recursion"),
+        (b"name: " + b"x" * 1_000_001, r"larger than 1000000 bytes"),
+        (b"radio:\n  3: 1\n", r"radio: field names are text, not 3"),
+        (b"radio:\n  diversty: 1\n", r"radio\.diversty: got 1.*did you mean 'diversity'"),
+    ],
+)
+def test_bad_files_are_named_with_their_line(content: bytes, pattern: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(content)
+    message = refused(path)
+    assert message.startswith(f"scenario file {path}")
+    assert re.search(pattern, message)
+    assert "\n" not in message
+
+
+def test_exploding_aliases_are_stopped(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
+    path = tmp_path / "bomb.yaml"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    assert "too large for a scenario" in refused(path)
+
+
+def test_missing_and_unreadable_files(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.yaml"
+    assert refused(missing) == f"scenario file {missing}: cannot be read: No such file or directory"
+    assert refused(str(missing)) == refused(missing)
+    folder = tmp_path / "folder.yaml"
+    folder.mkdir()
+    assert "cannot be read: Is a directory" in refused(folder)
+    assert "must end in .yaml or .yml, not in '.json'" in refused(tmp_path / "a.json")
+    assert "must end in .yaml or .yml" in refused(f"some{os.sep}where")
+    assert "cannot be read" in refused("nul\0.yaml")

@@ -1,0 +1,80 @@
+"""Every field of every section is documented: meaning, unit or range, and bounds that hold."""
+
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+
+from collapipe_env.scenario import (
+    BudgetSpec,
+    ClusterSpec,
+    DeviceProfile,
+    DeviceSpec,
+    DynamicsSpec,
+    LearningSpec,
+    ProxySpec,
+    RadioSpec,
+    Scenario,
+    WorkloadSpec,
+    load_scenario,
+)
+
+SECTIONS = (
+    Scenario,
+    WorkloadSpec,
+    DeviceSpec,
+    DeviceProfile,
+    ClusterSpec,
+    RadioSpec,
+    BudgetSpec,
+    DynamicsSpec,
+    LearningSpec,
+    ProxySpec,
+)
+FIELDS = [(cls, field.name) for cls in SECTIONS for field in dataclasses.fields(cls)]
+UNITS = {
+    "_j": "J",
+    "_w": "W",
+    "_m": "m",
+    "_hz": "Hz",
+    "_db": "dB",
+    "_dbm_per_hz": "dBm/Hz",
+    "_bits": "bits",
+    "_bytes": "byte",
+}
+
+
+def description(cls: Any, name: str) -> str:
+    return cls.__pydantic_fields__[name].description or ""
+
+
+@pytest.mark.parametrize(("cls", "name"), FIELDS, ids=[f"{c.__name__}.{n}" for c, n in FIELDS])
+def test_field_has_a_description_with_unit_or_range(cls: Any, name: str) -> None:
+    text = description(cls, name)
+    assert len(text) > 20
+    assert re.search(r"unit|range|one of|\d|\"|column|off|detect|path", text), text
+    if cls not in (LearningSpec, ProxySpec):
+        assert "; " in text  # "meaning; unit and range"
+        suffix = max((s for s in UNITS if name.endswith(s)), key=len, default="")
+        if suffix:
+            assert re.search(rf"\b{re.escape(UNITS[suffix])}\b", text.rsplit("; ", 1)[1]), text
+
+
+@pytest.mark.parametrize(("cls", "name"), FIELDS, ids=[f"{c.__name__}.{n}" for c, n in FIELDS])
+def test_sections_are_frozen_and_take_keywords_only(cls: Any, name: str) -> None:
+    field = next(f for f in dataclasses.fields(cls) if f.name == name)
+    assert field.kw_only
+    assert cls.__dataclass_params__.frozen
+
+
+def test_medium_yaml_lists_every_field_of_its_sections() -> None:
+    """The file that users copy must not hide a field."""
+    from importlib import resources
+
+    text = resources.files("collapipe_env.scenario").joinpath("presets/medium.yaml").read_text("utf-8")
+    for cls, name in FIELDS:
+        if cls in (LearningSpec, ProxySpec) or name == "active_power_w":
+            continue
+        assert re.search(rf"^[\s-]*{name}:", text, flags=re.MULTILINE), name
+    assert load_scenario("medium").devices.profiles[0].active_power_w is None
