@@ -1,0 +1,81 @@
+"""Pictures of one round: pipelines, queues, allocation and history, on one page.
+
+Drawing knows nothing of the simulator and the simulator nothing of drawing: whoever wants a picture fills a
+:class:`RoundView` and hands it over. No display is needed, and Matplotlib is imported only when a picture is
+drawn (``pip install 'collapipe-env[plots]'``).
+
+Example:
+    >>> view = RoundView(title="small", clusters=clusters, ...)
+    >>> frame = draw_round(view)          # (800, 1200, 3) uint8
+    >>> round_figure(view).savefig("round.pdf")
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from collapipe_env.rendering.view import ClusterView, RoundView
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from matplotlib.figure import Figure
+
+__all__ = ["ClusterView", "RoundView", "draw_round", "round_figure"]
+
+WIDTH_PX = 1200
+HEIGHT_PX = 800
+
+
+def round_figure(view: RoundView, *, width_px: int = WIDTH_PX, height_px: int = HEIGHT_PX) -> Figure:
+    """Draw a round as a Matplotlib figure, to be saved in any format.
+
+    Args:
+        view: What to draw.
+        width_px: Width at 100 dots per inch, at least 1100.
+        height_px: Height at 100 dots per inch, at least 600.
+
+    Returns:
+        The figure. It carries an Agg canvas and belongs to no window and no ``pyplot`` state.
+
+    Raises:
+        ModuleNotFoundError: Matplotlib is not installed.
+        CollaPipeError: The picture is too small for its text.
+    """
+    _need_matplotlib()
+    from collapipe_env.rendering import page
+
+    return page.compose(view, width_px, height_px)
+
+
+def draw_round(
+    view: RoundView, *, width_px: int = WIDTH_PX, height_px: int = HEIGHT_PX
+) -> npt.NDArray[np.uint8]:
+    """Draw a round into an array, as Gymnasium's ``render_mode="rgb_array"`` wants it.
+
+    Args:
+        view: What to draw.
+        width_px: Width of the picture, at least 1100.
+        height_px: Height of the picture, at least 600.
+
+    Returns:
+        (height_px, width_px, 3) uint8, red green blue.
+
+    Raises:
+        ModuleNotFoundError: Matplotlib is not installed.
+        CollaPipeError: The picture is too small for its text.
+    """
+    _need_matplotlib()
+    from collapipe_env.rendering import page
+
+    return page.pixels(page.compose(view, width_px, height_px))
+
+
+def _need_matplotlib() -> None:
+    """Matplotlib is optional: say how to get it before an import fails somewhere inside."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ModuleNotFoundError(
+            "drawing needs Matplotlib, which is not installed; run: pip install 'collapipe-env[plots]'",
+            name="matplotlib",
+        )

@@ -1,0 +1,214 @@
+"""The chart of the pipelines: who works on which micro-batch, when, on one common time axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collapipe_env.physics.timeline import Element, RoundTimeline
+from collapipe_env.rendering.panel import Panel, boxes, seconds, ticks_between
+from collapipe_env.rendering.style import (
+    FAINT,
+    INK,
+    PHASE_COLOURS,
+    FloatArray,
+    micro_batch_colours,
+    node_colours,
+)
+from collapipe_env.rendering.view import ClusterView, RoundView
+
+ROW_UNITS = {"hop": 0.62, "compute": 1.0, "uplink": 0.8, "server": 0.8}
+PHASE_UNITS = 0.95
+GAP_UNITS = 0.6
+LEAST_UNIT_PX = 9.5
+MOST_UNIT_PX = 60.0
+MOST_PHASE_PX = 24.0
+LEAST_FONT = 5.2
+FOLDED_BATCHES = 16
+"""Beyond this many micro-batches neighbours share a shade, and their bars merge where they touch."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Where a cluster's rows lie, in pixels of the page: the phases on top, an element in each row below."""
+
+    phase_top: float
+    phase_foot: float
+    top: FloatArray
+    foot: FloatArray
+
+    @property
+    def end(self) -> float:
+        return float(self.foot[-1])
+
+
+def draw_gantt(panel: Panel, view: RoundView) -> None:
+    """Draw the detailed charts and, if some clusters are left over, a summary of all.
+
+    Args:
+        panel: Where; its height decides how many clusters get a detailed chart.
+        view: The round.
+    """
+    chosen, summary_px = _choose(view, panel.height)
+    end_s = max(max(c.timeline.end_s for c in view.clusters), 1e-12)
+    panel.scale((0.0, end_s), (0.0, 1.0))
+    panel.frame(left=False)
+    panel.x_ticks(ticks_between(0.0, end_s, 8), grid=True)
+    foot = panel.y + panel.height
+    panel.words(panel.x + 0.5 * panel.width, foot + 25.0, "time since the start of the round (s)", 8.0)
+
+    units = sum(_units(view.clusters[n].timeline.elements) for n in chosen)
+    unit_px = min((panel.height - summary_px) / units, MOST_UNIT_PX)
+    top = panel.y
+    for n in chosen:
+        rows = _place_rows(view.clusters[n].timeline.elements, top, unit_px)
+        _draw_cluster(panel, view.clusters[n], view.devices, rows)
+        top = rows.end + GAP_UNITS * unit_px
+    if summary_px > 0.0:
+        _draw_summary(panel, view, chosen, foot - summary_px)
+
+
+def _units(elements: tuple[Element, ...]) -> float:
+    return PHASE_UNITS + sum(ROW_UNITS[e.kind] for e in elements) + GAP_UNITS
+
+
+def _choose(view: RoundView, height_px: float) -> tuple[list[int], float]:
+    """As many detailed charts as stay legible, and the height of the summary of all clusters."""
+    count = len(view.clusters)
+    for most in (4, 3, 2, 1):
+        chosen = view.detailed(most)
+        summary_px = 0.0 if len(chosen) == count else min(0.36 * height_px, 20.0 + 12.0 * count)
+        units = sum(_units(view.clusters[n].timeline.elements) for n in chosen)
+        if (height_px - summary_px) / units >= LEAST_UNIT_PX:
+            break
+    return chosen, summary_px
+
+
+def _place_rows(elements: tuple[Element, ...], top: float, unit_px: float) -> _Rows:
+    first = top + min(PHASE_UNITS * unit_px, MOST_PHASE_PX)
+    foot = first + np.cumsum([ROW_UNITS[e.kind] * unit_px for e in elements])
+    return _Rows(top, first - 1.0, np.concatenate([[first], foot[:-1]]), foot)
+
+
+def _draw_cluster(panel: Panel, cluster: ClusterView, devices: int, rows: _Rows) -> None:
+    elements = cluster.timeline.elements
+    height = rows.foot - rows.top
+    computing = [i for i, e in enumerate(elements) if e.kind == "compute"]
+    # Rows are told apart by a faint stripe under the computing ones, and a chip in the device's colour.
+    right = panel.x + panel.width
+    boxes(panel.page, panel.x, right, rows.top[computing], rows.foot[computing], "#f4f4f4", z=0.2)
+    owned = [i for i in computing if 0 < elements[i].node <= devices]
+    palette = node_colours(devices)
+    inset = 0.15 * height[owned]
+    boxes(
+        panel.page, panel.x - 10.0, panel.x - 3.0, rows.top[owned] + inset, rows.foot[owned] - inset,
+        [palette[elements[i].node] for i in owned],
+    )  # fmt: skip
+    _draw_phases(panel, cluster.timeline, rows)
+    _draw_events(panel, cluster, rows)
+
+    strip = rows.phase_foot - rows.phase_top
+    label = f"{cluster.name}   {seconds(cluster.delay_s)}"
+    size = float(np.clip(0.6 * strip, 6.0, 9.0))
+    middle = 0.5 * (rows.phase_top + rows.phase_foot)
+    panel.words(panel.x - 8.0, middle, label, size, across="right", bold=True)
+    for i, element in enumerate(elements):
+        size = min(7.5, 0.6 * float(height[i]))
+        if size >= LEAST_FONT:
+            colour = FAINT if element.kind in ("hop", "uplink") else INK
+            y = float(rows.top[i] + 0.5 * height[i])
+            panel.words(panel.x - 15.0, y, element.label, size, across="right", colour=colour)
+
+
+def _draw_phases(panel: Panel, timeline: RoundTimeline, rows: _Rows) -> None:
+    """The strip of phases, and under it a tint or hatching where the pipeline itself is not drawn."""
+    phases = timeline.phases
+    start = panel.to_x([p.start_s for p in phases])
+    end = panel.to_x([p.end_s for p in phases])
+    strip = [PHASE_COLOURS[p.label] for p in phases]
+    boxes(
+        panel.page, start, end, rows.phase_top, rows.phase_foot, strip, edge="white", line_widths=0.8, z=1.5
+    )
+
+    below = float(rows.top[0])
+    drawn_until = max((e.end_s for e in timeline.events), default=0.0) * (1.0 - 1e-9)
+    tinted = [i for i, p in enumerate(phases) if p.label not in ("step", "wait")]
+    tints = [PHASE_COLOURS[phases[i].label] + "38" for i in tinted]
+    boxes(panel.page, start[tinted], end[tinted], below, rows.end, tints, z=0.4)
+    alike = [i for i, p in enumerate(phases) if p.label == "step" and p.start_s >= drawn_until]
+    boxes(panel.page, start[alike], end[alike], below, rows.end, "none", edge="#e0e0e0", hatch="//", z=0.3)
+
+    size = min(7.5, 0.55 * (rows.phase_foot - rows.phase_top))
+    steps = sum(p.label == "step" for p in phases)
+    step = 0
+    for i, phase in enumerate(phases):
+        text: str = phase.label
+        if phase.label == "step":
+            step += 1
+            text = f"local step {step} of {steps}" if steps > 1 else "local step"
+        if size >= LEAST_FONT and end[i] - start[i] > 0.85 * size * len(text) + 4.0:
+            colour = "white" if phase.label == "upload" else INK
+            middle = 0.5 * (rows.phase_top + rows.phase_foot)
+            panel.words(float(0.5 * (start[i] + end[i])), middle, text, size, colour=colour)
+
+
+def _draw_events(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
+    events = cluster.timeline.events
+    if not events:
+        return
+    element = np.array([e.element for e in events])
+    batch = np.array([e.micro_batch for e in events])
+    backward = np.array([e.direction == "backward" for e in events])
+    start = panel.to_x([e.start_s for e in events])
+    end = panel.to_x([e.end_s for e in events])
+
+    count = max(cluster.micro_batches, int(batch.max()) + 1)
+    shades = min(count, FOLDED_BATCHES)
+    shade = batch * shades // count
+    order = np.lexsort((start, backward, element))
+    element, backward, shade, start, end = (v[order] for v in (element, backward, shade, start, end))
+    if count > FOLDED_BATCHES:
+        # A bar joins its left neighbour if it has the same row and shade and no visible gap.
+        alike = (element[1:] == element[:-1]) & (backward[1:] == backward[:-1]) & (shade[1:] == shade[:-1])
+        joined = alike & (start[1:] - end[:-1] < 0.6)
+        first = np.flatnonzero(np.concatenate([[True], ~joined]))
+        end = np.maximum.reduceat(end, first)
+        element, backward, shade, start = (v[first] for v in (element, backward, shade, start))
+
+    forward_colours, backward_colours = micro_batch_colours(shades)
+    colours = np.where(backward[:, None], backward_colours[shade], forward_colours[shade])
+    end = np.maximum(end, start + 1.0)  # what happens at all is seen
+    height = (rows.foot - rows.top)[element]
+    inset = np.where(height > 7.0, 0.1 * height, 0.3)
+    line_widths = np.where(end - start > 4.0, 0.5, 0.0)
+    top, foot = rows.top[element] + inset, rows.foot[element] - inset
+    boxes(panel.page, start, end, top, foot, colours, edge="white", line_widths=line_widths)
+
+
+def _draw_summary(panel: Panel, view: RoundView, chosen: list[int], top: float) -> None:
+    """A strip of phases for every cluster; those with a detailed chart above have bold names."""
+    panel.words(panel.x, top + 6.0, f"all {len(view.clusters)} clusters", 8.0, across="left", bold=True)
+    top += 16.0
+    row_px = (panel.y + panel.height - top) / len(view.clusters)
+    size = min(7.0, max(LEAST_FONT, 0.62 * row_px))
+    every = int(np.ceil(1.45 * size / row_px))
+    for n, cluster in enumerate(view.clusters):
+        if n % every == 0:
+            text = f"{cluster.name}   {seconds(cluster.delay_s)}"
+            panel.words(panel.x - 8.0, top + (n + 0.5) * row_px, text, size, across="right", bold=n in chosen)
+    strips = [(n, phase) for n, cluster in enumerate(view.clusters) for phase in cluster.timeline.phases]
+    left = panel.to_x([phase.start_s for _, phase in strips])
+    right = panel.to_x([phase.end_s for _, phase in strips])
+    row = top + np.array([n for n, _ in strips]) * row_px
+    colours = [PHASE_COLOURS[phase.label] for _, phase in strips]
+    boxes(
+        panel.page,
+        left,
+        right,
+        row + 0.08 * row_px,
+        row + 0.92 * row_px,
+        colours,
+        edge="white",
+        line_widths=0.4,
+    )

@@ -1,0 +1,159 @@
+"""The page: where each panel goes, the heading and the legends."""
+
+from __future__ import annotations
+
+import math
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from collapipe_env.errors import CollaPipeError
+from collapipe_env.rendering import panels
+from collapipe_env.rendering.gantt import draw_gantt
+from collapipe_env.rendering.panel import Panel, boxes, write
+from collapipe_env.rendering.style import (
+    FAINT,
+    PHASE_COLOURS,
+    PHASE_NAMES,
+    RC,
+    micro_batch_colours,
+    node_colours,
+)
+from collapipe_env.rendering.view import RoundView
+
+DPI = 100
+LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 1100, 600
+LEFT_PX, RIGHT_PX = 104.0, 14.0
+LEGEND_PX, TOP_PX, BOTTOM_PX = 42.0, 62.0, 40.0
+"""Row of the legends, upper and lower edge of the panels (the latter from below)."""
+PIPELINE_SHARE, ENERGY_SHARE, HISTORY_SHARE = 0.60, 0.37, 0.15
+"""Of the width for the pipelines; of the height, beside them, for energy and for history."""
+
+
+def compose(view: RoundView, width_px: int, height_px: int) -> Figure:
+    """Lay out and fill the page; see :func:`collapipe_env.rendering.round_figure`."""
+    if width_px < LEAST_WIDTH_PX or height_px < LEAST_HEIGHT_PX:
+        raise CollaPipeError(
+            f"a picture of {width_px} x {height_px} pixels is too small for its text; "
+            f"ask for at least {LEAST_WIDTH_PX} x {LEAST_HEIGHT_PX}"
+        )
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(width_px / DPI, height_px / DPI), dpi=DPI, facecolor="white")
+        FigureCanvasAgg(figure)
+        page = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        page.set_axis_off()
+        page.set_xlim(0.0, width_px)
+        page.set_ylim(height_px, 0.0)
+        page.autoscale(False)
+        _fill(page, view, float(width_px), float(height_px))
+    return figure
+
+
+def pixels(figure: Figure) -> npt.NDArray[np.uint8]:
+    """The figure as (height, width, 3) uint8."""
+    canvas = FigureCanvasAgg(figure)
+    with matplotlib.rc_context(RC):
+        canvas.draw()  # type: ignore[no-untyped-call]
+    image = np.asarray(canvas.buffer_rgba(), dtype=np.uint8)  # type: ignore[no-untyped-call]
+    return image[..., :3].copy()
+
+
+def _fill(page: Axes, view: RoundView, width: float, height: float) -> None:
+    bottom = height - BOTTOM_PX
+    middle, right = PIPELINE_SHARE * width, width - RIGHT_PX
+    usable = bottom - TOP_PX
+    _heading(page, view)
+    _pipeline_legend(page, view, 16.0)
+    draw_gantt(Panel(page, LEFT_PX, TOP_PX, middle - LEFT_PX, usable), view)
+
+    start = middle + 52.0
+    span = right - start
+    _node_legend(page, view, start, right)
+    energy_px, history_px = ENERGY_SHARE * usable, HISTORY_SHARE * usable
+    _energy(page, view, start, TOP_PX + 18.0, span, energy_px - 18.0)
+    table_top, history_top = TOP_PX + energy_px + 46.0, bottom - history_px
+    _allocation(page, view, start, table_top, span, history_top - table_top - 50.0)
+    half = 0.5 * (span - 46.0)
+    delay = Panel(page, start, history_top, half, history_px)
+    panels.draw_history(delay, view.delay_history, view.round_index, "round delay (s)", "#0072B2")
+    loss = Panel(page, start + half + 46.0, history_top, half, history_px)
+    panels.draw_history(loss, view.loss_history, view.round_index, "evaluation loss", "#D55E00")
+
+
+def _heading(page: Axes, view: RoundView) -> None:
+    facts = [view.title, f"round {view.round_index}", f"delay {view.delay_s:.4g} s"]
+    if len(view.loss_history) and math.isfinite(view.loss_history[-1]):
+        facts.append(f"loss {view.loss_history[-1]:.4g}")
+    text = "   ·   ".join(facts)
+    # A long title is written smaller: a bold letter is about 0.95 pixels wide per point.
+    size = min(12.0, (page.get_xlim()[1] - 32.0) / (0.95 * len(text)))
+    write(page, 16.0, 18.0, text, size, bold=True)
+
+
+def _pipeline_legend(page: Axes, view: RoundView, x: float) -> None:
+    """Shades of the two directions, then the phases that occur."""
+    left: list[float] = []
+    swatch_px: list[float] = []
+    colours: list[object] = []
+    forward, backward = micro_batch_colours(5)
+    for text, ramp in (("forward, micro-batch 1…M", forward), ("backward", backward)):
+        for i, colour in enumerate(ramp):
+            left.append(x + 7.0 * i)
+            swatch_px.append(7.0)
+            colours.append(tuple(colour))
+        write(page, x + 40.0, LEGEND_PX, text, 7.5)
+        x += 50.0 + 5.9 * len(text)
+    occurring = {phase.label for cluster in view.clusters for phase in cluster.timeline.phases}
+    for label, name in PHASE_NAMES.items():
+        if label in occurring and label != "step":
+            left.append(x)
+            swatch_px.append(10.0)
+            colours.append(PHASE_COLOURS[label])
+            write(page, x + 15.0, LEGEND_PX, name, 7.5)
+            x += 26.0 + 5.9 * len(name)
+    right = np.add(left, swatch_px)
+    boxes(page, left, right, LEGEND_PX - 5.0, LEGEND_PX + 5.0, colours, edge=FAINT, line_widths=0.4)
+
+
+def _node_legend(page: Axes, view: RoundView, x: float, right: float) -> None:
+    names = ["CU", *(f"d{k}" for k in range(1, view.devices + 1))]
+    step = min(46.0, (right - x) / len(names))
+    at = x + step * np.arange(len(names))
+    wide = min(10.0, 0.8 * step)
+    boxes(page, at, at + wide, LEGEND_PX - 5.0, LEGEND_PX + 5.0, node_colours(view.devices))
+    if step >= 34.0:
+        for i, name in enumerate(names):
+            write(page, float(at[i]) + 13.0, LEGEND_PX, name, 7.5)
+        return
+    # Too many for a name beside each: the first and the last name the ends of the ramp, above it.
+    for i in (0, len(names) - 1):
+        write(page, float(at[i]) + 0.5 * wide, LEGEND_PX - 13.0, names[i], 7.5, across="center")
+
+
+def _energy(page: Axes, view: RoundView, x: float, y: float, width: float, height: float) -> None:
+    titles = ("energy queue z (budgets)", "energy e / budget")
+    values = (view.backlog, view.energy_ratio)
+    for i in range(2):
+        if panels.as_bars(view):
+            each = 0.5 * (height - 38.0)
+            panel = Panel(page, x, y + i * (each + 38.0), width, each)
+            panels.draw_bars(panel, view, values[i], titles[i], budget_line=i == 1)
+        else:
+            each = 0.5 * (width - 34.0)
+            panel = Panel(page, x + i * (each + 34.0), y + 20.0, each, height - 20.0)
+            panels.draw_heat_map(panel, view, values[i], titles[i], budget_line=i == 1)
+
+
+def _allocation(page: Axes, view: RoundView, x: float, y: float, width: float, height: float) -> None:
+    gap = 20.0
+    widths = np.array([0.40, 0.22, 0.16, 0.22]) * (width - 3.0 * gap)
+    left = x + np.concatenate([[0.0], np.cumsum(widths[:-1] + gap)])
+    segments, powers, band, counts = (Panel(page, left[i], y, widths[i], height) for i in range(4))
+    panels.draw_segments(segments, view)
+    panels.draw_powers(powers, view)
+    panels.draw_bandwidth(band, view)
+    panels.draw_counts(counts, view)

@@ -1,0 +1,207 @@
+"""The panels beside the pipelines: energy, allocation, history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.rendering.panel import Panel, ticks_between
+from collapipe_env.rendering.style import FAINT, INK, FloatArray, node_colours
+from collapipe_env.rendering.view import RoundView
+
+MOST_BARS = 40
+LEAST_FONT = 5.2
+
+
+def as_bars(view: RoundView) -> bool:
+    """Whether the nodes are few enough for a bar each; otherwise they are drawn as a heat map."""
+    return int(view.node_present.size) <= MOST_BARS
+
+
+def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, budget_line: bool) -> None:
+    """A bar per node, grouped by cluster, coloured by node; a cross for an absent one.
+
+    Args:
+        panel: Where.
+        view: The round.
+        values: (N, K+1), >= 0.
+        title: Heading, with the unit.
+        budget_line: Whether to mark the value 1.
+    """
+    clusters, nodes = values.shape
+    x = np.arange(clusters)[:, None] * (nodes + 1.0) + np.arange(nodes)
+    there = view.node_present
+    highest = float(np.max(values[there], initial=0.0))
+    top = 1.12 * max(highest, 1.15 if budget_line else 0.1)
+    panel.scale((-1.0, float(x[-1, -1]) + 1.0), (0.0, top))
+    panel.title(title)
+    panel.frame()
+    panel.y_ticks(ticks_between(0.0, top, 4), grid=True)
+    panel.x_ticks([float(v) for v in x.mean(axis=1)], [c.name for c in view.clusters])
+    colours = np.array(node_colours(view.devices))
+    which = np.broadcast_to(np.arange(nodes), values.shape)[there]
+    panel.bars(x[there] - 0.42, x[there] + 0.42, 0.0, values[there], list(colours[which]))
+    _crosses(panel, x[~there], np.zeros(int((~there).sum())), 4.0, lift=4.0)
+    if budget_line:
+        ends = panel.to_x([*panel.x_range]), panel.to_y([1.0, 1.0])
+        panel.page.plot(*ends, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=3)
+
+
+def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str, budget_line: bool) -> None:
+    """A cell per node: clusters downwards, nodes across; a cross for an absent one. The scale is on top.
+
+    Args:
+        panel: Where the cells go; title and scale take 34 pixels above it.
+        view: The round.
+        values: (N, K+1), >= 0.
+        title: Heading, with the unit.
+        budget_line: Whether the scale has its middle at 1, the budget.
+    """
+    there = view.node_present
+    top = 2.0 if budget_line else max(float(np.max(values[there], initial=0.0)), 0.1)
+    colour_map = matplotlib.colormaps["PuOr_r" if budget_line else "cividis"]
+    clusters, nodes = values.shape
+    panel.scale((-0.5, nodes - 0.5), (clusters - 0.5, -0.5))
+    panel.title(title, lift=31.0)
+    row, node = np.nonzero(there)
+    shades = colour_map(np.clip(values[there] / top, 0.0, 1.0))
+    panel.bars(node - 0.5, node + 0.5, row + 0.5, row - 0.5, shades, edge="white", line_widths=0.3)
+    missing_row, missing_node = np.nonzero(~there)
+    _crosses(panel, missing_node, missing_row, 3.0)
+    step = max(1, int(np.ceil(22.0 * nodes / panel.width)))
+    names = ["CU", *(f"d{k}" for k in range(1, nodes))]
+    panel.x_ticks(range(0, nodes, step), names[::step], size=6.0)
+    step = max(1, int(np.ceil(11.0 * clusters / panel.height)))
+    panel.y_ticks(range(0, clusters, step), [c.name for c in view.clusters[::step]], size=6.0)
+
+    scale = Panel(panel.page, panel.x, panel.y - 12.0, panel.width, 7.0)
+    scale.scale((0.0, 64.0), (0.0, 1.0))
+    at = np.arange(64)
+    scale.bars(at, at + 1.1, 0.0, 1.0, colour_map(at / 63.0))
+    line = scale.y - 6.0
+    scale.words(scale.x, line, "0", 6.0, across="left")
+    if budget_line:
+        scale.words(scale.x + 0.5 * scale.width, line, "1", 6.0)
+    scale.words(scale.x + scale.width, line, "≥ 2" if budget_line else f"{top:.3g}", 6.0, across="right")
+
+
+def draw_segments(panel: Panel, view: RoundView) -> None:
+    """Blocks per device, stacked along the pipeline, a row per cluster."""
+    blocks = np.stack([c.blocks for c in view.clusters]).astype(np.float64)
+    edges = np.concatenate([np.zeros((len(blocks), 1)), np.cumsum(blocks, axis=1)], axis=1)
+    total = max(float(edges[:, -1].max()), 1.0)
+    row_px = _cluster_rows(panel, view, (0.0, total), names=True)
+    panel.title("blocks per device")
+    panel.x_ticks(ticks_between(0.0, total, 4, integer=True), grid=True)
+    row, device = np.nonzero(blocks)
+    colours = np.array(node_colours(view.devices))[1:]
+    left, right = edges[row, device], edges[row, device + 1]
+    panel.bars(left, right, row + 0.38, row - 0.38, list(colours[device]), edge="white", line_widths=0.6)
+    size = min(7.0, 0.6 * row_px)
+    if size < LEAST_FONT:
+        return
+    middle_x, middle_y = panel.to_x(0.5 * (left + right)), panel.to_y(row)
+    room = (right - left) / total * panel.width
+    for i in range(len(row)):
+        text = str(int(blocks[row[i], device[i]]))
+        if room[i] > 0.95 * size * len(text) + 2.0:
+            colour = _ink_on(str(colours[device[i]]))
+            panel.words(float(middle_x[i]), float(middle_y[i]), text, size, colour=colour)
+
+
+def draw_powers(panel: Panel, view: RoundView) -> None:
+    """Transmit powers in dBm: a dot per device that transmits, a diamond for the CU."""
+    power = np.stack([np.concatenate([[c.cu_power_w], c.device_power_w]) for c in view.clusters])
+    active = np.stack([np.concatenate([[True], c.blocks > 0]) for c in view.clusters]) & (power > 0.0)
+    dbm = 10.0 * np.log10(np.where(active, power, 1.0)) + 30.0
+    low, high = (float(dbm[active].min()), float(dbm[active].max())) if active.any() else (0.0, 20.0)
+    x_range = min(low, high - 10.0) - 1.5, high + 1.5
+    row_px = _cluster_rows(panel, view, x_range)
+    panel.title("power (dBm)")
+    panel.x_ticks(ticks_between(*x_range, 3, integer=True), grid=True)
+    row, node = np.nonzero(active)
+    colours = np.array(node_colours(view.devices))
+    size = float(np.clip(1.6 * row_px, 8.0, 26.0))
+    for marker, chosen, factor in (("o", node > 0, 1.0), ("D", node == 0, 0.8)):
+        panel.page.scatter(
+            panel.to_x(dbm[row, node][chosen]), panel.to_y(row[chosen]), s=size * factor,
+            c=list(colours[node[chosen]]), marker=marker, linewidths=0.4, edgecolors="white", zorder=3,
+        )  # fmt: skip
+
+
+def draw_bandwidth(panel: Panel, view: RoundView) -> None:
+    """Bandwidth shares in per cent, a bar per cluster."""
+    share = 100.0 * np.array([c.bandwidth_share for c in view.clusters])
+    top = max(1.1 * float(share.max()), 1.0)
+    _cluster_rows(panel, view, (0.0, top))
+    panel.title("band (%)")
+    panel.x_ticks(ticks_between(0.0, top, 2, integer=True), grid=True)
+    row = np.arange(len(share))
+    panel.bars(0.0, share, row + 0.3, row - 0.3, "#7a8fa6")
+
+
+def draw_counts(panel: Panel, view: RoundView) -> None:
+    """Micro-batches and the fraction of them that arrived, as a small table."""
+    row_px = panel.height / len(view.clusters)
+    panel.scale((0.0, 1.0), (len(view.clusters) - 0.5, -0.5))
+    size = min(7.5, max(LEAST_FONT, 0.6 * row_px))
+    every = max(1, int(np.ceil(1.45 * size / row_px)))
+    batches, arrived = panel.x + 0.25 * panel.width, panel.x + panel.width
+    panel.words(batches, panel.y - 10.0, "M", 8.0, across="right")
+    panel.words(arrived, panel.y - 10.0, "arrived", 8.0, across="right")
+    for n in range(0, len(view.clusters), every):
+        y = float(panel.to_y(n))
+        panel.words(batches, y, str(view.clusters[n].micro_batches), size, across="right")
+        panel.words(arrived, y, f"{100.0 * view.clusters[n].survived:.0f} %", size, across="right")
+
+
+def draw_history(panel: Panel, values: Sequence[float], last_round: int, title: str, colour: str) -> None:
+    """A curve that ends at this round, its last point marked."""
+    y = np.asarray(values, dtype=np.float64)
+    x = np.arange(last_round - len(y) + 1, last_round + 1)
+    known = np.isfinite(y)
+    panel.title(title)
+    panel.words(panel.x + 0.5 * panel.width, panel.y + panel.height + 24.0, "round", 7.5)
+    low, high = (float(y[known].min()), float(y[known].max())) if known.any() else (0.0, 1.0)
+    pad = 0.08 * (high - low) or max(0.05 * abs(high), 0.05)
+    x_range = (float(x[0]) if len(x) else float(last_round)) - 0.5, last_round + 0.5
+    panel.scale(x_range, (low - pad, high + pad))
+    panel.frame()
+    panel.x_ticks(ticks_between(*x_range, 4, integer=True))
+    if not known.any():
+        middle = panel.x + 0.5 * panel.width, panel.y + 0.5 * panel.height
+        panel.words(*middle, "no value yet", 7.0, colour=FAINT)
+        return
+    panel.y_ticks(ticks_between(low - pad, high + pad, 4), grid=True)
+    across, up = panel.to_x(x[known]), panel.to_y(y[known])
+    panel.page.plot(across, up, color=colour, linewidth=1.2, zorder=3)
+    panel.page.plot(across[-1:], up[-1:], "o", color=colour, markersize=3.5, zorder=3)
+
+
+def _cluster_rows(
+    panel: Panel, view: RoundView, x_range: tuple[float, float], *, names: bool = False
+) -> float:
+    """Give the panel a row per cluster, downwards; return the height of one in pixels."""
+    count = len(view.clusters)
+    row_px = panel.height / count
+    panel.scale(x_range, (count - 0.5, -0.5))
+    panel.frame()
+    if names:
+        every = max(1, int(np.ceil(10.0 / row_px)))
+        size = min(7.0, max(LEAST_FONT, 0.62 * row_px * every))
+        panel.y_ticks(range(0, count, every), [c.name for c in view.clusters[::every]], size=size)
+    return row_px
+
+
+def _crosses(panel: Panel, x: npt.ArrayLike, y: npt.ArrayLike, size: float, *, lift: float = 0.0) -> None:
+    if np.size(x):
+        panel.page.plot(panel.to_x(x), panel.to_y(y) - lift, "x", color=FAINT, markersize=size, zorder=3)
+
+
+def _ink_on(colour: str) -> str:
+    """Black or white, whichever reads better on ``colour`` (``"#rrggbb"``)."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK

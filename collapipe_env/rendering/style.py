@@ -1,0 +1,67 @@
+"""Colours, and the text settings that make a picture independent of the user's own Matplotlib settings.
+
+Forward passes are blue and backward passes orange, the pair that every common kind of colour blindness keeps
+apart; within a hue, micro-batches run from light to dark. Nodes use Paul Tol's "muted" set, made for the same
+readers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib.colors import to_hex
+
+FloatArray = npt.NDArray[np.float64]
+
+INK = "#222222"
+FAINT = "#8a8a8a"
+GRID = "#dddddd"
+CU_COLOUR = "#555555"
+MUTED = (
+    "#88CCEE", "#CC6677", "#117733", "#DDCC77", "#332288", "#44AA99", "#AA4499", "#999933", "#882255",
+)  # fmt: skip
+PHASE_COLOURS = {
+    "step": "#e3e3e3",
+    "all-reduce": "#b9a6d3",
+    "collect": "#5aae9b",
+    "upload": "#9b6fb5",
+    "wait": "#ffffff",
+    "broadcast": "#d9c441",
+}
+PHASE_NAMES = {
+    "step": "local step",
+    "all-reduce": "all-reduce",
+    "collect": "collect",
+    "upload": "upload",
+    "wait": "wait",
+    "broadcast": "broadcast",
+}
+RC: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8.0,
+    "text.usetex": False,
+    "text.color": INK,
+    "text.parse_math": False,
+    "hatch.linewidth": 0.6,
+    "path.effects": [],
+    "path.sketch": None,
+}
+
+
+def node_colours(devices: int) -> list[str]:
+    """Colours of the CU and of each device slot, K+1 in all."""
+    if devices <= len(MUTED):
+        return [CU_COLOUR, *MUTED[:devices]]
+    ramp = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.95, devices))
+    return [CU_COLOUR, *(to_hex(colour) for colour in ramp)]
+
+
+def micro_batch_colours(count: int) -> tuple[FloatArray, FloatArray]:
+    """Forward and backward colours of ``count`` micro-batches, light to dark, each (count, 4)."""
+    position = np.linspace(0.0, 1.0, count) if count > 1 else np.array([0.6])
+    forward = matplotlib.colormaps["Blues"](0.35 + 0.6 * position)
+    backward = matplotlib.colormaps["Oranges"](0.28 + 0.6 * position)
+    return np.asarray(forward, dtype=np.float64), np.asarray(backward, dtype=np.float64)

@@ -1,0 +1,111 @@
+"""What a picture of a round is made from: plain numbers, no simulator and no Matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.errors import CollaPipeError
+from collapipe_env.physics.timeline import RoundTimeline
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterView:
+    """One cluster's part of the picture.
+
+    Attributes:
+        name: Short, for the margin: ``"c1"``.
+        timeline: Its round. Only clusters drawn in detail need events (see :meth:`RoundView.detailed`).
+        blocks: (K,) blocks per device slot, 0 where the slot holds none.
+        micro_batches: M of the round.
+        bandwidth_share: beta in [0, 1].
+        cu_power_w: Transmit power of the CU in watts.
+        device_power_w: (K,) transmit powers in watts. Only those of devices with blocks are drawn.
+        delay_s: The cluster's own round time T_n in seconds, before waiting and broadcast.
+        survived: Fraction of micro-batches whose gradient arrived, in [0, 1].
+    """
+
+    name: str
+    timeline: RoundTimeline
+    blocks: IntArray
+    micro_batches: int
+    bandwidth_share: float
+    cu_power_w: float
+    device_power_w: FloatArray
+    delay_s: float
+    survived: float
+
+
+@dataclass(frozen=True, eq=False)
+class RoundView:
+    """One round as it is drawn.
+
+    Attributes:
+        title: First words of the heading, for instance the scenario's and the policy's names.
+        clusters: N clusters, in index order.
+        backlog: (N, K+1) normalised energy queues z after the round, node 0 being the CU.
+        energy_ratio: (N, K+1) energy of the round over its budget, e.
+        present: (N, K) True where the device slot is filled and alive.
+        round_index: Number of the round, counted from 1.
+        delay_s: Delay of the round in seconds.
+        loss_history: Evaluation losses of the rounds so far, oldest first, this round's last; may be empty
+            and may hold NaN.
+        delay_history: Delays of the rounds so far in seconds, in the same order; may be empty.
+
+    Raises:
+        CollaPipeError: On construction, if shapes do not fit together.
+    """
+
+    title: str
+    clusters: tuple[ClusterView, ...]
+    backlog: FloatArray
+    energy_ratio: FloatArray
+    present: BoolArray
+    round_index: int
+    delay_s: float
+    loss_history: Sequence[float] = ()
+    delay_history: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        if not self.clusters:
+            raise CollaPipeError("RoundView.clusters is empty; a picture needs at least one cluster")
+        shape = (len(self.clusters), int(self.clusters[0].blocks.shape[0]))
+        nodes = (shape[0], shape[1] + 1)
+        shapes: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [
+            ("present", self.present.shape, shape),
+            ("backlog", self.backlog.shape, nodes),
+            ("energy_ratio", self.energy_ratio.shape, nodes),
+        ]
+        for i, cluster in enumerate(self.clusters):
+            shapes.append((f"clusters[{i}].blocks", cluster.blocks.shape, shape[1:]))
+            shapes.append((f"clusters[{i}].device_power_w", cluster.device_power_w.shape, shape[1:]))
+        for name, found, wanted in shapes:
+            if found != wanted:
+                raise CollaPipeError(
+                    f"RoundView.{name} has shape {found}, but {shape[0]} clusters of {shape[1]} device "
+                    f"slots take {wanted}"
+                )
+
+    @property
+    def devices(self) -> int:
+        """Device slots per cluster, K."""
+        return int(self.present.shape[1])
+
+    @property
+    def node_present(self) -> BoolArray:
+        """(N, K+1) presence with the CU, which is always there, in front."""
+        return np.concatenate([np.ones((len(self.clusters), 1), dtype=np.bool_), self.present], axis=1)
+
+    def detailed(self, most: int = 4) -> list[int]:
+        """Indices of the clusters worth a detailed chart: all up to ``most``, else the slowest ones first."""
+        count = len(self.clusters)
+        if count <= most:
+            return list(range(count))
+        return sorted(range(count), key=lambda n: -self.clusters[n].delay_s)[:most]

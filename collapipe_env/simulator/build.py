@@ -1,0 +1,135 @@
+"""From a scenario to what the simulator computes with."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from collapipe_env.codec import ActionCodec
+from collapipe_env.physics.energy import compute_power
+from collapipe_env.physics.memory import memory_cap_blocks
+from collapipe_env.physics.workload import (
+    WorkloadCosts,
+    block_forward_flops,
+    block_parameters,
+    decoder_forward_flops,
+    stored_activation_bytes,
+)
+from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.layout import Layout, fixed_layout
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+
+def workload_costs(scenario: Scenario) -> WorkloadCosts:
+    """Priced per-sample and per-block figures of a scenario (`system_model.md` section 2)."""
+    w = scenario.workload
+    # A classifier's head reads the pooled sentence; taggers and generators have an output per token.
+    positions = 1 if w.task == "classification" else w.sequence_length
+    boundary = w.sequence_length * w.width
+    return WorkloadCosts(
+        blocks=w.blocks,
+        batch_size=w.batch_size,
+        local_steps=w.local_steps,
+        block_forward_flops=block_forward_flops(w.width, w.feedforward, w.sequence_length),
+        decoder_forward_flops=decoder_forward_flops(
+            w.decoder_blocks, w.width, w.feedforward, w.sequence_length, w.outputs, positions
+        ),
+        block_parameters=block_parameters(w.width, w.feedforward),
+        embedding_parameters=w.embedding_parameters,
+        stored_activation_bytes=stored_activation_bytes(
+            w.width, w.heads, w.sequence_length, w.stored_activation_bits
+        ),
+        activation_bits=float(boundary * w.activation_bits),
+        gradient_bits=float(boundary * w.gradient_bits),
+        weight_bits=w.weight_bits,
+    )
+
+
+@lru_cache(maxsize=64)
+def system_parameters(scenario: Scenario) -> SystemParameters:
+    """Scalars of the physics for a scenario."""
+    radio = scenario.radio
+    return SystemParameters(
+        costs=workload_costs(scenario),
+        noise_density=radio.noise_w_per_hz,
+        d2d_bandwidth_hz=radio.d2d_bandwidth_hz,
+        uplink_bandwidth_hz=radio.uplink_bandwidth_hz,
+        downlink_bandwidth_hz=radio.downlink_bandwidth_hz,
+        bs_power_w=radio.bs_power_w,
+        external_interference_w=radio.external_interference_w,
+        link_errors=radio.link_errors,
+        waterfall_threshold=radio.waterfall_threshold,
+        server_flops=scenario.cluster.server_flops,
+        clusters=scenario.clusters,
+        power_min_w=scenario.devices.power_min_w,
+        power_max_w=scenario.devices.power_max_w,
+        tradeoff_v=scenario.budgets.tradeoff_v,
+        micro_batch_choices=scenario.workload.micro_batch_choices,
+        bandwidth_floor=scenario.budgets.bandwidth_floor,
+    )
+
+
+@lru_cache(maxsize=64)
+def action_codec(scenario: Scenario) -> ActionCodec:
+    """The action box of a scenario."""
+    return ActionCodec(
+        clusters=scenario.clusters,
+        devices=scenario.max_devices,
+        blocks=scenario.blocks,
+        micro_batch_choices=scenario.workload.micro_batch_choices,
+        power_min_w=scenario.devices.power_min_w,
+        power_max_w=scenario.devices.power_max_w,
+        bandwidth_floor=scenario.budgets.bandwidth_floor,
+    )
+
+
+def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
+    """The system at mean gains, full speed and empty queues, without a batch axis.
+
+    Args:
+        scenario: The scenario.
+        layout: One of its layouts.
+    """
+    costs = workload_costs(scenario)
+    speed = layout.max_clock_hz * layout.flops_per_cycle
+    N, K = layout.present.shape
+    return SystemState(
+        uplink_gain=layout.d2e_path_gain,
+        d2d_gain=layout.d2d_path_gain,
+        cross_gain=layout.cross_gain,
+        speed=speed,
+        compute_power=compute_power(
+            speed, layout.flops_per_cycle, layout.switched_capacitance, layout.active_power_w, speed
+        ),
+        memory_bytes=layout.memory_bytes,
+        memory_cap=memory_cap_blocks(
+            layout.memory_bytes, costs.batch_size, costs.block_state_bytes, costs.stored_activation_bytes
+        ).astype(np.int64),
+        present=layout.present,
+        budget=energy_budgets(scenario),
+        backlog=np.zeros((N, K + 1)),
+        round_index=np.zeros((), dtype=np.int64),
+        loss=np.zeros(()),
+    )
+
+
+def energy_budgets(scenario: Scenario) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Energy budget of each node per round (N, K+1) [J]."""
+    budgets = np.full((scenario.clusters, scenario.max_devices + 1), scenario.budgets.device_energy_j)
+    budgets[:, 0] = scenario.budgets.cu_energy_j
+    return budgets
+
+
+@lru_cache(maxsize=64)
+def reference_delay(scenario: Scenario) -> float:
+    """Reference delay ``T_ref`` [s]: the even split at mean gains in the layout of ``layout_seed``.
+
+    Even split over all devices, equal bandwidth, full power, ``M = 4`` or the nearest allowed
+    (`system_model.md` section 4). It is a constant of the scenario, also where layouts are redrawn.
+    """
+    state = mean_state(scenario, fixed_layout(scenario))
+    parameters = system_parameters(scenario)
+    return float(round_costs(parameters, state, even_split(parameters, state)).delay)

@@ -1,0 +1,197 @@
+"""Delay, energy, memory and losses of one round under an allocation: a pure function.
+
+This is the one place where the physics comes together. The simulator calls it for the rounds that are
+played and model-based schedulers call it for the rounds they imagine, with extra leading axes for
+candidate allocations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.physics import energy, links, memory, pipeline, radio
+from collapipe_env.physics._array import Array, namespace
+from collapipe_env.physics.links import PlanGraph
+from collapipe_env.physics.pipeline import PipelineElements
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+
+@dataclass(frozen=True, eq=False)
+class RoundCosts:
+    """What a round costs; leading batch axes ``...``.
+
+    Attributes:
+        delay: Round delay ``T = max_n T_n + T_bc`` (...) [s].
+        cluster_delay: ``T_n`` (..., N) [s].
+        local_step: ``T_step`` (..., N) [s], all-reduce included.
+        allreduce: Longest all-reduce of a local step (..., N) [s].
+        collect: ``T_col`` (..., N) [s].
+        upload: ``T_up`` (..., N) [s].
+        broadcast: ``T_bc`` (...) [s].
+        energy: Energy of each node (..., N, K+1) [J].
+        energy_ratio: Energy over budget ``e`` (..., N, K+1); zero for absent devices.
+        memory: Memory that each device needs (..., N, K) [byte].
+        survival: Probability that a micro-batch survives a local step (..., N); 1 unless ``drop``.
+        interference: ``I_n`` (..., N) [W].
+        elements: Times of one micro-batch on each pipeline element.
+        graph: The plan's chain of groups.
+    """
+
+    delay: Array
+    cluster_delay: Array
+    local_step: Array
+    allreduce: Array
+    collect: Array
+    upload: Array
+    broadcast: Array
+    energy: Array
+    energy_ratio: Array
+    memory: Array
+    survival: Array
+    interference: Array
+    elements: PipelineElements
+    graph: PlanGraph
+
+
+def round_costs(
+    parameters: SystemParameters,
+    state: SystemState,
+    allocation: Allocation,
+    interference_w: Array | None = None,
+) -> RoundCosts:
+    """Evaluate one round (`system_model.md` sections 3 to 7).
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: Channels, speeds, memories; leading axes broadcastable with the allocation's.
+        allocation: The decision to evaluate.
+        interference_w: Interference to use instead of the allocation's own (..., N) [W]; lets a solver
+            hold it fixed.
+    """
+    xp = namespace(state.uplink_gain, allocation.bandwidth)
+    costs = parameters.costs
+    steps = costs.local_steps
+    graph = links.plan_graph(allocation)
+    power = allocation.node_power
+
+    if interference_w is None:
+        interference_w = radio.interference(state.cross_gain, radio.mean_active_power(power, graph.active))
+    noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference_w)
+    snr = radio.d2d_snr(power, state.d2d_gain, noise)
+    rates = radio.shannon_rate(snr, parameters.d2d_bandwidth_hz)
+    uplink_rate = radio.uplink_rate(
+        allocation.bandwidth,
+        allocation.cu_power,
+        state.uplink_gain,
+        parameters.uplink_noise_w,
+        parameters.uplink_bandwidth_hz,
+    )
+    downlink_rate = radio.downlink_rate(
+        allocation.bandwidth,
+        parameters.bs_power_w,
+        state.uplink_gain,
+        parameters.downlink_noise_w,
+        parameters.downlink_bandwidth_hz,
+    )
+
+    micro_batches = allocation.micro_batches
+    samples = costs.batch_size / micro_batches
+    uplink_exponent = radio.uplink_failure_exponent(
+        allocation.bandwidth,
+        allocation.cu_power,
+        state.uplink_gain,
+        parameters.uplink_noise_w,
+        parameters.waterfall_threshold,
+    )
+    repeats = parameters.link_errors == "arq"
+    hops = links.hop_times(
+        graph,
+        snr,
+        rates,
+        samples * costs.activation_bits,
+        samples * costs.gradient_bits,
+        waterfall_threshold=parameters.waterfall_threshold,
+        repeat_until_success=repeats,
+    )
+    uplink = samples * costs.activation_bits / uplink_rate
+    if repeats:
+        uplink = uplink * xp.exp(uplink_exponent)
+
+    device_blocks = allocation.device_blocks
+    work = samples[..., None] * device_blocks * costs.block_forward_flops / state.speed
+    samples_in_flight = costs.batch_size
+    if allocation.share is not None:
+        work = work * allocation.share
+        samples_in_flight = costs.batch_size * allocation.share
+    hop_forward, hop_backward, forward, backward = pipeline.stage_elements(
+        graph, hops, work, BACKWARD_OVER_FORWARD * work
+    )
+    server = samples * (costs.decoder_forward_flops / (parameters.server_flops / parameters.clusters))
+    elements = pipeline.PipelineElements(
+        hop_forward=hop_forward,
+        hop_backward=hop_backward,
+        compute_forward=forward,
+        compute_backward=backward,
+        uplink=uplink,
+        downlink=samples * costs.gradient_bits / downlink_rate,
+        server_forward=server,
+        server_backward=BACKWARD_OVER_FORWARD * server,
+    )
+    local_step = pipeline.gpipe_makespan(elements, micro_batches)
+
+    payload = device_blocks * costs.block_payload_bits
+    collection = pipeline.collection_times(graph, rates[..., 1:, 0], payload)
+    passes = steps * micro_batches
+    airtime = passes[..., None] * (hops.forward + hops.backward)
+    device_airtime = airtime[..., 1:] + collection
+    if graph.same_stage is None:
+        allreduce = xp.zeros_like(local_step)
+    else:
+        group_time = pipeline.allreduce_times(graph, rates, payload)
+        allreduce = xp.max(group_time, axis=-1)
+        local_step = local_step + allreduce
+        device_airtime = device_airtime + steps * group_time
+    collect = xp.max(collection, axis=-1)
+    upload = costs.update_payload_bits / uplink_rate
+    cluster_delay = steps * local_step + collect + upload
+    broadcast = costs.update_payload_bits / radio.broadcast_rate(
+        parameters.bs_power_w,
+        state.uplink_gain,
+        parameters.downlink_noise_w,
+        parameters.downlink_bandwidth_hz,
+    )
+
+    compute_time = (1.0 + BACKWARD_OVER_FORWARD) * passes[..., None] * work
+    device_joules = energy.device_energy(
+        state.compute_power, compute_time, allocation.device_power, device_airtime
+    )
+    cu_joules = energy.cu_energy(allocation.cu_power, airtime[..., 0] + passes * uplink + upload)
+    concatenate = np.concatenate if xp is np else xp.concat
+    joules = concatenate((cu_joules[..., None], device_joules), axis=-1)
+
+    if parameters.link_errors == "drop":
+        survival = xp.exp(-(hops.failure_exponent + uplink_exponent))
+    else:
+        survival = xp.ones_like(cluster_delay)
+    return RoundCosts(
+        delay=xp.max(cluster_delay, axis=-1) + broadcast,
+        cluster_delay=cluster_delay,
+        local_step=local_step,
+        allreduce=allreduce,
+        collect=collect,
+        upload=upload,
+        broadcast=broadcast,
+        energy=joules,
+        energy_ratio=joules / state.budget,
+        memory=memory.device_memory(
+            device_blocks, samples_in_flight, costs.block_state_bytes, costs.stored_activation_bytes
+        ),
+        survival=survival,
+        interference=interference_w,
+        elements=elements,
+        graph=graph,
+    )

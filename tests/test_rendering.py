@@ -1,0 +1,247 @@
+"""Pictures of rounds: drawn without a display, of the right shape, and they show what the view says."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from collapipe_env.errors import CollaPipeError
+from collapipe_env.physics.timeline import RoundTimeline, chain_elements, cluster_timeline, gpipe_makespan
+from collapipe_env.rendering import ClusterView, RoundView, draw_round, round_figure
+
+
+def make_view(
+    clusters: int = 2, devices: int = 3, *, steps: int = 1, micro_batches: int = 4, all_reduce_s: float = 0.0
+) -> RoundView:
+    rng = np.random.default_rng(7)
+    present = np.ones((clusters, devices), dtype=bool)
+    present[-1, -1] = clusters == 1
+    cases = []
+    for n in range(clusters):
+        blocks = np.where(present[n], rng.integers(0, 3, devices), 0)
+        blocks[0] += 1
+        used = np.flatnonzero(blocks)
+        compute = blocks[used] * rng.uniform(0.5, 1.5, used.size) / micro_batches
+        hops = rng.uniform(0.05, 0.4, used.size + 1) / micro_batches
+        elements = chain_elements(
+            [int(k) + 1 for k in used],
+            [int(blocks[k]) for k in used],
+            compute_forward_s=list(compute),
+            compute_backward_s=list(2.0 * compute),
+            hop_forward_s=list(hops),
+            hop_backward_s=list(hops),
+            uplink_s=0.2 / micro_batches,
+            downlink_s=0.02 / micro_batches,
+            server_forward_s=0.01 / micro_batches,
+            server_backward_s=0.02 / micro_batches,
+        )
+        cases.append((elements, blocks, rng.uniform(0.5, 2.0)))
+    ends = [steps * (gpipe_makespan(e, micro_batches) + all_reduce_s) + 0.3 + up for e, _, up in cases]
+    views = tuple(
+        ClusterView(
+            name=f"c{n + 1}",
+            timeline=cluster_timeline(
+                elements,
+                micro_batches,
+                local_steps=steps,
+                all_reduce_s=all_reduce_s,
+                collect_s=0.3,
+                upload_s=up,
+                broadcast_s=0.2,
+                broadcast_start_s=max(ends),
+            ),
+            blocks=blocks,
+            micro_batches=micro_batches,
+            bandwidth_share=1.0 / clusters,
+            cu_power_w=0.1,
+            device_power_w=rng.uniform(0.002, 0.2, devices),
+            delay_s=ends[n],
+            survived=0.97,
+        )
+        for n, (elements, blocks, up) in enumerate(cases)
+    )
+    return RoundView(
+        title="test",
+        clusters=views,
+        backlog=rng.gamma(1.0, 2.0, (clusters, devices + 1)),
+        energy_ratio=rng.uniform(0.2, 1.4, (clusters, devices + 1)),
+        present=present,
+        round_index=9,
+        delay_s=max(ends) + 0.2,
+        loss_history=list(np.linspace(0.7, 0.4, 9)),
+        delay_history=list(rng.uniform(3.0, 4.0, 9)),
+    )
+
+
+def changed(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    return np.any(before != after, axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "devices", "steps", "micro_batches"),
+    [(1, 1, 1, 1), (2, 3, 1, 4), (4, 5, 3, 64), (5, 2, 1, 8), (16, 8, 1, 32), (32, 16, 1, 4)],
+)
+def test_every_size_draws(clusters, devices, steps, micro_batches):
+    image = draw_round(make_view(clusters, devices, steps=steps, micro_batches=micro_batches))
+    assert image.shape == (800, 1200, 3)
+    assert image.dtype == np.uint8
+    # Both halves of the page carry ink, and not only black on white.
+    for half in (image[:, :720], image[:, 720:]):
+        assert np.mean(np.any(half < 200, axis=-1)) > 0.02
+        assert np.ptp(half.astype(int), axis=-1).max() > 60
+
+
+def test_size_follows_the_request_and_small_ones_are_refused():
+    assert draw_round(make_view(), width_px=1100, height_px=601).shape == (601, 1100, 3)
+    with pytest.raises(CollaPipeError, match="900 x 800"):
+        round_figure(make_view(), width_px=900)
+
+
+def test_same_view_same_picture():
+    assert np.array_equal(draw_round(make_view()), draw_round(make_view()))
+
+
+def test_user_settings_do_not_leak_in_or_out():
+    import matplotlib
+
+    expected = draw_round(make_view())
+    with matplotlib.rc_context({"font.size": 20.0, "axes.facecolor": "black", "lines.linewidth": 9.0}):
+        assert np.array_equal(draw_round(make_view()), expected)
+        assert matplotlib.rcParams["font.size"] == 20.0
+
+
+def test_backlog_changes_only_the_energy_panel():
+    view = make_view()
+    other = dataclasses.replace(view, backlog=view.backlog[:, ::-1].copy())
+    where = np.argwhere(changed(draw_round(view), draw_round(other)))
+    assert len(where) > 500
+    assert where[:, 1].min() > 720
+    assert where[:, 0].max() < 200
+
+
+def test_segments_change_only_the_allocation_panel():
+    view = make_view()
+    first = dataclasses.replace(view.clusters[0], blocks=view.clusters[0].blocks + np.array([3, 0, 1]))
+    other = dataclasses.replace(view, clusters=(first, *view.clusters[1:]))
+    where = np.argwhere(changed(draw_round(view), draw_round(other)))
+    assert len(where) > 500
+    assert where[:, 1].min() > 720
+    assert where[:, 0].min() > 330
+    assert where[:, 0].max() < 640
+
+
+def test_events_appear_in_the_pipeline_chart_only():
+    view = make_view()
+    bare = tuple(
+        dataclasses.replace(c, timeline=RoundTimeline(c.timeline.elements, (), c.timeline.phases))
+        for c in view.clusters
+    )
+    with_events = draw_round(view)
+    mask = changed(with_events, draw_round(dataclasses.replace(view, clusters=bare)))
+    where = np.argwhere(mask)
+    assert len(where) > 2000
+    assert where[:, 1].max() < 725
+    # Forward bars are blue, backward bars orange.
+    red, blue = (with_events[..., i][mask].astype(int) for i in (0, 2))
+    assert (blue > red + 40).sum() > 500
+    assert (red > blue + 40).sum() > 500
+
+
+def test_an_event_lies_at_its_time():
+    """The first bar of the first computing row begins where the time axis says it does."""
+    view = make_view(1, 2)
+    timeline = view.clusters[0].timeline
+    compute = next(i for i, e in enumerate(timeline.elements) if e.kind == "compute")
+    only = tuple(
+        e for e in timeline.events if e.element == compute and e.micro_batch == 2 and e.direction == "forward"
+    )
+    cluster = dataclasses.replace(
+        view.clusters[0], timeline=RoundTimeline(timeline.elements, only, timeline.phases)
+    )
+    image = draw_round(dataclasses.replace(view, clusters=(cluster,))).astype(int)
+    chart = image[95:750, 104:720]
+    columns = np.flatnonzero(np.any(chart[..., 2] > chart[..., 0] + 60, axis=0))
+    px_per_s = (720 - 104) / timeline.end_s
+    assert columns.min() == pytest.approx(only[0].start_s * px_per_s, abs=2.0)
+    assert columns.max() == pytest.approx(only[0].end_s * px_per_s, abs=2.0)
+
+
+def test_detail_is_given_to_the_slowest():
+    view = make_view(6, 2)
+    slowest = sorted(range(6), key=lambda n: -view.clusters[n].delay_s)
+    assert view.detailed(3) == slowest[:3]
+    assert view.detailed(6) == list(range(6))
+
+
+def test_empty_and_missing_histories_draw():
+    view = dataclasses.replace(make_view(), loss_history=[float("nan")], delay_history=[])
+    assert draw_round(view).std() > 0.0
+
+
+def test_silent_transmitters_draw():
+    view = make_view()
+    silent = tuple(dataclasses.replace(c, cu_power_w=0.0, device_power_w=np.zeros(3)) for c in view.clusters)
+    assert draw_round(dataclasses.replace(view, clusters=silent)).std() > 0.0
+
+
+def test_wrong_shapes_are_refused_by_name():
+    view = make_view()
+    with pytest.raises(CollaPipeError, match=r"backlog has shape \(2, 3\).*take \(2, 4\)"):
+        dataclasses.replace(view, backlog=np.zeros((2, 3)))
+    bad = dataclasses.replace(view.clusters[1], blocks=np.zeros(2, dtype=np.int64))
+    with pytest.raises(CollaPipeError, match=r"clusters\[1\]\.blocks"):
+        dataclasses.replace(view, clusters=(view.clusters[0], bad))
+    with pytest.raises(CollaPipeError, match="clusters is empty"):
+        dataclasses.replace(view, clusters=())
+
+
+def test_importing_draws_in_no_matplotlib_and_drawing_no_pyplot():
+    code = (
+        "import sys; import collapipe_env.rendering as r; assert 'matplotlib' not in sys.modules;"
+        "sys.path.insert(0, sys.argv[1]); from test_rendering import make_view;"
+        "r.draw_round(make_view()); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    # Not even a backend that needs a display gets in the way.
+    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    environment["MPLBACKEND"] = "tkagg"
+    command = [sys.executable, "-W", "error", "-c", code, os.path.dirname(__file__)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_missing_matplotlib_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ModuleNotFoundError, match=r"collapipe-env\[plots\]"):
+        draw_round(make_view())
+
+
+def test_a_long_title_stays_on_the_page():
+    view = dataclasses.replace(make_view(), title="a scenario with a remarkably long name " * 4)
+    figure = round_figure(view)
+    extents = [t.get_window_extent(figure.canvas.get_renderer()) for t in figure.texts]
+    assert max(box.x1 for box in extents) <= 1200.0
+
+
+@pytest.mark.parametrize(("width", "height"), [(1200, 800), (1100, 600)])
+def test_words_do_not_overlap(width, height):
+    """No two texts of the page share pixels, and none leaves it, at any size of the problem."""
+    for clusters, devices, steps in ((2, 3, 1), (4, 5, 3), (5, 6, 1), (16, 8, 1), (24, 16, 1)):
+        view = make_view(clusters, devices, steps=steps, micro_batches=8, all_reduce_s=0.4)
+        figure = round_figure(view, width_px=width, height_px=height)
+        renderer = figure.canvas.get_renderer()
+        boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in figure.texts if t.get_text()]
+        assert len(boxes) > 30
+        for i, (text, box) in enumerate(boxes):
+            assert min(box.x0, box.y0) >= 0.0, text
+            assert box.x1 <= width, text
+            assert box.y1 <= height, text
+            for other_text, other in boxes[:i]:
+                # Line boxes include space for accents and tails: one or two pixels are no overlap.
+                across = min(box.x1, other.x1) - max(box.x0, other.x0)
+                along = min(box.y1, other.y1) - max(box.y0, other.y0)
+                assert across < 1.0 or along < 3.0, (clusters, devices, text, other_text)
