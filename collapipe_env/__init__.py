@@ -1,0 +1,54 @@
+"""Gymnasium environment for pipeline-parallel federated training at the wireless edge.
+
+Importing the package registers its environments::
+
+    import gymnasium as gym
+    import collapipe_env
+
+    env = gym.make("CollaPipe-v0")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from collapipe_env.envs.registration import register_environments
+
+if TYPE_CHECKING:
+    from collapipe_env.allocation import Allocation
+    from collapipe_env.envs.env import CollaPipeEnv
+    from collapipe_env.envs.vector import CollaPipeVectorEnv
+    from collapipe_env.scenario import Scenario, load_scenario, scenario_names
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Allocation",
+    "CollaPipeEnv",
+    "CollaPipeVectorEnv",
+    "Scenario",
+    "__version__",
+    "load_scenario",
+    "scenario_names",
+]
+
+_HOMES = {
+    "Allocation": "collapipe_env.allocation",
+    "CollaPipeEnv": "collapipe_env.envs.env",
+    "CollaPipeVectorEnv": "collapipe_env.envs.vector",
+    "Scenario": "collapipe_env.scenario",
+    "load_scenario": "collapipe_env.scenario",
+    "scenario_names": "collapipe_env.scenario",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public names on first use, so that ``import collapipe_env`` stays quick."""
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+register_environments()

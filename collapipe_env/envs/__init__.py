@@ -1,0 +1,1 @@
+"""The seam to reinforcement learning: observations, rewards, single and vector environments, ids."""

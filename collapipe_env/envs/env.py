@@ -1,0 +1,220 @@
+"""The environment: one step is one federated round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.codec import ActionCodec
+from collapipe_env.envs.core import BatchMDP, BatchStep
+from collapipe_env.envs.observation import ObservationLayout
+from collapipe_env.envs.rewards import Reward
+from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.learners.base import Learner
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.state import SystemState
+
+Observation = npt.NDArray[np.float32]
+ScenarioLike = str | PathLike[str] | Mapping[str, Any] | Scenario
+
+
+class CollaPipeEnv(gym.Env[Any, Any]):
+    """Pipeline-parallel federated training of a Transformer at the wireless edge, one round a step.
+
+    With ``N`` clusters of up to ``K`` devices, ``L`` encoder blocks and a mini-batch of ``B`` samples:
+
+    **Action**, ``Box(-1, 1, (N (2K + 3),), float32)``. For each cluster in turn: ``K`` segment scores,
+    ``K`` device powers, the CU power, the micro-batch choice and the bandwidth score, decoded by
+    :class:`~collapipe_env.codec.ActionCodec` into an always feasible
+    :class:`~collapipe_env.allocation.Allocation`:
+
+    ===============  =================================================================================
+    segments         weights ``(a + 1) / 2``; ``L`` blocks apportioned by largest remainder under each
+                     device's memory cap; a device at -1 gets none
+    device powers    geometric between ``power_min_w`` and ``power_max_w``
+    CU power         likewise
+    micro-batches    nearest of the allowed divisors of ``B``
+    bandwidth        a small floor for every cluster, the rest in proportion to ``(a + 1) / 2``
+    ===============  =================================================================================
+
+    **Observation**, ``Box((6 N K + 2 N + 2,), float32)`` with finite bounds. Named blocks in
+    :attr:`observation_layout`: per device (N, K) energy backlog, compute speed, memory cap in blocks,
+    gain of the hop to it, gain to the CU, presence; per cluster (N,) uplink gain and CU backlog; the
+    round and the smoothed loss.
+
+    **Transition**. The allocation fixes delay ``T``, energies ``E`` and the loss of micro-batches; the
+    learner trains one round (H local steps of the cut pipeline in every cluster, aggregation, server
+    update); virtual queues move, ``z <- max(z + E / Ebar - 1, 0)``; fading, loads and the next round's
+    channels are drawn. Layout and shadowing are drawn once per episode or fixed by the scenario.
+
+    **Reward** (``reward=``): ``"lyapunov"`` (default), the exact drift plus penalty
+    ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``; ``"drift_plus_penalty"``, its denser
+    per-round form; ``"delay"``, ``-T / T_ref`` with the energy excess in ``info["cost"]``;
+    ``"time_to_target"``; or any callable (:mod:`collapipe_env.envs.rewards`).
+
+    **End**. ``truncated`` after the scenario's number of rounds, ``terminated`` when the smoothed loss
+    reaches the target (if the scenario sets one).
+
+    **Info**. ``delay`` [s], ``cost`` (sum over nodes of the energy above budget, in budgets),
+    ``backlog`` (sum of ``z``), ``loss`` [nat], ``metric`` (NaN with the surrogate); at an episode's end
+    also ``summary``. The full :class:`~collapipe_env.simulator.record.RoundRecord` is in
+    :attr:`last_round`.
+
+    **Randomness** comes from ``np_random`` alone, through one child generator for each component.
+
+    Args:
+        scenario: Name of a shipped scenario, path of a YAML file, mapping or object.
+        learner: ``"torch"`` (really trains), ``"surrogate"`` (the fitted bound) or a learner object.
+        reward: Name or callable.
+        render_mode: ``None`` or ``"rgb_array"``.
+        **unknown: Refused, with the nearest valid name.
+
+    Raises:
+        ScenarioError: For an unknown or misspelt argument or scenario field.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012 - Gymnasium's interface
+
+    def __init__(
+        self,
+        scenario: ScenarioLike = "medium",
+        learner: str | Learner = "torch",
+        reward: str | Reward = "lyapunov",
+        render_mode: str | None = None,
+        **unknown: Any,
+    ) -> None:
+        refuse_unknown(unknown, ("scenario", "learner", "reward", "render_mode"))
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
+        self.render_mode = render_mode
+        self._mdp = BatchMDP(load_scenario(scenario), learner, reward, num_envs=1)
+        self.action_space: spaces.Box = self._mdp.action_space()
+        self.observation_space: spaces.Box = self._mdp.observer.space()
+        self._delays: list[float] = []
+        self._losses: list[float] = []
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario."""
+        return self._mdp.scenario
+
+    @property
+    def codec(self) -> ActionCodec:
+        """Maps actions to allocations and back."""
+        return self._mdp.codec
+
+    @property
+    def observation_layout(self) -> ObservationLayout:
+        """Names, places, shapes and scales of the observation's features."""
+        return self._mdp.observer.layout
+
+    @property
+    def reference_delay(self) -> float:
+        """``T_ref`` [s]: round delay of the even split at mean gains."""
+        return self._mdp.reference_delay
+
+    @property
+    def state(self) -> SystemState:
+        """The system before the next round, as model-based schedulers see it (leading axis 1)."""
+        return self._mdp.simulator.state
+
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Everything about the round just played (leading axis 1); ``None`` before the first."""
+        return self._mdp.simulator.last_round
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode: draw layout, shadowing, channels and loads, and start training afresh.
+
+        Args:
+            seed: Seeds ``np_random``; without one the generator goes on and the episode is a new one.
+            options: None are known; an unknown one is refused.
+
+        Returns:
+            The observation (D,) and ``{"loss", "metric"}`` of the untrained model.
+        """
+        super().reset(seed=seed)
+        refuse_unknown(options or {}, ())
+        observation = self._mdp.reset([self.np_random])
+        self._delays.clear()
+        self._losses.clear()
+        learning = self._mdp.simulator.learning
+        return observation[0], {"loss": float(learning.loss[0]), "metric": float(learning.metric[0])}
+
+    def step(self, action: npt.NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play one round with an action of the box."""
+        return self._unpack(self._mdp.step(np.asarray(action)[None]))
+
+    def step_allocation(
+        self, allocation: Allocation
+    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play one round with an allocation, also one that the box cannot express.
+
+        Args:
+            allocation: Arrays without a batch axis, or with a leading axis of 1.
+
+        Raises:
+            AllocationError: If it is infeasible; the environment is left as it was.
+        """
+        if np.ndim(allocation.micro_batches) == 1:
+            allocation = allocation.map(lambda a: np.asarray(a)[None])
+        return self._unpack(self._mdp.play(allocation))
+
+    def _unpack(self, step: BatchStep) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        info: dict[str, Any] = {name: float(values[0]) for name, values in step.info.items()}
+        terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
+        if terminated or truncated:
+            info["summary"] = self._mdp.summary(0)
+        if self.render_mode is not None:
+            self._delays.append(info["delay"])
+            self._losses.append(info["loss"])
+        return step.observation[0], float(step.reward[0]), terminated, truncated, info
+
+    def summary(self) -> dict[str, float]:
+        """Summary of the episode so far; see :meth:`collapipe_env.envs.core.BatchMDP.summary`."""
+        return self._mdp.summary(0)
+
+    def render(self) -> npt.NDArray[np.uint8] | None:
+        """The last round as one picture (H, W, 3), uint8; ``None`` without a render mode.
+
+        Before the first round of an episode the picture shows what the even split would do.
+        """
+        if self.render_mode is None:
+            gym.logger.warn("render() needs render_mode='rgb_array', given to gymnasium.make")
+            return None
+        # Imported late: Matplotlib is an extra, and slow to import.
+        from collapipe_env.rendering import draw_round
+        from collapipe_env.round_view import preview, round_view
+
+        simulator = self._mdp.simulator
+        played = self.last_round if self._delays else None
+        view = round_view(
+            preview(simulator) if played is None else played,
+            self.scenario.workload.local_steps,
+            f"{self.scenario.name}" + (" (even split, not played)" if played is None else ""),
+            loss_history=self._losses,
+            delay_history=self._delays,
+        )
+        return draw_round(view)
+
+
+def refuse_unknown(given: Mapping[str, Any], valid: tuple[str, ...]) -> None:
+    """Refuse keys that are not valid, with the nearest valid name.
+
+    Raises:
+        ScenarioError: If ``given`` holds a key outside ``valid``.
+    """
+    for name, value in given.items():
+        if name not in valid:
+            hint = nearest_name(name, valid) if valid else "none are known"
+            raise ScenarioError(f"unknown argument {name} = {value!r}: {hint}")

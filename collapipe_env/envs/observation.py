@@ -1,0 +1,193 @@
+"""The observation: one flat vector with a documented, named layout (`environment.md`, Observation)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.state import SystemState
+
+FloatArray = npt.NDArray[np.float64]
+
+GAIN_BOUND = 3.0
+"""Bound of the gain and loss features; 1 is the edge of the ordinary range."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One named block of the observation.
+
+    Attributes:
+        slice: Where it stands in the vector.
+        shape: Its shape, ``(N, K)``, ``(N,)`` or ``()``.
+        low: Lower bound.
+        high: Upper bound.
+        description: What it holds, with its scaling.
+    """
+
+    slice: slice
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    description: str
+
+
+class ObservationLayout(Mapping[str, Feature]):
+    """Names the features of an observation, in order.
+
+    Example:
+        >>> layout = env.unwrapped.observation_layout      # doctest: +SKIP
+        >>> layout["device_backlog"].slice                 # doctest: +SKIP
+        >>> layout.unpack(observation)["device_backlog"]   # (N, K)  # doctest: +SKIP
+    """
+
+    def __init__(self, features: Mapping[str, Feature]) -> None:
+        self._features = dict(features)
+
+    def __getitem__(self, name: str) -> Feature:
+        return self._features[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._features)
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    @property
+    def size(self) -> int:
+        """Length of the vector, ``6 N K + 2 N + 2``."""
+        return max(int(f.slice.stop) for f in self._features.values())
+
+    def unpack(self, observation: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:
+        """Split observations (..., D) into named arrays (..., *shape)."""
+        lead = observation.shape[:-1]
+        return {
+            name: observation[..., f.slice].reshape(*lead, *f.shape) for name, f in self._features.items()
+        }
+
+    def describe(self) -> str:
+        """A table of the features, one a line."""
+        return "\n".join(
+            f"{name:18s} [{f.slice.start}:{f.slice.stop}] {f.shape!s:8s} "
+            f"[{f.low:g}, {f.high:g}]  {f.description}"
+            for name, f in self._features.items()
+        )
+
+
+class ObservationBuilder:
+    """Builds observations (E, D) from states, scaled by constants of the scenario.
+
+    Gains are in dB, shifted and scaled so that the path losses which the layout can produce span
+    [-1, 1] (fading goes a little beyond). Features of absent devices are 0, their presence too.
+
+    Args:
+        scenario: Gives the scales.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        N, K = scenario.clusters, scenario.max_devices
+        self._shape = (N, K)
+        self._blocks = scenario.blocks
+        self._rounds = scenario.dynamics.rounds
+        self._backlog_cap = scenario.budgets.backlog_cap
+        self._top_speed = max(p.clock_max_hz * p.flops_per_cycle for p in scenario.devices.profiles)
+        self._loss_scale = math.log(max(scenario.workload.outputs, 2))
+        c = scenario.cluster
+        farthest_hop = max(math.sqrt(2.0) * c.area_side_m, c.hop_min_m)
+        self._d2d_scale = _db_range(path_gain_d2d, c.hop_min_m, farthest_hop)
+        self._d2e_scale = _db_range(path_gain_d2e, c.cu_distance_min_m, c.cu_distance_max_m)
+        self.layout = self._make_layout()
+
+    def _make_layout(self) -> ObservationLayout:
+        N, K = self._shape
+        cap = self._backlog_cap
+        rows = [
+            ("device_backlog", (N, K), 0.0, 1.0, f"energy queue z of the device over {cap:g}, capped at 1"),
+            ("device_speed", (N, K), -1.0, 1.0, "compute speed now, -1 for 0, 1 for the fastest profile"),
+            (
+                "device_capacity",
+                (N, K),
+                -1.0,
+                1.0,
+                f"blocks its memory holds, -1 for 0, 1 for {self._blocks}",
+            ),
+            (
+                "device_hop_gain",
+                (N, K),
+                -GAIN_BOUND,
+                GAIN_BOUND,
+                "gain from the node before it, in dB, scaled",
+            ),
+            ("device_cu_gain", (N, K), -GAIN_BOUND, GAIN_BOUND, "gain to the CU, in dB, scaled"),
+            ("device_present", (N, K), 0.0, 1.0, "1 where the device is there"),
+            ("uplink_gain", (N,), -GAIN_BOUND, GAIN_BOUND, "gain CU to base station, in dB, scaled"),
+            ("cu_backlog", (N,), 0.0, 1.0, f"energy queue z of the CU over {cap:g}, capped at 1"),
+            ("round", (), 0.0, 1.0, "rounds played over the episode's length"),
+            (
+                "loss",
+                (),
+                -1.0,
+                GAIN_BOUND,
+                "smoothed evaluation loss over that of a uniform guess, less 1",
+            ),
+        ]
+        features: dict[str, Feature] = {}
+        start = 0
+        for name, shape, low, high, description in rows:
+            size = math.prod(shape)
+            features[name] = Feature(slice(start, start + size), shape, low, high, description)
+            start += size
+        return ObservationLayout(features)
+
+    def space(self) -> spaces.Box:
+        """The observation space, with each feature's own bounds."""
+        low, high = np.empty(self.layout.size, np.float32), np.empty(self.layout.size, np.float32)
+        for feature in self.layout.values():
+            low[feature.slice], high[feature.slice] = feature.low, feature.high
+        return spaces.Box(low, high, dtype=np.float32)
+
+    def build(self, state: SystemState) -> npt.NDArray[np.float32]:
+        """Observations (E, D) of states (E, ...); a fresh array."""
+        E = state.backlog.shape[0]
+        K = self._shape[1]
+        out = np.empty((E, self.layout.size))
+        present = state.present
+        backlog = np.minimum(state.backlog / self._backlog_cap, 1.0)
+        index = np.arange(K)
+        gain = state.d2d_gain
+        columns = {
+            "device_backlog": backlog[..., 1:],
+            "device_speed": state.speed * (2.0 / self._top_speed) - 1.0,
+            "device_capacity": np.minimum(state.memory_cap, self._blocks) * (2.0 / self._blocks) - 1.0,
+            "device_hop_gain": _scaled_db(gain[..., index, index + 1], self._d2d_scale),
+            "device_cu_gain": _scaled_db(gain[..., 0, 1:], self._d2d_scale),
+        }
+        for name, value in columns.items():
+            out[:, self.layout[name].slice] = (value * present).reshape(E, -1)
+        out[:, self.layout["device_present"].slice] = present.reshape(E, -1)
+        out[:, self.layout["uplink_gain"].slice] = _scaled_db(state.uplink_gain, self._d2e_scale)
+        out[:, self.layout["cu_backlog"].slice] = backlog[..., 0]
+        out[:, self.layout["round"].slice.start] = np.minimum(state.round_index / self._rounds, 1.0)
+        out[:, self.layout["loss"].slice.start] = np.clip(
+            state.loss / self._loss_scale - 1.0, -1.0, GAIN_BOUND
+        )
+        return out.astype(np.float32)
+
+
+def _db_range(path_gain: object, near_m: float, far_m: float) -> tuple[float, float]:
+    """Centre and half-width in dB of the path gains between two distances (half-width at least 10 dB)."""
+    edges = 10.0 * np.log10(path_gain(np.array([near_m, far_m])))  # type: ignore[operator]
+    return float(edges.mean()), max(float(edges[0] - edges[1]) / 2.0, 10.0)
+
+
+def _scaled_db(gain: FloatArray, scale: tuple[float, float]) -> FloatArray:
+    centre, half = scale
+    scaled = (10.0 / half) * np.log10(gain) - centre / half
+    return np.clip(scaled, -GAIN_BOUND, GAIN_BOUND)

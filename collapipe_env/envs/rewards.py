@@ -1,0 +1,154 @@
+"""Rewards by name (`environment.md`, Reward). A reward is any callable from :class:`RewardInputs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.physics.queues import lyapunov
+from collapipe_env.scenario import Scenario
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RewardInputs:
+    """What one round offers a reward, for ``E`` environments.
+
+    Attributes:
+        delay: Round delay ``T`` (E,) [s].
+        energy_ratio: Energy over budget ``e`` (E, N, K+1).
+        present: Nodes that exist (E, N, K+1), bool.
+        backlog_before: Queues ``z(t)`` (E, N, K+1).
+        backlog_after: Queues ``z(t+1)`` (E, N, K+1).
+        loss: Smoothed evaluation loss (E,).
+        target_reached: The target loss is reached (E,), bool.
+    """
+
+    delay: FloatArray
+    energy_ratio: FloatArray
+    present: npt.NDArray[np.bool_]
+    backlog_before: FloatArray
+    backlog_after: FloatArray
+    loss: FloatArray
+    target_reached: npt.NDArray[np.bool_]
+
+
+class Reward(Protocol):
+    """Turns a round into one number for each environment."""
+
+    def __call__(self, inputs: RewardInputs) -> FloatArray:
+        """Return the rewards (E,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class LyapunovReward:
+    """The exact drift plus penalty, ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``.
+
+    Summed over an episode it is the weighted total delay plus the final ``L``: no myopic artefact.
+    """
+
+    tradeoff_v: float
+    reference_delay: float
+
+    def __call__(self, inputs: RewardInputs) -> FloatArray:
+        """Return the rewards (E,)."""
+        drift = lyapunov(inputs.backlog_after) - lyapunov(inputs.backlog_before)
+        reward: FloatArray = -(self.tradeoff_v * inputs.delay + drift) / (
+            self.tradeoff_v * self.reference_delay
+        )
+        return reward
+
+
+@dataclass(frozen=True)
+class DriftPlusPenaltyReward:
+    """The per-round form ``-(V T + sum min(z, z_cap) (e - 1)) / (V T_ref)``: denser, faster to learn."""
+
+    tradeoff_v: float
+    reference_delay: float
+    backlog_cap: float
+
+    def __call__(self, inputs: RewardInputs) -> FloatArray:
+        """Return the rewards (E,)."""
+        pressure = np.minimum(inputs.backlog_before, self.backlog_cap)
+        drift = (pressure * (inputs.energy_ratio - 1.0)).sum(axis=(-2, -1))
+        reward: FloatArray = -(self.tradeoff_v * inputs.delay + drift) / (
+            self.tradeoff_v * self.reference_delay
+        )
+        return reward
+
+
+@dataclass(frozen=True)
+class DelayReward:
+    """``-T / T_ref``; constrained learners find the energy excess in ``info["cost"]``."""
+
+    reference_delay: float
+
+    def __call__(self, inputs: RewardInputs) -> FloatArray:
+        """Return the rewards (E,)."""
+        return -inputs.delay / self.reference_delay
+
+
+def _lyapunov(scenario: Scenario, reference_delay: float) -> Reward:
+    return LyapunovReward(_positive_v(scenario, "lyapunov"), reference_delay)
+
+
+def _drift_plus_penalty(scenario: Scenario, reference_delay: float) -> Reward:
+    v = _positive_v(scenario, "drift_plus_penalty")
+    return DriftPlusPenaltyReward(v, reference_delay, scenario.budgets.backlog_cap)
+
+
+def _delay(scenario: Scenario, reference_delay: float) -> Reward:  # noqa: ARG001 - one signature for all
+    return DelayReward(reference_delay)
+
+
+def _time_to_target(scenario: Scenario, reference_delay: float) -> Reward:
+    """The delay until the target loss ends the episode: the same number a round, another horizon."""
+    if scenario.dynamics.target_loss is None:
+        raise ScenarioError(
+            "reward 'time_to_target' needs dynamics.target_loss, which is null: set the evaluation loss "
+            "that ends an episode, for instance {'base': 'medium', 'dynamics': {'target_loss': 0.6}}"
+        )
+    return DelayReward(reference_delay)
+
+
+def _positive_v(scenario: Scenario, name: str) -> float:
+    v = scenario.budgets.tradeoff_v
+    if v <= 0.0:
+        raise ScenarioError(
+            f"reward {name!r} is scaled by budgets.tradeoff_v, which is {v:g}: use a value above 0"
+        )
+    return v
+
+
+REWARDS: dict[str, Callable[[Scenario, float], Reward]] = {
+    "lyapunov": _lyapunov,
+    "drift_plus_penalty": _drift_plus_penalty,
+    "delay": _delay,
+    "time_to_target": _time_to_target,
+}
+"""Rewards by name; each entry builds one from the scenario and its reference delay."""
+
+
+def make_reward(reward: str | Reward, scenario: Scenario, reference_delay: float) -> Reward:
+    """Build a reward from its name, or pass an object through.
+
+    Args:
+        reward: ``"lyapunov"``, ``"drift_plus_penalty"``, ``"delay"``, ``"time_to_target"`` or a callable.
+        scenario: The scenario.
+        reference_delay: ``T_ref`` [s].
+
+    Raises:
+        ScenarioError: For an unknown name, or a scenario that the reward cannot be used with.
+    """
+    if not isinstance(reward, str):
+        return reward
+    if reward not in REWARDS:
+        raise ScenarioError(f"reward = {reward!r} is not known: {nearest_name(reward, REWARDS)}")
+    return REWARDS[reward](scenario, reference_delay)

@@ -1,0 +1,263 @@
+"""The native vector environment: the same MDP, many environments in one set of array operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.codec import ActionCodec
+from collapipe_env.envs.core import BatchMDP, BatchStep
+from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
+from collapipe_env.envs.observation import ObservationLayout
+from collapipe_env.envs.rewards import Reward
+from collapipe_env.errors import ScenarioError
+from collapipe_env.learners.base import Learner
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.state import SystemState
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class CollaPipeVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
+    """``num_envs`` environments of :class:`~collapipe_env.envs.env.CollaPipeEnv` in one batch.
+
+    Row ``i`` with seed ``s + i`` is bit-identical to a single environment with that seed. Arrays that a
+    call returns are never written to again.
+
+    Args:
+        num_envs: Number of environments, >= 1.
+        scenario: As for the single environment; the same for all rows.
+        learner: Likewise.
+        reward: Likewise.
+        render_mode: ``None`` or ``"rgb_array"``.
+        autoreset_mode: ``NextStep`` (default), ``SameStep`` or ``Disabled``, or Gymnasium's enum.
+        max_episode_steps: Ends episodes earlier than the scenario does; ``None`` for the scenario's own
+            length.
+        **unknown: Refused, with the nearest valid name.
+
+    Raises:
+        ScenarioError: For an unknown or misspelt argument or scenario field.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        scenario: ScenarioLike = "medium",
+        learner: str | Learner = "torch",
+        reward: str | Reward = "lyapunov",
+        render_mode: str | None = None,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        max_episode_steps: int | None = None,
+        **unknown: Any,
+    ) -> None:
+        valid = ("num_envs", "scenario", "learner", "reward", "render_mode", "autoreset_mode")
+        refuse_unknown(unknown, (*valid, "max_episode_steps"))
+        for name, value in (("num_envs", num_envs), ("max_episode_steps", max_episode_steps)):
+            if value is not None and value < 1:
+                raise ScenarioError(f"{name} = {value!r}: at least 1 is needed")
+        if render_mode not in (None, "rgb_array"):
+            raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
+        self.autoreset_mode = _autoreset_mode(autoreset_mode)
+        self.metadata = {**CollaPipeEnv.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = render_mode
+        self.num_envs = num_envs
+        self._mdp = BatchMDP(load_scenario(scenario), learner, reward, num_envs, max_episode_steps)
+        self.single_action_space = self._mdp.action_space()
+        self.single_observation_space = self._mdp.observer.space()
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self._rngs: list[np.random.Generator | None] = [None] * num_envs
+        self._done = np.zeros(num_envs, dtype=np.bool_)
+        self._last: BatchStep | None = None
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario of all rows."""
+        return self._mdp.scenario
+
+    @property
+    def codec(self) -> ActionCodec:
+        """Maps actions to allocations and back."""
+        return self._mdp.codec
+
+    @property
+    def observation_layout(self) -> ObservationLayout:
+        """Names, places, shapes and scales of the observation's features."""
+        return self._mdp.observer.layout
+
+    @property
+    def reference_delay(self) -> float:
+        """``T_ref`` [s]."""
+        return self._mdp.reference_delay
+
+    @property
+    def state(self) -> SystemState:
+        """The systems before the next round (E, ...)."""
+        return self._mdp.simulator.state
+
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Everything about the round just played (E, ...)."""
+        return self._mdp.simulator.last_round
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+        """Start new episodes.
+
+        Args:
+            seed: One seed for row 0, the next ones for the other rows; or a list, one entry a row.
+            options: ``{"reset_mask": array of bool (E,)}`` resets only some rows.
+
+        Raises:
+            ScenarioError: For a list of the wrong length, a bad mask or an unknown option.
+        """
+        options = dict(options or {})
+        mask = _checked_mask(options.pop("reset_mask", None), self.num_envs)
+        refuse_unknown(options, ("reset_mask",))
+        self._seed(seed, mask)
+        observation = self._mdp.reset(self._generators(), mask)
+        self._done[slice(None) if mask is None else mask] = False
+        learning = self._mdp.simulator.learning
+        rows = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask.copy()
+        return observation, {
+            "loss": learning.loss.copy(),
+            "_loss": rows,
+            "metric": learning.metric.copy(),
+            "_metric": rows,
+        }
+
+    def step(
+        self, actions: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+        """Play one round in every row."""
+        actions = np.asarray(actions)
+        if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._done.any():
+            # Rows that are about to be reset ignore their action, whatever it holds.
+            actions = np.where(self._done[:, None], np.float32(0.0), actions)
+        return self._finish(lambda: self._mdp.step(actions))
+
+    def step_allocation(
+        self, allocation: Allocation
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+        """Play one round with allocations (E, ...), also such as the box cannot express.
+
+        Raises:
+            AllocationError: If one is infeasible; nothing is played then.
+        """
+        return self._finish(lambda: self._mdp.play(allocation))
+
+    def _finish(
+        self, play: Any
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+        mode = self.autoreset_mode
+        resetting = self._done.copy()
+        if mode is AutoresetMode.DISABLED and resetting.any():
+            raise ScenarioError(
+                f"environments {np.flatnonzero(resetting).tolist()} are done: with autoreset disabled, reset "
+                "them first with reset(options={'reset_mask': mask})"
+            )
+        step: BatchStep = play()
+        self._last = step
+        observation, reward = step.observation, step.reward
+        terminated, truncated = step.terminated, step.truncated
+        live = np.ones(self.num_envs, dtype=np.bool_)
+        info: dict[str, Any] = {}
+        if mode is AutoresetMode.NEXT_STEP and resetting.any():
+            live = ~resetting
+            observation = self._mdp.reset(self._generators(), resetting)
+            reward = np.where(resetting, 0.0, reward)
+            terminated, truncated = terminated & live, truncated & live
+        done = terminated | truncated
+        for name, values in step.info.items():
+            info[name], info[f"_{name}"] = values, live
+        if done.any():
+            summary = self._summaries(done)
+            if mode is AutoresetMode.SAME_STEP:
+                final = np.full(self.num_envs, None, dtype=object)
+                for row in np.flatnonzero(done):
+                    final[row] = observation[row]
+                info["final_obs"], info["_final_obs"] = final, done
+                closing = {key: value for key, value in info.items() if "final_obs" not in key}
+                info["final_info"] = {**closing, "summary": summary, "_summary": done}
+                info["_final_info"] = done
+                observation = self._mdp.reset(self._generators(), done)
+            else:
+                info["summary"], info["_summary"] = summary, done
+        self._done = np.zeros_like(done) if mode is AutoresetMode.SAME_STEP else done
+        return observation, reward, terminated, truncated, info
+
+    def _summaries(self, done: BoolArray) -> dict[str, Any]:
+        """Episode summaries as arrays with masks, the way Gymnasium nests dictionaries."""
+        columns: dict[str, Any] = {}
+        for row in np.flatnonzero(done):
+            for name, value in self._mdp.summary(int(row)).items():
+                column = columns.setdefault(name, np.zeros(self.num_envs, dtype=type(value)))
+                column[row] = value
+                columns[f"_{name}"] = done
+        return columns
+
+    def _seed(self, seed: int | Sequence[int | None] | None, mask: BoolArray | None) -> None:
+        if seed is None or isinstance(seed, int | np.integer):
+            seeds = [None if seed is None else int(seed) + row for row in range(self.num_envs)]
+        else:
+            seeds = list(seed)
+            if len(seeds) != self.num_envs:
+                raise ScenarioError(f"seed lists {len(seeds)} entries for {self.num_envs} environments")
+        for row, one in enumerate(seeds):
+            if mask is not None and not mask[row]:
+                continue
+            if one is not None or self._rngs[row] is None:
+                self._rngs[row] = seeding.np_random(one)[0]
+
+    def _generators(self) -> list[np.random.Generator]:
+        missing = [row for row, rng in enumerate(self._rngs) if rng is None]
+        if missing:
+            raise ScenarioError(f"environments {missing} were never reset: call reset() first")
+        return [rng for rng in self._rngs if rng is not None]
+
+    def summary(self, row: int) -> dict[str, float]:
+        """Summary of one row's episode so far."""
+        return self._mdp.summary(row)
+
+    def render(self) -> tuple[npt.NDArray[np.uint8], ...] | None:
+        """One picture a row of the round just played; ``None`` without a render mode."""
+        if self.render_mode is None:
+            return None
+        from collapipe_env.rendering import draw_round
+        from collapipe_env.round_view import preview, round_view
+
+        record = self.last_round or preview(self._mdp.simulator)
+        steps = self.scenario.workload.local_steps
+        return tuple(
+            draw_round(round_view(record, steps, f"{self.scenario.name}, row {row}", row=row))
+            for row in range(self.num_envs)
+        )
+
+
+def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
+    try:
+        return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
+    except ValueError:
+        names = ", ".join(repr(m.value) for m in AutoresetMode)
+        raise ScenarioError(f"autoreset_mode = {mode!r} is not known: use one of {names}") from None
+
+
+def _checked_mask(mask: object, num_envs: int) -> BoolArray | None:
+    if mask is None:
+        return None
+    array = np.asarray(mask)
+    if array.shape != (num_envs,) or array.dtype != np.bool_ or not array.any():
+        raise ScenarioError(
+            f"options['reset_mask'] must be an array of {num_envs} booleans with at least one True, got "
+            f"shape {array.shape}, dtype {array.dtype}"
+        )
+    return array
