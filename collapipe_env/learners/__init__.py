@@ -1,0 +1,24 @@
+"""Learners: where the training loss of a round comes from.
+
+``TorchLearner`` really trains; it, and PyTorch with it, is imported when first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from collapipe_env.learners.base import Learner, LearningReport, RoundOutcome
+
+if TYPE_CHECKING:
+    from collapipe_env.learners.torch_learner import TorchLearner
+
+__all__ = ["Learner", "LearningReport", "RoundOutcome", "TorchLearner"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the learner that needs PyTorch on first use."""
+    if name == "TorchLearner":
+        from collapipe_env.learners.torch_learner import TorchLearner
+
+        return TorchLearner
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,73 @@
+"""The seam between the simulator and whatever supplies the training loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What a learner needs to know of one simulated round; the leading axis E counts environments.
+
+    Attributes:
+        blocks: Transformer blocks of each stage slot in pipeline order, shape (E, N, K); 0 skips the slot,
+            every cluster's blocks sum to L.
+        micro_batches: Micro-batches per local step M_n, at least 1, shape (E, N).
+        survived: True where a micro-batch's gradient arrived, shape (E, N, H, M_max); only a cluster's first
+            M_n entries count.
+        success: Probability that a micro-batch survives a local step, in [0, 1], shape (E, N).
+    """
+
+    blocks: IntArray
+    micro_batches: IntArray
+    survived: BoolArray
+    success: FloatArray
+
+
+@dataclass(frozen=True)
+class LearningReport:
+    """State of learning after a round (or after a reset).
+
+    Attributes:
+        loss: Held-out loss of the most recent evaluation, in nats, shape (E,).
+        metric: The task's metric of the same evaluation, in [0, 1], shape (E,); NaN if the learner has none.
+        train_loss: Mean training loss over the round's surviving samples, shape (E,); NaN if nothing
+            survived.
+    """
+
+    loss: FloatArray
+    metric: FloatArray
+    train_loss: FloatArray
+
+
+class Learner(Protocol):
+    """Supplies the loss. It draws randomness only from the generators handed to :meth:`reset`.
+
+    A learner never touches channels, delays, energies or queues: the same seeds and actions give the same
+    system trajectory under every learner.
+    """
+
+    def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:
+        """Start fresh training runs and evaluate them.
+
+        Args:
+            rngs: One generator per environment, length E; those of environments not reset are left alone.
+            mask: True for the environments to reset, shape (E,); None resets all.
+
+        Returns:
+            The report of all E environments.
+        """
+        ...
+
+    def train_round(self, outcome: RoundOutcome) -> LearningReport:
+        """Train one federated round in every environment and return the report."""
+        ...

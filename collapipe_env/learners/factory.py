@@ -1,0 +1,35 @@
+"""Learners by name."""
+
+from __future__ import annotations
+
+from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.learners.base import Learner
+from collapipe_env.scenario import Scenario
+
+LEARNERS = ("torch", "surrogate")
+
+
+def make_learner(learner: str | Learner, scenario: Scenario, num_envs: int) -> Learner:
+    """Build a learner from its name, or pass an object through.
+
+    Args:
+        learner: ``"torch"`` really trains, ``"surrogate"`` follows the fitted bound; or an object that
+            was built for ``num_envs`` environments.
+        scenario: The scenario.
+        num_envs: ``E``.
+
+    Raises:
+        ScenarioError: For an unknown name.
+    """
+    if not isinstance(learner, str):
+        return learner
+    # Imported late: PyTorch is slow to import and the surrogate does not need it.
+    if learner == "torch":
+        from collapipe_env.learners.torch_learner import TorchLearner
+
+        return TorchLearner.from_scenario(scenario, num_envs)
+    if learner == "surrogate":
+        from collapipe_env.learners.surrogate import SurrogateLearner
+
+        return SurrogateLearner.from_scenario(scenario, num_envs)
+    raise ScenarioError(f"learner = {learner!r} is not known: {nearest_name(learner, LEARNERS)}")

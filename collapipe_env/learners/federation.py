@@ -1,0 +1,197 @@
+"""One training run of the federation: clusters, server, averaging and evaluation."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
+from collapipe_env.learners.model import Architecture, ClusterModel, FlatParameters, parameter_count
+from collapipe_env.learners.pipeline_step import pipeline_step
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.tasks import Task, TaskSpec
+from collapipe_env.tasks.partition import partition
+from collapipe_env.tasks.tokenization import PADDING, UNKNOWN
+
+EVALUATION_BATCH = 64
+"""Samples evaluated at once: few enough for the activations to stay in a core's cache."""
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """What all training runs of a learner share; nothing in it changes.
+
+    Attributes:
+        architecture: The trained embedding and encoder.
+        task: The task.
+        task_spec: What the task's data and head depend on.
+        learning: Partition and optimisers.
+        clusters: Clusters N.
+        batch_size: Samples per cluster and local step, B.
+        local_steps: Local steps per round, H.
+        strata: Class of every training sample.
+        train: Tokens and targets to train on.
+        held_out: Tokens and targets to evaluate on.
+    """
+
+    architecture: Architecture
+    task: Task
+    task_spec: TaskSpec
+    learning: LearningSpec
+    clusters: int
+    batch_size: int
+    local_steps: int
+    strata: IntArray
+    train: tuple[Tensor, Tensor]
+    held_out: tuple[Tensor, Tensor]
+
+
+class SampleStream:
+    """Endless shuffled passes over a cluster's samples; a batch may end one pass and begin the next."""
+
+    def __init__(self, indices: IntArray, rng: np.random.Generator) -> None:
+        self._indices = indices
+        self._rng = rng
+        self._waiting = rng.permutation(indices)
+
+    def take(self, count: int) -> IntArray:
+        """Return the next ``count`` samples' indices, shape (count,)."""
+        while len(self._waiting) < count:
+            self._waiting = np.concatenate((self._waiting, self._rng.permutation(self._indices)))
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        return taken
+
+    def hide(self, shape: tuple[int, ...], probability: float) -> BoolArray:
+        """Draw which tokens to hide, each with ``probability``."""
+        return self._rng.random(shape) < probability
+
+
+class Federation:
+    """Weighted FedAvg over clusters that train embedding and encoder in pipelines; the head is on the server.
+
+    Within a round every cluster starts from the common model and takes H local steps with its own optimiser,
+    whose state lives on from round to round. In each local step the server updates the head once, with the
+    mean gradient over all samples of all clusters that arrived. A cluster none of whose micro-batches arrive
+    in a local step makes no update in it, but its batch is used up, so which samples come next does not
+    depend on losses.
+
+    At the end of the round the new model is the mean of the clusters' models, weighted by their shares of
+    the training data, over those clusters that made at least one update. If none did, the model stays as it
+    is. Models are exchanged in float32; the precision of transfers is priced by the simulator but not
+    imitated.
+    """
+
+    def __init__(self, setup: TrainingSetup, rng: np.random.Generator) -> None:
+        """Initialise parameters and spread the data.
+
+        Args:
+            setup: What is trained.
+            rng: Only source of randomness; child generators are spawned from it.
+        """
+        self._setup = setup
+        learning, device = setup.learning, setup.train[0].device
+        partition_rng, model_rng, *stream_rngs = rng.spawn(2 + setup.clusters)
+        parts = partition(
+            learning.partition, setup.strata, setup.clusters, learning.dirichlet_alpha, partition_rng
+        )
+        self._streams = [SampleStream(part, child) for part, child in zip(parts, stream_rngs, strict=True)]
+        self._shares = np.array([len(part) for part in parts], dtype=np.float64)
+
+        generator = torch.Generator().manual_seed(int(model_rng.integers(2**63)))
+        model = ClusterModel(setup.architecture, generator).to(device)
+        self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
+        self._head = setup.task.build_head(setup.task_spec, generator).to(device)
+        size = parameter_count(model)
+        # Row n holds cluster n's parameters; between rounds all rows are equal, the common model.
+        self._parameters = torch.empty(setup.clusters, size, device=device)
+        self._gradients = torch.zeros(size, device=device)
+        flats = [
+            FlatParameters(replica, row, self._gradients)
+            for replica, row in zip(self._models, self._parameters, strict=True)
+        ]
+        self._optimizers = [
+            flat.optimizer(learning.optimizer, learning.learning_rate, learning.weight_decay)
+            for flat in flats
+        ]
+        head_size = parameter_count(self._head)
+        self._head_flat = FlatParameters(
+            self._head, torch.empty(head_size, device=device), torch.zeros(head_size, device=device)
+        )
+        self._head_optimizer = self._head_flat.optimizer(
+            learning.optimizer, learning.server_learning_rate, learning.weight_decay
+        )
+
+    def train_round(self, blocks: IntArray, micro_batches: IntArray, survived: BoolArray) -> float:
+        """Train one round.
+
+        Args:
+            blocks: Blocks of each stage slot, shape (N, K), each row summing to L.
+            micro_batches: Micro-batches per local step, shape (N,).
+            survived: Which of them arrive, shape (N, H, M_max).
+
+        Returns:
+            Mean training loss over the samples that arrived, in nats; NaN if none did.
+        """
+        setup = self._setup
+        updated = np.zeros(setup.clusters, dtype=np.bool_)
+        losses: list[float] = []
+        samples: list[int] = []
+        for step in range(setup.local_steps):
+            head_gradient = torch.zeros_like(self._head_flat.gradients)
+            arrived = 0
+            for n, (model, stream) in enumerate(zip(self._models, self._streams, strict=True)):
+                tokens, targets = self._next_batch(stream)
+                self._gradients.zero_()
+                self._head_flat.gradients.zero_()
+                result = pipeline_step(
+                    model,
+                    self._head,
+                    setup.task.loss,
+                    tokens,
+                    targets,
+                    blocks[n].tolist(),
+                    survived[n, step, : micro_batches[n]].tolist(),
+                )
+                if result.samples:
+                    self._optimizers[n].step()
+                    updated[n] = True
+                    head_gradient.add_(self._head_flat.gradients, alpha=result.samples)
+                    arrived += result.samples
+                    losses.append(float(result.loss))
+                    samples.append(result.samples)
+            if arrived:
+                torch.div(head_gradient, arrived, out=self._head_flat.gradients)
+                self._head_optimizer.step()
+        if updated.any():
+            self._average(self._shares * updated)
+        return float(np.average(losses, weights=samples)) if samples else float("nan")
+
+    def _next_batch(self, stream: SampleStream) -> tuple[Tensor, Tensor]:
+        """Return a cluster's next mini-batch, some of its tokens replaced by the unknown token."""
+        tokens, targets = self._setup.train
+        chosen = torch.from_numpy(stream.take(self._setup.batch_size)).to(tokens.device)
+        tokens, targets = tokens[chosen], targets[chosen]
+        hidden = torch.from_numpy(stream.hide(tuple(tokens.shape), self._setup.learning.token_dropout))
+        return tokens.masked_fill(hidden.to(tokens.device) & (tokens != PADDING), UNKNOWN), targets
+
+    def _average(self, weights: FloatArray) -> None:
+        """Replace every cluster's model by the weighted mean of all."""
+        normalised = torch.from_numpy(weights / weights.sum()).to(self._parameters)
+        self._parameters.copy_(normalised @ self._parameters)
+
+    @torch.no_grad()
+    def evaluate(self) -> tuple[float, float]:
+        """Return the common model's mean loss (nats) and mean score (in [0, 1]) on the held-out samples."""
+        tokens, targets = self._setup.held_out
+        loss = score = 0.0
+        for some, some_targets in zip(
+            torch.split(tokens, EVALUATION_BATCH), torch.split(targets, EVALUATION_BATCH), strict=True
+        ):
+            outputs = self._head(self._models[0](some), some != PADDING)
+            loss += float(self._setup.task.loss(outputs, some_targets)) * len(some)
+            score += float(self._setup.task.score(outputs, some_targets).sum())
+        return loss / len(tokens), score / len(tokens)

@@ -1,0 +1,212 @@
+"""The learner that really trains, for a batch of environments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from collapipe_env.errors import AllocationError
+from collapipe_env.learners.base import BoolArray, LearningReport, RoundOutcome
+from collapipe_env.learners.federation import Federation, TrainingSetup
+from collapipe_env.learners.model import Architecture
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.tasks import TaskSpec, get_task
+
+if TYPE_CHECKING:
+    from collapipe_env.scenario import Scenario
+
+
+class TorchLearner:
+    """Trains the Transformer of every environment in PyTorch, one environment after the other.
+
+    Each environment has a training run of its own (:class:`Federation`), so environment i is the same
+    whatever the number of environments. Data and tokeniser are prepared at the first reset and shared within
+    the process. The global random state of PyTorch is neither read nor written. Small models train fastest
+    in one thread (``torch.set_num_threads(1)``); that setting belongs to the process, so the learner leaves
+    it alone. Same seeds give bit-identical losses for the same number of threads.
+
+    Evaluation takes place at a reset, after the first round and after every ``learning.evaluate_every``-th;
+    reports in between repeat the last one.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        *,
+        task: str,
+        outputs: int,
+        decoder_blocks: int,
+        learning: LearningSpec,
+        clusters: int,
+        batch_size: int,
+        local_steps: int,
+        num_envs: int,
+        device: str = "cpu",
+    ) -> None:
+        """Describe the training; nothing is loaded before the first reset.
+
+        Args:
+            architecture: Embedding and encoder that are trained.
+            task: Name of the task.
+            outputs: Outputs V_out of the server's head.
+            decoder_blocks: Decoder blocks on the server.
+            learning: Data, optimisers and evaluation.
+            clusters: Clusters N.
+            batch_size: Samples per cluster and local step, B.
+            local_steps: Local steps per round, H.
+            num_envs: Environments E.
+            device: PyTorch device to train on.
+
+        Raises:
+            ScenarioError: If the task does not exist.
+        """
+        self.architecture = architecture
+        self.num_envs = num_envs
+        self._task = get_task(task)
+        self._task_spec = TaskSpec(
+            dataset=learning.dataset,
+            text_column=learning.text_column,
+            label_column=learning.label_column,
+            width=architecture.width,
+            sequence_length=architecture.sequence_length,
+            vocabulary=architecture.vocabulary,
+            outputs=outputs,
+            decoder_blocks=decoder_blocks,
+        )
+        self._learning = learning
+        self._clusters, self._batch_size, self._local_steps = clusters, batch_size, local_steps
+        self._device = torch.device(device)
+        self._setup: TrainingSetup | None = None
+        self._runs: list[Federation | None] = [None] * num_envs
+        self._rounds = np.zeros(num_envs, dtype=np.int64)
+        self._loss, self._metric, self._train_loss = (np.full(num_envs, np.nan) for _ in range(3))
+
+    @classmethod
+    def from_scenario(cls, scenario: Scenario, num_envs: int, device: str = "cpu") -> TorchLearner:
+        """Return the learner of a scenario: its proxy, or the priced architecture if the proxy is off.
+
+        Args:
+            scenario: The scenario.
+            num_envs: Environments E.
+            device: PyTorch device to train on.
+        """
+        workload, learning = scenario.workload, scenario.learning
+        sizes = learning.proxy or workload
+        return cls(
+            Architecture(
+                blocks=workload.blocks,
+                width=sizes.width,
+                feedforward=sizes.feedforward,
+                heads=sizes.heads,
+                sequence_length=sizes.sequence_length,
+                vocabulary=sizes.vocabulary,
+            ),
+            task=workload.task,
+            outputs=workload.outputs,
+            decoder_blocks=workload.decoder_blocks,
+            learning=learning,
+            clusters=scenario.cluster.clusters,
+            batch_size=workload.batch_size,
+            local_steps=workload.local_steps,
+            num_envs=num_envs,
+            device=device,
+        )
+
+    def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:
+        """Start fresh training runs; see :class:`~collapipe_env.learners.base.Learner`.
+
+        Raises:
+            DataError: If the data cannot be loaded or does not fit the workload.
+            ScenarioError: If the task cannot be built as asked.
+            ValueError: If there is not one generator per environment.
+        """
+        if len(rngs) != self.num_envs:
+            raise ValueError(f"{len(rngs)} generators for {self.num_envs} environments; pass one for each")
+        if self._setup is None:
+            self._setup = self._prepare()
+        for e in range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist():
+            run = Federation(self._setup, rngs[e])
+            self._runs[e] = run
+            self._rounds[e] = 0
+            self._loss[e], self._metric[e] = run.evaluate()
+            self._train_loss[e] = np.nan
+        return self._report()
+
+    def train_round(self, outcome: RoundOutcome) -> LearningReport:
+        """Train one round in every environment; see :class:`~collapipe_env.learners.base.Learner`.
+
+        Raises:
+            AllocationError: If the outcome's shapes, segments or micro-batches do not fit the workload.
+            RuntimeError: If an environment was never reset.
+        """
+        self._check(outcome)
+        for e, run in enumerate(self._runs):
+            if run is None:
+                raise RuntimeError(f"environment {e} has no training run; call reset before train_round")
+            self._train_loss[e] = run.train_round(
+                outcome.blocks[e], outcome.micro_batches[e], outcome.survived[e]
+            )
+            self._rounds[e] += 1
+            if self._rounds[e] == 1 or self._rounds[e] % self._learning.evaluate_every == 0:
+                self._loss[e], self._metric[e] = run.evaluate()
+        return self._report()
+
+    def _prepare(self) -> TrainingSetup:
+        """Load the data and put it on the device."""
+        data = self._task.load(self._task_spec)
+        # A fixed random subset: files are often sorted by class or source.
+        order = np.random.default_rng(0).permutation(len(data.held_out.tokens))
+        kept = order[: self._learning.evaluation_samples]
+        return TrainingSetup(
+            architecture=self.architecture,
+            task=self._task,
+            task_spec=self._task_spec,
+            learning=self._learning,
+            clusters=self._clusters,
+            batch_size=self._batch_size,
+            local_steps=self._local_steps,
+            strata=data.strata,
+            train=(self._tensor(data.train.tokens), self._tensor(data.train.targets)),
+            held_out=(self._tensor(data.held_out.tokens[kept]), self._tensor(data.held_out.targets[kept])),
+        )
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.tensor(array, device=self._device)
+
+    def _report(self) -> LearningReport:
+        """Return copies, so that a report does not change under its reader."""
+        loss, metric, train_loss = (array.copy() for array in (self._loss, self._metric, self._train_loss))
+        return LearningReport(loss, metric, train_loss)
+
+    def _check(self, outcome: RoundOutcome) -> None:
+        """Refuse an outcome that does not fit the workload."""
+        envs_clusters = (self.num_envs, self._clusters)
+        if outcome.blocks.shape[:2] != envs_clusters or outcome.micro_batches.shape != envs_clusters:
+            raise AllocationError(
+                f"blocks {outcome.blocks.shape} and micro_batches {outcome.micro_batches.shape} must both "
+                "begin with "
+                f"(environments, clusters) = {envs_clusters}"
+            )
+        if outcome.survived.ndim != 4 or outcome.survived.shape[:3] != (*envs_clusters, self._local_steps):
+            raise AllocationError(
+                f"survived has shape {outcome.survived.shape}; it must be (environments, clusters, local "
+                "steps, "
+                f"micro-batches) = {(*envs_clusters, self._local_steps)} + (M_max,)"
+            )
+        wrong = (outcome.blocks.sum(axis=-1) != self.architecture.blocks) | (outcome.blocks < 0).any(axis=-1)
+        for e, n in np.argwhere(wrong):
+            raise AllocationError(
+                f"environment {e}, cluster {n}: blocks {outcome.blocks[e, n].tolist()} must be "
+                "non-negative and sum "
+                f"to {self.architecture.blocks}"
+            )
+        most = min(self._batch_size, outcome.survived.shape[-1])
+        for e, n in np.argwhere((outcome.micro_batches < 1) | (outcome.micro_batches > most)):
+            raise AllocationError(
+                f"environment {e}, cluster {n}: {outcome.micro_batches[e, n]} micro-batches; 1 to {most} "
+                "are possible "
+                "(the batch size and the entries of survived)"
+            )

@@ -1,0 +1,61 @@
+"""A byte-pair tokeniser learned from the training split: no download, the same for the same texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+PADDING = 0
+"""Id of the padding token; positions that hold it are masked out everywhere."""
+UNKNOWN = 1
+"""Id of the token for characters that the training split never shows."""
+
+
+def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
+    """Learn a byte-pair encoding over lower-cased words and punctuation marks.
+
+    Byte-pair encoding without continuation marks is used rather than WordPiece, because the latter's training
+    numbers its continuation tokens in the order of a hash table, which differs between processes.
+
+    Args:
+        texts: Training texts only; held-out texts must not shape the vocabulary.
+        vocabulary: Largest number of tokens, padding and unknown included.
+
+    Returns:
+        The tokeniser.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+    )
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=["[PAD]", "[UNK]"],
+        limit_alphabet=min(256, vocabulary - 2),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def encode(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> npt.NDArray[np.int64]:
+    """Turn texts into rows of token ids, cut or padded at the end.
+
+    Args:
+        tokenizer: What :func:`train_tokenizer` returned.
+        texts: The texts.
+        sequence_length: Tokens per row, q.
+
+    Returns:
+        Ids, shape (texts, q). Every row holds at least one token that is not padding.
+    """
+    rows = np.full((len(texts), sequence_length), PADDING, dtype=np.int64)
+    for row, encoding in zip(rows, tokenizer.encode_batch(list(texts)), strict=True):
+        ids = encoding.ids[:sequence_length] or [UNKNOWN]
+        row[: len(ids)] = ids
+    return rows

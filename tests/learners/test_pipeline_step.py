@@ -1,0 +1,97 @@
+"""Cutting the encoder and the mini-batch must not change the gradient."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapipe_env.learners.model import Architecture, ClusterModel
+from collapipe_env.learners.pipeline_step import pipeline_step
+from collapipe_env.tasks.classification import Classification, PooledLinear
+
+BLOCKS, BATCH, LENGTH = 5, 12, 6
+ARCHITECTURE = Architecture(BLOCKS, 8, 12, 2, LENGTH, 64)
+LOSS = Classification().loss
+
+
+def setup():
+    generator = torch.Generator().manual_seed(3)
+    model, head = ClusterModel(ARCHITECTURE, generator), PooledLinear(8, 3, generator)
+    tokens = torch.randint(0, 64, (BATCH, LENGTH), generator=generator)
+    tokens[:, 0] = 7
+    return model, head, tokens, torch.randint(0, 3, (BATCH,), generator=generator)
+
+
+def gradients(model, head):
+    return torch.cat([p.grad.flatten() for p in (*model.parameters(), *head.parameters())])
+
+
+def uncut(model, head, tokens, targets):
+    loss = LOSS(head(model(tokens), tokens != 0), targets)
+    loss.backward()
+    return float(loss.detach()), gradients(model, head)
+
+
+def relative_error(found, expected):
+    return float((found - expected).norm() / expected.norm())
+
+
+@st.composite
+def cuts(draw):
+    """Stage slots with zero-block slots anywhere, as decoded actions have them."""
+    marks = sorted(draw(st.lists(st.integers(0, BLOCKS), max_size=6)))
+    return [b - a for a, b in zip([0, *marks], [*marks, BLOCKS], strict=True)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(blocks=cuts(), micro_batches=st.integers(1, BATCH))
+def test_gradient_equals_uncut_full_batch(blocks, micro_batches):
+    model, head, tokens, targets = setup()
+    expected_loss, expected = uncut(*setup())
+    result = pipeline_step(model, head, LOSS, tokens, targets, blocks, [True] * micro_batches)
+    assert result.samples == BATCH
+    assert float(result.loss) == pytest.approx(expected_loss, rel=1e-5)
+    assert relative_error(gradients(model, head), expected) < 1e-5
+
+
+@settings(max_examples=25, deadline=None)
+@given(blocks=cuts(), survived=st.lists(st.booleans(), min_size=1, max_size=BATCH))
+def test_lost_micro_batches_are_left_out(blocks, survived):
+    model, head, tokens, targets = setup()
+    result = pipeline_step(model, head, LOSS, tokens, targets, blocks, survived)
+    keep = torch.cat(
+        [
+            torch.full((len(part),), s)
+            for part, s in zip(tokens.tensor_split(len(survived)), survived, strict=True)
+        ]
+    )
+    assert result.samples == int(keep.sum())
+    if not any(survived):
+        assert all(p.grad is None for p in (*model.parameters(), *head.parameters()))
+        return
+    _, expected = uncut(*setup()[:2], tokens[keep], targets[keep])
+    assert relative_error(gradients(model, head), expected) < 1e-5
+
+
+def test_gpipe_order_all_forwards_then_all_backwards():
+    model, head, tokens, targets = setup()
+    order = []
+    for block, name in ((model.blocks[0], "first"), (model.blocks[-1], "last")):
+        block.register_forward_hook(lambda *_, name=name: order.append(("forward", name)))
+        block.register_full_backward_hook(lambda *_, name=name: order.append(("backward", name)))
+    pipeline_step(model, head, LOSS, tokens, targets, [2, 0, 3], [True] * 3)
+    assert (
+        order
+        == [("forward", "first"), ("forward", "last")] * 3 + [("backward", "last"), ("backward", "first")] * 3
+    )
+
+
+def test_no_graph_crosses_a_boundary():
+    """Every stage's backward starts from the gradient handed to it: a stage sees a leaf as its input."""
+    model, head, tokens, targets = setup()
+    leaves = []
+    for index in (0, 2):
+        model.blocks[index].register_forward_pre_hook(lambda _, inputs: leaves.append(inputs[0].is_leaf))
+    model.blocks[1].register_forward_pre_hook(lambda _, inputs: leaves.append(inputs[0].is_leaf))
+    pipeline_step(model, head, LOSS, tokens, targets, [2, 3], [True])
+    assert leaves == [True, False, True]
