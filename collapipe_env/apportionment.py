@@ -34,7 +34,7 @@ def apportion(total: int, weights: Array, caps: Array) -> Array:
     rest = total - first
     if xp.any(rest > 0):
         room = caps - blocks
-        spill = _apportion_within(rest, xp.where(room > 0, 1.0, 0.0), room)
+        spill = _apportion_within(rest, xp.astype(room > 0, xp.float64), room)
         blocks = blocks + xp.where(rest > 0, spill, 0.0)
     return xp.astype(blocks, xp.int64)
 
@@ -67,6 +67,7 @@ def _apportion_within(total: Array, weights: Array, caps: Array) -> Array:
     blocks = xp.floor(quota)
     left = total - xp.sum(blocks, axis=-1, keepdims=True)
     remainder = xp.where(positive & (blocks < caps), quota - blocks, -1.0)
-    by_remainder = xp.argsort(-remainder, axis=-1, stable=True)
+    # Remainders that differ by rounding only are ties, so that the lower index wins on every machine.
+    by_remainder = xp.argsort(-xp.round(remainder * 1e6), axis=-1, stable=True)
     rank = xp.argsort(by_remainder, axis=-1, stable=True)
     return blocks + xp.astype(xp.astype(rank, total.dtype) < left, blocks.dtype)

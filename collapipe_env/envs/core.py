@@ -132,10 +132,18 @@ class BatchMDP:
                 "delay": costs.delay,
                 "cost": np.maximum(costs.energy_ratio - 1.0, 0.0).sum(axis=(-2, -1)),
                 "backlog": record.backlog.sum(axis=(-2, -1)),
-                "loss": record.learning.loss,
-                "metric": record.learning.metric,
+                **self.learning_info(),
             },
         )
+
+    def learning_info(self) -> dict[str, FloatArray]:
+        """Loss and metric of the last evaluation (E,), fresh arrays; no metric where the learner has none."""
+        learning = self.simulator.learning
+        info = {"loss": learning.loss.copy()}
+        # NaN never equals itself: it would make two equal trajectories differ.
+        if not np.isnan(learning.metric).all():
+            info["metric"] = learning.metric.copy()
+        return info
 
     def node_present(self, record: RoundRecord) -> BoolArray:
         """Nodes that exist (E, N, K+1): every CU and the present devices."""
@@ -147,10 +155,10 @@ class BatchMDP:
 
         ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max`` (the worst node's
         time-average energy over its budget: above 1 a budget is broken), ``final_backlog`` (sum of
-        ``z``), ``return``, ``loss``, ``metric`` and, where the scenario has a target, ``time_to_target``.
+        ``z``), ``return``, ``loss`` and, where they exist, ``metric`` (torch learner) and
+        ``time_to_target`` [s] (the scenario has a target loss and it was reached).
         """
         rounds = int(self.simulator.state.round_index[row])
-        learning = self.simulator.learning
         summary = {
             "rounds": rounds,
             "total_delay": float(self._total_delay[row]),
@@ -158,9 +166,8 @@ class BatchMDP:
             "energy_ratio_max": float(self._total_energy_ratio[row].max()) / max(rounds, 1),
             "final_backlog": float(self.simulator.state.backlog[row].sum()),
             "return": float(self._total_reward[row]),
-            "loss": float(learning.loss[row]),
-            "metric": float(learning.metric[row]),
+            **{name: float(values[row]) for name, values in self.learning_info().items()},
         }
-        if self.scenario.dynamics.target_loss is not None:
+        if not np.isnan(self._time_to_target[row]):
             summary["time_to_target"] = float(self._time_to_target[row])
         return summary

@@ -64,7 +64,7 @@ class CollaPipeEnv(gym.Env[Any, Any]):
     reaches the target (if the scenario sets one).
 
     **Info**. ``delay`` [s], ``cost`` (sum over nodes of the energy above budget, in budgets),
-    ``backlog`` (sum of ``z``), ``loss`` [nat], ``metric`` (NaN with the surrogate); at an episode's end
+    ``backlog`` (sum of ``z``), ``loss`` [nat], ``metric`` (not with the surrogate); at an episode's end
     also ``summary``. The full :class:`~collapipe_env.simulator.record.RoundRecord` is in
     :attr:`last_round`.
 
@@ -141,15 +141,15 @@ class CollaPipeEnv(gym.Env[Any, Any]):
             options: None are known; an unknown one is refused.
 
         Returns:
-            The observation (D,) and ``{"loss", "metric"}`` of the untrained model.
+            The observation (D,) and ``loss`` (and ``metric``) of the untrained model.
         """
         super().reset(seed=seed)
         refuse_unknown(options or {}, ())
         observation = self._mdp.reset([self.np_random])
         self._delays.clear()
         self._losses.clear()
-        learning = self._mdp.simulator.learning
-        return observation[0], {"loss": float(learning.loss[0]), "metric": float(learning.metric[0])}
+        info = self._mdp.learning_info()
+        return observation[0], {name: float(values[0]) for name, values in info.items()}
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one round with an action of the box."""

@@ -69,7 +69,7 @@ class ObservationLayout(Mapping[str, Feature]):
         """Split observations (..., D) into named arrays (..., *shape)."""
         lead = observation.shape[:-1]
         return {
-            name: observation[..., f.slice].reshape(*lead, *f.shape) for name, f in self._features.items()
+            name: observation[..., f.slice].reshape((*lead, *f.shape)) for name, f in self._features.items()
         }
 
     def describe(self) -> str:

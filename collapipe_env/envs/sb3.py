@@ -61,11 +61,16 @@ class CollaPipeVecEnv(VecEnv):
         observation, reward, terminated, truncated, info = self.env.step(self._actions)
         done = terminated | truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        self.last_info = {name: info[name] for name in ("delay", "cost", "backlog", "loss", "metric")}
+        names = ("delay", "cost", "backlog", "loss", "metric")
+        self.last_info = {name: info[name] for name in names if name in info}
         if done.any():
             summaries = info["final_info"]["summary"]
             for row in np.flatnonzero(done):
-                summary = {k: v[row].item() for k, v in summaries.items() if not k.startswith("_")}
+                summary = {
+                    name: values[row].item()
+                    for name, values in summaries.items()
+                    if not name.startswith("_") and summaries[f"_{name}"][row]
+                }
                 infos[row] = {
                     "terminal_observation": info["final_obs"][row],
                     "TimeLimit.truncated": bool(truncated[row] and not terminated[row]),

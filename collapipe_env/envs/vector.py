@@ -126,14 +126,11 @@ class CollaPipeVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float
         self._seed(seed, mask)
         observation = self._mdp.reset(self._generators(), mask)
         self._done[slice(None) if mask is None else mask] = False
-        learning = self._mdp.simulator.learning
         rows = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask.copy()
-        return observation, {
-            "loss": learning.loss.copy(),
-            "_loss": rows,
-            "metric": learning.metric.copy(),
-            "_metric": rows,
-        }
+        info: dict[str, Any] = {}
+        for name, values in self._mdp.learning_info().items():
+            info[name], info[f"_{name}"] = values, rows
+        return observation, info
 
     def step(
         self, actions: npt.NDArray[np.float32]
@@ -202,7 +199,7 @@ class CollaPipeVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float
             for name, value in self._mdp.summary(int(row)).items():
                 column = columns.setdefault(name, np.zeros(self.num_envs, dtype=type(value)))
                 column[row] = value
-                columns[f"_{name}"] = done
+                columns.setdefault(f"_{name}", np.zeros(self.num_envs, dtype=np.bool_))[row] = True
         return columns
 
     def _seed(self, seed: int | Sequence[int | None] | None, mask: BoolArray | None) -> None:
@@ -229,18 +226,28 @@ class CollaPipeVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float
         return self._mdp.summary(row)
 
     def render(self) -> tuple[npt.NDArray[np.uint8], ...] | None:
-        """One picture a row of the round just played; ``None`` without a render mode."""
+        """One picture a row of the round just played; ``None`` without a render mode.
+
+        Before the first round of an episode the picture shows what the even split would do.
+        """
         if self.render_mode is None:
             return None
         from collapipe_env.rendering import draw_round
         from collapipe_env.round_view import preview, round_view
 
-        record = self.last_round or preview(self._mdp.simulator)
         steps = self.scenario.workload.local_steps
-        return tuple(
-            draw_round(round_view(record, steps, f"{self.scenario.name}, row {row}", row=row))
-            for row in range(self.num_envs)
-        )
+        fresh = self.state.round_index == 0
+        planned = preview(self._mdp.simulator) if fresh.any() else None
+        pictures = []
+        for row in range(self.num_envs):
+            title = f"{self.scenario.name}, row {row}"
+            # The last round of a row that was just reset belongs to the episode before.
+            record = planned if fresh[row] else self.last_round
+            if record is planned:
+                title += " (even split, not played)"
+            assert record is not None
+            pictures.append(draw_round(round_view(record, steps, title, row=row)))
+        return tuple(pictures)
 
 
 def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:

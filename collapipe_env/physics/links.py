@@ -13,6 +13,7 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.physics._array import Array, namespace
+from collapipe_env.physics.radio import expected_transmissions
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +133,7 @@ def hop_times(
     backward = 1.0 / xp.where(backward_links, rates, xp.inf)
     exponents = waterfall_threshold / xp.where(forward_links | backward_links, snr, xp.inf)
     if repeat_until_success:
-        repeats = xp.exp(exponents)
+        repeats = expected_transmissions(exponents)
         forward, backward = forward * repeats, backward * repeats
     if graph.share is not None:
         parts = graph.share[..., :, None] * graph.share[..., None, :]

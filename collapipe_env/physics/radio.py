@@ -163,3 +163,15 @@ def uplink_failure_exponent(
         threshold: Waterfall threshold ``m`` (linear).
     """
     return threshold * noise_w * bandwidth_share / (power * gain)
+
+
+def expected_transmissions(failure_exponent: Array) -> Array:
+    """Mean number of transmissions until one succeeds, ``1 / (1 - q) = exp(exponent)`` (mode ``arq``).
+
+    Bounded by ``exp(100)``, far beyond any useful link, so that delays and energies stay finite.
+
+    Args:
+        failure_exponent: ``m / SNR`` of any shape, >= 0.
+    """
+    xp = namespace(failure_exponent)
+    return xp.exp(xp.where(failure_exponent < 100.0, failure_exponent, 100.0))

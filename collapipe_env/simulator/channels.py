@@ -27,29 +27,39 @@ class Fading:
     """
 
     def __init__(self, num_envs: int, links: int, diversity: int, correlation: float) -> None:
-        self._draws = RowDraws(num_envs, (links, 2 * diversity), standard_normal)
         self._rho = correlation
-        # Real and imaginary parts of a CN(0, 1) branch have variance 1/2 each.
-        self._scale = 1.0 / (2.0 * diversity)
-        self._branches = np.zeros((num_envs, links, 2 * diversity))
+        self._diversity = diversity
+        # Without memory only the gain matters: the mean power of m branches is Gamma(m) / m, and one draw
+        # a link takes the place of 2 m.
+        if correlation == 0.0:
+            self._draws = RowDraws(num_envs, (links,), self._gamma)
+        else:
+            self._draws = RowDraws(num_envs, (links, 2 * diversity), standard_normal)
+            self._branches = np.zeros((num_envs, links, 2 * diversity))
 
     def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> FloatArray:
         """Start rows in the stationary law; returns their gains (rows, links)."""
         self._draws.reset(rows, rngs)
-        branches = self._draws.take(rows)
-        self._branches[rows] = branches
-        return self._gains(branches)
+        fresh = self._draws.take(rows)
+        if self._rho == 0.0:
+            return fresh
+        self._branches[rows] = fresh
+        return self._gains(fresh)
 
     def advance(self) -> FloatArray:
         """Move every row one round on; returns the gains (E, links)."""
         fresh = self._draws.take()
-        if self._rho > 0.0:
-            fresh = self._rho * self._branches + math.sqrt(1.0 - self._rho**2) * fresh
-            self._branches = fresh
-        return self._gains(fresh)
+        if self._rho == 0.0:
+            return fresh
+        self._branches = self._rho * self._branches + math.sqrt(1.0 - self._rho**2) * fresh
+        return self._gains(self._branches)
+
+    def _gamma(self, rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+        return rng.standard_gamma(self._diversity, shape) / self._diversity
 
     def _gains(self, branches: FloatArray) -> FloatArray:
-        gains: FloatArray = np.einsum("...i,...i->...", branches, branches) * self._scale
+        # Real and imaginary parts of a CN(0, 1) branch have variance 1/2 each.
+        gains: FloatArray = np.einsum("...i,...i->...", branches, branches) / (2.0 * self._diversity)
         return gains
 
 
@@ -71,6 +81,11 @@ class LoadChain:
     ) -> None:
         self._levels = np.asarray(levels, dtype=np.float64)
         self._stay = stay_probability
+        # Inner levels have two neighbours to come from, the ends one: the stationary law is 1, 2, ..., 2, 1.
+        weights = np.full(len(levels), 2.0)
+        weights[[0, -1]] = 1.0
+        # random() < 1, so without the last edge the index stays below the number of levels.
+        self._edges = np.cumsum(weights / weights.sum())[:-1]
         self._draws = RowDraws(num_envs, shape, uniform)
         self._index = np.zeros((num_envs, *shape), dtype=np.int64)
 
@@ -80,11 +95,10 @@ class LoadChain:
         return len(self._levels) == 1
 
     def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> FloatArray:
-        """Start rows at uniformly drawn levels; returns their factors (rows, N, K)."""
+        """Start rows in the stationary law; returns their factors (rows, N, K)."""
         self._draws.reset(rows, rngs)
         if not self.constant:
-            # random() < 1, so the index stays below the number of levels.
-            self._index[rows] = (self._draws.take(rows) * len(self._levels)).astype(np.int64)
+            self._index[rows] = np.searchsorted(self._edges, self._draws.take(rows), side="right")
         return self._levels[self._index[rows]]
 
     def advance(self) -> FloatArray:

@@ -32,6 +32,13 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     _shape("device_power", allocation.device_power, devices)
     _shape("cu_power", allocation.cu_power, clusters)
     L = parameters.costs.blocks
+    # Comparing with the rounded counts also refuses NaN and infinite ones.
+    _refuse(
+        ~(np.asarray(allocation.blocks) == np.round(allocation.blocks)),
+        allocation.blocks,
+        "blocks",
+        "a whole number",
+    )
     _refuse(
         (allocation.blocks.sum(axis=-1) != L) | (allocation.blocks < 0).any(axis=-1),
         allocation.blocks,

@@ -98,7 +98,8 @@ def round_costs(
         parameters.downlink_bandwidth_hz,
     )
 
-    micro_batches = allocation.micro_batches
+    # The array API standard leaves mixing of integers and reals open, hence the explicit types.
+    micro_batches = xp.astype(allocation.micro_batches, state.speed.dtype)
     samples = costs.batch_size / micro_batches
     uplink_exponent = radio.uplink_failure_exponent(
         allocation.bandwidth,
@@ -119,9 +120,9 @@ def round_costs(
     )
     uplink = samples * costs.activation_bits / uplink_rate
     if repeats:
-        uplink = uplink * xp.exp(uplink_exponent)
+        uplink = uplink * radio.expected_transmissions(uplink_exponent)
 
-    device_blocks = allocation.device_blocks
+    device_blocks = xp.astype(allocation.device_blocks, state.speed.dtype)
     work = samples[..., None] * device_blocks * costs.block_forward_flops / state.speed
     samples_in_flight = costs.batch_size
     if allocation.share is not None:

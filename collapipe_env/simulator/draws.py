@@ -56,7 +56,7 @@ class RowDraws:
         self._next[rows] = self._rounds
 
     def take(self, rows: npt.NDArray[np.intp] | None = None) -> FloatArray:
-        """Return the next round's numbers (rows, *shape); a view for one environment, else a copy.
+        """Return the next round's numbers (rows, *shape), a copy.
 
         Args:
             rows: Rows to advance; ``None`` for all.

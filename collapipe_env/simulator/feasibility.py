@@ -183,13 +183,13 @@ class _Search:
         for _ in range(MIXING_STEPS):
             use = np.stack(columns)
             weights, prices = _mix(use)
-            mixed = weights @ use
+            mixed = np.asarray(weights @ use, dtype=np.float64)
             blocks = self.fill(self.block_use * prices[1:], rising=False)
             column = self.evaluate(blocks, power, micro_batches)[cluster]
             if column @ prices >= mixed.max() - 1e-9:
                 break
             columns.append(column)
-        return mixed
+        return np.asarray(mixed)
 
 
 def _mix(use: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -206,4 +206,4 @@ def _mix(use: FloatArray) -> tuple[FloatArray, FloatArray]:
         bounds=[(0.0, 1.0)] * plans + [(None, None)],
         method="highs",
     )
-    return solution.x[:plans], -solution.ineqlin.marginals
+    return np.asarray(solution.x)[:plans], -np.asarray(solution.ineqlin.marginals)

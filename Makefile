@@ -1,0 +1,72 @@
+# Everything that a checkout needs. Every target may come first: what it depends on is installed on the way.
+#
+#   make test PYTHON=python3.13          another interpreter for the virtual environment
+#   make test PYTEST_ARGS="-k vector"    only some of the tests
+
+PYTHON ?= python3
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+DEMO_ARGS ?= --scenario medium
+BENCH_ARGS ?=
+
+# Relative and without spaces, so that the checkout itself may stand in a folder with spaces. Tools run as
+# `python -m`: the interpreter lines of scripts in .venv/bin would break in such a folder.
+VENV := .venv
+STAMP := $(VENV)/.installed
+RUN := $(VENV)/bin/python
+
+# The arrays of a round are small: threads of the numerical libraries would only get into each other's way.
+test bench: export OMP_NUM_THREADS = 1
+test bench: export OPENBLAS_NUM_THREADS = 1
+test bench: export MKL_NUM_THREADS = 1
+test-slow: export OMP_NUM_THREADS = 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test test-slow lint format bench golden clean distclean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
+
+install: $(STAMP) ## Create .venv and install the package with its tools
+
+$(STAMP): pyproject.toml
+	@echo "== Installing into $(VENV) (once, and after changes of pyproject.toml)"
+	@test -x $(RUN) || "$(PYTHON)" -m venv $(VENV)
+	@$(RUN) -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --editable ".[dev,plots]"
+	@touch $@
+
+demo: $(STAMP) ## Train a scheduler on the medium scenario and compare it with the others
+	$(RUN) train_agent.py $(DEMO_ARGS)
+
+test: lint ## Lint, then the fast tests
+	@echo "== Tests"
+	@$(RUN) -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(STAMP) ## The tests that the fast run leaves out
+	@$(RUN) -m pytest -m slow $(PYTEST_ARGS)
+
+lint: $(STAMP) ## Check style, format and types
+	@echo "== ruff check"
+	@$(RUN) -m ruff check .
+	@echo "== ruff format"
+	@$(RUN) -m ruff format --check .
+	@echo "== mypy"
+	@$(RUN) -m mypy
+
+format: $(STAMP) ## Format the sources and fix what can be fixed
+	@$(RUN) -m ruff check --fix .
+	@$(RUN) -m ruff format .
+
+bench: $(STAMP) ## Measure step rates against Gymnasium's classics
+	$(RUN) benchmarks/step_rate.py $(BENCH_ARGS)
+
+golden: $(STAMP) ## Write the golden trajectories anew, after an intended change of behaviour
+	$(RUN) tests/golden/make_golden.py
+
+clean: ## Remove build outputs and caches
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -not -path "./$(VENV)/*" -prune -exec rm -rf {} +
+
+distclean: clean ## Remove the virtual environment, too
+	rm -rf $(VENV)

@@ -1,0 +1,56 @@
+"""Views of the environment for algorithms that need another action space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.errors import ScenarioError
+
+
+class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """A ``MultiDiscrete`` view of the action box, in the same order.
+
+    Segment scores have ``L + 1`` levels, so that every split of the ``L`` blocks can be expressed
+    (``delta_k`` as level ``delta_k``); micro-batches have one level for each allowed number; powers and
+    bandwidth scores have as many as asked for, spread evenly over [-1, 1].
+
+    Args:
+        env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
+        power_levels: Levels of each transmit power, >= 2; geometric between the limits.
+        bandwidth_levels: Levels of each bandwidth score, >= 2.
+
+    Raises:
+        ScenarioError: For fewer than two levels or another environment.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], power_levels: int = 9, bandwidth_levels: int = 11) -> None:
+        gym.utils.RecordConstructorArgs.__init__(
+            self, power_levels=power_levels, bandwidth_levels=bandwidth_levels
+        )
+        gym.ActionWrapper.__init__(self, env)
+        for name, levels in (("power_levels", power_levels), ("bandwidth_levels", bandwidth_levels)):
+            if levels < 2:
+                raise ScenarioError(f"{name} = {levels!r}: at least 2 are needed")
+        inner = env.unwrapped
+        if not isinstance(inner, CollaPipeEnv):
+            raise ScenarioError(f"MultiDiscreteActions wraps a CollaPipeEnv, not {type(inner).__name__}")
+        codec = inner.codec
+        K = codec.devices
+        cluster = [codec.blocks + 1] * K + [power_levels] * (K + 1)
+        cluster += [len(codec.micro_batch_choices), bandwidth_levels]
+        self._levels = np.array(cluster * codec.clusters, dtype=np.int64)
+        self.action_space = spaces.MultiDiscrete(self._levels)
+
+    def action(self, action: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """The action of the box that stands for the levels."""
+        steps = np.maximum(self._levels - 1, 1)
+        # A choice of one is no choice: it stands in the middle.
+        unit = np.where(self._levels > 1, np.asarray(action) / steps, 0.5)
+        box: npt.NDArray[np.float32] = (2.0 * unit - 1.0).astype(np.float32)
+        return box

@@ -1,0 +1,146 @@
+"""Every registered id through the checkers of Gymnasium and Stable-Baselines3, warnings being errors."""
+
+import gymnasium as gym
+import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.env_checker import check_env as sb3_check_env
+
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.registration import environment_ids
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import ScenarioError
+
+IDS = dict(environment_ids())
+SURROGATE_IDS = [name for name in IDS if "Surrogate" in name]
+TORCH_IDS = [name for name in IDS if "Surrogate" not in name]
+# The checkers play several rounds of real training: one small and the default id stand for all by default.
+CHECKED = [
+    pytest.param(name, marks=[] if name in SURROGATE_IDS or "Small" in name else [pytest.mark.slow])
+    for name in IDS
+]
+
+
+def test_ids_cover_the_ladder_twice_and_the_defaults():
+    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 10
+    for size in ("Small", "Medium", "Large", "Xlarge"):
+        assert f"CollaPipe-{size}-Classification-v0" in TORCH_IDS
+        assert f"CollaPipeSurrogate-{size}-Classification-v0" in SURROGATE_IDS
+    assert set(IDS) <= set(gym.registry)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_gymnasium_checker(name):
+    check_env(gym.make(name).unwrapped)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_stable_baselines_checker(name):
+    sb3_check_env(gym.make(name).unwrapped)
+
+
+@pytest.mark.slow
+def test_default_id_trains_for_real():
+    env = gym.make("CollaPipe-v0")
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    info = env.step(env.action_space.sample())[-1]
+    assert 0.0 <= info["metric"] <= 1.0
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_spec_survives_json(name):
+    spec = gym.spec(name)
+    assert EnvSpec.from_json(spec.to_json()) == spec
+    assert spec.kwargs == IDS[name]
+
+
+def test_spec_of_an_environment_with_its_own_scenario_survives_json():
+    scenario = {"base": "small", "radio": {"diversity": 2}}
+    env = gym.make("CollaPipeSurrogate-v0", scenario=scenario, reward="delay")
+    again = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    assert again.unwrapped.scenario == env.unwrapped.scenario
+    assert again.unwrapped.scenario.radio.diversity == 2
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_make_vec_takes_the_native_environment(name):
+    if name in TORCH_IDS and "Small" not in name:
+        assert gym.spec(name).vector_entry_point == gym.spec(SURROGATE_IDS[0]).vector_entry_point
+        return
+    env = gym.make_vec(name, num_envs=3)
+    assert type(env) is CollaPipeVectorEnv
+    assert env.num_envs == 3
+    assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    observation, _ = env.reset(seed=1)
+    assert env.observation_space.contains(observation)
+    assert env.scenario.name == IDS[name]["scenario"]
+
+
+def test_make_vec_passes_keywords_on():
+    env = gym.make_vec(
+        "CollaPipeSurrogate-v0", num_envs=2, autoreset_mode="SameStep", max_episode_steps=2, scenario="small"
+    )
+    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    assert not env.step(env.action_space.sample())[3].any()
+    assert env.step(env.action_space.sample())[3].all()
+
+
+@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
+def test_make_vec_modes_have_equal_spaces(mode):
+    env = gym.make_vec("CollaPipeSurrogate-v0", num_envs=2, vectorization_mode=mode, scenario="small")
+    single = gym.make("CollaPipeSurrogate-v0", scenario="small")
+    assert env.single_observation_space == single.observation_space
+    assert env.single_action_space == single.action_space
+
+
+def test_make_limits_the_episode():
+    env = gym.make("CollaPipeSurrogate-v0", scenario="small", max_episode_steps=2)
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    assert not env.step(env.action_space.sample())[3]
+    assert env.step(env.action_space.sample())[3]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"senario": "small"}, "senario.*did you mean 'scenario'"),
+        ({"learnr": "torch"}, "learnr.*did you mean 'learner'"),
+        ({"learner": "surogate"}, "surogate.*did you mean 'surrogate'"),
+        ({"reward": "lyapunow"}, "lyapunow.*did you mean 'lyapunov'"),
+        ({"scenario": "smal"}, "smal.*did you mean 'small'"),
+        ({"scenario": {"radio": {"diversty": 2}}}, "diversty.*did you mean 'diversity'"),
+        ({"render_mode": "human"}, "human.*rgb_array"),
+    ],
+)
+@pytest.mark.parametrize("kind", [CollaPipeEnv, CollaPipeVectorEnv])
+def test_misspelt_arguments_are_refused(kind, kwargs, message):
+    with pytest.raises(ScenarioError, match=f"(?s){message}"):
+        kind(**{"learner": "surrogate", **kwargs})
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"autoreset_mode": "same"}, "same.*'SameStep'"),
+        ({"num_envs": 0}, "num_envs = 0"),
+        ({"max_episode_steps": 0}, "max_episode_steps = 0"),
+        ({"num_env": 3}, "did you mean 'num_envs'"),
+    ],
+)
+def test_misspelt_vector_arguments_are_refused(kwargs, message):
+    with pytest.raises(ScenarioError, match=message):
+        CollaPipeVectorEnv(**{"learner": "surrogate", "scenario": "small", **kwargs})
+
+
+def test_unknown_reset_option_is_refused():
+    env = CollaPipeEnv("small", "surrogate")
+    with pytest.raises(ScenarioError, match="colour"):
+        env.reset(options={"colour": 1})
+    vector = CollaPipeVectorEnv(2, "small", "surrogate")
+    with pytest.raises(ScenarioError, match="did you mean 'reset_mask'"):
+        vector.reset(options={"reset_maks": None})

@@ -1,0 +1,112 @@
+"""Observations: every named slice against the state, recomputed with plain scalar formulas."""
+
+import math
+
+import numpy as np
+import pytest
+from env_support import VARIANTS, make_actions, make_env
+
+
+def scaled_gain(gain, near_m, far_m, offset, slope):
+    """Gain in dB, scaled so that the path losses at the two distances become 1 and -1."""
+    near, far = (-(offset + slope * math.log10(d / 1000.0)) for d in (near_m, far_m))
+    half = max((near - far) / 2.0, 10.0)
+    return min(max((10.0 * math.log10(gain) - (near + far) / 2.0) / half, -3.0), 3.0)
+
+
+def expected_features(env):
+    s, sc = env.state, env.scenario
+    N, K, L = sc.clusters, sc.max_devices, sc.blocks
+    c = sc.cluster
+    top = max(p.clock_max_hz * p.flops_per_cycle for p in sc.devices.profiles)
+
+    def d2d(gain):
+        return scaled_gain(gain, c.hop_min_m, math.hypot(c.area_side_m, c.area_side_m), 148.0, 40.0)
+
+    out = {
+        name: np.zeros((N, K))
+        for name in (
+            "device_backlog",
+            "device_speed",
+            "device_capacity",
+            "device_hop_gain",
+            "device_cu_gain",
+            "device_present",
+        )
+    }
+    for n in range(N):
+        for k in range(K):
+            if not s.present[0, n, k]:
+                continue
+            out["device_backlog"][n, k] = min(s.backlog[0, n, k + 1] / sc.budgets.backlog_cap, 1.0)
+            out["device_speed"][n, k] = 2.0 * s.speed[0, n, k] / top - 1.0
+            out["device_capacity"][n, k] = 2.0 * min(s.memory_cap[0, n, k], L) / L - 1.0
+            out["device_hop_gain"][n, k] = d2d(s.d2d_gain[0, n, k, k + 1])
+            out["device_cu_gain"][n, k] = d2d(s.d2d_gain[0, n, 0, k + 1])
+            out["device_present"][n, k] = 1.0
+    out["uplink_gain"] = np.array(
+        [scaled_gain(h, c.cu_distance_min_m, c.cu_distance_max_m, 128.1, 37.6) for h in s.uplink_gain[0]]
+    )
+    out["cu_backlog"] = np.minimum(s.backlog[0, :, 0] / sc.budgets.backlog_cap, 1.0)
+    out["round"] = np.array(s.round_index[0] / sc.dynamics.rounds)
+    out["loss"] = np.array(min(max(s.loss[0] / math.log(2.0) - 1.0, -1.0), 3.0))
+    return out
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_slices_hold_the_state(name):
+    env = make_env(name, rounds=8)
+    layout = env.observation_layout
+    observation, _ = env.reset(seed=3)
+    seen_backlog = 0.0
+    for action in make_actions(env, 8, seed=1):
+        expected = expected_features(env)
+        assert list(expected) == list(layout)
+        for feature, value in layout.unpack(observation).items():
+            np.testing.assert_allclose(value, expected[feature], atol=2e-6, err_msg=feature)
+        assert env.observation_space.contains(observation)
+        seen_backlog += expected["device_backlog"].sum() + expected["cu_backlog"].sum()
+        observation = env.step(action)[0]
+    assert seen_backlog > 0.0
+
+
+@pytest.mark.parametrize("name", ["small", "uneven"])
+def test_layout_tiles_the_vector(name):
+    env = make_env(name)
+    N, K = env.scenario.clusters, env.scenario.max_devices
+    layout = env.observation_layout
+    assert layout.size == env.observation_space.shape[0] == 6 * N * K + 2 * N + 2
+    covered = np.concatenate([np.arange(layout.size)[f.slice] for f in layout.values()])
+    np.testing.assert_array_equal(covered, np.arange(layout.size))
+    for feature in layout.values():
+        assert (env.observation_space.low[feature.slice] == np.float32(feature.low)).all()
+        assert (env.observation_space.high[feature.slice] == np.float32(feature.high)).all()
+    assert np.isfinite(env.observation_space.low).all()
+    assert np.isfinite(env.observation_space.high).all()
+    assert len(layout.describe().splitlines()) == len(layout)
+
+
+def test_unpack_keeps_leading_axes():
+    layout = make_env().observation_layout
+    batch = np.arange(3 * layout.size, dtype=np.float32).reshape(3, layout.size)
+    parts = layout.unpack(batch)
+    assert parts["device_speed"].shape == (3, 2, 3)
+    assert parts["round"].shape == (3,)
+    np.testing.assert_array_equal(parts["round"], batch[:, layout["round"].slice.start])
+
+
+@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+def test_features_stay_within_bounds_in_deep_fades():
+    from collapipe_env.envs.env import CollaPipeEnv
+
+    scenario = {
+        "base": "small",
+        "radio": {"diversity": 1, "d2e_shadowing_db": 30.0, "d2d_shadowing_db": 30.0},
+        "budgets": {"device_energy_j": 0.01, "cu_energy_j": 1e-4},
+    }
+    env = CollaPipeEnv(scenario, "surrogate")
+    for seed in range(20):
+        assert env.observation_space.contains(env.reset(seed=seed)[0])
+        observation = env.step(np.ones(env.action_space.shape, np.float32))[0]
+        assert env.observation_space.contains(observation)
+    assert env.observation_layout.unpack(observation)["device_backlog"].max() == 1.0

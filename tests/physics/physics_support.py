@@ -1,0 +1,204 @@
+"""Random systems and plans for the tests of the physics, and a scalar round to compare with."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.physics.workload import (
+    WorkloadCosts,
+    block_forward_flops,
+    block_parameters,
+    decoder_forward_flops,
+    stored_activation_bytes,
+)
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+CHOICES = (1, 2, 4, 8, 16)
+
+
+def make_parameters(clusters, *, blocks=6, steps=1, link_errors="drop", **changes):
+    costs = WorkloadCosts(
+        blocks=blocks,
+        batch_size=16,
+        local_steps=steps,
+        block_forward_flops=block_forward_flops(64, 256, 32),
+        decoder_forward_flops=decoder_forward_flops(1, 64, 256, 32, 10, 32),
+        block_parameters=block_parameters(64, 256),
+        embedding_parameters=64 * 1000,
+        stored_activation_bytes=stored_activation_bytes(64, 4, 32, 32),
+        activation_bits=32.0 * 64 * 32,
+        gradient_bits=32.0 * 64 * 16,
+        weight_bits=16,
+    )
+    values = {
+        "costs": costs,
+        "noise_density": 10 ** (-20.4),
+        "d2d_bandwidth_hz": 10e6,
+        "uplink_bandwidth_hz": 20e6,
+        "downlink_bandwidth_hz": 15e6,
+        "bs_power_w": 20.0,
+        "external_interference_w": 1e-13,
+        "link_errors": link_errors,
+        "waterfall_threshold": 0.1,
+        "server_flops": 1e12,
+        "clusters": clusters,
+        "power_min_w": 0.002,
+        "power_max_w": 0.2,
+        "tradeoff_v": 1.0,
+        "micro_batch_choices": CHOICES,
+        "bandwidth_floor": 0.01,
+    }
+    return SystemParameters(**{**values, **changes})
+
+
+def make_state(rng, lead, clusters, devices, parameters, *, absent=0.0):
+    """A random system: gains over four decades, every device with memory for the whole encoder."""
+    shape = (*lead, clusters, devices)
+    gain = 10 ** rng.uniform(-10, -6, (*lead, clusters, devices + 1, devices + 1))
+    gain = np.triu(gain, 1)
+    cross = 10 ** rng.uniform(-16, -12, (*lead, clusters, clusters))
+    cross[..., range(clusters), range(clusters)] = 0.0
+    present = rng.random(shape) >= absent
+    present[..., 0] = True
+    c = parameters.costs
+    whole = c.blocks * (c.block_state_bytes + c.batch_size * c.stored_activation_bytes)
+    memory = np.where(present, whole * rng.uniform(1.0, 2.0, shape), 0.0)
+    return SystemState(
+        uplink_gain=10 ** rng.uniform(-13, -9, (*lead, clusters)),
+        d2d_gain=gain + np.swapaxes(gain, -1, -2),
+        cross_gain=cross,
+        speed=rng.uniform(1e9, 3e10, shape),
+        compute_power=rng.uniform(0.5, 8.0, shape),
+        memory_bytes=memory,
+        memory_cap=np.where(present, c.blocks, 0),
+        present=present,
+        budget=rng.uniform(1.0, 10.0, (*lead, clusters, devices + 1)),
+        backlog=rng.uniform(0.0, 3.0, (*lead, clusters, devices + 1)),
+        round_index=np.zeros(lead, dtype=np.int64),
+        loss=np.zeros(lead),
+    )
+
+
+def make_allocation(rng, state, parameters, *, groups=False):
+    """A random feasible plan; with groups, some stages have several devices with uneven shares."""
+    shape = state.present.shape
+    L = parameters.costs.blocks
+    blocks = np.zeros(shape, dtype=np.int64)
+    stage = np.full(shape, -1)
+    share = np.zeros(shape)
+    for place in np.ndindex(shape[:-1]):
+        there = np.flatnonzero(state.present[place])
+        if groups:
+            members = rng.permutation(there)[: rng.integers(1, len(there) + 1)]
+            slots = rng.integers(0, len(members), len(members))
+            for slot in np.unique(slots):
+                inside = members[slots == slot]
+                stage[place][inside] = slot
+                share[place][inside] = rng.dirichlet(np.full(len(inside), 3.0))
+            used = np.unique(slots)
+        else:
+            used = there
+        weights = rng.dirichlet(np.full(len(used), 0.7))
+        blocks[place][used] = rng.multinomial(L, weights)
+        if groups and not blocks[place][used].all():  # every stage of a plan with groups holds a block
+            blocks[place][used] = 1
+            blocks[place][used[0]] += L - len(used)
+    power = np.exp(rng.uniform(np.log(0.002), np.log(0.2), shape))
+    return Allocation(
+        blocks=blocks,
+        micro_batches=rng.choice(CHOICES, shape[:-1]),
+        bandwidth=rng.dirichlet(np.full(shape[-2], 2.0), shape[:-2]) * 0.96 + 0.01,
+        device_power=power,
+        cu_power=np.exp(rng.uniform(np.log(0.002), np.log(0.2), shape[:-1])),
+        stage=stage if groups else None,
+        share=share if groups else None,
+    )
+
+
+def make_case(seed, *, lead=(2,), clusters=3, devices=4, groups=False, absent=0.0, **options):
+    rng = np.random.default_rng(seed)
+    parameters = make_parameters(clusters, **options)
+    state = make_state(rng, lead, clusters, devices, parameters, absent=absent)
+    return parameters, state, make_allocation(rng, state, parameters, groups=groups)
+
+
+def scalar_round(p, s, a):
+    """One round of one environment, in plain scalar Python, for plans with one device in a stage.
+
+    Follows `system_model.md` word by word and shares nothing with the package but the workload's figures.
+    """
+    c, N = p.costs, p.clusters
+    K = s.present.shape[-1]
+    mean_power = []
+    for n in range(N):
+        on = [a.cu_power[n]] + [a.device_power[n, k] for k in range(K) if a.blocks[n, k] > 0]
+        mean_power.append(sum(on) / len(on))
+    out = {key: [] for key in ("interference", "step", "collect", "upload", "delay", "energy", "survival")}
+    for n in range(N):
+        I = sum(s.cross_gain[m, n] * mean_power[m] for m in range(N) if m != n)  # noqa: E741
+        noise = p.noise_density * p.d2d_bandwidth_hz + I
+        power = [a.cu_power[n], *a.device_power[n]]
+
+        def snr(i, j, n=n, power=power, noise=noise):
+            return power[i] * s.d2d_gain[n, i, j] / noise
+
+        def rate(i, j, snr=snr):
+            return p.d2d_bandwidth_hz * math.log2(1.0 + snr(i, j))
+
+        def arrives(ratio):
+            return math.exp(-p.waterfall_threshold / ratio)
+
+        M = int(a.micro_batches[n])
+        b = c.batch_size / M
+        beta, P, h = a.bandwidth[n], a.cu_power[n], s.uplink_gain[n]
+        up_noise = p.noise_density * p.uplink_bandwidth_hz + p.external_interference_w
+        down_noise = p.noise_density * p.downlink_bandwidth_hz + p.external_interference_w
+        up_ratio = P * h / (beta * up_noise)
+        up = beta * p.uplink_bandwidth_hz * math.log2(1.0 + up_ratio)
+        down = beta * p.downlink_bandwidth_hz * math.log2(1.0 + p.bs_power_w * h / down_noise)
+        chain = [0, *(k + 1 for k in range(K) if a.blocks[n, k] > 0), 0]
+        forward, backward, energy, success = [], [], [0.0] * (K + 1), 1.0
+        for i, j in pairwise(chain):
+            ok_f, ok_b = arrives(snr(i, j)), arrives(snr(j, i))
+            success *= ok_f * ok_b
+            t_f, t_b = b * c.activation_bits / rate(i, j), b * c.gradient_bits / rate(j, i)
+            if p.link_errors == "arq":
+                t_f, t_b = t_f / ok_f, t_b / ok_b
+            forward.append(t_f)
+            backward.append(t_b)
+            energy[i] += c.local_steps * M * power[i] * t_f
+            energy[j] += c.local_steps * M * power[j] * t_b
+        for k in chain[1:-1]:
+            t = b * a.blocks[n, k - 1] * c.block_forward_flops / s.speed[n, k - 1]
+            forward.append(t)
+            backward.append(2.0 * t)
+            energy[k] += s.compute_power[n, k - 1] * c.local_steps * M * 3.0 * t
+        success *= arrives(up_ratio)
+        t_up = b * c.activation_bits / up
+        if p.link_errors == "arq":
+            t_up /= arrives(up_ratio)
+        server = b * c.decoder_forward_flops / (p.server_flops / N)
+        forward += [t_up, server]
+        backward += [b * c.gradient_bits / down, 2.0 * server]
+        energy[0] += c.local_steps * M * P * t_up
+        step = sum(forward) + (M - 1) * max(forward) + sum(backward) + (M - 1) * max(backward)
+        collect = 0.0
+        for k in chain[1:-1]:
+            t = a.blocks[n, k - 1] * c.block_parameters * c.weight_bits / rate(k, 0)
+            energy[k] += power[k] * t
+            collect = max(collect, t)
+        payload = (c.blocks * c.block_parameters + c.embedding_parameters) * c.weight_bits
+        upload = payload / up
+        energy[0] += P * upload
+        out["interference"].append(I)
+        out["step"].append(step)
+        out["collect"].append(collect)
+        out["upload"].append(upload)
+        out["delay"].append(c.local_steps * step + collect + upload)
+        out["energy"].append(energy)
+        out["survival"].append(success if p.link_errors == "drop" else 1.0)
+    worst = p.bs_power_w * min(s.uplink_gain) / down_noise
+    broadcast = payload / (p.downlink_bandwidth_hz * math.log2(1.0 + worst))
+    return {**out, "broadcast": broadcast, "total": max(out["delay"]) + broadcast}

@@ -1,0 +1,162 @@
+"""What is drawn: fading, loads and losses have the laws that they are documented to have."""
+
+import numpy as np
+import pytest
+
+from collapipe_env.learners.surrogate import SurrogateLearner
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import action_codec
+from collapipe_env.simulator.channels import Fading, LoadChain
+from collapipe_env.simulator.draws import RowDraws, standard_normal
+from collapipe_env.simulator.losses import MicroBatchLosses
+from collapipe_env.simulator.simulator import Simulator
+
+
+def rngs(count, seed=0):
+    return [np.random.default_rng([seed, i]) for i in range(count)]
+
+
+def series(process, rows, rounds):
+    first = process.reset(np.arange(rows), rngs(rows))
+    return np.stack([first, *(process.advance() for _ in range(rounds - 1))])
+
+
+@pytest.mark.parametrize("diversity", [1, 4])
+@pytest.mark.parametrize("rho", [0.0, 0.6, 0.95])
+def test_fading_law(diversity, rho):
+    rows, links, rounds = 200, 20, 40
+    gains = series(Fading(rows, links, diversity, rho), rows, rounds)
+    assert gains.shape == (rounds, rows, links)
+    # Correlated rounds tell less: of n rounds about n (1 - rho^2) / (1 + rho^2) count.
+    samples = gains.size * (1 - rho**2) / (1 + rho**2)
+    deviation = 1.0 / np.sqrt(diversity * samples)
+    assert abs(gains.mean() - 1.0) < 5.0 * deviation
+    assert gains.var() == pytest.approx(1.0 / diversity, rel=0.06)
+    # The law is the stationary one from the first round on.
+    assert gains[0].var() == pytest.approx(1.0 / diversity, rel=0.2)
+    flat = gains - 1.0
+    for lag in (1, 2):
+        found = (flat[lag:] * flat[:-lag]).mean() * diversity
+        assert found == pytest.approx(rho ** (2 * lag), abs=0.03)
+
+
+def test_links_and_environments_fade_independently():
+    gains = series(Fading(100, 6, 2, 0.0), 100, 60) - 1.0
+    links = np.corrcoef(gains.reshape(-1, 6).T)
+    assert np.abs(links - np.eye(6)).max() < 0.06
+    environments = np.corrcoef(gains[:, :8].transpose(1, 0, 2).reshape(8, -1))
+    assert np.abs(environments - np.eye(8)).max() < 0.25
+    assert gains.min() > -1.0
+
+
+def test_single_branch_is_exponential():
+    gains = series(Fading(100, 20, 1, 0.0), 100, 20).ravel()
+    for threshold in (0.1, 1.0, 3.0):
+        assert (gains > threshold).mean() == pytest.approx(np.exp(-threshold), abs=0.01)
+
+
+@pytest.mark.parametrize("levels", [(0.5, 1.0), (0.25, 0.5, 0.75, 1.0)])
+@pytest.mark.parametrize("stay", [0.0, 0.7])
+def test_load_chain_is_stationary_and_moves_to_neighbours(levels, stay):
+    rows = 400
+    chain = LoadChain(rows, (2, 5), levels, stay)
+    path = series(chain, rows, 12)
+    n = len(levels)
+    index = np.searchsorted(levels, path)
+    # Ends have one neighbour, inner levels two: these are visited twice as often.
+    law = np.array([1.0, *[2.0] * (n - 2), 1.0])
+    law /= law.sum()
+    for round_ in (0, 1, 5, 11):
+        share = np.bincount(index[round_].ravel(), minlength=n) / index[round_].size
+        np.testing.assert_allclose(share, law, atol=0.04)
+    step = np.diff(index, axis=0)
+    assert set(np.unique(step)) <= {-1, 0, 1}
+    assert (step == 0).mean() == pytest.approx(stay, abs=0.02)
+    inner = (index[:-1] > 0) & (index[:-1] < n - 1) & (step != 0)
+    if inner.any():
+        assert (step[inner] == 1).mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_constant_load_draws_nothing():
+    chain = LoadChain(2, (1, 2), (0.8,), 0.5)
+    assert chain.constant
+    assert (series(chain, 2, 3) == 0.8).all()
+
+
+def test_load_that_always_stays():
+    path = series(LoadChain(5, (2, 3), (0.5, 0.75, 1.0), 1.0), 5, 6)
+    np.testing.assert_array_equal(path, np.broadcast_to(path[0], path.shape))
+
+
+def test_survival_has_the_probability_of_the_round():
+    scenario = load_scenario(
+        {
+            "base": "small",
+            "radio": {"waterfall_threshold": 2.0},
+            "workload": {"local_steps": 2},
+            "budgets": {"device_energy_j": 100, "cu_energy_j": 100},
+        }
+    )
+    E, rounds = 32, 30
+    simulator = Simulator(scenario, SurrogateLearner.from_scenario(scenario, E), E)
+    simulator.reset(rngs(E))
+    codec = action_codec(scenario)
+    rng = np.random.default_rng(0)
+    hits = expected = variance = 0.0
+    seen = []
+    for _ in range(rounds):
+        action = rng.uniform(-1.0, 1.0, (E, codec.action_size))
+        record = simulator.step(codec.decode(action, simulator.state.memory_cap))
+        p = record.costs.survival
+        drawn = record.allocation.micro_batches * scenario.workload.local_steps
+        counted = np.arange(record.survived.shape[-1]) < record.allocation.micro_batches[..., None, None]
+        kept = (record.survived & counted).sum(axis=(-2, -1))
+        np.testing.assert_allclose(record.surviving_fraction(), kept / drawn)
+        hits += kept.sum()
+        expected += (p * drawn).sum()
+        variance += (p * (1 - p) * drawn).sum()
+        seen.append(p)
+    assert 0.05 < np.mean(seen) < 0.95, "nearly certain outcomes would test nothing"
+    assert abs(hits - expected) < 4.0 * np.sqrt(variance)
+
+
+def test_luck_does_not_depend_on_the_allocation():
+    luck = [MicroBatchLosses(2, 3, 2, 8, lossy=True) for _ in range(2)]
+    for one in luck:
+        one.reset(np.arange(2), rngs(2))
+    poor, rich = luck[0].draw(np.full((2, 3), 0.3)), luck[1].draw(np.full((2, 3), 0.8))
+    assert (poor <= rich).all()
+    assert poor.sum() < rich.sum()
+    assert MicroBatchLosses(2, 3, 2, 8, lossy=False).draw(np.zeros((2, 3))).all()
+
+
+def test_draws_do_not_depend_on_the_batch():
+    wide, single = RowDraws(5, (3,), standard_normal), RowDraws(1, (3,), standard_normal)
+    huge = RowDraws(5, (40_000,), standard_normal)  # a small chunk: as if drawn round by round
+    flat = RowDraws(5, (40_000,), standard_normal)
+    flat._rounds = 64
+    flat._buffer = np.empty((5, 64, 40_000))
+    for draws in (wide, huge, flat):
+        draws.reset(np.arange(5), rngs(5))
+    single.reset(np.arange(1), rngs(5)[3:4])
+    for _ in range(70):
+        np.testing.assert_array_equal(wide.take()[3], single.take()[0])
+    for _ in range(8):
+        np.testing.assert_array_equal(huge.take(), flat.take())
+    with pytest.raises(RuntimeError, match=r"environment 0.*reset"):
+        RowDraws(1, (2,), standard_normal).take()
+
+
+def test_shadowing_is_lognormal_and_symmetric():
+    scenario = load_scenario(
+        {"base": "medium", "radio": {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0, "diversity": 128}}
+    )
+    E = 100
+    simulator = Simulator(scenario, SurrogateLearner.from_scenario(scenario, E), E)
+    state = simulator.reset(rngs(E))
+    np.testing.assert_array_equal(state.d2d_gain, np.swapaxes(state.d2d_gain, -1, -2))
+    assert (np.diagonal(state.d2d_gain, axis1=-2, axis2=-1) == 0.0).all()
+    uplink_db = 10 * np.log10(state.uplink_gain)
+    hop_db = 10 * np.log10(state.d2d_gain[..., 0, 1:])
+    assert (uplink_db - uplink_db.mean(axis=0)).std() == pytest.approx(8.0, rel=0.08)
+    assert (hop_db - hop_db.mean(axis=0)).std() == pytest.approx(4.0, rel=0.08)
