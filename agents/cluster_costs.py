@@ -1,0 +1,234 @@
+"""One cluster's round in scalars: the physics of ``round_costs`` for compiled search loops.
+
+Times are those of the whole mini-batch: with ``M`` micro-batches an element lasts ``1 / M`` of them, so
+that a local step is ``(sum a + sum c) / M + (1 - 1 / M) (max a + max c)`` and energies do not depend on
+``M``. Only plans with one device in a stage are covered. The tests hold these formulas against
+``round_costs``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.agents.compiled import compiled
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+LN2 = math.log(2.0)
+
+
+class RoundConstants(NamedTuple):
+    """Scalars of a scenario that the search needs.
+
+    Attributes:
+        blocks: ``L``.
+        steps: Local steps ``H``.
+        micro_batches: ``M``.
+        activation_bits: Boundary activations of a mini-batch [bit].
+        gradient_bits: Boundary gradients of a mini-batch [bit].
+        collect_bits: One block's parameters on the air [bit].
+        update_bits: A cluster's whole update on the air [bit].
+        server_s: Server's forward time of a mini-batch [s].
+        backward_over_forward: Backward time over forward time of computing.
+        d2d_noise_w: Thermal noise in a device-to-device sub-channel [W].
+        d2d_hz: Device-to-device bandwidth [Hz].
+        uplink_noise_w: Noise and external interference over the whole uplink [W].
+        uplink_hz: Uplink bandwidth [Hz].
+        waterfall: Threshold ``m`` of the packet error.
+        retransmit: Whether lost packets are sent again (``arq``).
+        loss_price: Price of one unit of a failure exponent in the objective (0 unless ``drop``).
+        power_min_w: Smallest transmit power [W].
+        power_max_w: Largest transmit power [W].
+        share_floor: Smallest share of the uplink.
+        tradeoff_v: ``V`` [1/s].
+    """
+
+    blocks: int
+    steps: float
+    micro_batches: float
+    activation_bits: float
+    gradient_bits: float
+    collect_bits: float
+    update_bits: float
+    server_s: float
+    backward_over_forward: float
+    d2d_noise_w: float
+    d2d_hz: float
+    uplink_noise_w: float
+    uplink_hz: float
+    waterfall: float
+    retransmit: bool
+    loss_price: float
+    power_min_w: float
+    power_max_w: float
+    share_floor: float
+    tradeoff_v: float
+
+
+class RoundInput(NamedTuple):
+    """One environment before a round, with prices in place of backlogs and budgets.
+
+    Attributes:
+        block_s: Forward time of one block for a mini-batch (N, K) [s].
+        block_price: Energy of one block in the round times its price (N, K).
+        price: Price of each node's energy, ``z / Ebar`` (N, K+1) [1/J].
+        gain: Gains between nodes (N, K+1, K+1).
+        uplink_gain: ``h`` (N,).
+        downlink_rate: Downlink rate with the whole band (N,) [bit/s].
+        cross_gain: ``X`` (N, N).
+        cap: Blocks that each device can hold (N, K), 0 for absent ones.
+    """
+
+    block_s: FloatArray
+    block_price: FloatArray
+    price: FloatArray
+    gain: FloatArray
+    uplink_gain: FloatArray
+    downlink_rate: FloatArray
+    cross_gain: FloatArray
+    cap: IntArray
+
+
+# Columns of a cluster's summary, from which its delay and cost follow for any share of the uplink.
+FIXED_S = 0  # delay without uplink, downlink, slowest elements and upload [s]
+FORWARD_S = 1  # slowest forward element except the uplink [s]
+BACKWARD_S = 2  # slowest backward element except the downlink [s]
+FIXED_COST = 3  # priced energy (and failures) without the uplink
+UPLINK_SNR = 4  # signal to noise ratio of the uplink if it had the whole band
+DOWNLINK_RATE = 5  # downlink rate with the whole band [bit/s]
+UPLINK_PRICE = 6  # price of a second on the uplink [1/s]
+SUMMARY = 7
+
+
+@compiled
+def packet_seconds_per_bit(snr: float, constants: RoundConstants) -> float:
+    """Airtime of one bit of activations or gradients on a device-to-device link [s]."""
+    seconds = LN2 / (constants.d2d_hz * math.log1p(snr))
+    if constants.retransmit:
+        seconds *= math.exp(constants.waterfall / snr)
+    return seconds
+
+
+@compiled
+def summarise_cluster(
+    n: int,
+    segments: IntArray,
+    power: FloatArray,
+    noise_w: float,
+    inputs: RoundInput,
+    constants: RoundConstants,
+    summary: FloatArray,
+) -> None:
+    """Everything about a cluster's round that does not depend on its share of the uplink.
+
+    Args:
+        n: The cluster.
+        segments: Blocks of each device (K,).
+        power: Powers of the CU and the devices (K+1,) [W].
+        noise_w: Noise plus interference of its device-to-device links [W].
+        inputs: The environment.
+        constants: The scenario.
+        summary: Receives the columns above (7,).
+    """
+    devices = segments.shape[0]
+    ratio = constants.backward_over_forward
+    total = constants.server_s * (1.0 + ratio)
+    forward_max, backward_max = constants.server_s, ratio * constants.server_s
+    collect_max, cost, exponent = 0.0, 0.0, 0.0
+    last = 0
+    for step in range(1, devices + 2):
+        node = step if step <= devices else 0
+        if node > 0 and segments[node - 1] == 0:
+            continue
+        gain = inputs.gain[n, last, node]
+        forward = constants.activation_bits * packet_seconds_per_bit(power[last] * gain / noise_w, constants)
+        backward = constants.gradient_bits * packet_seconds_per_bit(power[node] * gain / noise_w, constants)
+        total += forward + backward
+        forward_max, backward_max = max(forward_max, forward), max(backward_max, backward)
+        cost += constants.steps * inputs.price[n, last] * power[last] * forward
+        cost += constants.steps * inputs.price[n, node] * power[node] * backward
+        exponent += noise_w / gain * (1.0 / power[last] + 1.0 / power[node])
+        if node > 0:
+            blocks = segments[node - 1]
+            compute = blocks * inputs.block_s[n, node - 1]
+            total += compute * (1.0 + ratio)
+            forward_max = max(forward_max, compute)
+            backward_max = max(backward_max, ratio * compute)
+            snr = power[node] * inputs.gain[n, node, 0] / noise_w
+            collect = blocks * constants.collect_bits * LN2 / (constants.d2d_hz * math.log1p(snr))
+            collect_max = max(collect_max, collect)
+            cost += blocks * inputs.block_price[n, node - 1]
+            cost += inputs.price[n, node] * power[node] * collect
+        last = node
+    summary[FIXED_S] = constants.steps * total / constants.micro_batches + collect_max
+    summary[FORWARD_S] = forward_max
+    summary[BACKWARD_S] = backward_max
+    summary[FIXED_COST] = cost + constants.loss_price * constants.waterfall * exponent
+    summary[UPLINK_SNR] = power[0] * inputs.uplink_gain[n] / constants.uplink_noise_w
+    summary[DOWNLINK_RATE] = inputs.downlink_rate[n]
+    summary[UPLINK_PRICE] = inputs.price[n, 0] * power[0]
+
+
+@compiled
+def uplink_seconds(share: float, snr: float, constants: RoundConstants) -> tuple[float, float]:
+    """Time of a mini-batch's activations and of the update on the uplink.
+
+    Args:
+        share: ``beta``.
+        snr: Signal to noise ratio if the CU had the whole band.
+        constants: The scenario.
+
+    Returns:
+        Activations of a mini-batch (repeats included), update [s].
+    """
+    per_bit = LN2 / (share * constants.uplink_hz * math.log1p(snr / share))
+    repeats = math.exp(constants.waterfall * share / snr) if constants.retransmit else 1.0
+    return constants.activation_bits * per_bit * repeats, constants.update_bits * per_bit
+
+
+@compiled
+def delay_and_cost(share: float, summary: FloatArray, constants: RoundConstants) -> tuple[float, float]:
+    """A cluster's delay ``T_n`` [s] and priced energy for a share of the uplink.
+
+    Args:
+        share: ``beta_n``.
+        summary: The cluster's summary (7,).
+        constants: The scenario.
+    """
+    snr = summary[UPLINK_SNR]
+    uplink, upload = uplink_seconds(share, snr, constants)
+    downlink = constants.gradient_bits / (share * summary[DOWNLINK_RATE])
+    fill = constants.steps / constants.micro_batches
+    delay = (
+        summary[FIXED_S]
+        + fill * (uplink + downlink)
+        + (constants.steps - fill) * (max(summary[FORWARD_S], uplink) + max(summary[BACKWARD_S], downlink))
+        + upload
+    )
+    cost = (
+        summary[FIXED_COST]
+        + summary[UPLINK_PRICE] * (constants.steps * uplink + upload)
+        + constants.loss_price * constants.waterfall * share / snr
+    )
+    return delay, cost
+
+
+@compiled
+def mean_active_power(segments: IntArray, power: FloatArray) -> float:
+    """Mean transmit power of a cluster's CU and used devices [W]: what disturbs the other clusters.
+
+    Args:
+        segments: Blocks of each device (K,).
+        power: Powers of the CU and the devices (K+1,) [W].
+    """
+    total, active = float(power[0]), 1
+    for k in range(segments.shape[0]):
+        if segments[k] > 0:
+            total += power[k + 1]
+            active += 1
+    return total / active

@@ -1,0 +1,272 @@
+"""A round's plan: its true objective, and each cluster's best answer to the others' plans.
+
+Given segments and powers, ``bandwidth.share_band`` settles shares and the slowest cluster exactly and tells
+what each cluster's delay is worth; the slope of the other clusters' costs with respect to their interference
+tells what a watt of mean power is worth. With these prices every cluster improves its plan alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.agents.bandwidth import share_band
+from collapipe_env.agents.closed_forms import minmax_upload
+from collapipe_env.agents.cluster_costs import (
+    SUMMARY,
+    RoundConstants,
+    RoundInput,
+    delay_and_cost,
+    mean_active_power,
+    summarise_cluster,
+)
+from collapipe_env.agents.compiled import compiled
+from collapipe_env.agents.power_search import search_powers, starting_powers
+from collapipe_env.agents.segment_dp import best_segments, plan_cost
+from collapipe_env.agents.segment_problem import segment_problem
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+POWER_PASSES = 3  # coordinate passes over a cluster's powers
+LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan
+SLOPE_STEP = 1e-3  # relative, of the finite differences
+
+
+class RoundPlan(NamedTuple):
+    """Segments and powers with their best shares, and the prices that go with them.
+
+    Attributes:
+        segments: Blocks (N, K).
+        power: Powers of CUs and devices (N, K+1) [W].
+        share: ``beta`` (N,).
+        weight: What a second of each cluster's delay is worth, ``w`` (N,) [1/s].
+        noise: Noise plus interference of the device-to-device links (N,) [W].
+    """
+
+    segments: IntArray
+    power: FloatArray
+    share: FloatArray
+    weight: FloatArray
+    noise: FloatArray
+
+
+@compiled
+def noise_of(
+    segments: IntArray, power: FloatArray, inputs: RoundInput, constants: RoundConstants
+) -> FloatArray:
+    """Noise plus interference of every cluster's device-to-device links (N,) [W].
+
+    Args:
+        segments: Blocks (N, K).
+        power: Powers of CUs and devices (N, K+1) [W].
+        inputs: The environment.
+        constants: The scenario.
+    """
+    clusters = segments.shape[0]
+    noise = np.full(clusters, constants.d2d_noise_w)
+    for m in range(clusters):
+        mean = mean_active_power(segments[m], power[m])
+        for n in range(clusters):
+            if n != m:
+                noise[n] += inputs.cross_gain[m, n] * mean
+    return noise
+
+
+@compiled
+def evaluate(
+    segments: IntArray, power: FloatArray, share: FloatArray, inputs: RoundInput, constants: RoundConstants
+) -> tuple[float, RoundPlan]:
+    """True objective of segments and powers with their best shares.
+
+    Args:
+        segments: Blocks (N, K).
+        power: Powers of CUs and devices (N, K+1) [W].
+        share: First guess of the shares, with sum 1 (N,).
+        inputs: The environment.
+        constants: The scenario.
+
+    Returns:
+        ``V max_n T_n + sum z e``, and the plan.
+    """
+    clusters = segments.shape[0]
+    noise = noise_of(segments, power, inputs, constants)
+    summary = np.empty((clusters, SUMMARY))
+    for n in range(clusters):
+        summarise_cluster(n, segments[n], power[n], noise[n], inputs, constants, summary[n])
+    share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
+    objective = share_band(summary, constants, share, weight, delay)
+    return objective, RoundPlan(segments, power, share, weight, noise)
+
+
+@compiled
+def interference_prices(
+    plan: RoundPlan, weight: FloatArray, inputs: RoundInput, constants: RoundConstants
+) -> FloatArray:
+    """What a watt of each cluster's mean power costs the others (N,) [1/W], by finite differences.
+
+    Args:
+        plan: The present plan.
+        weight: ``w`` (N,) [1/s].
+        inputs: The environment.
+        constants: The scenario.
+    """
+    clusters = weight.shape[0]
+    summary = np.empty(SUMMARY)
+    price = np.zeros(clusters)
+    for m in range(clusters):
+        rise = 0.0
+        for side in range(2):
+            level = plan.noise[m] * (1.0 + SLOPE_STEP * side)
+            summarise_cluster(m, plan.segments[m], plan.power[m], level, inputs, constants, summary)
+            delay, cost = delay_and_cost(plan.share[m], summary, constants)
+            rise += (2.0 * side - 1.0) * (weight[m] * delay + cost)
+        slope = rise / (SLOPE_STEP * plan.noise[m])
+        for n in range(clusters):
+            if n != m:
+                price[n] += inputs.cross_gain[n, m] * slope
+    return price
+
+
+@compiled
+def improve_cluster(
+    n: int,
+    segments: IntArray,
+    power: FloatArray,
+    noise_w: float,
+    share: float,
+    delay_weight: float,
+    interference_price: float,
+    replans: int,
+    inputs: RoundInput,
+    constants: RoundConstants,
+) -> None:
+    """Better segments and powers of one cluster at given prices, in place.
+
+    The exact segments for the present powers compete, after both had their powers searched, with the
+    present segments; the winner is replanned until its segments stay.
+
+    Args:
+        n: The cluster.
+        segments: Blocks of each device (K,).
+        power: Powers of the CU and the devices (K+1,) [W].
+        noise_w: Noise plus interference of the device-to-device links [W].
+        share: ``beta_n``.
+        delay_weight: ``w_n`` [1/s].
+        interference_price: What a watt of mean power costs the other clusters [1/W].
+        replans: Most changes of the segments; 0 for the powers alone.
+        inputs: The environment.
+        constants: The scenario.
+    """
+    summary = np.empty(SUMMARY)
+    standby = np.empty_like(power)
+    starting_powers(n, delay_weight, noise_w, inputs, constants, standby)
+    cost = search_powers(
+        n,
+        segments,
+        power,
+        noise_w,
+        share,
+        delay_weight,
+        interference_price,
+        inputs,
+        constants,
+        POWER_PASSES,
+        summary,
+    )
+    for _ in range(replans):
+        for k in range(segments.shape[0]):
+            if segments[k] == 0:
+                power[k + 1] = standby[k + 1]
+        problem = segment_problem(n, power, noise_w, share, delay_weight, inputs, constants)
+        planned = best_segments(problem, plan_cost(problem, segments))[1]
+        same = True
+        for k in range(segments.shape[0]):
+            same = same and planned[k] == segments[k]
+        if same:
+            break
+        trial = power.copy()
+        new_cost = search_powers(
+            n,
+            planned,
+            trial,
+            noise_w,
+            share,
+            delay_weight,
+            interference_price,
+            inputs,
+            constants,
+            POWER_PASSES,
+            summary,
+        )
+        if new_cost >= cost:
+            break
+        cost = new_cost
+        segments[:] = planned
+        power[:] = trial
+
+
+@compiled
+def propose(
+    plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, constants: RoundConstants
+) -> tuple[IntArray, FloatArray]:
+    """Every cluster's best answer to the others' present plans.
+
+    Args:
+        plan: The present plan.
+        weight: ``w`` to use (N,) [1/s].
+        replans: Most changes of a cluster's segments; 0 for the powers alone.
+        inputs: The environment.
+        constants: The scenario.
+
+    Returns:
+        New segments (N, K) and powers (N, K+1).
+    """
+    clusters = weight.shape[0]
+    prices = interference_prices(plan, weight, inputs, constants)
+    segments, power = plan.segments.copy(), plan.power.copy()
+    least = LEAST_WEIGHT * constants.tradeoff_v / clusters
+    for n in range(clusters):
+        improve_cluster(
+            n,
+            segments[n],
+            power[n],
+            plan.noise[n],
+            plan.share[n],
+            max(weight[n], least),
+            prices[n],
+            replans,
+            inputs,
+            constants,
+        )
+    return segments, power
+
+
+@compiled
+def first_guess(inputs: RoundInput, constants: RoundConstants) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Closed-form powers, each cluster's exact segments for them, and shares that end all uploads together.
+
+    Args:
+        inputs: The environment.
+        constants: The scenario.
+
+    Returns:
+        Segments (N, K), powers (N, K+1) and shares (N,).
+    """
+    clusters, devices = inputs.cap.shape
+    weight = constants.tradeoff_v / clusters
+    segments = np.zeros((clusters, devices), dtype=np.int64)
+    power = np.full((clusters, devices + 1), np.sqrt(constants.power_min_w * constants.power_max_w))
+    noise = noise_of(segments, power, inputs, constants)
+    snr_hz = np.empty(clusters)
+    for n in range(clusters):
+        starting_powers(n, weight, noise[n], inputs, constants, power[n])
+        snr_hz[n] = power[n, 0] * inputs.uplink_gain[n] / constants.uplink_noise_w * constants.uplink_hz
+    share = minmax_upload(np.full(clusters, constants.update_bits), snr_hz, constants.uplink_hz)
+    share = constants.share_floor + (1.0 - clusters * constants.share_floor) * share
+    for n in range(clusters):
+        problem = segment_problem(n, power[n], noise[n], share[n], weight, inputs, constants)
+        segments[n] = best_segments(problem)[1]
+    return segments, power, share

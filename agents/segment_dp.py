@@ -1,0 +1,306 @@
+"""Exact segments of one cluster for given powers, bandwidth and micro-batches (`algorithms.md` 1.5a, [R]).
+
+The objective is the true GPipe objective: costs that add up over blocks and hops, plus a price on the
+slowest forward element, on the slowest backward element and on the longest collection. Plans are built
+device by device. A partial plan (blocks placed, last device) is described by its cost so far and its
+three maxima; one that is no better in any of the four than another in the same place is dropped.
+Partial plans are taken up in the order of a lower bound on what they can become (best first), so the
+first complete plan taken up is optimal.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.agents.compiled import compiled
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+class SegmentProblem(NamedTuple):
+    """Prices and times of one cluster's plans; node 0 is the CU, node k + 1 device k.
+
+    Attributes:
+        total_blocks: ``L`` >= 1.
+        cap: Blocks each device can hold (K,), 0 for absent ones.
+        block_cost: Additive cost of a block on each device (K,), >= 0.
+        block_forward: Forward time of a block (K,) [s].
+        block_backward: Backward time of a block (K,) [s].
+        block_collect: Collection time of a block (K,) [s].
+        hop_cost: Additive cost of the hop from node i to node j, both directions (K+1, K+1), >= 0.
+        hop_forward: Forward time of the hop i -> j (K+1, K+1) [s].
+        hop_backward: Time of the gradients of the hop i -> j, sent by j (K+1, K+1) [s].
+        least_forward: Forward element that every plan has (uplink, server) [s].
+        least_backward: Backward element that every plan has (downlink, server) [s].
+        bottleneck_price: Price of the slowest elements [1/s], >= 0.
+        collect_price: Price of the longest collection [1/s], >= 0.
+    """
+
+    total_blocks: int
+    cap: IntArray
+    block_cost: FloatArray
+    block_forward: FloatArray
+    block_backward: FloatArray
+    block_collect: FloatArray
+    hop_cost: FloatArray
+    hop_forward: FloatArray
+    hop_backward: FloatArray
+    least_forward: float
+    least_backward: float
+    bottleneck_price: float
+    collect_price: float
+
+
+@compiled
+def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
+    """Objective of a plan.
+
+    ``sum_k d_k block_cost_k + sum_hops hop_cost + bottleneck_price (max forward element + max backward
+    element) + collect_price max_k d_k block_collect_k``. Elements are the used devices' compute (``d_k``
+    times its time per block), the hops CU -> first -> ... -> last -> CU between used devices, and the two
+    least elements. Delays enter ``block_cost`` and ``hop_cost`` with their price.
+
+    Args:
+        problem: The cluster.
+        segments: Blocks ``d`` of each device (K,).
+
+    Returns:
+        The objective; infinity for no blocks at all.
+    """
+    cost, forward, backward, collect = 0.0, problem.least_forward, problem.least_backward, 0.0
+    last = 0
+    for k in range(segments.shape[0]):
+        blocks = segments[k]
+        if blocks > 0:
+            cost += problem.hop_cost[last, k + 1] + blocks * problem.block_cost[k]
+            forward = max(forward, max(problem.hop_forward[last, k + 1], blocks * problem.block_forward[k]))
+            backward = max(
+                backward, max(problem.hop_backward[last, k + 1], blocks * problem.block_backward[k])
+            )
+            collect = max(collect, blocks * problem.block_collect[k])
+            last = k + 1
+    if last == 0:
+        return np.inf
+    forward = max(forward, problem.hop_forward[last, 0])
+    backward = max(backward, problem.hop_backward[last, 0])
+    total: float = cost + problem.hop_cost[last, 0] + problem.collect_price * collect
+    total += problem.bottleneck_price * (forward + backward)
+    return total
+
+
+@compiled
+def relaxed_completions(problem: SegmentProblem) -> FloatArray:
+    """Lower bounds on completing a partial plan: the four parts of the objective, each on its own.
+
+    Args:
+        problem: The cluster.
+
+    Returns:
+        ``bound[placed, last, part]`` (L+1, K+1, 4) with parts cost, forward, backward, collect; infinity
+        where the devices after ``last`` cannot hold the remaining blocks.
+    """
+    total_blocks = problem.total_blocks
+    devices = problem.cap.shape[0]
+    bound = np.full((total_blocks + 1, devices + 1, 4), np.inf)
+    for last in range(devices, 0, -1):
+        bound[total_blocks, last, 0] = problem.hop_cost[last, 0]
+        bound[total_blocks, last, 1] = problem.hop_forward[last, 0]
+        bound[total_blocks, last, 2] = problem.hop_backward[last, 0]
+        bound[total_blocks, last, 3] = 0.0
+    for last in range(devices, -1, -1):
+        for placed in range(total_blocks - 1, -1, -1):
+            if last == 0 and placed > 0:
+                continue
+            for node in range(last + 1, devices + 1):
+                k = node - 1
+                for blocks in range(1, min(problem.cap[k], total_blocks - placed) + 1):
+                    after = placed + blocks
+                    if bound[after, node, 0] == np.inf:
+                        continue
+                    cost = (
+                        problem.hop_cost[last, node] + blocks * problem.block_cost[k] + bound[after, node, 0]
+                    )
+                    forward = max(
+                        max(problem.hop_forward[last, node], blocks * problem.block_forward[k]),
+                        bound[after, node, 1],
+                    )
+                    backward = max(
+                        max(problem.hop_backward[last, node], blocks * problem.block_backward[k]),
+                        bound[after, node, 2],
+                    )
+                    collect = max(blocks * problem.block_collect[k], bound[after, node, 3])
+                    bound[placed, last, 0] = min(bound[placed, last, 0], cost)
+                    bound[placed, last, 1] = min(bound[placed, last, 1], forward)
+                    bound[placed, last, 2] = min(bound[placed, last, 2], backward)
+                    bound[placed, last, 3] = min(bound[placed, last, 3], collect)
+    return bound
+
+
+@compiled
+def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple[float, IntArray]:
+    """Cheapest split of the blocks over the devices in index order, exact.
+
+    Minimises :func:`plan_cost` over all ``d`` with ``sum d = L`` and ``0 <= d_k <= cap_k``.
+
+    Args:
+        problem: The cluster.
+        upper_bound: Objective of some known plan: dearer partial plans are not kept. Saves time only.
+
+    Returns:
+        The least objective and the blocks of each device (K,); infinity and zeros where the devices
+        cannot hold the blocks (or where no plan reaches ``upper_bound``).
+    """
+    total_blocks, devices = problem.total_blocks, problem.cap.shape[0]
+    nodes = devices + 1
+    bound = relaxed_completions(problem)
+    segments = np.zeros(devices, dtype=np.int64)
+    if bound[0, 0, 0] == np.inf:
+        return np.inf, segments
+
+    # Labels: [cost, slowest forward, slowest backward, longest collection]; [placed, last, blocks, parent,
+    # next label of the same place, 0 once dominated].
+    size = 256
+    value = np.empty((size, 4))
+    link = np.empty((size, 6), dtype=np.int64)
+    head = np.full((total_blocks + 1, nodes), -1, dtype=np.int64)
+    value[0, 0], value[0, 1], value[0, 2], value[0, 3] = (
+        0.0,
+        problem.least_forward,
+        problem.least_backward,
+        0.0,
+    )
+    link[0, 0], link[0, 1], link[0, 2], link[0, 3], link[0, 4], link[0, 5] = 0, 0, 0, -1, -1, 1
+    count = 1
+    upper = upper_bound * (1.0 + 1e-12)  # rounding must not lose the known plan itself
+    # A binary heap of labels, least bound first, and each label's bound.
+    heap = np.empty(size, dtype=np.int64)
+    key = np.empty(size)
+    heap[0], key[0] = 0, 0.0
+    waiting = 1
+    while waiting > 0:
+        label = heap[0]
+        waiting -= 1
+        _sift_down(heap, waiting, heap[waiting], key)
+        if link[label, 5] == 0:
+            continue
+        placed, last = link[label, 0], link[label, 1]
+        if placed == total_blocks:
+            best = float(key[label])
+            while label > 0:
+                segments[link[label, 1] - 1] = link[label, 2]
+                label = link[label, 3]
+            return best, segments
+        for node in range(last + 1, nodes):
+            k = node - 1
+            cost_before = value[label, 0] + problem.hop_cost[last, node]
+            forward_before = max(value[label, 1], problem.hop_forward[last, node])
+            backward_before = max(value[label, 2], problem.hop_backward[last, node])
+            for blocks in range(1, min(problem.cap[k], total_blocks - placed) + 1):
+                after = placed + blocks
+                if bound[after, node, 0] == np.inf:
+                    continue
+                cost = cost_before + blocks * problem.block_cost[k]
+                forward = max(forward_before, blocks * problem.block_forward[k])
+                backward = max(backward_before, blocks * problem.block_backward[k])
+                collect = max(value[label, 3], blocks * problem.block_collect[k])
+                # For a complete plan the bound is its exact objective.
+                lower = (
+                    cost
+                    + bound[after, node, 0]
+                    + problem.bottleneck_price
+                    * (max(forward, bound[after, node, 1]) + max(backward, bound[after, node, 2]))
+                    + problem.collect_price * max(collect, bound[after, node, 3])
+                )
+                if lower > upper:
+                    continue
+                if after == total_blocks:
+                    upper = lower
+                if _is_dominated(value, link, head[after, node], cost, forward, backward, collect):
+                    continue
+                if count == size:
+                    value = np.concatenate((value, np.empty((size, 4))))
+                    link = np.concatenate((link, np.empty((size, 6), dtype=np.int64)))
+                    key = np.concatenate((key, np.empty(size)))
+                    heap = np.concatenate((heap, np.empty(size, dtype=np.int64)))
+                    size *= 2
+                value[count, 0], value[count, 1] = cost, forward
+                value[count, 2], value[count, 3] = backward, collect
+                link[count, 0], link[count, 1], link[count, 2] = after, node, blocks
+                link[count, 3], link[count, 4], link[count, 5] = label, head[after, node], 1
+                head[after, node] = count
+                key[count] = lower
+                _sift_up(heap, waiting, count, key)
+                waiting += 1
+                count += 1
+    return np.inf, segments
+
+
+@compiled
+def _is_dominated(
+    value: FloatArray,
+    link: IntArray,
+    first: int,
+    cost: float,
+    forward: float,
+    backward: float,
+    collect: float,
+) -> bool:
+    """Whether some label of the place is at least as good in all four; drops those that are worse in all."""
+    other = first
+    while other >= 0:
+        if link[other, 5] == 1:
+            if (
+                value[other, 0] <= cost
+                and value[other, 1] <= forward
+                and value[other, 2] <= backward
+                and value[other, 3] <= collect
+            ):
+                return True
+            if (
+                value[other, 0] >= cost
+                and value[other, 1] >= forward
+                and value[other, 2] >= backward
+                and value[other, 3] >= collect
+            ):
+                link[other, 5] = 0
+        other = link[other, 4]
+    return False
+
+
+@compiled
+def _before(first: int, second: int, key: FloatArray) -> bool:
+    """Heap order: the smaller bound; among equal bounds the newer label, because it is the deeper one."""
+    return key[first] < key[second] or (key[first] == key[second] and first > second)
+
+
+@compiled
+def _sift_up(heap: IntArray, position: int, label: int, key: FloatArray) -> None:
+    """Put a label into a heap of ``position`` labels."""
+    while position > 0:
+        parent = (position - 1) // 2
+        if not _before(label, heap[parent], key):
+            break
+        heap[position] = heap[parent]
+        position = parent
+    heap[position] = label
+
+
+@compiled
+def _sift_down(heap: IntArray, size: int, label: int, key: FloatArray) -> None:
+    """Put a label in place of the first one of a heap of ``size`` labels without it."""
+    position = 0
+    while True:
+        child = 2 * position + 1
+        if child >= size:
+            break
+        if child + 1 < size and _before(heap[child + 1], heap[child], key):
+            child += 1
+        if not _before(heap[child], label, key):
+            break
+        heap[position] = heap[child]
+        position = child
+    heap[position] = label

@@ -1,0 +1,76 @@
+"""What the tests of the schedulers share: systems, backlogs, an idle learner, and played rounds."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from collapipe_env.learners.base import LearningReport
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import action_codec
+from collapipe_env.simulator.simulator import Simulator
+
+SMALL = load_scenario({"base": "small", "budgets": {"device_energy_j": 12}})
+MEDIUM = load_scenario("medium")
+MOVING = load_scenario(
+    {
+        "base": "small",
+        "cluster": {"devices": [3, 2], "layout": "per_episode"},
+        "radio": {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0, "external_interference_w": 1e-13},
+        "dynamics": {"load_levels": [0.5, 1.0]},
+        "budgets": {"device_energy_j": 40, "cu_energy_j": 3},
+    }
+)
+ARQ = load_scenario(
+    {
+        "base": "small",
+        "radio": {"link_errors": "arq", "waterfall_threshold": 2.0},
+        "workload": {"local_steps": 3, "micro_batches": [1, 4]},
+        "budgets": {"device_energy_j": 24, "cu_energy_j": 3},
+    }
+)
+
+
+class Idle:
+    """A learner that learns nothing."""
+
+    def __init__(self, rows):
+        self.report = LearningReport(np.ones(rows), np.ones(rows), np.ones(rows))
+
+    def reset(self, *_):
+        return self.report
+
+    def train_round(self, _):
+        return self.report
+
+
+def start(scenario, rows, seed=0):
+    simulator = Simulator(scenario, Idle(rows), rows)
+    simulator.reset([np.random.default_rng([seed, row]) for row in range(rows)])
+    return simulator
+
+
+def loaded_state(scenario, rows, seed=0, mean=3.0, silent=0.0):
+    """The state of a first round with random backlogs; a part ``silent`` of them is zero."""
+    state = start(scenario, rows, seed).state
+    rng = np.random.default_rng([seed, 99])
+    backlog = rng.exponential(mean, state.backlog.shape) * (rng.random(state.backlog.shape) >= silent)
+    backlog[..., 1:] *= state.present
+    return replace(state, backlog=backlog)
+
+
+def decide(scheduler, state):
+    """The allocation that a scheduler's action stands for."""
+    codec = action_codec(scheduler.scenario)
+    return codec.decode(scheduler.act(None, state), state.memory_cap)
+
+
+def play(scheduler, rows, rounds, seed=0):
+    """Delays (rounds, rows) and energy ratios (rounds, rows, N, K+1); every round is checked."""
+    simulator = start(scheduler.scenario, rows, seed)
+    scheduler.reset(seed)
+    delays, ratios = [], []
+    for _ in range(rounds):
+        costs = simulator.step(decide(scheduler, simulator.state)).costs
+        delays.append(costs.delay)
+        ratios.append(costs.energy_ratio)
+    return np.array(delays), np.array(ratios)

@@ -1,0 +1,97 @@
+"""The scalar formulas against ``round_costs``, and the shares against a general-purpose optimiser."""
+
+import numpy as np
+import pytest
+import scheduler_support as support
+from scipy.optimize import minimize
+
+from collapipe_env.agents.bandwidth import evaluate_shares, share_band, slopes
+from collapipe_env.agents.cluster_costs import SUMMARY, RoundInput, delay_and_cost, summarise_cluster
+from collapipe_env.agents.dssra import round_constants, round_input
+from collapipe_env.agents.round_plan import evaluate, noise_of
+from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.costs import round_costs
+
+SCENARIOS = {"medium": support.MEDIUM, "moving": support.MOVING, "arq": support.ARQ}
+
+
+def random_case(scenario, seed, mean=3.0):
+    """Parameters, state, a random allocation with the largest M, and what the search sees of them."""
+    parameters = system_parameters(scenario)
+    state = support.loaded_state(scenario, 1, seed, mean, silent=0.3)
+    action = np.random.default_rng(seed).uniform(-1, 1, (1, action_codec(scenario).action_size))
+    action.reshape(1, scenario.clusters, -1)[..., -2] = 1.0
+    allocation = action_codec(scenario).decode(action, state.memory_cap)
+    inputs = RoundInput(*(a[0] for a in round_input(parameters, state)))
+    return parameters, state, allocation, inputs
+
+
+def summaries(allocation, inputs, constants):
+    segments, power = allocation.blocks[0], np.ascontiguousarray(allocation.node_power[0])
+    noise = noise_of(segments, power, inputs, constants)
+    summary = np.empty((len(segments), SUMMARY))
+    for n in range(len(segments)):
+        summarise_cluster(n, segments[n], power[n], noise[n], inputs, constants, summary[n])
+    return segments, power, summary
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scalar_formulas_are_the_simulators(name):
+    for seed in range(15):
+        parameters, state, allocation, inputs = random_case(SCENARIOS[name], seed)
+        weight = 0.7 if name == "medium" else 0.0
+        constants = round_constants(parameters, 1.0, convergence_weight=weight)
+        _, _, summary = summaries(allocation, inputs, constants)
+        costs = round_costs(parameters, state, allocation)
+        expected = (state.backlog * costs.energy_ratio).sum(axis=-1) - weight * np.log(costs.survival)
+        for n in range(state.uplink_gain.shape[-1]):
+            delay, cost = delay_and_cost(allocation.bandwidth[0, n], summary[n], constants)
+            assert delay == pytest.approx(costs.cluster_delay[0, n], rel=1e-11)
+            assert cost == pytest.approx(expected[0, n], rel=1e-11)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_slopes_are_derivatives(name):
+    parameters, _, allocation, inputs = random_case(SCENARIOS[name], 3)
+    constants = round_constants(parameters, 1.0)
+    _, _, summary = summaries(allocation, inputs, constants)
+    for n in range(len(summary)):
+        for share in (0.05, 0.3, 0.9):
+            up, down = (delay_and_cost(share + h, summary[n], constants) for h in (1e-6, -1e-6))
+            numeric = (np.array(up) - np.array(down)) / 2e-6
+            np.testing.assert_allclose(slopes(share, summary[n], constants), numeric, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(("mean", "tradeoff_v"), [(0.0, 1.4), (1.0, 1.4), (20.0, 0.5)])
+def test_shares_are_the_optimum_of_the_convex_problem(mean, tradeoff_v):
+    for seed in range(6):
+        parameters, _, allocation, inputs = random_case(support.MEDIUM, seed, mean)
+        constants = round_constants(parameters, tradeoff_v)
+        segments, power, summary = summaries(allocation, inputs, constants)
+        clusters = len(summary)
+        share, weight, delay = np.full(clusters, 1.0 / clusters), np.empty(clusters), np.empty(clusters)
+        value = share_band(summary, constants, share, weight, delay)
+        assert share.sum() == pytest.approx(1.0, rel=1e-12)
+        assert share.min() >= constants.share_floor * (1.0 - 1e-12)
+        assert weight.sum() == pytest.approx(tradeoff_v, rel=1e-6)
+        assert weight.min() >= 0.0
+        assert evaluate(segments, power, np.full(clusters, 1.0 / clusters), inputs, constants)[0] == value
+
+        def parts(x, summary=summary, constants=constants):
+            return np.array([delay_and_cost(b, s, constants) for b, s in zip(x, summary, strict=True)])
+
+        start = np.append(np.full(clusters, 1.0 / clusters), delay.max() * 2.0)
+        found = minimize(
+            lambda x, parts=parts: tradeoff_v * x[-1] + parts(x[:-1])[:, 1].sum(),
+            start,
+            method="SLSQP",
+            bounds=[(constants.share_floor, 1.0)] * clusters + [(0.0, None)],
+            constraints=[
+                {"type": "eq", "fun": lambda x: x[:-1].sum() - 1.0},
+                {"type": "ineq", "fun": lambda x, parts=parts: x[-1] - parts(x[:-1])[:, 0]},
+            ],
+            options={"maxiter": 300, "ftol": 1e-10},
+        )
+        best = np.maximum(found.x[:-1], constants.share_floor)
+        reference = evaluate_shares(summary, constants, best / best.sum(), np.empty(clusters))
+        assert value <= reference * (1.0 + 1e-4)

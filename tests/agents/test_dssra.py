@@ -1,0 +1,169 @@
+"""DSSRA's decisions: feasible, deterministic, close to the best that random search finds, within budgets."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scheduler_support as support
+
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.baselines.even_split import PipeLine
+from collapipe_env.baselines.random_feasible import RandomFeasible
+from collapipe_env.errors import AllocationError
+from collapipe_env.schedulers import Scheduler
+from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.even_split import even_split
+
+SCENARIOS = {"small": support.SMALL, "medium": support.MEDIUM, "moving": support.MOVING, "arq": support.ARQ}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("mean", [0.0, 0.3, 5.0, 1000.0])
+def test_decisions_are_feasible_and_no_worse_than_the_even_split(name, mean):
+    scenario = SCENARIOS[name]
+    scheduler = DSSRA(scenario, tradeoff_v=0.4 if mean > 1.0 else None)
+    parameters = system_parameters(scenario)
+    for seed in range(3):
+        state = support.loaded_state(scenario, 2, seed, mean, silent=0.3)
+        action = scheduler.act(None, state)
+        assert action.dtype == np.float32
+        assert action.shape == (2, action_codec(scenario).action_size)
+        allocation = action_codec(scenario).decode(action, state.memory_cap)
+        check_allocation(parameters, state, allocation)
+        assert not allocation.blocks[~state.present].any()
+        even = scheduler.objective(state, even_split(parameters, state))
+        assert (scheduler.objective(state, allocation) <= even * (1.0 + 1e-6)).all()
+
+
+@pytest.mark.parametrize("name", ["medium", "moving"])
+def test_a_row_of_a_batch_is_decided_as_if_alone(name):
+    state = support.loaded_state(SCENARIOS[name], 4, seed=1)
+    scheduler = DSSRA(SCENARIOS[name])
+    together = scheduler.act(None, state)
+    for row in range(4):
+        np.testing.assert_array_equal(scheduler.act(None, state[row : row + 1])[0], together[row])
+    scheduler.reset(5)
+    np.testing.assert_array_equal(scheduler.act(None, state), together)
+
+
+def cross_entropy(scheduler, state, rng, population=300, rounds=25):
+    """Best objective that a cross-entropy search over the action box finds for one environment."""
+    codec = action_codec(scheduler.scenario)
+    mean, spread, best = np.zeros(codec.action_size), np.full(codec.action_size, 0.6), np.inf
+    caps = np.broadcast_to(state.memory_cap, (population, *state.memory_cap.shape))
+    for _ in range(rounds):
+        actions = np.clip(mean + spread * rng.standard_normal((population, codec.action_size)), -1.0, 1.0)
+        values = scheduler.objective(state.map(lambda a: a[None]), codec.decode(actions, caps))
+        elite = actions[np.argsort(values)[: population // 10]]
+        mean, spread = elite.mean(axis=0), elite.std(axis=0) + 0.02
+        best = min(best, values.min())
+    return best
+
+
+@pytest.mark.parametrize(("mean", "silent"), [(0.0, 0.0), (0.5, 0.0), (4.0, 0.0), (4.0, 0.6)])
+def test_no_random_search_does_better(mean, silent):
+    rng = np.random.default_rng(0)
+    for name in ("medium", "arq"):
+        state = support.loaded_state(SCENARIOS[name], 2, 2, mean, silent)
+        scheduler = DSSRA(SCENARIOS[name])
+        ours = scheduler.objective(state, support.decide(scheduler, state))
+        found = [cross_entropy(scheduler, state[row], rng) for row in range(2)]
+        assert (ours <= 1.01 * np.array(found)).all()
+
+
+def test_the_largest_number_of_micro_batches_is_never_beaten():
+    for name in SCENARIOS:
+        parameters = system_parameters(SCENARIOS[name])
+        state = support.loaded_state(SCENARIOS[name], 3, 4)
+        scheduler = DSSRA(SCENARIOS[name])
+        allocation = support.decide(scheduler, state)
+        values = [
+            scheduler.objective(
+                state, replace(allocation, micro_batches=np.full_like(allocation.micro_batches, M))
+            )
+            for M in parameters.micro_batch_choices
+        ]
+        assert (np.diff(values, axis=0) < 0.0).all()
+
+
+def test_budgets_are_met_in_the_long_run_and_the_even_split_is_slower():
+    delays, ratios = support.play(DSSRA(support.SMALL), rows=2, rounds=150)
+    even_delays, _ = support.play(PipeLine(support.SMALL), rows=2, rounds=30)
+    assert delays.mean() < 0.7 * even_delays.mean()
+    assert ratios.mean(axis=0).max() <= 1.03
+
+
+def test_medium_is_much_faster_than_the_even_split_which_breaks_budgets():
+    delays, ratios = support.play(DSSRA(support.MEDIUM), rows=2, rounds=60)
+    even_delays, even_ratios = support.play(PipeLine(support.MEDIUM), rows=2, rounds=60)
+    random_delays, _ = support.play(RandomFeasible(support.MEDIUM), rows=2, rounds=20)
+    assert delays.mean() < 0.7 * even_delays.mean() < 0.7 * random_delays.mean()
+    assert ratios.mean(axis=0).max() <= 1.06 < 1.2 < even_ratios.mean(axis=0).max()
+
+
+def test_a_larger_v_buys_delay_with_backlog():
+    state = support.loaded_state(support.MEDIUM, 2, seed=3)
+    costs = [
+        round_costs(
+            system_parameters(support.MEDIUM), state, DSSRA(support.MEDIUM, tradeoff_v=v).allocate(state)
+        )
+        for v in (0.2, 1.4, 20.0)
+    ]
+    delay = np.array([c.delay for c in costs])
+    energy = np.array([(state.backlog * c.energy_ratio).sum(axis=(-2, -1)) for c in costs])
+    assert (np.diff(delay, axis=0) < 0.0).all()
+    assert (np.diff(energy, axis=0) > 0.0).all()
+
+
+def test_the_convergence_term_raises_the_survival():
+    state = support.loaded_state(support.MEDIUM, 2, seed=5)
+    parameters = system_parameters(support.MEDIUM)
+    survival = [
+        round_costs(
+            parameters, state, DSSRA(support.MEDIUM, convergence_weight=weight).allocate(state)
+        ).survival.prod(axis=-1)
+        for weight in (0.0, 1000.0)
+    ]
+    assert (survival[1] > survival[0]).all()
+
+
+def test_bad_arguments_and_impossible_systems_are_refused():
+    for argument in ("tradeoff_v", "tolerance", "convergence_weight", "sweeps", "exploring_sweeps", "turns"):
+        with pytest.raises(AllocationError, match=f"{argument}.*-1"):
+            DSSRA(support.SMALL, **{argument: -1})
+    with pytest.raises(AllocationError, match="tradeoff_v"):
+        DSSRA(support.SMALL, tradeoff_v=float("nan"))
+    state = support.loaded_state(support.SMALL, 2)
+    cap = state.memory_cap.copy()
+    cap[1, 0] = 1
+    with pytest.raises(AllocationError, match=r"environment 1, cluster 0: .* \d+ blocks"):
+        DSSRA(support.SMALL).act(None, replace(state, memory_cap=cap))
+
+
+def test_simple_baselines():
+    state = support.loaded_state(support.MEDIUM, 3)
+    for scheduler in (
+        DSSRA(support.MEDIUM),
+        PipeLine(support.MEDIUM),
+        RandomFeasible(support.MEDIUM, seed=4),
+    ):
+        assert isinstance(scheduler, Scheduler)
+        check_allocation(system_parameters(support.MEDIUM), state, support.decide(scheduler, state))
+    even = support.decide(PipeLine(support.MEDIUM), state)
+    wanted = even_split(system_parameters(support.MEDIUM), state)
+    np.testing.assert_array_equal(even.blocks, wanted.blocks)
+    np.testing.assert_array_equal(even.micro_batches, 4)
+    np.testing.assert_allclose(even.device_power, 0.2, rtol=1e-6)
+    np.testing.assert_allclose(even.bandwidth, 0.25, rtol=1e-6)
+    assert (support.decide(PipeLine(support.MEDIUM, micro_batches=60), state).micro_batches == 64).all()
+    random = RandomFeasible(support.MEDIUM, seed=4)
+    first, second = random.act(None, state), random.act(None, state)
+    assert not np.array_equal(first, second)
+    random.reset()
+    np.testing.assert_array_equal(random.act(None, state), first)
+    random.reset(9)
+    assert not np.array_equal(random.act(None, state), first)
+    random.reset()
+    np.testing.assert_array_equal(random.act(None, state), RandomFeasible(support.MEDIUM, 9).act(None, state))

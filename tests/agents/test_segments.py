@@ -1,0 +1,186 @@
+"""The segment programme against brute force through the simulator's own physics."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from collapipe_env.agents.dssra import round_constants, round_input
+from collapipe_env.agents.segment_dp import SegmentProblem, best_segments, plan_cost
+from collapipe_env.agents.segment_problem import segment_problem
+from collapipe_env.allocation import Allocation
+from collapipe_env.physics.radio import d2d_noise
+from collapipe_env.physics.workload import WorkloadCosts
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+
+def compositions(total, cap):
+    return np.array([d for d in itertools.product(*(range(c + 1) for c in cap)) if sum(d) == total])
+
+
+def random_system(rng):
+    """Parameters and state of one random cluster, with elements of all kinds of similar size."""
+    K, L = int(rng.integers(2, 5)), int(rng.integers(2, 7))
+    costs = WorkloadCosts(
+        blocks=L,
+        batch_size=16,
+        local_steps=int(rng.integers(1, 4)),
+        block_forward_flops=1e8,
+        decoder_forward_flops=10.0 ** rng.uniform(3, 9),
+        block_parameters=10 ** int(rng.integers(4, 7)),
+        embedding_parameters=1000,
+        stored_activation_bytes=1e6,
+        activation_bits=10.0 ** rng.uniform(4.5, 6.5),
+        gradient_bits=10.0 ** rng.uniform(4.5, 6.5),
+        weight_bits=16,
+    )
+    parameters = SystemParameters(
+        costs=costs,
+        noise_density=4e-21,
+        d2d_bandwidth_hz=10e6,
+        uplink_bandwidth_hz=20e6,
+        downlink_bandwidth_hz=20e6,
+        bs_power_w=20.0,
+        external_interference_w=0.0,
+        link_errors=str(rng.choice(["drop", "arq", "none"])),
+        waterfall_threshold=0.5,
+        server_flops=1e11,
+        clusters=1,
+        power_min_w=0.002,
+        power_max_w=0.2,
+        tradeoff_v=float(rng.choice([0.01, 0.3, 3.0])),
+        micro_batch_choices=(int(rng.choice([1, 2, 4, 16])),),
+        bandwidth_floor=0.0,
+    )
+    gain = 10.0 ** rng.uniform(-11, -7, (K + 1, K + 1))
+    present = rng.random(K) < 0.85
+    present[rng.integers(K)] = True
+    cap = np.where(present, rng.integers(1, L + 1, K), 0)
+    cap[np.argmax(cap)] = L
+    state = SystemState(
+        uplink_gain=10.0 ** rng.uniform(-12, -9, 1),
+        d2d_gain=np.maximum(gain, gain.T)[None],
+        cross_gain=np.zeros((1, 1)),
+        speed=10.0 ** rng.uniform(9.5, 10.8, (1, K)),
+        compute_power=rng.uniform(1.0, 8.0, (1, K)),
+        memory_bytes=np.full((1, K), 1e9),
+        memory_cap=cap[None],
+        present=present[None],
+        budget=np.full((1, K + 1), 5.0),
+        backlog=rng.exponential(2.0, (1, K + 1)) * (rng.random((1, K + 1)) < 0.7),
+        round_index=np.zeros((), dtype=np.int64),
+        loss=np.zeros(()),
+    )
+    return parameters, state
+
+
+def test_segments_are_the_best_of_all_compositions():
+    rng = np.random.default_rng(7)
+    stages = []
+    for _ in range(300):
+        parameters, state = random_system(rng)
+        V, K = parameters.tradeoff_v, state.present.shape[-1]
+        interference = np.array([10.0 ** rng.uniform(-15, -11)])
+        power = np.exp(rng.uniform(np.log(0.002), np.log(0.2), K + 1))
+        constants = round_constants(parameters, V)
+        inputs = round_input(parameters, state)
+        noise = float(d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference)[0])
+        problem = segment_problem(0, power, noise, 1.0, V, inputs, constants)
+        cost, segments = best_segments(problem)
+
+        plans = compositions(parameters.costs.blocks, state.memory_cap[0])
+        rows = len(plans)
+        everything = Allocation(
+            blocks=plans[:, None, :],
+            micro_batches=np.full((rows, 1), parameters.micro_batch_choices[-1]),
+            bandwidth=np.ones((rows, 1)),
+            device_power=np.broadcast_to(power[1:], (rows, 1, K)),
+            cu_power=np.full((rows, 1), power[0]),
+        )
+        costs = round_costs(parameters, state.map(lambda a: a[None]), everything, interference)
+        values = V * costs.cluster_delay[:, 0] + (state.backlog * costs.energy_ratio).sum(axis=(-2, -1))
+        chosen = int(np.flatnonzero((plans == segments).all(axis=-1))[0])
+        assert values[chosen] <= values.min() * (1.0 + 1e-9)
+        # The programme's objective is the round's, up to what no plan changes.
+        priced = np.array([plan_cost(problem, plan) for plan in plans])
+        np.testing.assert_allclose(
+            priced - priced[0], values - values[0], rtol=1e-9, atol=1e-9 * values.max()
+        )
+        assert cost == pytest.approx(priced.min(), rel=1e-12)
+        stages.append((segments > 0).sum())
+    assert len(set(stages)) >= 3
+
+
+def random_problem(rng, K=6, L=9):
+    return SegmentProblem(
+        L,
+        rng.integers(2, 5, K),
+        rng.uniform(0, 1, K),
+        rng.uniform(0.1, 1, K),
+        rng.uniform(0.1, 1, K),
+        rng.uniform(0, 1, K),
+        rng.uniform(0, 2, (K + 1, K + 1)),
+        rng.uniform(0, 3, (K + 1, K + 1)),
+        rng.uniform(0, 3, (K + 1, K + 1)),
+        float(rng.uniform(0, 2)),
+        float(rng.uniform(0, 2)),
+        float(10.0 ** rng.uniform(-2, 1.5)),
+        float(10.0 ** rng.uniform(-2, 1.5)),
+    )
+
+
+def test_more_blocks_and_devices_with_and_without_a_known_plan():
+    rng = np.random.default_rng(8)
+    for _ in range(40):
+        problem = random_problem(rng)
+        plans = compositions(problem.total_blocks, problem.cap)
+        values = np.array([plan_cost(problem, plan) for plan in plans])
+        known = float(rng.choice(values))
+        for bound in (np.inf, known, float(values.min())):
+            cost, segments = best_segments(problem, bound)
+            assert cost == pytest.approx(values.min(), rel=1e-12)
+            assert plan_cost(problem, segments) == pytest.approx(cost, rel=1e-12)
+        assert best_segments(problem, 0.9 * float(values.min()))[0] == np.inf
+
+
+def test_equal_costs_and_a_long_chain_are_solved():
+    ones = np.ones((17, 17))
+    problem = SegmentProblem(32, np.full(16, 4), *[np.ones(16)] * 4, ones, ones, ones, 0.0, 0.0, 1.0, 1.0)
+    cost, segments = best_segments(problem)
+    # Eight full devices, nine hops and three maxima of four against more devices and more hops.
+    assert segments.sum() == 32
+    assert cost == min(32 + (-(-32 // d) + 1) + 3 * d for d in (2, 3, 4))
+    free = replace_prices(problem)
+    assert best_segments(free)[0] == 0.0
+
+
+def replace_prices(problem):
+    zero = np.zeros_like
+    return problem._replace(
+        block_cost=zero(problem.block_cost),
+        hop_cost=zero(problem.hop_cost),
+        bottleneck_price=0.0,
+        collect_price=0.0,
+    )
+
+
+def test_too_little_memory_is_told():
+    problem = random_problem(np.random.default_rng(9))._replace(cap=np.array([1, 0, 2, 0, 3, 2]))
+    cost, segments = best_segments(problem)
+    assert cost == np.inf
+    assert not segments.any()
+
+
+def test_absent_devices_get_nothing():
+    rng = np.random.default_rng(10)
+    parameters, state = random_system(rng)
+    present = state.present.copy()
+    present[0, 0] = False
+    cap = np.full_like(state.memory_cap, parameters.costs.blocks)
+    state = replace(state, present=present, memory_cap=cap)
+    inputs = round_input(parameters, state)
+    power = np.full(state.present.shape[-1] + 1, 0.1)
+    problem = segment_problem(0, power, 1e-13, 1.0, 1.0, inputs, round_constants(parameters, 1.0))
+    assert best_segments(problem)[1][0] == 0
