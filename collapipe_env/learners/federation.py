@@ -155,6 +155,7 @@ class Federation:
                     targets,
                     blocks[n].tolist(),
                     survived[n, step, : micro_batches[n]].tolist(),
+                    setup.learning.samples_per_pass,
                 )
                 if result.samples:
                     self._optimizers[n].step()

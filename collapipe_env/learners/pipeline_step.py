@@ -75,6 +75,7 @@ def pipeline_step(
     targets: Tensor,
     blocks: Sequence[int],
     survived: Sequence[bool],
+    samples_per_pass: int = 1,
 ) -> StepResult:
     """Accumulate the gradients of one mini-batch in GPipe order: all forwards, flush, all backwards.
 
@@ -92,6 +93,9 @@ def pipeline_step(
         targets: Its targets, shape (B, ...).
         blocks: Blocks of each stage slot, summing to L; slots with 0 are skipped.
         survived: Which micro-batches' gradients arrive; at most B entries.
+        samples_per_pass: Surviving micro-batches in a row are computed in one pass as long as together they
+            have at most that many samples. The accumulated gradient is the same sum, and passes over very
+            few samples cost as much time as larger ones. 1 computes every micro-batch on its own.
 
     Returns:
         Samples and mean loss of the surviving micro-batches.
@@ -100,10 +104,10 @@ def pipeline_step(
     parts = zip(
         tokens.tensor_split(len(survived)), targets.tensor_split(len(survived)), survived, strict=True
     )
+    arrived = [(part, target) for part, target, arrives in parts if arrives and len(part)]
     in_flight = [
         _InFlight(model, head, loss, part_tokens, part_targets, segments)
-        for part_tokens, part_targets, arrives in parts
-        if arrives and len(part_tokens)
+        for part_tokens, part_targets in _merged(arrived, samples_per_pass)
     ]
     samples = sum(micro_batch.samples for micro_batch in in_flight)
     mean_loss = torch.zeros((), device=tokens.device)
@@ -112,3 +116,21 @@ def pipeline_step(
         micro_batch.backward(weight)
         mean_loss += micro_batch.loss.detach() * weight
     return StepResult(samples, mean_loss)
+
+
+def _merged(parts: Sequence[tuple[Tensor, Tensor]], most: int) -> list[tuple[Tensor, Tensor]]:
+    """Join neighbouring micro-batches while they stay within ``most`` samples."""
+    groups: list[list[tuple[Tensor, Tensor]]] = []
+    held = 0
+    for part in parts:
+        size = len(part[0])
+        if groups and held + size <= most:
+            groups[-1].append(part)
+            held += size
+        else:
+            groups.append([part])
+            held = size
+    return [
+        group[0] if len(group) == 1 else (torch.cat([t for t, _ in group]), torch.cat([y for _, y in group]))
+        for group in groups
+    ]

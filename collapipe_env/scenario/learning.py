@@ -71,6 +71,8 @@ class LearningSpec:
         weight_decay: Decoupled weight decay of matrices (biases and norms are spared).
         token_dropout: Probability that a training token is replaced by the unknown token, against
             overfitting.
+        samples_per_pass: Micro-batches in a row are computed in one pass as long as together they have at
+            most that many samples: the same gradient in less time. 1 computes every one on its own.
         evaluate_every: Rounds between two evaluations.
         evaluation_samples: At most that many held-out samples are evaluated.
     """
@@ -105,5 +107,8 @@ class LearningSpec:
     token_dropout: Annotated[float, real("probability that a training token is hidden", "1", ge=0, lt=1)] = (
         0.3
     )
+    samples_per_pass: Annotated[
+        int, whole("samples up to which micro-batches are computed in one pass", 1, 65536)
+    ] = 16
     evaluate_every: Annotated[int, whole("rounds between evaluations", 1, 1_000_000)] = 5
     evaluation_samples: Annotated[int, whole("held-out samples per evaluation", 1, 1_000_000)] = 512

@@ -44,21 +44,26 @@ def cuts(draw):
 
 
 @settings(max_examples=40, deadline=None)
-@given(blocks=cuts(), micro_batches=st.integers(1, BATCH))
-def test_gradient_equals_uncut_full_batch(blocks, micro_batches):
+@given(blocks=cuts(), micro_batches=st.integers(1, BATCH), samples_per_pass=st.integers(1, BATCH + 1))
+def test_gradient_equals_uncut_full_batch(blocks, micro_batches, samples_per_pass):
     model, head, tokens, targets = setup()
     expected_loss, expected = uncut(*setup())
-    result = pipeline_step(model, head, LOSS, tokens, targets, blocks, [True] * micro_batches)
+    arrive = [True] * micro_batches
+    result = pipeline_step(model, head, LOSS, tokens, targets, blocks, arrive, samples_per_pass)
     assert result.samples == BATCH
     assert float(result.loss) == pytest.approx(expected_loss, rel=1e-5)
     assert relative_error(gradients(model, head), expected) < 1e-5
 
 
 @settings(max_examples=25, deadline=None)
-@given(blocks=cuts(), survived=st.lists(st.booleans(), min_size=1, max_size=BATCH))
-def test_lost_micro_batches_are_left_out(blocks, survived):
+@given(
+    blocks=cuts(),
+    survived=st.lists(st.booleans(), min_size=1, max_size=BATCH),
+    samples_per_pass=st.sampled_from([1, 4]),
+)
+def test_lost_micro_batches_are_left_out(blocks, survived, samples_per_pass):
     model, head, tokens, targets = setup()
-    result = pipeline_step(model, head, LOSS, tokens, targets, blocks, survived)
+    result = pipeline_step(model, head, LOSS, tokens, targets, blocks, survived, samples_per_pass)
     keep = torch.cat(
         [
             torch.full((len(part),), s)
@@ -95,3 +100,15 @@ def test_no_graph_crosses_a_boundary():
     model.blocks[1].register_forward_pre_hook(lambda _, inputs: leaves.append(inputs[0].is_leaf))
     pipeline_step(model, head, LOSS, tokens, targets, [2, 3], [True])
     assert leaves == [True, False, True]
+
+
+def test_merged_passes_hold_at_most_the_samples_asked_for():
+    model, head, tokens, targets = setup()
+    sizes = []
+    model.blocks[0].register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    survived = [True, True, False, True, True, True]  # six micro-batches of two samples
+    pipeline_step(model, head, LOSS, tokens, targets, [BLOCKS], survived, samples_per_pass=5)
+    assert sizes == [4, 4, 2]
+    sizes.clear()
+    pipeline_step(model, head, LOSS, tokens, targets, [BLOCKS], survived)
+    assert sizes == [2] * 5
