@@ -39,6 +39,9 @@ class FitOptions:
     output: Annotated[Path, tyro.conf.arg(help="file to write; an existing one keeps its other tasks")] = (
         Path("surrogate_fits.json")
     )
+    runs_file: Annotated[
+        Path | None, tyro.conf.arg(help="keep the real runs' losses in this JSON file, or reuse those in it")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,26 @@ MICRO_BATCHES = 8
 
 
 def real_run(
-    scenario: Scenario, survival: float, clusters: int, local_steps: int, seed: int, rounds: int
+    scenario: Scenario,
+    survival: float,
+    clusters: int,
+    local_steps: int,
+    seed: int,
+    rounds: int,
+    known_losses: list[float] | None = None,
 ) -> Run:
-    """Train one model for real while micro-batches are lost at random."""
+    """Train one model for real while micro-batches are lost at random.
+
+    Args:
+        scenario: Its learner is trained.
+        survival: Probability that a micro-batch arrives.
+        clusters: ``N``.
+        local_steps: ``H``.
+        seed: Of losses and training.
+        rounds: Length of the run.
+        known_losses: Losses of an earlier call with the same arguments (rounds + 1); then nothing is
+            trained and only the outcomes are drawn again.
+    """
     scenario = scenario.with_overrides(
         {
             "cluster.clusters": clusters,
@@ -81,10 +101,12 @@ def real_run(
             "learning.evaluate_every": 2,
         }
     )
-    learner = make_learner("torch", scenario, 1)
     rng = np.random.default_rng(seed)
     (learner_rng,) = rng.spawn(1)
-    losses = [float(learner.reset([learner_rng]).loss[0])]
+    learner = None if known_losses is not None else make_learner("torch", scenario, 1)
+    losses = known_losses or []
+    if learner is not None:
+        losses = [float(learner.reset([learner_rng]).loss[0])]
     B, L, K = scenario.workload.batch_size, scenario.blocks, scenario.max_devices
     blocks = np.zeros((1, clusters, K), dtype=np.int64)
     blocks[..., 0] = L
@@ -98,11 +120,31 @@ def real_run(
             success=np.full((1, clusters), survival),
         )
         outcomes.append(SurrogateOutcome.of(outcome, B))
-        losses.append(float(learner.train_round(outcome).loss[0]))
+        if learner is not None:
+            losses.append(float(learner.train_round(outcome).loss[0]))
     played = np.arange(rounds + 1)
     return Run(
         survival, clusters, local_steps, seed, outcomes, np.array(losses), (played % 2 == 0) | (played == 1)
     )
+
+
+def real_runs(scenario: Scenario, options: FitOptions) -> list[Run]:
+    """Every run of the grid, from the file of an earlier call where there is one."""
+    kept: dict[str, list[float]] = {}
+    if options.runs_file is not None and options.runs_file.exists():
+        kept = json.loads(options.runs_file.read_text(encoding="utf-8"))
+    runs = []
+    grid = list(itertools.product(SURVIVAL, SHAPES, range(options.seeds)))
+    for survival, (clusters, local_steps), seed in tqdm(grid, desc="real runs", unit="run"):
+        key = f"{scenario.name}-{survival}-{clusters}-{local_steps}-{seed}-{options.rounds}"
+        run = real_run(
+            scenario, survival, clusters, local_steps, seed, options.rounds, known_losses=kept.get(key)
+        )
+        runs.append(run)
+        kept[key] = run.losses.tolist()
+        if options.runs_file is not None:
+            write_atomically(options.runs_file, kept)
+    return runs
 
 
 def predicted_losses(constants: SurrogateConstants, run: Run) -> FloatArray:
@@ -117,16 +159,27 @@ def predicted_losses(constants: SurrogateConstants, run: Run) -> FloatArray:
 
 def fit(runs: Sequence[Run]) -> SurrogateConstants:
     """Least-squares constants for a set of runs; all are non-negative."""
-    start = SurrogateConstants(
-        initial_loss=float(np.mean([run.losses[0] for run in runs])),
-        floor_loss=float(min(run.losses.min() for run in runs)) * 0.9,
-        rate=0.03,
-        warmup=10.0,
-        variance=1.0,
-        drift=0.1,
-        heterogeneity=0.001,
-        error=0.01,
-    )
+    lowest = float(min(run.losses.min() for run in runs))
+    # The loss is not convex in the constants: a slow start and a low floor trade against a fast one and a
+    # high floor, so the search begins at several places.
+    starts = [
+        SurrogateConstants(
+            initial_loss=float(np.mean([run.losses[0] for run in runs])),
+            floor_loss=floor * lowest,
+            rate=rate,
+            warmup=warmup,
+            variance=1.0,
+            drift=0.1,
+            heterogeneity=0.001,
+            error=0.01,
+        )
+        for floor, rate, warmup in ((0.9, 0.03, 10.0), (0.8, 0.03, 50.0), (0.5, 0.01, 100.0))
+    ]
+    return min((_descend(start, runs) for start in starts), key=lambda c: root_mean_square_error(c, runs))
+
+
+def _descend(start: SurrogateConstants, runs: Sequence[Run]) -> SurrogateConstants:
+    """Local least squares from one start."""
     names = [f.name for f in fields(SurrogateConstants) if f.name != "initial_loss"]
     low = dict.fromkeys(names, 0.0) | {"rate": 1e-4, "warmup": 1.0}
     high = dict.fromkeys(names, np.inf) | {"rate": 0.9, "warmup": 200.0, "heterogeneity": 1.0}
@@ -142,6 +195,7 @@ def fit(runs: Sequence[Run]) -> SurrogateConstants:
         [getattr(start, name) for name in names],
         bounds=([low[name] for name in names], [high[name] for name in names]),
         x_scale=[max(getattr(start, name), 1e-3) for name in names],
+        max_nfev=200,
     )
     return replace(start, **dict(zip(names, np.asarray(solution.x).tolist(), strict=True)))
 
@@ -165,11 +219,7 @@ def main(options: FitOptions) -> None:
 
     torch.set_num_threads(1)
     scenario = load_scenario(options.scenario)
-    grid = list(itertools.product(SURVIVAL, SHAPES, range(options.seeds)))
-    runs = [
-        real_run(scenario, survival, clusters, local_steps, seed, options.rounds)
-        for survival, (clusters, local_steps), seed in tqdm(grid, desc="real runs", unit="run")
-    ]
+    runs = real_runs(scenario, options)
     # The last seed of every condition is held out for the error that is reported.
     held_out = [run for run in runs if run.seed == options.seeds - 1 and options.seeds > 1]
     constants = fit([run for run in runs if run not in held_out])
