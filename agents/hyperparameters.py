@@ -1,0 +1,193 @@
+"""Hyper-parameters of the learned agents: frozen, checked, JSON-able, with defaults measured on ``medium``.
+
+Observations are scaled to about [-1, 1] and rewards to about -1 a round by the environment itself, with
+constants of the scenario, so there are no running statistics that a checkpoint would have to carry.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
+
+Algorithm: TypeAlias = Literal["ppo", "sac"]
+ALGORITHMS: tuple[Algorithm, ...] = ("ppo", "sac")
+
+
+@dataclasses.dataclass(frozen=True)
+class PPOParameters:
+    """Proximal policy optimisation (on-policy; the default)."""
+
+    learning_rate: float = 1e-3
+    """Adam's step size at the start."""
+    final_learning_rate: float = 0.0
+    """Step size at the end; in between it falls in a straight line."""
+    rollout_steps: int = 32
+    """Rounds that every environment plays between two updates."""
+    minibatch: int = 512
+    """Transitions per gradient step (lowered to a divisor of the rollout)."""
+    epochs: int = 4
+    """Passes over each rollout."""
+    gamma: float = 0.9
+    """Discount per round; queues react within a few rounds, so a short horizon is enough."""
+    gae_lambda: float = 0.9
+    """Decay of generalised advantage estimation."""
+    clip_range: float = 0.2
+    """Largest change of a probability ratio that is rewarded."""
+    entropy_coefficient: float = 0.0
+    """Bonus for random policies."""
+    value_coefficient: float = 0.5
+    """Weight of the value loss."""
+    max_gradient_norm: float = 0.5
+    """Longer gradients are shortened to this."""
+    target_kl: float | None = None
+    """Ends an update early once the policy has moved this far; none for never."""
+    initial_log_std: float = -1.0
+    """Log of the exploration noise at the start."""
+    hidden_units: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers of policy and value network."""
+    backlog_unit: float = 4.0
+    """Energy queue (in budgets) that the networks see as 1: queues matter long before their cap."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SACParameters:
+    """Soft actor-critic (off-policy)."""
+
+    learning_rate: float = 1e-3
+    """Adam's step size at the start."""
+    final_learning_rate: float = 1e-4
+    """Step size at the end; in between it falls in a straight line."""
+    buffer_size: int = 300_000
+    """Transitions remembered. The memory is not saved: after a resume it fills anew."""
+    learning_starts: int = 6_400
+    """Transitions with random actions before learning begins."""
+    minibatch: int = 256
+    """Transitions per gradient step."""
+    gradient_steps: int = 4
+    """Gradient steps per round of all environments."""
+    gamma: float = 0.9
+    """Discount per round."""
+    tau: float = 0.01
+    """Speed at which the target networks follow."""
+    initial_entropy_coefficient: float = 0.02
+    """Weight of the entropy at the start; it is then tuned automatically."""
+    target_entropy_per_action: float = -1.0
+    """Entropy aimed at, per entry of the action (nat)."""
+    hidden_units: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers of actor and critics."""
+    backlog_unit: float = 4.0
+    """Energy queue (in budgets) that the networks see as 1: queues matter long before their cap."""
+
+
+HyperParameters: TypeAlias = PPOParameters | SACParameters
+PARAMETERS: dict[Algorithm, type[PPOParameters] | type[SACParameters]] = {
+    "ppo": PPOParameters,
+    "sac": SACParameters,
+}
+
+_AT_LEAST_ONE = ("rollout_steps", "minibatch", "epochs", "buffer_size", "gradient_steps")
+_POSITIVE = (
+    "initial_entropy_coefficient",
+    "learning_rate",
+    "clip_range",
+    "max_gradient_norm",
+    "target_kl",
+    "backlog_unit",
+)
+_NOT_NEGATIVE = ("final_learning_rate", "entropy_coefficient", "value_coefficient", "learning_starts")
+_FRACTIONS = ("gamma", "gae_lambda", "tau")
+
+
+def check_parameters(parameters: HyperParameters, prefix: str) -> None:
+    """Refuse hyper-parameters out of range.
+
+    Args:
+        parameters: What to check.
+        prefix: Put before names in errors, for instance ``"--ppo."``.
+
+    Raises:
+        ScenarioError: Names the first value at fault and its range.
+    """
+    for field in dataclasses.fields(parameters):
+        name, value = field.name, getattr(parameters, field.name)
+        if value is None and name == "target_kl":
+            continue
+        wanted = _fault(name, value)
+        if wanted:
+            option = f"{prefix}{name.replace('_', '-')}" if prefix.startswith("-") else f"{prefix}{name}"
+            raise ScenarioError(f"{option} = {value!r}: {wanted}")
+
+
+def _fault(name: str, value: Any) -> str:
+    """What a value should be, or nothing if it is fine."""
+    if name == "hidden_units":
+        fine = len(value) >= 1 and all(isinstance(v, int) and 1 <= v <= 8192 for v in value)
+        return "" if fine else "one or more widths from 1 to 8192 are needed"
+    if not math.isfinite(value):
+        return "a finite number is needed"
+    for names, fine, wanted in (
+        (_AT_LEAST_ONE, value >= 1, "at least 1 is needed"),
+        (_POSITIVE, value > 0.0, "a number above 0 is needed"),
+        (_NOT_NEGATIVE, value >= 0.0, "0 or more is needed"),
+        (_FRACTIONS, 0.0 <= value <= 1.0, "a number from 0 to 1 is needed"),
+        (("initial_log_std",), -10.0 <= value <= 2.0, "a number from -10 to 2 is needed"),
+    ):
+        if name in names and not fine:
+            return wanted
+    return ""
+
+
+def parameters_from_dict(algorithm: str, values: Mapping[str, Any]) -> HyperParameters:
+    """Rebuild hyper-parameters from a checkpoint's plain data.
+
+    Raises:
+        CheckpointError: If the algorithm is unknown or a field is missing, unknown, of another type or out
+            of range.
+    """
+    if algorithm not in PARAMETERS:
+        raise CheckpointError(
+            f"algorithm = {algorithm!r} is not known: {nearest_name(str(algorithm), PARAMETERS)}"
+        )
+    kind = PARAMETERS["ppo" if algorithm == "ppo" else "sac"]
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if set(values) != set(fields):
+        odd = sorted(set(values) ^ set(fields))
+        raise CheckpointError(f"hyper-parameters {', '.join(odd)} are missing or not known to this version")
+    plain: dict[str, Any] = {}
+    for name, field in fields.items():
+        value = tuple(values[name]) if isinstance(values[name], list) else values[name]
+        default: object = field.default
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        fine = {
+            tuple: isinstance(value, tuple),
+            int: isinstance(value, int) and number,
+            float: number,
+            type(None): number or value is None,
+        }[type(default)]
+        if not fine:
+            raise CheckpointError(f"hyper-parameter {name} = {value!r} has the wrong type")
+        plain[name] = value
+    parameters: HyperParameters = kind(**plain)
+    try:
+        check_parameters(parameters, "hyper-parameter ")
+    except ScenarioError as error:
+        raise CheckpointError(str(error)) from None
+    return parameters
+
+
+def linear_schedule(start: float, end: float) -> Callable[[float], float]:
+    """The value as a function of the remaining share of training, which falls from 1 to 0."""
+
+    def value(remaining: float) -> float:
+        return end + (start - end) * max(remaining, 0.0)
+
+    return value
+
+
+def fitting_minibatch(wanted: int, transitions: int) -> int:
+    """The largest divisor of ``transitions`` that is at most ``wanted``: no minibatch is cut short."""
+    return max(size for size in range(1, min(wanted, transitions) + 1) if transitions % size == 0)

@@ -1,0 +1,188 @@
+"""The command line of ``train_agent.py``: what can be asked for, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from collapipe_env.agents.hyperparameters import (
+    HyperParameters,
+    PPOParameters,
+    SACParameters,
+    check_parameters,
+)
+from collapipe_env.errors import ScenarioError
+from collapipe_env.evaluation.registry import LEARNED, require_scheduler
+from collapipe_env.scenario import Scenario
+
+LARGEST_SEED = 2**30
+DEFAULT_STEPS: dict[tuple[str, str], int] = {
+    ("ppo", "surrogate"): 400_000,
+    ("sac", "surrogate"): 200_000,
+    ("ppo", "torch"): 2_000,
+    ("sac", "torch"): 2_000,
+}
+DEFAULT_ENVS = {"surrogate": 64, "torch": 2}
+
+
+def _hint(text: str) -> object:
+    return tyro.conf.arg(help_behavior_hint=f"({text})")
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """What is trained, and on what."""
+
+    scenario: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "medium"
+    """A shipped scenario (small, medium, large, xlarge) or a YAML file."""
+    algo: Literal["ppo", "sac"] = "ppo"
+    """Learning algorithm."""
+    steps: Annotated[
+        int | None,
+        tyro.conf.arg(metavar="INT"),
+        _hint("default: 400,000 for ppo, 200,000 for sac; 2,000 with torch"),
+    ] = None
+    """Rounds to train on, over all environments."""
+    envs: Annotated[
+        int | None, tyro.conf.arg(metavar="INT"), _hint("default: 64; 2 with --learner torch")
+    ] = None
+    """Environments that play at once."""
+    learner: Literal["surrogate", "torch"] = "surrogate"
+    """What supplies the loss in training: the fitted bound, or real training of the real segments. Delays and
+    energies are the same."""
+    reward: Literal["drift_plus_penalty", "lyapunov", "delay", "time_to_target"] = "drift_plus_penalty"
+    """What the agent maximises; the first two weigh delay against the energy queues."""
+    seed: int = 0
+    """Seed of weights, exploration and training episodes."""
+    threads: int = 1
+    """Threads of PyTorch, in each process; one is fastest for models this small."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """The comparison afterwards, on held-out episodes that are the same for every scheduler."""
+
+    schedulers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = (
+        LEARNED,
+        "dssra",
+        "pipeline",
+        "random",
+    )
+    """Who is compared: agent (the trained one), dssra, pipeline (even split), random."""
+    eval_seeds: int = 5
+    """Held-out episodes of each scheduler."""
+    eval_rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), _hint("default: the scenario's")] = None
+    """Rounds of an episode."""
+    eval_learner: Literal["torch", "surrogate"] = "torch"
+    """torch really trains the Transformer in every round; surrogate is for a quick look."""
+    processes: Annotated[
+        int | None, tyro.conf.arg(metavar="INT"), _hint("default: 2, or 1 on a single core")
+    ] = None
+    """Episodes played at once, each in a process."""
+    evaluate_only: bool = False
+    """Do not train: evaluate the best agent found in the run directory."""
+    agent: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), _hint("default: the one trained here")] = (
+        None
+    )
+    """Do not train: evaluate this saved agent."""
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Where everything goes."""
+
+    run_dir: Annotated[
+        Path | None, tyro.conf.arg(metavar="FOLDER"), _hint("default: runs/<scenario>-<algo>-seed<seed>")
+    ] = None
+    """One folder for checkpoints, TensorBoard curves, episodes, figures and results."""
+    fresh: bool = False
+    """Start over in that folder instead of going on where it stopped."""
+    no_figures: bool = False
+    """Leave the pictures out."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options, in the groups of ``--help``."""
+
+    training: tyro.conf.OmitArgPrefixes[TrainingOptions] = field(default_factory=TrainingOptions)
+    evaluation: tyro.conf.OmitArgPrefixes[EvaluationOptions] = field(default_factory=EvaluationOptions)
+    output: tyro.conf.OmitArgPrefixes[OutputOptions] = field(default_factory=OutputOptions)
+    ppo: PPOParameters = field(default_factory=PPOParameters)
+    """Hyper-parameters of PPO. The defaults were measured on medium."""
+    sac: SACParameters = field(default_factory=SACParameters)
+    """Hyper-parameters of SAC."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether an agent is trained before the evaluation."""
+        return not self.evaluation.evaluate_only and self.evaluation.agent is None
+
+    @property
+    def parameters(self) -> HyperParameters:
+        """Hyper-parameters of the algorithm chosen."""
+        return self.ppo if self.training.algo == "ppo" else self.sac
+
+    @property
+    def steps(self) -> int:
+        """Rounds to train on."""
+        asked = self.training.steps
+        return DEFAULT_STEPS[self.training.algo, self.training.learner] if asked is None else asked
+
+    @property
+    def envs(self) -> int:
+        """Environments that play at once."""
+        asked = self.training.envs
+        return DEFAULT_ENVS[self.training.learner] if asked is None else asked
+
+    @property
+    def processes(self) -> int:
+        """Worker processes of the evaluation."""
+        asked = self.evaluation.processes
+        return min(2, os.cpu_count() or 1) if asked is None else asked
+
+    def rounds(self, scenario: Scenario) -> int:
+        """Rounds of an evaluation episode."""
+        asked = self.evaluation.eval_rounds
+        return scenario.dynamics.rounds if asked is None else asked
+
+    def check(self, scenario: Scenario) -> None:
+        """Refuse values out of range and combinations that make no sense.
+
+        Raises:
+            ScenarioError: Names the option, its value and what is possible.
+        """
+        training, evaluation = self.training, self.evaluation
+        if training.reward == "time_to_target" and scenario.dynamics.target_loss is None:
+            raise ScenarioError(
+                f"--reward time_to_target needs a target loss, which scenario {scenario.name!r} does not "
+                "set: give dynamics.target_loss in a YAML file of your own"
+            )
+        limit = scenario.dynamics.rounds
+        for name, value, low, high in (
+            ("--steps", self.steps, 1, 10**10),
+            ("--envs", self.envs, 1, 4096),
+            ("--seed", training.seed, 0, LARGEST_SEED),
+            ("--threads", training.threads, 1, 1024),
+            ("--eval-seeds", evaluation.eval_seeds, 1, 100_000),
+            ("--eval-rounds", self.rounds(scenario), 1, limit),
+            ("--processes", self.processes, 1, 1024),
+        ):
+            if not low <= value <= high:
+                why = f", the rounds of scenario {scenario.name!r}" if name == "--eval-rounds" else ""
+                raise ScenarioError(f"{name} = {value}: use a number from {low:,} to {high:,}{why}")
+        if not evaluation.schedulers:
+            raise ScenarioError("--schedulers is empty: name at least one, for instance agent dssra")
+        for name in evaluation.schedulers:
+            require_scheduler(name, learned=True)
+        twice = sorted({name for name in evaluation.schedulers if evaluation.schedulers.count(name) > 1})
+        if twice:
+            raise ScenarioError(f"--schedulers names {', '.join(twice)} more than once: once is enough")
+        if evaluation.agent is not None and LEARNED not in evaluation.schedulers:
+            raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
+        check_parameters(self.ppo, "--ppo.")
+        check_parameters(self.sac, "--sac.")

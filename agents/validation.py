@@ -1,0 +1,123 @@
+"""How good a policy is while it learns, and which of its versions is kept as the best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.scenario import Scenario
+
+VALIDATION_SEED = 1_200_000_000
+"""First seed of the validation episodes; training and the final evaluation use others."""
+BUDGET_TOLERANCE = 1.03
+"""Worst node's energy over budget up to which a validation counts as within the budgets."""
+PENALTY = 10.0
+"""Relative delay that one whole budget of excess weighs where no version meets the budgets."""
+
+
+class Policy(Protocol):
+    """What can be validated: a Stable-Baselines3 model or policy."""
+
+    def predict(
+        self, observation: npt.NDArray[np.float32], *, deterministic: bool = ...
+    ) -> tuple[npt.NDArray[Any], Any]:
+        """Actions for a batch of observations."""
+        ...
+
+
+@dataclass(frozen=True)
+class Score:
+    """One validation.
+
+    Attributes:
+        steps: Transitions of training before it.
+        seconds: Wall-clock time of training before it.
+        mean_delay: Round delay, mean over rounds and episodes [s].
+        energy_ratio: Worst node's time-average energy over its budget, mean over episodes.
+        backlog: Final sum of the energy queues, mean over episodes.
+    """
+
+    steps: int
+    seconds: float
+    mean_delay: float
+    energy_ratio: float
+    backlog: float
+
+    @property
+    def within_budgets(self) -> bool:
+        """Whether the budgets are met, up to the tolerance."""
+        return self.energy_ratio <= BUDGET_TOLERANCE
+
+    def better_than(self, other: Score | None) -> bool:
+        """Whether this version is to be kept in place of another.
+
+        Among versions within the budgets the shortest mean delay wins; they all come before versions
+        outside, among which the shortest delay wins after adding ``PENALTY`` times its share for each
+        budget's worth of excess. That is the scheduling problem itself (shortest delay under energy
+        budgets); the reward only stands in for it.
+        """
+        return other is None or self._rank() < other._rank()
+
+    def _rank(self) -> tuple[bool, float]:
+        excess = max(self.energy_ratio - BUDGET_TOLERANCE, 0.0)
+        return not self.within_budgets, self.mean_delay * (1.0 + PENALTY * excess)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Score:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            TypeError: If fields are missing or unknown.
+            ValueError: If one is no number.
+        """
+        values = {name: float(value) for name, value in data.items()}
+        return cls(**{**values, "steps": int(values.get("steps", 0))})  # type: ignore[arg-type]
+
+
+class Validator:
+    """Plays the same held-out episodes with the surrogate learner, all at once.
+
+    The learner changes nothing in delays and energies, so the surrogate gives the true figures.
+
+    Args:
+        scenario: The scenario; its target loss is ignored, every episode has all its rounds.
+        episodes: How many.
+    """
+
+    def __init__(self, scenario: Scenario, episodes: int) -> None:
+        self._env = CollaPipeVectorEnv(
+            num_envs=episodes,
+            scenario=scenario.with_overrides({"dynamics.target_loss": None}),
+            learner="surrogate",
+            reward="delay",
+            autoreset_mode="Disabled",
+        )
+
+    def __call__(self, policy: Policy, steps: int, seconds: float) -> Score:
+        """Validate a policy, playing its most likely actions.
+
+        Args:
+            policy: The policy.
+            steps: Recorded in the score.
+            seconds: Recorded in the score.
+        """
+        observation, _ = self._env.reset(seed=VALIDATION_SEED)
+        rounds = self._env.scenario.dynamics.rounds
+        for _ in range(rounds):
+            action, _ = policy.predict(observation, deterministic=True)
+            observation, *_ = self._env.step(action)
+        summaries = [self._env.summary(row) for row in range(self._env.num_envs)]
+
+        def mean(name: str) -> float:
+            return float(np.mean([summary[name] for summary in summaries]))
+
+        return Score(steps, seconds, mean("mean_delay"), mean("energy_ratio_max"), mean("final_backlog"))

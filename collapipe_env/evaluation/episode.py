@@ -1,0 +1,225 @@
+"""One scheduler on one held-out episode, and everything that is kept of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import DataError
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import Scheduler
+from collapipe_env.simulator.record import RoundRecord
+
+HELD_OUT_SEED = 1_300_000_000
+"""Seed of the first held-out episode; neither training nor validation draws from these."""
+
+
+@dataclass(frozen=True)
+class EpisodeResult:
+    """The rounds of one episode; lists have one entry a round.
+
+    Attributes:
+        scheduler: Name it was asked for by.
+        title: The scheduler's own name, for tables.
+        episode: Number of the held-out episode, from 0.
+        delay: Round delays [s].
+        backlog: Sum of the energy queues after each round.
+        loss: Latest evaluation loss after each round [nat].
+        smoothed_loss: The environment's running mean of it.
+        initial_loss: Evaluation loss of the untrained model [nat].
+        metric: Task metric after each round, in [0, 1]; NaN with the surrogate learner.
+        decision_s: Wall-clock time that each decision took [s].
+        peak_memory_bytes: Most memory that any device needed in any round [byte].
+        energy_ratio: Time-average energy over budget of every node, (N, K+1) as nested lists.
+    """
+
+    scheduler: str
+    title: str
+    episode: int
+    delay: list[float]
+    backlog: list[float]
+    loss: list[float]
+    smoothed_loss: list[float]
+    initial_loss: float
+    metric: list[float]
+    decision_s: list[float]
+    peak_memory_bytes: float
+    energy_ratio: list[list[float]]
+
+    @property
+    def worst_energy_ratio(self) -> float:
+        """Largest time-average energy over budget of any node; above 1 a budget is broken."""
+        return float(np.max(self.energy_ratio))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], place: str) -> EpisodeResult:
+        """The inverse of :meth:`to_dict`, for data that JSON has been through (``null`` for NaN).
+
+        Raises:
+            DataError: If something is missing or has another shape.
+        """
+        names = {field.name for field in fields(cls)}
+        if set(data) != names:
+            odd = ", ".join(sorted(names ^ set(data)))
+            raise DataError(
+                f"{place}: {odd} missing or unknown; delete the file to measure this episode again"
+            )
+        try:
+            lists = {
+                name: [float("nan") if v is None else float(v) for v in data[name]]
+                for name in ("delay", "backlog", "loss", "smoothed_loss", "metric", "decision_s")
+            }
+            energy = np.asarray(data["energy_ratio"], dtype=np.float64)
+            if energy.ndim != 2 or len({len(v) for v in lists.values()}) != 1 or not lists["delay"]:
+                raise ValueError("lists of different lengths")
+            return cls(
+                scheduler=str(data["scheduler"]),
+                title=str(data["title"]),
+                episode=int(data["episode"]),
+                initial_loss=float(data["initial_loss"]),
+                peak_memory_bytes=float(data["peak_memory_bytes"]),
+                energy_ratio=energy.tolist(),
+                **lists,
+            )
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"{place} is damaged ({error}); delete the file to measure this episode again"
+            ) from None
+
+
+@dataclass(frozen=True)
+class PlayedEpisode:
+    """An episode's figures and the decisions that led to them.
+
+    Attributes:
+        result: The figures.
+        allocations: One for each round, without batch axis.
+    """
+
+    result: EpisodeResult
+    allocations: list[Allocation]
+
+
+def play_episode(
+    name: str,
+    scheduler: Scheduler,
+    scenario: Scenario,
+    episode: int,
+    rounds: int,
+    learner: str,
+    on_round: Callable[[], None] = lambda: None,
+) -> PlayedEpisode:
+    """Play one held-out episode; the same number means the same channels, loads and data for all.
+
+    A target loss of the scenario does not end it: all schedulers play all rounds.
+
+    Args:
+        name: Name that the scheduler was asked for by.
+        scheduler: Who decides.
+        scenario: The scenario.
+        episode: Number of the episode, from 0.
+        rounds: Rounds to play, at most the scenario's.
+        learner: ``"torch"`` or ``"surrogate"``.
+        on_round: Called after each round.
+    """
+    env = _environment(scenario, rounds, learner)
+    scheduler.reset(HELD_OUT_SEED + episode)
+    observation, info = env.reset(seed=HELD_OUT_SEED + episode)
+    columns: dict[str, list[float]] = {
+        name: [] for name in ("delay", "backlog", "loss", "smoothed_loss", "metric", "decision_s")
+    }
+    allocations: list[Allocation] = []
+    energy = np.zeros(env.state.backlog.shape[1:])
+    peak = 0.0
+    initial_loss = float(info["loss"][0])
+    for _ in range(rounds):
+        started = time.perf_counter()
+        decision = scheduler.act(observation, env.state)
+        columns["decision_s"].append(time.perf_counter() - started)
+        if isinstance(decision, Allocation):
+            observation, *_ = env.step_allocation(decision)
+        else:
+            observation, *_ = env.step(decision)
+        record = env.last_round
+        assert record is not None
+        columns["delay"].append(float(record.costs.delay[0]))
+        columns["backlog"].append(float(record.backlog[0].sum()))
+        columns["loss"].append(float(record.learning.loss[0]))
+        columns["metric"].append(float(record.learning.metric[0]))
+        columns["smoothed_loss"].append(float(env.state.loss[0]))
+        allocations.append(record.allocation[0])
+        energy += record.costs.energy_ratio[0]
+        peak = max(peak, float(record.costs.memory.max()))
+        on_round()
+    result = EpisodeResult(
+        scheduler=name,
+        title=scheduler.name,
+        episode=episode,
+        initial_loss=initial_loss,
+        peak_memory_bytes=peak,
+        energy_ratio=(energy / rounds).tolist(),
+        **columns,
+    )
+    return PlayedEpisode(result, allocations)
+
+
+def replay(scenario: Scenario, episode: int, allocations: list[Allocation], until: int) -> RoundRecord:
+    """The full record of one round of an episode that was played before.
+
+    The learner changes nothing of the system's trajectory, so the surrogate replays it in no time.
+
+    Args:
+        scenario: The scenario.
+        episode: Number of the episode.
+        allocations: Its decisions.
+        until: Index of the round wanted, from 0.
+    """
+    env = _environment(scenario, until + 1, "surrogate")
+    env.reset(seed=HELD_OUT_SEED + episode)
+    for allocation in allocations[: until + 1]:
+        env.step_allocation(allocation.map(lambda a: a[None]))
+    record = env.last_round
+    assert record is not None
+    return record
+
+
+def typical_round(delay: list[float]) -> int:
+    """Index of the round with the median delay (the lower one of two)."""
+    return int(np.argsort(delay, kind="stable")[(len(delay) - 1) // 2])
+
+
+def pack_allocations(allocations: list[Allocation]) -> dict[str, npt.NDArray[Any]]:
+    """Decisions as arrays with the rounds in front, for ``numpy.savez``."""
+    from collapipe_env.allocation import stack_allocations
+
+    stacked = stack_allocations(allocations)
+    arrays = {field.name: getattr(stacked, field.name) for field in fields(stacked)}
+    return {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+
+
+def unpack_allocations(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Allocation]:
+    """The inverse of :func:`pack_allocations`."""
+    stacked = Allocation(**dict(arrays))
+    return [stacked[index] for index in range(stacked.micro_batches.shape[0])]
+
+
+def _environment(scenario: Scenario, rounds: int, learner: str) -> CollaPipeVectorEnv:
+    return CollaPipeVectorEnv(
+        num_envs=1,
+        scenario=scenario.with_overrides({"dynamics.target_loss": None}),
+        learner=learner,
+        reward="delay",
+        autoreset_mode="Disabled",
+        max_episode_steps=rounds,
+    )

@@ -1,0 +1,287 @@
+"""Pictures of an evaluation. Figures carry an Agg canvas and touch no ``pyplot`` state and no display."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collapipe_env.evaluation.episode import EpisodeResult, replay, typical_round
+from collapipe_env.evaluation.files import write_bytes
+from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of
+from collapipe_env.evaluation.statistics import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Results = Mapping[str, Sequence[EpisodeResult]]
+
+# Okabe and Ito's colours, told apart with every common kind of colour blindness.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#882255")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+RC: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "text.usetex": False,
+    "text.parse_math": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e3e3e3",
+    "grid.linewidth": 0.7,
+    "axes.edgecolor": "#8a8a8a",
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "legend.frameon": False,
+}
+
+
+def drawing_possible() -> bool:
+    """Whether Matplotlib, an extra of the package, is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw_evaluation(
+    plan: EvaluationPlan,
+    results: Results,
+    summaries: Sequence[Summary],
+    target: float,
+    history: Sequence[Mapping[str, float]],
+    folder: Path,
+    on_picture: Callable[[], None] = lambda: None,
+) -> list[Path]:
+    """Draw and save every picture of an evaluation.
+
+    Args:
+        plan: What was evaluated.
+        results: Each scheduler's episodes.
+        summaries: Their summaries, in the order of the table.
+        target: Target loss [nat].
+        history: Validations of the training, as :meth:`Score.to_dict` gives them; may be empty.
+        folder: Where to.
+        on_picture: Called after each picture.
+
+    Returns:
+        The files, in the order in which they are worth looking at.
+    """
+    import matplotlib
+
+    for outdated in folder.glob("*.png"):
+        outdated.unlink()
+    name = plan.scenario.name
+    makers: list[tuple[str, Callable[[], Figure]]] = [
+        ("delay", lambda: delay_bars(summaries, name)),
+        ("delay_per_round", lambda: curves(results, "delay", "round delay (s)", name)),
+        ("backlog", lambda: curves(results, "backlog", "energy queues, sum of z (budgets)", name)),
+        ("loss", lambda: loss_over_time(results, target, name)),
+    ]
+    if len(history) > 1:
+        makers.append(("learning_curve", lambda: learning_curve(history, summaries, name)))
+    files = []
+    for stem, make in makers:
+        with matplotlib.rc_context(RC):
+            files.append(_save(make(), folder / f"{stem}.png"))
+        on_picture()
+    for scheduler in results:
+        files.append(
+            _save(typical_round_figure(plan, results[scheduler][0]), folder / f"round-{scheduler}.png")
+        )
+        on_picture()
+    return files
+
+
+def picture_count(results: Results, history: Sequence[Any]) -> int:
+    """How many pictures :func:`draw_evaluation` draws."""
+    return 4 + (len(history) > 1) + len(results)
+
+
+def delay_bars(summaries: Sequence[Summary], title: str) -> Figure:
+    """Mean round delay with its interval, the 95th percentile, and the energy excess in words."""
+    figure, axes = _figure(6.8, 0.62 * len(summaries) + 1.9)
+    at = np.arange(len(summaries))[::-1]
+    for y, summary, colour in zip(at, summaries, COLOURS * len(summaries), strict=False):
+        mean = summary.delay_mean
+        axes.barh(y, mean.mean, height=0.55, color=colour)
+        if not np.isnan(mean.low):
+            error = [[max(mean.mean - mean.low, 0.0)], [max(mean.high - mean.mean, 0.0)]]
+            axes.errorbar(mean.mean, y, xerr=error, color="#222222", capsize=4, linewidth=1.2)
+        axes.plot(summary.delay_p95.mean, y, marker="|", markersize=17, color="#222222", markeredgewidth=1.6)
+        excess = 100.0 * summary.energy_excess.mean
+        note = f"{mean.mean:.2f} s, worst energy {excess:+.1f} %"
+        axes.annotate(
+            note,
+            (max(summary.delay_p95.mean, mean.mean), y),
+            xytext=(9, 0),
+            textcoords="offset points",
+            va="center",
+            color="#222222" if excess <= 5.0 else "#b3261e",
+        )
+    axes.set_yticks(at, [summary.title for summary in summaries])
+    axes.grid(False, axis="y")
+    longest = max(max(s.delay_p95.mean, s.delay_mean.mean) for s in summaries)
+    axes.set_xlim(0.0, 1.55 * longest)
+    axes.set_ylim(-0.6, len(summaries) - 0.4)
+    axes.set_xlabel("round delay (s): bar mean with 95 % interval, tick 95th percentile")
+    axes.set_title(
+        f"{title}: round delay and worst node's energy against its budget", loc="left", fontsize=10.5
+    )
+    return figure
+
+
+def curves(results: Results, column: str, label: str, title: str) -> Figure:
+    """One quantity over rounds: the mean over episodes, and their range as a band."""
+    figure, axes = _figure(6.8, 3.9)
+    for index, episodes in enumerate(results.values()):
+        values = np.array([getattr(episode, column) for episode in episodes])
+        rounds = np.arange(1, values.shape[1] + 1)
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+        axes.fill_between(
+            rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0
+        )
+        axes.plot(
+            rounds,
+            values.mean(axis=0),
+            color=colour,
+            marker=marker,
+            markevery=max(len(rounds) // 10, 1),
+            markersize=4.5,
+            linewidth=1.5,
+            label=episodes[0].title,
+        )
+    axes.set_xlabel("round")
+    axes.set_ylabel(label)
+    axes.set_ylim(bottom=0.0)
+    axes.margins(x=0.01)
+    _legend_above(axes, title, len(results))
+    return figure
+
+
+def loss_over_time(results: Results, target: float, title: str) -> Figure:
+    """Smoothed evaluation loss against simulated time, one thin line an episode."""
+    figure, axes = _figure(6.8, 3.9)
+    for index, episodes in enumerate(results.values()):
+        colour = COLOURS[index % len(COLOURS)]
+        for number, episode in enumerate(episodes):
+            minutes = np.concatenate(([0.0], np.cumsum(episode.delay))) / 60.0
+            axes.plot(
+                minutes,
+                [episode.initial_loss, *episode.smoothed_loss],
+                color=colour,
+                linewidth=1.3,
+                alpha=0.85,
+                label=episode.title if number == 0 else None,
+            )
+    if not np.isnan(target):
+        _mark_target(axes, target)
+    axes.set_xlabel("simulated time (min)")
+    axes.set_ylabel("evaluation loss, smoothed (nat)")
+    axes.set_xlim(left=0.0)
+    _legend_above(axes, title, len(results))
+    return figure
+
+
+def _mark_target(axes: Axes, target: float) -> None:
+    axes.axhline(target, color="#444444", linewidth=1.0, linestyle=(0, (4, 3)))
+    axes.annotate(
+        f"target {target:.3f}",
+        (1.0, target),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 3),
+        textcoords="offset points",
+        ha="right",
+        color="#444444",
+        fontsize=8.5,
+    )
+
+
+def learning_curve(
+    history: Sequence[Mapping[str, float]], summaries: Sequence[Summary], title: str
+) -> Figure:
+    """Validations over training, with the other schedulers' delays for comparison."""
+    figure, axes = _figure(6.8, 5.0, rows=2)
+    delay_axes, energy_axes = axes
+    steps = np.array([score["steps"] for score in history])
+    delay = np.array([score["mean_delay"] for score in history])
+    ratio = np.array([score["energy_ratio"] for score in history])
+    delay_axes.plot(steps, delay, color=COLOURS[0], marker="o", markersize=4, linewidth=1.5)
+    top = 1.08 * float(delay.max())
+    for index, summary in enumerate(summaries):
+        level = summary.delay_mean.mean
+        if summary.scheduler == "agent" or level > 1.25 * top:
+            continue
+        top = max(top, 1.06 * level)
+        colour = COLOURS[index % len(COLOURS)]
+        delay_axes.axhline(level, color=colour, linewidth=1.1, linestyle=(0, (4, 3)))
+        delay_axes.annotate(
+            summary.title,
+            (1.0, level),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            fontsize=8.5,
+        )
+    delay_axes.set_ylim(0.0, top)
+    delay_axes.set_ylabel("round delay (s)")
+    delay_axes.set_title(f"{title}: validation during training", loc="left", fontsize=10.5)
+    energy_axes.plot(steps, 100.0 * (ratio - 1.0), color=COLOURS[0], marker="o", markersize=4, linewidth=1.5)
+    energy_axes.axhline(0.0, color="#444444", linewidth=1.0, linestyle=(0, (4, 3)))
+    energy_axes.set_ylabel("worst node's energy\nabove budget (%)")
+    energy_axes.set_xlabel("training steps")
+    energy_axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    energy_axes.set_xlim(left=0.0)
+    return figure
+
+
+def typical_round_figure(plan: EvaluationPlan, episode: EpisodeResult) -> Figure:
+    """Pipelines, energy and allocation of the round with the episode's median delay."""
+    from collapipe_env.rendering import round_figure
+    from collapipe_env.round_view import round_view
+
+    index = typical_round(episode.delay)
+    decisions = decisions_of(plan, episode.scheduler, episode.episode)
+    record = replay(plan.scenario, episode.episode, decisions, index)
+    return round_figure(
+        round_view(
+            record,
+            plan.scenario.workload.local_steps,
+            f"{plan.scenario.name}, {episode.title}, typical round",
+            loss_history=episode.loss[: index + 1],
+            delay_history=episode.delay[: index + 1],
+        )
+    )
+
+
+def _legend_above(axes: Axes, title: str, entries: int) -> None:
+    axes.set_title(title, loc="left", fontsize=10.5)
+    axes.legend(
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        ncols=min(entries, 4),
+        borderaxespad=0.2,
+        handlelength=1.6,
+    )
+
+
+def _figure(width: float, height: float, rows: int = 1) -> tuple[Figure, Any]:
+    """A figure with Agg canvas and its axes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=130, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, 1, sharex=True)
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=figure.dpi)
+    write_bytes(path, content.getvalue())
+    return path

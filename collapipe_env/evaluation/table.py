@@ -1,0 +1,131 @@
+"""The table of schedulers, for a terminal and for Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from collapipe_env.evaluation.statistics import Estimate, Summary, TargetTime
+
+Cell = tuple[str, str]
+"""A figure and its interval."""
+
+HEADERS: tuple[Cell, ...] = (
+    ("scheduler", ""),
+    ("delay mean", "s"),
+    ("delay p95", "s"),
+    ("time to target", "s"),
+    ("energy excess", "%"),
+    ("final backlog", "z"),
+    ("peak memory", "MB"),
+    ("final loss", "nat"),
+    ("task metric", "%"),
+    ("decision", "ms"),
+)
+
+
+def rows(summaries: Sequence[Summary]) -> list[list[Cell]]:
+    """Figures and intervals as text, a row for each scheduler, columns as in ``HEADERS``."""
+    return [
+        [
+            (summary.title, ""),
+            _cell(summary.delay_mean, ".2f"),
+            _cell(summary.delay_p95, ".2f"),
+            _target_cell(summary.time_to_target),
+            _cell(summary.energy_excess, "+.1f", 100.0),
+            _cell(summary.final_backlog, ".1f"),
+            _cell(summary.peak_memory_bytes, ".0f", 1e-6),
+            _cell(summary.final_loss, ".3f"),
+            _cell(summary.metric, ".1f", 100.0),
+            _cell(summary.decision_s, _digits(summary.decision_s.mean * 1e3), 1e3),
+        ]
+        for summary in summaries
+    ]
+
+
+def print_table(console: Console, summaries: Sequence[Summary], title: str, caption: str) -> None:
+    """Print the table: a row for each scheduler, or a column where the terminal is too narrow for that.
+
+    Args:
+        console: Where to.
+        summaries: The schedulers.
+        title: Heading.
+        caption: Lines below it.
+    """
+    columns = [[_title(header) for header in HEADERS], *([*row] for row in rows(summaries))]
+    across = _table(columns, header_below=True)
+    needed = Measurement.get(console, console.options.update(max_width=10_000), across).maximum
+    upright = needed > console.width
+    table = (
+        _table([list(line) for line in zip(*columns, strict=True)], header_below=False) if upright else across
+    )
+    console.print(title, style="bold", markup=False)
+    console.print(table)
+    console.print(caption, style="dim", markup=False)
+
+
+def _table(lines: list[list[Cell]], *, header_below: bool) -> Table:
+    """Cells as a table, the first line being the header; intervals and units stand below."""
+    table = Table(padding=(0, 1), box=SIMPLE_HEAD)
+    for index, cell in enumerate(lines[0]):
+        table.add_column(_stacked(cell), justify="left" if index == 0 else "right", no_wrap=True)
+    for line in lines[1:]:
+        first = _stacked(line[0]) if header_below else Text(" ".join(line[0]).strip())
+        table.add_row(first, *map(_stacked, line[1:]))
+    return table
+
+
+def _title(header: Cell) -> Cell:
+    return header[0], f"({header[1]})" if header[1] else ""
+
+
+def _stacked(cell: Cell) -> Text:
+    text = Text(cell[0])
+    if cell[1]:
+        text.append(f"\n{cell[1]}", style="dim")
+    return text
+
+
+def markdown_table(summaries: Sequence[Summary], title: str, caption: str) -> str:
+    """The same table in Markdown.
+
+    Args:
+        summaries: A row each.
+        title: Heading.
+        caption: Paragraph below it.
+    """
+    lines = [
+        f"## {title}",
+        "",
+        "| " + " | ".join(f"{name} ({unit})" if unit else name for name, unit in HEADERS) + " |",
+        "|" + "---|" + "---:|" * (len(HEADERS) - 1),
+    ]
+    lines += [
+        "| " + " | ".join(f"{mean} ({interval})" if interval else mean for mean, interval in row) + " |"
+        for row in rows(summaries)
+    ]
+    return "\n".join([*lines, "", caption, ""])
+
+
+def _cell(estimate: Estimate, digits: str, scale: float = 1.0) -> Cell:
+    number: Callable[[float], str] = lambda value: format(value * scale, digits)  # noqa: E731
+    if math.isnan(estimate.mean):
+        return "–", ""
+    interval = "" if math.isnan(estimate.low) else f"{number(estimate.low)}…{number(estimate.high)}"
+    return number(estimate.mean), interval
+
+
+def _target_cell(time: TargetTime) -> Cell:
+    if time.reached < time.episodes:
+        return f"{time.reached}/{time.episodes} reached", ""
+    return _cell(time.seconds, ".0f")
+
+
+def _digits(value: float) -> str:
+    return ".2f" if value < 10.0 else ".0f"

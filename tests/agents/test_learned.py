@@ -1,0 +1,302 @@
+"""Learned agents: saved and read without executing anything, resumed, and the best version kept."""
+
+import dataclasses
+import io
+import json
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+
+from collapipe_env.agents.checkpoint import read_checkpoint
+from collapipe_env.agents.hyperparameters import (
+    PARAMETERS,
+    PPOParameters,
+    SACParameters,
+    check_parameters,
+    fitting_minibatch,
+    linear_schedule,
+)
+from collapipe_env.agents.learned import LearnedScheduler
+from collapipe_env.agents.training import TrainingFiles, TrainingPlan, train, training_state
+from collapipe_env.agents.validation import Score, Validator
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import CheckpointError, ScenarioError
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import Scheduler
+
+SCENARIO = load_scenario({"base": "small", "dynamics": {"rounds": 5}})
+TINY = {
+    "ppo": PPOParameters(rollout_steps=4, minibatch=8, epochs=1, hidden_units=(8,)),
+    "sac": SACParameters(
+        buffer_size=200, learning_starts=8, minibatch=8, gradient_steps=1, hidden_units=(8,)
+    ),
+}
+
+
+def plan(algorithm: str = "ppo", **changes) -> TrainingPlan:
+    values = {
+        "scenario": SCENARIO,
+        "algorithm": algorithm,
+        "parameters": TINY[algorithm],
+        "steps": 48,
+        "envs": 4,
+        "seed": 3,
+        "learner": "surrogate",
+        "reward": "drift_plus_penalty",
+        "validate_every": 16,
+        "validation_episodes": 2,
+        **changes,
+    }
+    return TrainingPlan(**values)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> TrainingFiles:
+    files = TrainingFiles(tmp_path_factory.mktemp("trained"))
+    train(plan(), files, say=lambda _: None)
+    return files
+
+
+def actions(path: Path) -> np.ndarray:
+    env = CollaPipeVectorEnv(num_envs=3, scenario=SCENARIO, learner="surrogate")
+    observation, _ = env.reset(seed=0)
+    return LearnedScheduler.load(path, SCENARIO).act(observation, env.state)
+
+
+def rewrite(source: Path, target: Path, **members: bytes | None) -> Path:
+    """Copy a checkpoint, with members replaced or (None) left out; ``_`` stands for ``.``."""
+    new = {name.replace("_", "."): content for name, content in members.items()}
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as zipped:
+        for name in old.namelist():
+            content = new.get(name, old.read(name))
+            if content is not None:
+                zipped.writestr(name, content)
+    return target
+
+
+def metadata(path: Path) -> dict:
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read("metadata.json"))
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_training_saves_an_agent_that_plays(tmp_path: Path, algorithm: str) -> None:
+    lines: list[str] = []
+    files = TrainingFiles(tmp_path)
+    state = train(plan(algorithm), files, say=lines.append)
+    assert state.steps >= 48
+    assert len(lines) == len(state.history) >= 3
+    assert state.best in state.history
+    assert list(files.tensorboard.iterdir())
+    scheduler = LearnedScheduler.load(files.best, SCENARIO)
+    assert isinstance(scheduler, Scheduler)
+    assert scheduler.name == algorithm.upper()
+    first = actions(files.best)
+    assert first.shape == (3, 18)
+    assert np.abs(first).max() <= 1.0
+    assert np.array_equal(first, actions(files.best))
+
+
+def test_validation_of_the_saved_agent_is_the_recorded_one(trained: TrainingFiles) -> None:
+    state = training_state(trained)
+    saved = read_checkpoint(trained.best)
+    scheduler = LearnedScheduler.restore(saved, SCENARIO, "best")
+    again = Validator(SCENARIO, 2)(scheduler._policy, state.best.steps, state.best.seconds)
+    assert again == state.best
+    assert saved.steps == state.best.steps
+
+
+def test_same_seed_trains_the_same_agent_and_another_does_not(tmp_path: Path, trained: TrainingFiles) -> None:
+    for name, seed in (("same", 3), ("other", 4)):
+        train(plan(seed=seed), TrainingFiles(tmp_path / name), say=lambda _: None)
+    expected = read_checkpoint(trained.latest).policy
+    same = read_checkpoint(TrainingFiles(tmp_path / "same").latest).policy
+    other = read_checkpoint(TrainingFiles(tmp_path / "other").latest).policy
+    assert all(torch.equal(same[name], expected[name]) for name in expected)
+    assert not all(torch.equal(other[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_interrupted_training_is_saved_and_goes_on(tmp_path: Path, algorithm: str) -> None:
+    files, lines = TrainingFiles(tmp_path), []
+
+    def interrupt(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(plan(algorithm, steps=96), files, say=interrupt)
+    stopped = training_state(files)
+    assert 16 <= stopped.steps < 96
+    optimisers = read_checkpoint(files.latest).optimisers
+    assert any("optimizer" in name for name in optimisers)
+    resumed = train(plan(algorithm, steps=96), files, say=lines.append)
+    assert resumed.steps >= 96
+    assert resumed.history[: len(stopped.history)] == stopped.history
+    assert resumed.history[len(stopped.history)].steps > stopped.steps
+    assert resumed.seconds > stopped.seconds
+    # Nothing is left to do.
+    before = files.latest.read_bytes()
+    assert train(plan(algorithm, steps=96), files, say=lines.append).steps == resumed.steps
+    assert files.latest.read_bytes() == before
+
+
+def test_resume_restores_weights_and_optimiser(trained: TrainingFiles) -> None:
+    from collapipe_env.agents.learned import build_model, restore_model
+    from collapipe_env.envs.sb3 import CollaPipeVecEnv
+
+    env = CollaPipeVecEnv(
+        CollaPipeVectorEnv(num_envs=4, scenario=SCENARIO, learner="surrogate", autoreset_mode="SameStep")
+    )
+    saved = read_checkpoint(trained.latest)
+    model = build_model(TINY["ppo"], env, seed=99)
+    restore_model(model, saved, SCENARIO, "latest")
+    assert model.num_timesteps == saved.steps == 48
+    states = model.get_parameters()
+    assert all(torch.equal(states["policy"][name], value) for name, value in saved.policy.items())
+    moments = states["policy.optimizer"]["state"]
+    assert moments
+    assert all(
+        torch.equal(moments[index]["exp_avg"], value["exp_avg"])
+        for index, value in saved.optimisers["policy.optimizer"]["state"].items()
+    )
+
+
+def test_missing_and_damaged_files(trained: TrainingFiles, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"none\.zip does not exist"):
+        read_checkpoint(tmp_path / "none.zip")
+    whole = trained.best.read_bytes()
+    damaged = tmp_path / "damaged.zip"
+    for content in (b"", b"hello", whole[: len(whole) // 2], whole[:-30]):
+        damaged.write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"damaged\.zip is damaged or no saved agent"):
+            read_checkpoint(damaged)
+    with zipfile.ZipFile(trained.best) as archive:
+        at = archive.getinfo("policy.pt").header_offset + 2000
+    damaged.write_bytes(whole[:at] + bytes(byte ^ 255 for byte in whole[at : at + 50]) + whole[at + 50 :])
+    with pytest.raises(CheckpointError, match=r"damaged\.zip is damaged"):
+        read_checkpoint(damaged)
+    with pytest.raises(CheckpointError, match="lacks training"):
+        read_checkpoint(rewrite(trained.best, damaged, training_pt=None))
+    with pytest.raises(CheckpointError):
+        read_checkpoint(tmp_path)
+
+
+class Bomb:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self):
+        return Path.touch, (self.trace,)
+
+
+def test_nothing_is_executed_from_a_file(trained: TrainingFiles, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    content = io.BytesIO()
+    torch.save({"weight": Bomb(trace)}, content)
+    for pickled in (content.getvalue(), pickle.dumps(Bomb(trace))):
+        with pytest.raises(CheckpointError, match="more than tensors"):
+            read_checkpoint(rewrite(trained.best, tmp_path / "bad.zip", policy_pt=pickled))
+    assert not trace.exists()
+
+
+def test_archives_of_stable_baselines_are_refused_unread(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.zip"
+    PPO("MlpPolicy", "Pendulum-v1", device="cpu").save(foreign)
+    with pytest.raises(CheckpointError, match="Stable-Baselines3, whose pickled part could run"):
+        LearnedScheduler.load(foreign, SCENARIO)
+    with zipfile.ZipFile(foreign, "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    with pytest.raises(CheckpointError, match=r"foreign\.zip is foreign"):
+        LearnedScheduler.load(foreign, SCENARIO)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "x"}, "foreign"),
+        ({"format_version": 99}, "format version 99"),
+        ({"algorithm": "pp0"}, "'pp0' is not known: did you mean 'ppo'"),
+        ({"algorithm": 3}, "algorithm is missing"),
+        ({"history": [1]}, "history"),
+        ({"hyperparameters": {}}, "are missing or not known"),
+    ],
+)
+def test_wrong_descriptions_are_named(
+    trained: TrainingFiles, tmp_path: Path, change: dict, message: str
+) -> None:
+    text = json.dumps({**metadata(trained.best), **change}).encode()
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(rewrite(trained.best, tmp_path / "odd.zip", metadata_json=text))
+
+
+def test_weights_that_do_not_fit_or_diverged_are_refused(trained: TrainingFiles, tmp_path: Path) -> None:
+    description = metadata(trained.best)
+    description["hyperparameters"]["hidden_units"] = [9]
+    odd = rewrite(trained.best, tmp_path / "odd.zip", metadata_json=json.dumps(description).encode())
+    with pytest.raises(CheckpointError, match=r"odd\.zip: its weights do not fit"):
+        LearnedScheduler.load(odd, SCENARIO)
+    policy = read_checkpoint(trained.best).policy
+    policy["action_net.bias"][0] = float("nan")
+    content = io.BytesIO()
+    torch.save(policy, content)
+    with pytest.raises(CheckpointError, match=r"action_net\.bias are not finite"):
+        read_checkpoint(rewrite(trained.best, odd, policy_pt=content.getvalue()))
+
+
+def test_an_agent_of_other_sizes_names_both(trained: TrainingFiles) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"42 numbers, actions of 18\); scenario 'medium' has 130 and 52"
+    ):
+        LearnedScheduler.load(trained.best, load_scenario("medium"))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "change", "message"),
+    [
+        ("ppo", {"learning_rate": 0.0}, r"--ppo\.learning-rate = 0\.0: a number above 0"),
+        ("ppo", {"gamma": 1.5}, r"--ppo\.gamma = 1\.5: a number from 0 to 1"),
+        ("ppo", {"clip_range": float("nan")}, r"--ppo\.clip-range = nan: a finite number"),
+        ("ppo", {"target_kl": -1.0}, r"--ppo\.target-kl"),
+        ("ppo", {"hidden_units": ()}, r"--ppo\.hidden-units = \(\)"),
+        ("ppo", {"epochs": 0}, r"--ppo\.epochs = 0: at least 1"),
+        ("sac", {"tau": -0.1}, r"--sac\.tau"),
+        ("sac", {"learning_starts": -1}, r"--sac\.learning-starts"),
+    ],
+)
+def test_hyperparameters_out_of_range(algorithm: str, change: dict, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        check_parameters(dataclasses.replace(PARAMETERS[algorithm](), **change), f"--{algorithm}.")
+    check_parameters(PARAMETERS[algorithm](), f"--{algorithm}.")
+
+
+def test_schedule_and_minibatch() -> None:
+    rate = linear_schedule(1e-3, 1e-4)
+    assert [rate(x) for x in (1.0, 0.5, 0.0, -0.1)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
+    assert [fitting_minibatch(*a) for a in ((512, 2048), (512, 96), (100, 96), (7, 12), (5, 7))] == [
+        512,
+        96,
+        96,
+        6,
+        1,
+    ]
+
+
+def test_best_is_the_fastest_within_the_budgets() -> None:
+    def score(delay: float, ratio: float) -> Score:
+        return Score(steps=0, seconds=0.0, mean_delay=delay, energy_ratio=ratio, backlog=0.0)
+
+    assert score(12.0, 1.02).better_than(None)
+    assert score(11.0, 1.02).better_than(score(12.0, 0.9))
+    assert score(12.0, 1.03).better_than(score(8.0, 1.2))
+    assert not score(8.0, 1.2).better_than(score(12.0, 1.03))
+    assert score(9.0, 1.05).better_than(score(8.0, 1.2))  # 9 * 1.2 < 8 * 2.7
+    assert not score(9.0, 1.02).better_than(score(9.0, 1.02))

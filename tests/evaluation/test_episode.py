@@ -1,0 +1,98 @@
+"""Held-out episodes: the same for all, replayable, and stored without loss."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.evaluation.episode import (
+    EpisodeResult,
+    pack_allocations,
+    play_episode,
+    replay,
+    typical_round,
+    unpack_allocations,
+)
+from collapipe_env.evaluation.files import without_nan
+from collapipe_env.evaluation.registry import make_scheduler, scheduler_names
+from collapipe_env.scenario import load_scenario
+
+ROUNDS = 5
+
+
+@pytest.fixture(scope="module")
+def scenario():
+    return load_scenario({"base": "small", "dynamics": {"rounds": ROUNDS, "target_loss": 5.0}})
+
+
+def test_registry_builds_every_scheduler_and_names_the_nearest(scenario) -> None:
+    for name in scheduler_names():
+        played = play_episode(name, make_scheduler(name, scenario), scenario, 0, 2, "surrogate")
+        assert played.result.title
+    with pytest.raises(ScenarioError, match="'dsra' is not known: did you mean 'dssra'"):
+        make_scheduler("dsra", scenario)
+
+
+def test_same_episode_is_the_same_again_and_another_is_not(scenario) -> None:
+    def delays(episode: int) -> list[float]:
+        scheduler = make_scheduler("random", scenario)
+        return play_episode("random", scheduler, scenario, episode, ROUNDS, "surrogate").result.delay
+
+    assert delays(3) == delays(3)
+    assert delays(3) != delays(4)
+
+
+def test_all_rounds_are_played_beyond_the_target_loss(scenario) -> None:
+    ticks = []
+    played = play_episode(
+        "pipeline",
+        make_scheduler("pipeline", scenario),
+        scenario,
+        0,
+        ROUNDS,
+        "surrogate",
+        lambda: ticks.append(1),
+    )
+    assert len(played.result.delay) == len(played.allocations) == len(ticks) == ROUNDS
+    assert played.result.initial_loss < 5.0  # below the target from the start
+
+
+@pytest.mark.parametrize("name", ["random", "dssra"])
+def test_replay_gives_the_round_that_was_played(scenario, name: str) -> None:
+    played = play_episode(name, make_scheduler(name, scenario), scenario, 1, ROUNDS, "surrogate")
+    allocations = unpack_allocations(pack_allocations(played.allocations))
+    assert isinstance(allocations[0], Allocation)
+    for index in (0, ROUNDS - 1):
+        record = replay(scenario, 1, allocations, index)
+        assert record.costs.delay[0] == played.result.delay[index]
+        assert record.backlog.sum() == pytest.approx(played.result.backlog[index], abs=1e-12)
+
+
+def test_figures_of_an_episode(scenario) -> None:
+    played = play_episode("pipeline", make_scheduler("pipeline", scenario), scenario, 0, ROUNDS, "surrogate")
+    records = [replay(scenario, 0, played.allocations, index) for index in range(ROUNDS)]
+    ratios = np.mean([r.costs.energy_ratio[0] for r in records], axis=0)
+    assert played.result.worst_energy_ratio == pytest.approx(ratios.max(), rel=1e-12)
+    assert played.result.peak_memory_bytes == max(float(r.costs.memory.max()) for r in records)
+
+
+def test_typical_round_has_the_median_delay() -> None:
+    assert typical_round([5.0, 1.0, 3.0]) == 2
+    assert typical_round([4.0, 1.0, 3.0, 2.0]) == 3
+
+
+def test_storing_a_result_loses_nothing_and_damage_is_named(scenario) -> None:
+    result = play_episode(
+        "pipeline", make_scheduler("pipeline", scenario), scenario, 0, 3, "surrogate"
+    ).result
+    stored = without_nan(result.to_dict())
+    again = EpisodeResult.from_dict(stored, "x.json")
+    assert np.isnan(again.metric).all()  # the surrogate has none
+    assert dataclasses.replace(again, metric=[]) == dataclasses.replace(result, metric=[])
+    for damage in ({"delay": ["a"]}, {"delay": []}, {"energy_ratio": 3.0}, {"delay": None}):
+        with pytest.raises(DataError, match=r"x\.json.*delete the file"):
+            EpisodeResult.from_dict({**stored, **damage}, "x.json")
+    with pytest.raises(DataError, match=r"x\.json: delay missing"):
+        EpisodeResult.from_dict({k: v for k, v in stored.items() if k != "delay"}, "x.json")

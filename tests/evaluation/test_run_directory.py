@@ -1,0 +1,62 @@
+"""A run's folder: made, continued, refused, cleared."""
+
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.errors import DataError
+from collapipe_env.evaluation.files import read_json, write_bytes, write_json
+from collapipe_env.evaluation.run_directory import RunDirectory
+
+ASKED = {"steps": 5, "ppo": {"hidden": (2, 3), "clip": float("nan")}}
+
+
+def test_same_options_continue_and_others_are_refused(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    assert run.open(ASKED, fresh=False) is False
+    assert run.open(ASKED, fresh=False) is True
+    with pytest.raises(DataError, match=r"ppo\.hidden was \[2, 3\], now \[9\].*--run-dir.*--fresh"):
+        run.open({**ASKED, "ppo": {**ASKED["ppo"], "hidden": [9]}}, fresh=False)
+    with pytest.raises(DataError, match="seed was None, now 1"):
+        run.open({**ASKED, "seed": 1}, fresh=False)
+
+
+def test_fresh_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.open(ASKED, fresh=False)
+    write_bytes(run.episodes / "a.json", b"{}")
+    write_bytes(run.results, b"{}")
+    write_bytes(tmp_path / "notes.txt", b"mine")
+    assert run.open({"steps": 6}, fresh=True) is False
+    assert not run.episodes.exists()
+    assert not run.results.exists()
+    assert (tmp_path / "notes.txt").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, fresh: bool) -> None:
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "holiday.png").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"no run\.json.*--run-dir"):
+        RunDirectory(tmp_path).open(ASKED, fresh=fresh)
+    assert (tmp_path / "figures" / "holiday.png").exists()
+    with pytest.raises(DataError, match="is a file"):
+        RunDirectory(tmp_path / "figures" / "holiday.png").open(ASKED, fresh=fresh)
+
+
+def test_writing_replaces_whole_files_and_leaves_no_scraps(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b.json"
+    write_json(path, {"x": [1.5, float("inf")], "y": {"z": float("nan")}})
+    write_json(path, {"x": (1.5, float("inf"))})
+    assert read_json(path, "remedy") == {"x": [1.5, None]}
+    assert [p.name for p in path.parent.iterdir()] == ["b.json"]
+    with pytest.raises(DataError, match="cannot write"):
+        write_bytes(path / "below-a-file", b"")
+
+
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff\xfe\xfa"])
+def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "run.json"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"run\.json.*remedy"):
+        read_json(path, "remedy")

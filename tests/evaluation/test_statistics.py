@@ -1,0 +1,107 @@
+"""Means, intervals, targets and summaries, against independent computations."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.statistics import (
+    TARGET_SHARE,
+    default_target,
+    estimate,
+    summarise,
+    time_to_target,
+)
+
+
+def result(**changes: object) -> EpisodeResult:
+    plain = EpisodeResult(
+        scheduler="dssra",
+        title="DSSRA",
+        episode=0,
+        delay=[2.0, 4.0, 6.0],
+        backlog=[0.0, 1.0, 3.0],
+        loss=[0.9, 0.5, 0.1],
+        smoothed_loss=[0.9, 0.7, 0.4],
+        initial_loss=1.0,
+        metric=[0.5, 0.6, 0.7],
+        decision_s=[0.5, 0.001, 0.003],
+        peak_memory_bytes=2e6,
+        energy_ratio=[[0.5, 1.1], [0.9, 0.2]],
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+def test_interval_matches_all_resamples_written_out() -> None:
+    values = [3.0, 1.0, 7.0, 4.0, 9.5]
+    means = sorted(np.mean(sample) for sample in itertools.product(values, repeat=5))
+    exact = np.percentile(means, [2.5, 97.5])
+    found = estimate(values)
+    assert found.mean == pytest.approx(4.9)
+    # 9,999 drawn resamples stand for the 3,125 possible ones: a neighbouring value may win.
+    assert (found.low, found.high) == pytest.approx(exact, abs=0.25)
+
+
+def test_interval_of_three_reaches_from_least_to_largest() -> None:
+    # Each constant resample has probability 1/27 > 2.5 %.
+    found = estimate([1.0, 5.0, 2.0])
+    assert (found.low, found.high) == (1.0, 5.0)
+
+
+def test_estimates_repeat_and_depend_on_the_seed_only() -> None:
+    values = list(np.random.default_rng(0).normal(size=9))
+    assert estimate(values) == estimate(values)
+    assert estimate(values, seed=1) != estimate(values)
+
+
+def test_degenerate_samples() -> None:
+    alone = estimate([4.0])
+    assert alone.mean == 4.0
+    assert math.isnan(alone.low)
+    assert math.isnan(alone.high)
+    same = estimate([2.5, 2.5, 2.5])
+    assert (same.mean, same.low, same.high) == (2.5, 2.5, 2.5)
+    assert math.isnan(estimate([1.0, math.nan]).mean)
+    assert math.isnan(estimate([]).mean)
+
+
+def test_time_to_target_is_the_end_of_the_first_round_below() -> None:
+    time = time_to_target([result(), result(delay=[1.0, 1.0, 1.0])], 0.7)
+    assert (time.reached, time.episodes) == (2, 2)
+    assert time.seconds.mean == pytest.approx((6.0 + 2.0) / 2)
+
+
+def test_episodes_that_never_reach_the_target_are_censored_not_averaged() -> None:
+    time = time_to_target([result(), result(smoothed_loss=[1.0, 1.0, 0.99])], 0.5)
+    assert (time.reached, time.episodes) == (1, 2)
+    assert math.isnan(time.seconds.mean)
+
+
+def test_default_target_lies_on_the_way_to_the_best_final_loss() -> None:
+    episodes = {
+        "a": [result(), result(smoothed_loss=[0.9, 0.7, 0.6])],
+        "b": [result(smoothed_loss=[0.9, 0.3, 0.9])] * 2,
+    }
+    assert default_target(episodes) == pytest.approx(1.0 - TARGET_SHARE * (1.0 - 0.5))
+
+
+def test_no_target_where_nothing_was_learnt() -> None:
+    target = default_target({"a": [result(smoothed_loss=[1.2, 1.3, 1.1])]})
+    assert math.isnan(target)
+    assert time_to_target([result()], target).reached == 0
+
+
+def test_summary_by_hand() -> None:
+    summary = summarise([result(), result(delay=[4.0, 4.0, 4.0], energy_ratio=[[0.8, 0.7], [0.1, 0.2]])], 0.4)
+    assert summary.delay_mean.mean == pytest.approx(4.0)
+    assert summary.delay_p95.mean == pytest.approx((np.percentile([2, 4, 6], 95) + 4.0) / 2)
+    assert summary.energy_excess.mean == pytest.approx((0.1 - 0.2) / 2)
+    assert summary.final_backlog.mean == 3.0
+    assert summary.final_loss.mean == pytest.approx(0.4)
+    assert summary.metric.mean == pytest.approx(0.7)
+    assert summary.decision_s.mean == pytest.approx(0.003)
+    assert summary.peak_memory_bytes.mean == 2e6
+    assert summary.time_to_target.seconds.mean == pytest.approx(12.0)

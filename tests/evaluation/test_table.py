@@ -1,0 +1,55 @@
+"""What the table says, on wide and narrow terminals and in Markdown."""
+
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from collapipe_env.evaluation.statistics import Estimate, Summary, TargetTime
+from collapipe_env.evaluation.table import HEADERS, markdown_table, print_table
+
+SUMMARY = Summary(
+    scheduler="dssra",
+    title="DSSRA",
+    delay_mean=Estimate(10.234, 10.111, 10.378),
+    delay_p95=Estimate(11.5),
+    time_to_target=TargetTime(5, 5, Estimate(812.4, 800.0, 820.0)),
+    energy_excess=Estimate(0.0121, -0.004, 0.031),
+    final_backlog=Estimate(3.25, 3.0, 4.0),
+    peak_memory_bytes=Estimate(413e6, 400e6, 420e6),
+    final_loss=Estimate(0.51234, 0.5, 0.52),
+    metric=Estimate(math.nan),
+    decision_s=Estimate(0.0016, 0.0015, 0.0018),
+)
+LATE = Summary(**{**vars(SUMMARY), "title": "Random", "time_to_target": TargetTime(3, 5, Estimate(math.nan))})
+
+
+def printed(width: int) -> str:
+    out = io.StringIO()
+    print_table(Console(file=out, width=width), [SUMMARY, LATE], "medium [x]", "caption")
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [70, 200])
+def test_every_figure_is_printed_whole_at_any_width(width: int) -> None:
+    text = printed(width)
+    for expected in (
+        "10.23", "10.11…10.38", "11.50", "812", "3/5 reached", "+1.2", "-0.4…+3.1", "413", "0.512", "1.60",
+        "–", "medium [x]", "caption",
+    ):  # fmt: skip
+        assert expected in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_schedulers_are_rows_where_there_is_room_and_columns_where_not() -> None:
+    assert any("delay mean" in line and "decision" in line for line in printed(200).splitlines())
+    assert any("DSSRA" in line and "Random" in line for line in printed(70).splitlines())
+
+
+def test_markdown_has_one_row_a_scheduler_and_a_column_a_figure() -> None:
+    lines = markdown_table([SUMMARY, LATE], "medium", "caption").splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert [row.count("|") for row in rows] == [len(HEADERS) + 1] * 4
+    assert "| DSSRA | 10.23 (10.11…10.38) | 11.50 | 812 (800…820) | +1.2 (-0.4…+3.1) |" in rows[2]
+    assert "| 3/5 reached |" in rows[3]

@@ -1,0 +1,216 @@
+"""The main job from end to end, on the smallest system."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import train_agent
+from collapipe_env.agents.callbacks import SystemCurves
+from collapipe_env.agents.hyperparameters import PPOParameters
+from collapipe_env.evaluation import runner
+
+TINY = [
+    *("--steps", "32", "--envs", "2"),
+    *("--ppo.rollout-steps", "4", "--ppo.minibatch", "8", "--ppo.epochs", "1", "--ppo.hidden-units", "8"),
+    *("--eval-seeds", "2", "--eval-rounds", "3", "--processes", "1", "--no-figures"),
+    *("--schedulers", "agent", "pipeline", "random"),
+]
+SURROGATE = ["--eval-learner", "surrogate"]
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> list[str]:
+    path = tmp_path / "tiny.yaml"
+    path.write_text("name: tiny\nbase: small\ndynamics: {rounds: 4}\n")
+    return ["--scenario", str(path), "--run-dir", str(tmp_path / "run")]
+
+
+def run(*arguments: object) -> int:
+    return train_agent.main(
+        [str(a) for argument in arguments for a in (argument if isinstance(argument, list) else [argument])]
+    )
+
+
+def refused(capsys, *arguments: object) -> str:
+    """The one line that a refused command prints."""
+    capsys.readouterr()
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err.strip().splitlines()
+    assert len(error) == 1
+    assert error[0].startswith("error: ")
+    return error[0]
+
+
+def test_from_training_to_pictures(scenario, tmp_path: Path, capsys) -> None:
+    assert run(scenario, [a for a in TINY if a != "--no-figures"], SURROGATE) == 0
+    folder = tmp_path / "run"
+    output = capsys.readouterr().out
+    assert output.strip().splitlines()[-1] == f"everything is in {folder}/"
+    for name in ("PPO", "PipeLine", "Random", "energy excess"):
+        assert name in output
+        assert name in (folder / "table.md").read_text()
+    results = json.loads((folder / "results.json").read_text())
+    assert results["scenario"]["name"] == "tiny"
+    assert results["command"].startswith("python train_agent.py --scenario ")
+    assert results["versions"]["torch"]
+    assert [s["scheduler"] for s in results["summary"]] == ["agent", "pipeline", "random"]
+    assert [len(e["delay"]) for e in results["episodes"]["agent"]] == [3, 3]
+    assert len(results["training"]) >= 2
+    pictures = {path.name for path in (folder / "figures").iterdir()}
+    assert {"delay.png", "loss.png", "backlog.png", "delay_per_round.png", "learning_curve.png"} <= pictures
+    assert {"round-agent.png", "round-pipeline.png", "round-random.png"} <= pictures
+    for path in (folder / "figures").iterdir():
+        assert path.read_bytes().startswith(b"\x89PNG")
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_the_real_learner_gives_the_same_system_and_another_loss(scenario, tmp_path: Path) -> None:
+    assert run(scenario, TINY, "--eval-seeds", 1, "--eval-rounds", 2) == 0
+    folder = tmp_path / "run"
+    real = json.loads((folder / "results.json").read_text())
+    assert run(scenario, TINY, SURROGATE, "--eval-seeds", 1, "--eval-rounds", 2) == 0
+    bound = json.loads((folder / "results.json").read_text())
+    for name in ("agent", "pipeline", "random"):
+        one, other = real["episodes"][name][0], bound["episodes"][name][0]
+        if name != "agent":  # which sees the loss, and answers it a little
+            assert one["delay"] == other["delay"]
+            assert one["energy_ratio"] == other["energy_ratio"]
+        assert one["loss"] != other["loss"]
+        assert 0.0 <= one["metric"][-1] <= 1.0
+        assert other["metric"] == [None, None]
+
+
+def test_training_with_the_real_learner(scenario, tmp_path: Path) -> None:
+    assert (
+        run(scenario, TINY, SURROGATE, "--learner", "torch", "--steps", 8, "--envs", 1, "--eval-seeds", 1)
+        == 0
+    )
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["learner"] == "torch"
+
+
+def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
+    scenario, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    command = [*scenario, *TINY, *SURROGATE]
+    step = SystemCurves._on_step
+    steps = []
+
+    def interrupted(self) -> bool:
+        steps.append(1)
+        if len(steps) == 9:
+            raise KeyboardInterrupt
+        return step(self)
+
+    monkeypatch.setattr(SystemCurves, "_on_step", interrupted)
+    assert run(command, "--fresh") == train_agent.INTERRUPTED
+    message = capsys.readouterr().err
+    assert "all finished work is kept" in message
+    assert "--fresh" not in message
+    monkeypatch.setattr(SystemCurves, "_on_step", step)
+
+    work, played = runner._work, []
+
+    def stopped(unit, on_round) -> None:
+        if len(played) == 2:
+            raise KeyboardInterrupt
+        played.append(str(unit))
+        work(unit, on_round)
+
+    monkeypatch.setattr(runner, "_work", stopped)
+    assert run(command) == train_agent.INTERRUPTED
+    output = capsys.readouterr().out
+    assert "going on in" in output
+    assert "from step 18" in output
+    assert len(list((tmp_path / "run" / "evaluation").glob("*.json"))) == 2
+    monkeypatch.setattr(runner, "_work", work)
+    assert run(command) == 0
+    assert "training is done" in capsys.readouterr().out
+
+
+def test_saved_agents_can_be_evaluated_alone(scenario, tmp_path: Path, capsys) -> None:
+    assert "no agent in" in refused(capsys, scenario, TINY, SURROGATE, "--evaluate-only")
+    assert run(scenario, TINY, SURROGATE) == 0
+    first = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert run(scenario, TINY, SURROGATE, "--evaluate-only", "--eval-rounds", 2) == 0
+    agent = tmp_path / "run" / "checkpoints" / "best.zip"
+    other = ["--agent", str(agent), "--run-dir", str(tmp_path / "other")]
+    assert run(scenario, TINY, SURROGATE, other) == 0
+    second = json.loads((tmp_path / "other" / "results.json").read_text())
+    assert second["episodes"]["agent"][0]["delay"] == first["episodes"]["agent"][0]["delay"]
+    assert second["training"]
+    whole = agent.read_bytes()
+    for options in ("--evaluate-only", ["--agent", str(agent)]):
+        assert "would delete the agent" in refused(capsys, scenario, TINY, SURROGATE, options, "--fresh")
+    assert agent.read_bytes() == whole
+    agent.write_bytes(whole[:100])
+    assert "is damaged" in refused(capsys, scenario, TINY, SURROGATE, other)
+    assert "does not exist" in refused(capsys, scenario, TINY, "--agent", tmp_path / "none.zip")
+    agent.write_bytes(whole)
+    assert "medium" in refused(capsys, TINY, "--agent", agent, "--scenario", "medium")
+
+
+def test_schedulers_alone_need_no_agent(scenario, tmp_path: Path) -> None:
+    assert run(scenario, TINY, SURROGATE, "--evaluate-only", "--schedulers", "pipeline") == 0
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_other_options_in_the_same_folder_are_refused(scenario, capsys) -> None:
+    assert run(scenario, TINY, SURROGATE) == 0
+    assert "seed was 0, now 1" in refused(capsys, scenario, TINY, SURROGATE, "--seed", 1)
+    assert run(scenario, TINY, SURROGATE, "--seed", 1, "--fresh") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--scenario mediun", "did you mean 'medium'"),
+        ("--steps 0", "--steps = 0: use a number from 1"),
+        ("--envs 0", "--envs = 0"),
+        ("--envs 5000", "--envs = 5000: use a number from 1 to 4,096"),
+        ("--seed -1", "--seed = -1"),
+        ("--threads 0", "--threads = 0"),
+        ("--processes 0", "--processes = 0"),
+        ("--eval-seeds 0", "--eval-seeds = 0"),
+        (
+            "--eval-rounds 101",
+            "--eval-rounds = 101: use a number from 1 to 100, the rounds of scenario 'medium'",
+        ),
+        ("--schedulers agent dsra", "'dsra' is not known: did you mean 'dssra'"),
+        ("--schedulers random random", "random more than once"),
+        ("--schedulers", "--schedulers is empty"),
+        ("--agent x.zip --schedulers random", "leaves 'agent' out"),
+        ("--agent x.zip", "cannot read the agent x.zip"),
+        ("--reward time_to_target", "needs a target loss"),
+        ("--ppo.gamma 2", "--ppo.gamma = 2.0"),
+        ("--sac.hidden-units 0", "--sac.hidden-units = (0,)"),
+    ],
+)
+def test_every_option_is_checked_before_anything_is_written(
+    arguments: str, message: str, capsys, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, arguments.split())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", ["--stepz 3", "--algo pp0", "--steps many", "--learner torhc"])
+def test_typing_errors_are_explained_without_a_traceback(arguments: str, capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        train_agent.main(arguments.split())
+    assert stop.value.code == 2
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err + captured.out
+
+
+def test_help_names_every_group_and_default(capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        train_agent.main(["--help"])
+    assert stop.value.code == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for expected in (
+        "training options", "evaluation options", "output options", "ppo options", "sac options",
+        "default: medium", "default: 400,000 for ppo", "runs/<scenario>-<algo>-seed<seed>",
+        f"default: {PPOParameters().epochs}",
+    ):  # fmt: skip
+        assert expected in text
