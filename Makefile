@@ -6,7 +6,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 PYTEST_ARGS ?=
-DEMO_ARGS ?= --scenario medium
+DEMO_ARGS ?= --scenario medium --eval-seeds 3
 BENCH_ARGS ?=
 
 # Relative and without spaces, so that the checkout itself may stand in a folder with spaces. Tools run as

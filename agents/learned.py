@@ -21,6 +21,7 @@ from collapipe_env.agents.hyperparameters import (
     HyperParameters,
     PPOParameters,
     fitting_minibatch,
+    initial_learning_rate,
     linear_schedule,
 )
 from collapipe_env.envs.observation import ObservationBuilder
@@ -69,7 +70,7 @@ class LearnedScheduler:
         kind: type[ActorCriticPolicy] | type[SACPolicy]
         kind = ActorCriticPolicy if isinstance(parameters, PPOParameters) else SACPolicy
         options = policy_options(parameters, scenario)
-        policy = kind(observation, action, lambda _: parameters.learning_rate, **options)
+        policy = kind(observation, action, lambda _: 0.0, **options)
         try:
             policy.load_state_dict(saved.policy)
         except (RuntimeError, TypeError) as error:
@@ -142,7 +143,8 @@ def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) ->
         seed: Governs weights, exploration and the environments' episodes.
     """
     options = policy_options(parameters, env.env.scenario)
-    schedule = linear_schedule(parameters.learning_rate, parameters.final_learning_rate)
+    rate = initial_learning_rate(parameters, int(np.prod(env.action_space.shape or ())))
+    schedule = linear_schedule(rate, parameters.final_learning_rate)
     if isinstance(parameters, PPOParameters):
         return PPO(
             "MlpPolicy",

@@ -21,7 +21,7 @@ from collapipe_env.scenario import Scenario
 
 LARGEST_SEED = 2**30
 DEFAULT_STEPS: dict[tuple[str, str], int] = {
-    ("ppo", "surrogate"): 400_000,
+    ("ppo", "surrogate"): 600_000,
     ("sac", "surrogate"): 200_000,
     ("ppo", "torch"): 2_000,
     ("sac", "torch"): 2_000,
@@ -44,7 +44,7 @@ class TrainingOptions:
     steps: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
-        _hint("default: 400,000 for ppo, 200,000 for sac; 2,000 with torch"),
+        _hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with torch"),
     ] = None
     """Rounds to train on, over all environments."""
     envs: Annotated[

@@ -210,7 +210,7 @@ def test_help_names_every_group_and_default(capsys) -> None:
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for expected in (
         "training options", "evaluation options", "output options", "ppo options", "sac options",
-        "default: medium", "default: 400,000 for ppo", "runs/<scenario>-<algo>-seed<seed>",
+        "default: medium", "default: 600,000 for ppo", "runs/<scenario>-<algo>-seed<seed>",
         f"default: {PPOParameters().epochs}",
     ):  # fmt: skip
         assert expected in text

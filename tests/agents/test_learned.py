@@ -19,6 +19,7 @@ from collapipe_env.agents.hyperparameters import (
     SACParameters,
     check_parameters,
     fitting_minibatch,
+    initial_learning_rate,
     linear_schedule,
 )
 from collapipe_env.agents.learned import LearnedScheduler
@@ -279,6 +280,9 @@ def test_hyperparameters_out_of_range(algorithm: str, change: dict, message: str
 
 
 def test_schedule_and_minibatch() -> None:
+    assert initial_learning_rate(PPOParameters(), 52) == 1e-3
+    assert initial_learning_rate(PPOParameters(), 304) == pytest.approx(3e-4, rel=0.02)
+    assert initial_learning_rate(PPOParameters(learning_rate=0.5), 304) == 0.5
     rate = linear_schedule(1e-3, 1e-4)
     assert [rate(x) for x in (1.0, 0.5, 0.0, -0.1)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
     assert [fitting_minibatch(*a) for a in ((512, 2048), (512, 96), (100, 96), (7, 12), (5, 7))] == [
