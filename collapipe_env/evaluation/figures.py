@@ -156,7 +156,13 @@ def curves(results: Results, column: str, label: str, title: str) -> Figure:
         )
     axes.set_xlabel("round")
     axes.set_ylabel(label)
-    axes.set_ylim(bottom=0.0)
+    everything = [value for episodes in results.values() for e in episodes for value in getattr(e, column)]
+    if min(everything) > 0.0 and max(everything) > 8.0 * min(everything):
+        axes.set_yscale("log")  # one poor scheduler would press the others onto the axis
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if str(value)[0] in "25" else "")
+    else:
+        axes.set_ylim(bottom=0.0)
     axes.margins(x=0.01)
     _legend_above(axes, title, len(results))
     return figure
