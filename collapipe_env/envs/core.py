@@ -11,7 +11,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.envs.observation import ObservationBuilder
+from collapipe_env.codec import ActionCodec
+from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
 from collapipe_env.envs.rewards import Reward, RewardInputs, make_reward
 from collapipe_env.learners.base import Learner
 from collapipe_env.learners.factory import make_learner
@@ -19,6 +20,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.simulator import Simulator
+from collapipe_env.simulator.state import SystemState
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -171,3 +173,39 @@ class BatchMDP:
         if not np.isnan(self._time_to_target[row]):
             summary["time_to_target"] = float(self._time_to_target[row])
         return summary
+
+
+class MDPViews:
+    """What the single and the vector environment show of their MDP, beyond Gymnasium's interface."""
+
+    _mdp: BatchMDP
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario."""
+        return self._mdp.scenario
+
+    @property
+    def codec(self) -> ActionCodec:
+        """Maps actions to allocations and back."""
+        return self._mdp.codec
+
+    @property
+    def observation_layout(self) -> ObservationLayout:
+        """Names, places, shapes and scales of the observation's features."""
+        return self._mdp.observer.layout
+
+    @property
+    def reference_delay(self) -> float:
+        """``T_ref`` [s]: round delay of the even split at mean gains."""
+        return self._mdp.reference_delay
+
+    @property
+    def state(self) -> SystemState:
+        """The system before the next round, as model-based schedulers see it (E, ...); E = 1 if single."""
+        return self._mdp.simulator.state
+
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Everything about the round just played (E, ...); ``None`` before the first."""
+        return self._mdp.simulator.last_round

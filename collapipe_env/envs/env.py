@@ -12,21 +12,17 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.codec import ActionCodec
-from collapipe_env.envs.core import BatchMDP, BatchStep
-from collapipe_env.envs.observation import ObservationLayout
+from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.errors import ScenarioError, nearest_name
 from collapipe_env.learners.base import Learner
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.simulator.record import RoundRecord
-from collapipe_env.simulator.state import SystemState
 
 Observation = npt.NDArray[np.float32]
 ScenarioLike = str | PathLike[str] | Mapping[str, Any] | Scenario
 
 
-class CollaPipeEnv(gym.Env[Any, Any]):
+class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
     """Pipeline-parallel federated training of a Transformer at the wireless edge, one round a step.
 
     With ``N`` clusters of up to ``K`` devices, ``L`` encoder blocks and a mini-batch of ``B`` samples:
@@ -100,36 +96,6 @@ class CollaPipeEnv(gym.Env[Any, Any]):
         self.observation_space: spaces.Box = self._mdp.observer.space()
         self._delays: list[float] = []
         self._losses: list[float] = []
-
-    @property
-    def scenario(self) -> Scenario:
-        """The scenario."""
-        return self._mdp.scenario
-
-    @property
-    def codec(self) -> ActionCodec:
-        """Maps actions to allocations and back."""
-        return self._mdp.codec
-
-    @property
-    def observation_layout(self) -> ObservationLayout:
-        """Names, places, shapes and scales of the observation's features."""
-        return self._mdp.observer.layout
-
-    @property
-    def reference_delay(self) -> float:
-        """``T_ref`` [s]: round delay of the even split at mean gains."""
-        return self._mdp.reference_delay
-
-    @property
-    def state(self) -> SystemState:
-        """The system before the next round, as model-based schedulers see it (leading axis 1)."""
-        return self._mdp.simulator.state
-
-    @property
-    def last_round(self) -> RoundRecord | None:
-        """Everything about the round just played (leading axis 1); ``None`` before the first."""
-        return self._mdp.simulator.last_round
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -12,21 +12,19 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.codec import ActionCodec
-from collapipe_env.envs.core import BatchMDP, BatchStep
+from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
-from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.errors import ScenarioError
 from collapipe_env.learners.base import Learner
-from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.simulator.record import RoundRecord
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.scenario import load_scenario
 
 BoolArray = npt.NDArray[np.bool_]
 
 
-class CollaPipeVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
+class CollaPipeVectorEnv(
+    MDPViews, VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]
+):
     """``num_envs`` environments of :class:`~collapipe_env.envs.env.CollaPipeEnv` in one batch.
 
     Row ``i`` with seed ``s + i`` is bit-identical to a single environment with that seed. Arrays that a
@@ -77,36 +75,6 @@ class CollaPipeVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float
         self._rngs: list[np.random.Generator | None] = [None] * num_envs
         self._done = np.zeros(num_envs, dtype=np.bool_)
         self._last: BatchStep | None = None
-
-    @property
-    def scenario(self) -> Scenario:
-        """The scenario of all rows."""
-        return self._mdp.scenario
-
-    @property
-    def codec(self) -> ActionCodec:
-        """Maps actions to allocations and back."""
-        return self._mdp.codec
-
-    @property
-    def observation_layout(self) -> ObservationLayout:
-        """Names, places, shapes and scales of the observation's features."""
-        return self._mdp.observer.layout
-
-    @property
-    def reference_delay(self) -> float:
-        """``T_ref`` [s]."""
-        return self._mdp.reference_delay
-
-    @property
-    def state(self) -> SystemState:
-        """The systems before the next round (E, ...)."""
-        return self._mdp.simulator.state
-
-    @property
-    def last_round(self) -> RoundRecord | None:
-        """Everything about the round just played (E, ...)."""
-        return self._mdp.simulator.last_round
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
