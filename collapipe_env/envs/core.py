@@ -135,6 +135,7 @@ class BatchMDP:
                 "cost": np.maximum(costs.energy_ratio - 1.0, 0.0).sum(axis=(-2, -1)),
                 "backlog": record.backlog.sum(axis=(-2, -1)),
                 **self.learning_info(),
+                **_left_out(record),
             },
         )
 
@@ -173,6 +174,14 @@ class BatchMDP:
         if not np.isnan(self._time_to_target[row]):
             summary["time_to_target"] = float(self._time_to_target[row])
         return summary
+
+
+def _left_out(record: RoundRecord) -> dict[str, FloatArray]:
+    """For plans with groups: how many present devices take no part (E,), for instance for want of memory."""
+    if record.allocation.stage is None:
+        return {}
+    idle = record.state.present & ~record.costs.graph.active
+    return {"left_out": idle.sum(axis=(-2, -1)).astype(np.float64)}
 
 
 class MDPViews:

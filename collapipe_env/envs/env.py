@@ -61,7 +61,8 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
 
     **Info**. ``delay`` [s], ``cost`` (sum over nodes of the energy above budget, in budgets),
     ``backlog`` (sum of ``z``), ``loss`` [nat], ``metric`` (not with the surrogate); at an episode's end
-    also ``summary``. The full :class:`~collapipe_env.simulator.record.RoundRecord` is in
+    also ``summary``; for plans with groups of devices ``left_out``, present devices that take no part. The
+    full :class:`~collapipe_env.simulator.record.RoundRecord` is in
     :attr:`last_round`.
 
     **Randomness** comes from ``np_random`` alone, through one child generator for each component.

@@ -14,6 +14,13 @@ _HOMES: dict[str, tuple[str, str]] = {
     "dssra": ("collapipe_env.agents.dssra", "DSSRA"),
     "pipeline": ("collapipe_env.baselines.even_split", "PipeLine"),
     "random": ("collapipe_env.baselines.random_feasible", "RandomFeasible"),
+    "vanilla_fl": ("collapipe_env.baselines.vanilla_fl", "VanillaFL"),
+    "titanic": ("collapipe_env.baselines.titanic", "Titanic"),
+    "pipeedge": ("collapipe_env.baselines.pipeedge", "PipeEdge"),
+    "greedy_dpp": ("collapipe_env.baselines.greedy_dpp", "GreedyDPP"),
+    "flop_proportional": ("collapipe_env.baselines.flop_proportional", "FlopProportional"),
+    "memory_proportional": ("collapipe_env.baselines.memory_proportional", "MemoryProportional"),
+    "best_single_device": ("collapipe_env.baselines.best_single_device", "BestSingleDevice"),
 }
 """Module and class of each scheduler; a class is called with the scenario alone."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -60,14 +60,28 @@ def print_table(console: Console, summaries: Sequence[Summary], title: str, capt
     """
     columns = [[_title(header) for header in HEADERS], *([*row] for row in rows(summaries))]
     across = _table(columns, header_below=True)
-    needed = Measurement.get(console, console.options.update(max_width=10_000), across).maximum
-    upright = needed > console.width
-    table = (
-        _table([list(line) for line in zip(*columns, strict=True)], header_below=False) if upright else across
-    )
     console.print(title, style="bold", markup=False)
-    console.print(table)
+    for table in [across] if _fits(console, across) else _upright(console, columns):
+        console.print(table)
     console.print(caption, style="dim", markup=False)
+
+
+def _fits(console: Console, table: Table) -> bool:
+    wide = console.options.update(max_width=10_000)
+    return Measurement.get(console, wide, table).maximum <= console.width
+
+
+def _upright(console: Console, lines: list[list[Cell]]) -> Iterator[Table]:
+    """Tables with a column for each scheduler, as many schedulers at a time as the terminal is wide."""
+    headers, waiting = lines[0], lines[1:]
+    while waiting:
+        for count in range(len(waiting), 0, -1):
+            columns = [headers, *waiting[:count]]
+            table = _table([list(line) for line in zip(*columns, strict=True)], header_below=False)
+            if _fits(console, table) or count == 1:
+                yield table
+                break
+        waiting = waiting[count:]
 
 
 def _table(lines: list[list[Cell]], *, header_below: bool) -> Table:

@@ -1,0 +1,25 @@
+"""Everything on the best device: a simple control without any cooperation (ours, [X])."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.baselines.segment_baseline import IntArray, SegmentBaseline, fill_in_order
+from collapipe_env.simulator.state import SystemState
+
+
+class BestSingleDevice(SegmentBaseline):
+    """All blocks on the fastest device of a cluster; what its memory cannot hold goes to the next fastest.
+
+    In the shipped scenarios larger than ``small`` no device can hold the whole encoder, so several
+    devices work there. Channels and queues are ignored. Of equally fast devices the lower index is first.
+    """
+
+    name = "Best device"
+
+    def segments(self, state: SystemState) -> IntArray:
+        """See :meth:`SegmentBaseline.segments`."""
+        present = np.where(state.present, state.speed, 0.0)
+        order = np.argsort(-present, axis=-1, stable=True).astype(np.int64)
+        caps = np.where(state.present, state.memory_cap, 0)
+        return fill_in_order(self.parameters.costs.blocks, order, caps)

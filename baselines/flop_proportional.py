@@ -1,0 +1,24 @@
+"""FLOP-proportional split: a simple control that balances computing and nothing else (ours, [X])."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.apportionment import apportion
+from collapipe_env.baselines.segment_baseline import IntArray, SegmentBaseline
+from collapipe_env.simulator.state import SystemState
+
+
+class FlopProportional(SegmentBaseline):
+    """Blocks in proportion to the devices' speeds of the moment, within their memories.
+
+    Channels and queues are ignored. Blocks are whole: the largest remainders get what is left over.
+    """
+
+    name = "FLOP-proportional"
+
+    def segments(self, state: SystemState) -> IntArray:
+        """See :meth:`SegmentBaseline.segments`."""
+        weights = np.where(state.present, state.speed, 0.0)
+        blocks: IntArray = apportion(self.parameters.costs.blocks, weights, state.memory_cap)
+        return blocks

@@ -1,0 +1,106 @@
+"""Greedy drift plus penalty: blocks are placed one by one where they add least.
+
+The idea (extend the current segment or open the next device, whichever adds less drift plus penalty) is an
+additional control named in ``algorithms.md`` 1.1, not a published system ([X]); what is added up is our
+reconstruction of the per-round objective, ``V T_n + sum z e`` of a cluster ([R]).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.agents.compiled import compiled
+from collapipe_env.agents.dssra import round_constants
+from collapipe_env.agents.segment_dp import SegmentProblem
+from collapipe_env.baselines.segment_baseline import IntArray, SegmentBaseline, full_power_problems
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.state import SystemState
+
+
+@compiled
+def greedy_segments(problem: SegmentProblem) -> IntArray:
+    """Place the blocks one after the other, ``O(L K)``.
+
+    The first block goes to the first device. Every further one extends the last segment or opens the next
+    device, whichever gives the cheaper partial plan, closed by the hop to the CU, under the true GPipe
+    objective; of equals the segment is extended. Devices without memory are passed over. A device is
+    opened only if it and the later ones can hold the rest, so the plan is always completed.
+
+    Args:
+        problem: A cluster whose devices can hold the blocks.
+
+    Returns:
+        Blocks of each device (K,).
+    """
+    devices = problem.cap.shape[0]
+    room = np.zeros(devices + 1, dtype=np.int64)
+    for k in range(devices - 1, -1, -1):
+        room[k] = room[k + 1] + problem.cap[k]
+    segments = np.zeros(devices, dtype=np.int64)
+    # The open plan: additive cost and slowest elements up to the last device, without the way back.
+    cost, forward, backward, collect = 0.0, problem.least_forward, problem.least_backward, 0.0
+    last = 0  # node; device k is node k + 1
+    for placed in range(problem.total_blocks):
+        least, choice = np.inf, -1
+        kept = (cost, forward, backward, collect)
+        for k in range(max(last - 1, 0), devices):
+            opens = k + 1 != last
+            if segments[k] >= problem.cap[k]:
+                continue
+            if opens and room[k] < problem.total_blocks - placed:
+                break
+            blocks = segments[k] + 1
+            new_cost = cost + problem.block_cost[k]
+            new_forward = max(forward, blocks * problem.block_forward[k])
+            new_backward = max(backward, blocks * problem.block_backward[k])
+            new_collect = max(collect, blocks * problem.block_collect[k])
+            if opens:
+                new_cost += problem.hop_cost[last, k + 1]
+                new_forward = max(new_forward, problem.hop_forward[last, k + 1])
+                new_backward = max(new_backward, problem.hop_backward[last, k + 1])
+            closed = (
+                new_cost
+                + problem.hop_cost[k + 1, 0]
+                + problem.bottleneck_price
+                * (
+                    max(new_forward, problem.hop_forward[k + 1, 0])
+                    + max(new_backward, problem.hop_backward[k + 1, 0])
+                )
+                + problem.collect_price * new_collect
+            )
+            if closed < least:
+                least, choice = closed, k
+                kept = (new_cost, new_forward, new_backward, new_collect)
+            if opens:
+                break
+        segments[choice] += 1
+        last = choice + 1
+        cost, forward, backward, collect = kept
+    return segments
+
+
+class GreedyDPP(SegmentBaseline):
+    """Greedy segments for the queues, speeds and channels of the moment.
+
+    Powers, bandwidth and micro-batches keep the common defaults. Every cluster weighs its own delay with
+    the whole ``V``, as if it were the slowest one. Where full power breaks a CU's budget (``medium``), that
+    CU's queue grows without end and the segments spare its hops more and more, at the expense of the delay.
+
+    Args:
+        scenario: The scenario to schedule.
+        micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
+    """
+
+    name = "Greedy DPP"
+
+    def __init__(self, scenario: Scenario, *, micro_batches: int | None = None) -> None:
+        super().__init__(scenario, micro_batches=micro_batches)
+        constants = round_constants(self.parameters, self.parameters.tradeoff_v)
+        self._constants = constants._replace(micro_batches=float(self.micro_batches))
+
+    def segments(self, state: SystemState) -> IntArray:
+        """See :meth:`SegmentBaseline.segments`."""
+        blocks = np.zeros(state.present.shape, dtype=np.int64)
+        for e, n, problem in full_power_problems(self.parameters, state, self._constants):
+            blocks[e, n] = greedy_segments(problem)
+        return blocks

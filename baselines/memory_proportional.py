@@ -1,0 +1,24 @@
+"""Memory-proportional split: a simple control that fills all memories to the same part (ours, [X])."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.apportionment import apportion
+from collapipe_env.baselines.segment_baseline import IntArray, SegmentBaseline
+from collapipe_env.simulator.state import SystemState
+
+
+class MemoryProportional(SegmentBaseline):
+    """Blocks in proportion to the memory that each device offers, and never more than fit.
+
+    Speeds, channels and queues are ignored.
+    """
+
+    name = "Memory-proportional"
+
+    def segments(self, state: SystemState) -> IntArray:
+        """See :meth:`SegmentBaseline.segments`."""
+        weights = np.where(state.present, state.memory_bytes, 0.0)
+        blocks: IntArray = apportion(self.parameters.costs.blocks, weights, state.memory_cap)
+        return blocks

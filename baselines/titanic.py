@@ -1,0 +1,113 @@
+"""TITANIC (Su, Hu, Li, Li, INFOCOM 2024, DOI 10.1109/INFOCOM52122.2024.10621164), as we read it.
+
+Stated by the paper's abstract: a subset of clients is selected by an efficiently solved integer
+optimisation, and the model is partitioned over them. Its objective and constraints are not public to us;
+the integer programme here is our reconstruction ([R], ``algorithms.md`` section 3)::
+
+    min sum_i x_i T_i + lambda sum_i x_i,   T_i = z_i tau_i + c_i
+    s.t. sum_i z_i = L,  x_i <= z_i <= cap_i x_i,  x_i in {0, 1}
+
+with ``tau_i`` a block's forward and backward time on client ``i`` for the mini-batch, ``c_i`` the time to
+exchange activations and gradients with the data owner, and ``z_i`` the blocks it gets. The data owner of
+this system is the CU, which takes part in every plan, so the constraint that it is chosen holds by itself.
+
+Model parallelism is sequential (``M = 1``), and neither powers nor bandwidth are controlled; that the
+paper has no pipelining is our assumption.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.agents.dssra import round_constants
+from collapipe_env.baselines.segment_baseline import (
+    FloatArray,
+    IntArray,
+    SegmentBaseline,
+    full_power_problems,
+)
+from collapipe_env.errors import AllocationError
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.state import SystemState
+
+
+def select_clients(total: int, cap: IntArray, block_s: FloatArray, client_s: FloatArray) -> IntArray:
+    """Solve the integer programme exactly by a dynamic programme over clients, ``O(K L^2)``.
+
+    ``least[l]`` is the least cost of ``l`` blocks on the clients so far. Of equally good selections the
+    one with fewer blocks on later clients is taken.
+
+    Args:
+        total: ``L``.
+        cap: Blocks that each client can hold (..., K), summing to at least ``L``.
+        block_s: ``tau`` (..., K) [s].
+        client_s: Cost of choosing a client, ``c + lambda`` (..., K) [s].
+
+    Returns:
+        Blocks ``z`` of each client (..., K).
+    """
+    clients = cap.shape[-1]
+    least = np.full((*cap.shape[:-1], total + 1), np.inf)
+    least[..., 0] = 0.0
+    taken = np.zeros((*cap.shape, total + 1), dtype=np.int64)
+    for k in range(clients):
+        best = least.copy()
+        for z in range(1, total + 1):
+            cost = client_s[..., k, None] + z * block_s[..., k, None]
+            tried = np.where(z <= cap[..., k, None], least[..., : total + 1 - z] + cost, np.inf)
+            better = tried < best[..., z:]
+            best[..., z:] = np.where(better, tried, best[..., z:])
+            taken[..., k, z:] = np.where(better, z, taken[..., k, z:])
+        least = best
+    blocks = np.zeros(cap.shape, dtype=np.int64)
+    left = np.full((*cap.shape[:-1], 1), total)
+    for k in range(clients - 1, -1, -1):
+        chosen = np.take_along_axis(taken[..., k, :], left, axis=-1)
+        blocks[..., k] = chosen[..., 0]
+        left = left - chosen
+    return blocks
+
+
+class Titanic(SegmentBaseline):
+    """Client selection and partition in every round, without pipelining.
+
+    Args:
+        scenario: The scenario to schedule.
+        client_price_s: ``lambda``, seconds that using one more client must save, >= 0.
+        micro_batches: Wanted number of micro-batches, 1 by default; the nearest allowed one is used.
+
+    Raises:
+        AllocationError: If the price is negative or not finite.
+    """
+
+    name = "TITANIC"
+    default_micro_batches = 1
+
+    def __init__(
+        self, scenario: Scenario, *, client_price_s: float = 0.0, micro_batches: int | None = None
+    ) -> None:
+        super().__init__(scenario, micro_batches=micro_batches)
+        if not 0.0 <= client_price_s < np.inf:
+            raise AllocationError(
+                f"Titanic(client_price_s = {client_price_s!r}): expected a finite number >= 0"
+            )
+        self.client_price_s = float(client_price_s)
+        self._constants = round_constants(self.parameters, self.parameters.tradeoff_v)
+
+    def segments(self, state: SystemState) -> IntArray:
+        """See :meth:`SegmentBaseline.segments`."""
+        block_s, client_s = self.client_times(state)
+        cap = np.where(state.present, state.memory_cap, 0).astype(np.int64)
+        return select_clients(self.parameters.costs.blocks, cap, block_s, client_s + self.client_price_s)
+
+    def client_times(self, state: SystemState) -> tuple[FloatArray, FloatArray]:
+        """The times ``tau`` and ``c`` of every device (E, N, K) [s], of a whole mini-batch.
+
+        Args:
+            state: The system (E, ...).
+        """
+        block_s, client_s = np.zeros(state.present.shape), np.zeros(state.present.shape)
+        for e, n, problem in full_power_problems(self.parameters, state, self._constants):
+            block_s[e, n] = problem.block_forward + problem.block_backward
+            client_s[e, n] = problem.hop_forward[0, 1:] + problem.hop_backward[0, 1:]
+        return block_s, client_s

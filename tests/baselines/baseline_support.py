@@ -1,0 +1,59 @@
+"""What the tests of the baselines share."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.physics import radio
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import action_codec
+
+SMALL = load_scenario("small")
+UNEVEN = load_scenario(
+    {
+        "base": "small",
+        "cluster": {"devices": [3, 2], "layout": "per_episode"},
+        "radio": {"link_errors": "arq", "waterfall_threshold": 2.0, "d2d_shadowing_db": 4.0},
+        "dynamics": {"load_levels": [0.5, 1.0]},
+        "budgets": {"device_energy_j": 40, "cu_energy_j": 3},
+        "workload": {"local_steps": 2, "micro_batches": [1, 2, 16]},
+    }
+)
+
+
+def first_state(scenario, rows, seed=0):
+    """The state before the first round, with random backlogs."""
+    env = CollaPipeVectorEnv(num_envs=rows, scenario=scenario, learner="surrogate")
+    env.reset(seed=seed)
+    rng = np.random.default_rng([seed, 7])
+    backlog = rng.exponential(2.0, env.state.backlog.shape)
+    backlog[..., 1:] *= env.state.present
+    return replace(env.state, backlog=backlog)
+
+
+def decide(scheduler, state):
+    """The allocation that a decision stands for."""
+    decision = scheduler.act(None, state)
+    if isinstance(decision, Allocation):
+        return decision
+    return action_codec(scheduler.scenario).decode(decision, state.memory_cap)
+
+
+def plans(total, caps):
+    """All splits of ``total`` blocks within the caps."""
+    return [d for d in itertools.product(*(range(c + 1) for c in caps)) if sum(d) == total]
+
+
+def full_power_rates(parameters, state):
+    """Rates between nodes at full power (E, N, K+1, K+1) and expected transmissions of a packet."""
+    power = np.full((*state.present.shape[:-1], state.present.shape[-1] + 1), parameters.power_max_w)
+    disturbance = parameters.power_max_w * state.cross_gain.sum(axis=-2)
+    noise = parameters.noise_density * parameters.d2d_bandwidth_hz + disturbance
+    snr = power[..., None] * state.d2d_gain / noise[..., None, None]
+    with np.errstate(divide="ignore"):
+        repeats = radio.expected_transmissions(parameters.waterfall_threshold / snr)
+    rates = parameters.d2d_bandwidth_hz * np.log2(1.0 + snr)
+    return rates, repeats if parameters.link_errors == "arq" else np.ones_like(repeats)

@@ -1,0 +1,65 @@
+"""TITANIC: the integer programme against brute force, and the times it is fed with."""
+
+import numpy as np
+import pytest
+from baseline_support import SMALL, UNEVEN, decide, first_state, full_power_rates, plans
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collapipe_env.baselines.titanic import Titanic, select_clients
+from collapipe_env.errors import AllocationError
+
+
+def cost(plan, block_s, client_s):
+    return sum(z * t + c for z, t, c in zip(plan, block_s, client_s, strict=True) if z > 0)
+
+
+@given(st.integers(1, 4), st.integers(1, 7), st.integers(0, 10**6))
+def test_selection_is_optimal(clients: int, total: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cap = rng.integers(0, 5, clients)
+    cap[0] += max(0, total - cap.sum())
+    block_s, client_s = rng.exponential(1.0, clients), rng.exponential(2.0, clients)
+    found = select_clients(total, cap, block_s, client_s)
+    assert tuple(found) in plans(total, cap)
+    least = min(cost(plan, block_s, client_s) for plan in plans(total, cap))
+    assert cost(found, block_s, client_s) == pytest.approx(least, rel=1e-12)
+
+
+def test_with_equal_client_costs_the_fastest_are_filled_first() -> None:
+    found = select_clients(7, np.array([3, 4, 2]), np.array([3.0, 2.0, 1.0]), np.ones(3))
+    assert found.tolist() == [1, 4, 2]
+    # One client less costs less than the speed that it loses.
+    found = select_clients(7, np.array([3, 4, 9]), np.array([3.0, 1.0, 1.1]), np.ones(3))
+    assert found.tolist() == [0, 0, 7]
+
+
+@pytest.mark.parametrize("scenario", [SMALL, UNEVEN], ids=["small", "uneven"])
+def test_decision_is_the_best_for_times_computed_here(scenario) -> None:
+    state = first_state(scenario, 2, seed=3)
+    scheduler = Titanic(scenario, client_price_s=0.1)
+    costs = scheduler.parameters.costs
+    rates, repeats = full_power_rates(scheduler.parameters, state)
+    B = costs.batch_size
+    block_s = 3.0 * B * costs.block_forward_flops / state.speed
+    packet_s = repeats / np.where(rates > 0, rates, np.inf)
+    client_s = B * (costs.activation_bits * packet_s[..., 0, 1:] + costs.gradient_bits * packet_s[..., 1:, 0])
+    for mine, theirs in zip((block_s, client_s), scheduler.client_times(state), strict=True):
+        assert np.allclose(np.where(state.present, mine, 0), np.where(state.present, theirs, 0), rtol=1e-9)
+    allocation = decide(scheduler, state)
+    assert (allocation.micro_batches == 1).all()
+    for place in np.ndindex(2, scenario.clusters):
+        price = client_s[place] + 0.1
+        caps = np.where(state.present, state.memory_cap, 0)[place]
+        least = min(cost(p, block_s[place], price) for p in plans(costs.blocks, caps))
+        assert cost(allocation.blocks[place], block_s[place], price) == pytest.approx(least, rel=1e-9)
+
+
+def test_a_high_price_leaves_the_fewest_clients() -> None:
+    state = first_state(SMALL, 1)
+    used = (decide(Titanic(SMALL, client_price_s=1e3), state).blocks > 0).sum(axis=-1)
+    caps = np.sort(state.memory_cap, axis=-1)[..., ::-1].cumsum(axis=-1)
+    assert (used == 1 + (caps < SMALL.blocks).sum(axis=-1)).all()
+    for bad in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(AllocationError, match="client_price_s"):
+            Titanic(SMALL, client_price_s=bad)
