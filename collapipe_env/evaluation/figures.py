@@ -24,6 +24,8 @@ Results = Mapping[str, Sequence[EpisodeResult]]
 # Okabe and Ito's colours, told apart with every common kind of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#882255")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", ":")
+"""Line styles: the next one where the colours have all been used."""
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
@@ -152,6 +154,7 @@ def curves(results: Results, column: str, label: str, title: str) -> Figure:
             markevery=max(len(rounds) // 10, 1),
             markersize=4.5,
             linewidth=1.5,
+            linestyle=_line(index),
             label=episodes[0].title,
         )
     axes.set_xlabel("round")
@@ -180,6 +183,7 @@ def loss_over_time(results: Results, target: float, title: str) -> Figure:
                 [episode.initial_loss, *episode.smoothed_loss],
                 color=colour,
                 linewidth=1.3,
+                linestyle=_line(index),
                 alpha=0.85,
                 label=episode.title if number == 0 else None,
             )
@@ -265,8 +269,15 @@ def typical_round_figure(plan: EvaluationPlan, episode: EpisodeResult) -> Figure
     )
 
 
+def _line(index: int) -> str:
+    return LINES[index // len(COLOURS) % len(LINES)]
+
+
 def _legend_above(axes: Axes, title: str, entries: int) -> None:
     axes.set_title(title, loc="left", fontsize=10.5)
+    if entries > 4:  # more than a line of names: beside the axes, where they stay clear of the title
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2, handlelength=2.6)
+        return
     axes.legend(
         loc="lower right",
         bbox_to_anchor=(1.0, 1.0),
