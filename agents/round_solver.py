@@ -12,6 +12,8 @@ alone. The search alternates two phases, beginning each turn with equal weights:
 * refining, from the best plan met: only moves that lower the true objective, all clusters together with
   shorter and shorter steps, or one after the other, or the powers alone.
 
+At the end single blocks are moved between devices while that helps (``block_moves``).
+
 What runs often is compiled; the two loops on top are plain Python, because compiling a caller means compiling
 all that it calls once more.
 """
@@ -23,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collapipe_env.agents.block_moves import best_move, move_count
 from collapipe_env.agents.cluster_costs import RoundConstants, RoundInput
 from collapipe_env.agents.round_plan import RoundPlan, evaluate, first_guess, propose
 
@@ -42,12 +45,16 @@ class SearchBudget(NamedTuple):
         refining_sweeps: Most sweeps of each refining phase.
         tolerance: Relative improvement below which a turn is the last one; a refining phase ends after two
             such sweeps in a row.
+        moves: Most single moves of a block at the end, each followed by refining.
+        most_tried: Systems in which one such move means trying more than this many are too large for them.
     """
 
     turns: int = 4
     exploring_sweeps: int = 8
     refining_sweeps: int = 8
     tolerance: float = 1e-3
+    moves: int = 4
+    most_tried: int = 100
 
 
 def step_towards(
@@ -160,14 +167,47 @@ def solve_round(
         start = objective
         weight = np.full(plan.weight.shape[0], constants.tradeoff_v / plan.weight.shape[0])
         objective, plan, weight = explore(objective, plan, weight, budget.exploring_sweeps, inputs, constants)
-        idle = 0
-        for _ in range(budget.refining_sweeps):
-            weight = 0.5 * (weight + plan.weight)
-            before = objective
-            objective, plan = refine(objective, plan, weight, inputs, constants)
-            idle = idle + 1 if before - objective <= budget.tolerance * abs(before) else 0
-            if idle == 2:
-                break
+        objective, plan = refine_while_it_helps(objective, plan, weight, inputs, constants, budget)
         if start - objective <= budget.tolerance * abs(start):
+            break
+    if move_count(*plan.segments.shape) > budget.most_tried:
+        return objective, plan
+    for _ in range(budget.moves):
+        value, segments = best_move(objective, plan, inputs, constants)
+        if objective - value <= budget.tolerance * abs(objective):
+            break
+        objective, plan = evaluate(segments, plan.power, plan.share, inputs, constants)
+        objective, plan = refine_while_it_helps(objective, plan, plan.weight, inputs, constants, budget)
+    return objective, plan
+
+
+def refine_while_it_helps(
+    objective: float,
+    plan: RoundPlan,
+    weight: FloatArray,
+    inputs: RoundInput,
+    constants: RoundConstants,
+    budget: SearchBudget,
+) -> tuple[float, RoundPlan]:
+    """The refining phase: sweeps until two in a row bring next to nothing.
+
+    Args:
+        objective: Of the present plan.
+        plan: The present plan.
+        weight: ``w`` to begin with (N,) [1/s].
+        inputs: The environment.
+        constants: The scenario.
+        budget: Most sweeps, and what counts as nothing.
+
+    Returns:
+        The objective and plan afterwards, never worse than before.
+    """
+    idle = 0
+    for _ in range(budget.refining_sweeps):
+        weight = 0.5 * (weight + plan.weight)
+        before = objective
+        objective, plan = refine(objective, plan, weight, inputs, constants)
+        idle = idle + 1 if before - objective <= budget.tolerance * abs(before) else 0
+        if idle == 2:
             break
     return objective, plan
