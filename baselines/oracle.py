@@ -1,0 +1,224 @@
+"""The oracle: the optimum of one round's scheduling problem, for instances small enough to try every plan.
+
+It minimises the same ``V T + sum z e`` as DSSRA (`system_model.md` section 9, [S]) by different means:
+every combination of the clusters' segments (and, if wanted, micro-batches) is tried, and for each of them the
+powers and shares are optimised by SciPy's SLSQP on the physics of the simulator, ``round_costs``. Nothing is
+shared with DSSRA, so that either can be held against the other.
+
+For fixed segments the rest is convex in the logarithms of powers and shares (see :mod:`.oracle_powers`), so
+that its local minimum is the global one. Restarts from random points do not look for other minima, there are
+none: they guard against an optimiser that stops early.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import Allocation, stack_allocations
+from collapipe_env.baselines.oracle_powers import FixedPlan
+from collapipe_env.errors import AllocationError
+from collapipe_env.physics.queues import drift_plus_penalty
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.state import SystemState
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+POLISHED = 4
+"""Best combinations that are optimised again from random points."""
+
+
+@dataclass(frozen=True, eq=False)
+class OracleSolution:
+    """The best decision found for one round.
+
+    Attributes:
+        objective: ``V T + sum z e`` of the allocation, through ``round_costs``.
+        allocation: The decision, without a batch axis.
+        combinations: Combinations of segments and micro-batches that were tried.
+        spread: Largest relative improvement that restarts brought over the first start's optimum of a
+            combination, among the best ones; about what the other combinations may be off by.
+    """
+
+    objective: float
+    allocation: Allocation
+    combinations: int
+    spread: float
+
+
+def cluster_plans(blocks: int, cap: IntArray) -> IntArray:
+    """All splits of the blocks over a cluster's devices that their memories allow.
+
+    Args:
+        blocks: ``L``.
+        cap: Blocks each device can hold (K,), 0 for absent ones.
+
+    Returns:
+        Blocks of each device, one plan a row (plans, K); no rows if the devices cannot hold the encoder.
+    """
+    ranges = [range(min(int(c), blocks) + 1) for c in cap]
+    plans = [plan for plan in itertools.product(*ranges) if sum(plan) == blocks]
+    return np.array(plans, dtype=np.int64).reshape(len(plans), len(ranges))
+
+
+class Oracle:
+    """Exhaustive over segments, convex optimisation over powers and shares; for tiny scenarios.
+
+    A :class:`~collapipe_env.schedulers.Scheduler`, too. Deterministic.
+
+    Args:
+        scenario: The scenario to schedule.
+        tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
+        all_micro_batches: Try every allowed number of micro-batches of every cluster. By default only the
+            largest is tried: for any powers, shares and segments it gives the least delay under GPipe, at
+            the same energy and memory.
+        restarts: Random starting points, besides a fixed one, for the best combinations, >= 0.
+        largest: Most combinations that are tried; a state with more is refused, >= 1.
+        seed: Seed of the random starting points.
+
+    Raises:
+        AllocationError: An argument is out of its range.
+    """
+
+    name = "Oracle"
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        tradeoff_v: float | None = None,
+        all_micro_batches: bool = False,
+        restarts: int = 3,
+        largest: int = 2000,
+        seed: int = 0,
+    ) -> None:
+        self.scenario = scenario
+        self.parameters = system_parameters(scenario)
+        self.tradeoff_v = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
+        for value, valid, fault in (
+            (self.tradeoff_v, 0.0 < self.tradeoff_v < np.inf, "tradeoff_v: expected a finite number above 0"),
+            (restarts, restarts >= 0, "restarts: expected at least 0"),
+            (largest, largest >= 1, "largest: expected at least 1"),
+        ):
+            if not valid:
+                raise AllocationError(f"Oracle({fault}, got {value!r})")
+        self.all_micro_batches = all_micro_batches
+        self.restarts = restarts
+        self.largest = largest
+        self.seed = seed
+        self._codec = action_codec(scenario)
+
+    def reset(self, seed: int | None = None) -> None:
+        """Nothing to forget: every decision depends on the state alone."""
+
+    def act(
+        self,
+        observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
+        state: SystemState,
+    ) -> npt.NDArray[np.float32]:
+        """Decide one round; see :class:`~collapipe_env.schedulers.Scheduler`."""
+        return self._codec.encode(self.allocate(state))
+
+    def allocate(self, state: SystemState) -> Allocation:
+        """Decide one round.
+
+        Args:
+            state: The system before the round (E, ...).
+
+        Returns:
+            The best allocation found (E, ...).
+
+        Raises:
+            AllocationError: See :meth:`solve`.
+        """
+        rows = range(state.uplink_gain.shape[0])
+        return stack_allocations([self.solve(state[row]).allocation for row in rows])
+
+    def objective(self, state: SystemState, allocation: Allocation) -> FloatArray:
+        """``V T + sum z e`` through the simulator's physics.
+
+        Args:
+            state: The system (...).
+            allocation: The decisions to price (...).
+        """
+        costs = round_costs(self.parameters, state, allocation)
+        value: FloatArray = drift_plus_penalty(
+            costs.delay, state.backlog, costs.energy_ratio, self.tradeoff_v
+        )
+        return value
+
+    def solve(self, state: SystemState) -> OracleSolution:
+        """Optimise one environment's round.
+
+        Args:
+            state: The system without a batch axis.
+
+        Raises:
+            AllocationError: A cluster cannot hold the encoder, or there are too many combinations.
+        """
+        plans = self._plans(state)
+        choices = self.parameters.micro_batch_choices
+        counts = choices if self.all_micro_batches else choices[-1:]
+        clusters = len(plans)
+        rng = np.random.default_rng(self.seed)
+        found: list[tuple[float, Allocation, FixedPlan]] = []
+        for segments in itertools.product(*plans):
+            for micro_batches in itertools.product(counts, repeat=clusters):
+                powers = FixedPlan(
+                    self.parameters, state, np.array(segments), np.array(micro_batches), self.tradeoff_v
+                )
+                allocation = powers.optimise(powers.start())
+                found.append((float(self.objective(state, allocation)), allocation, powers))
+        found.sort(key=lambda entry: entry[0])
+        best, best_allocation, _ = found[0]
+        spread = 0.0
+        for first, allocation, powers in found[:POLISHED]:
+            values, allocations = [first], [allocation]
+            for _ in range(self.restarts):
+                allocations.append(powers.optimise(powers.start(rng)))
+                values.append(float(self.objective(state, allocations[-1])))
+            least = int(np.argmin(values))
+            spread = max(spread, first / values[least] - 1.0)
+            if values[least] < best:
+                best, best_allocation = values[least], allocations[least]
+        return OracleSolution(best, best_allocation, len(found), spread)
+
+    def _plans(self, state: SystemState) -> list[IntArray]:
+        """Plans of every cluster, with the faults of the instance."""
+        cap = np.where(state.present, state.memory_cap, 0)
+        if cap.ndim != 2:
+            raise AllocationError(
+                f"Oracle.solve takes one environment: state has {cap.ndim - 2} batch axes, index them first"
+            )
+        # Counted before listing: a cluster's list alone could fill the memory.
+        splits = [_count_plans(self.parameters.costs.blocks, c) for c in cap]
+        for n, count in enumerate(splits):
+            if count == 0:
+                raise AllocationError(
+                    f"cluster {n}: its devices can hold {cap[n].sum()} blocks, the encoder has "
+                    f"{self.parameters.costs.blocks}: no plan exists"
+                )
+        counts = len(self.parameters.micro_batch_choices) if self.all_micro_batches else 1
+        combinations = math.prod(splits) * counts ** len(splits)
+        if combinations > self.largest:
+            raise AllocationError(
+                f"the oracle tries every combination of plans: here {combinations:,} (segments "
+                f"{' x '.join(map(str, splits))}, micro-batches {counts} for each cluster), at most "
+                f"{self.largest:,} are allowed; take fewer blocks, devices or clusters, or raise largest"
+            )
+        return [cluster_plans(self.parameters.costs.blocks, c) for c in cap]
+
+
+def _count_plans(blocks: int, cap: IntArray) -> int:
+    """Number of rows of :func:`cluster_plans`, without listing them."""
+    ways = [1] + [0] * blocks
+    for c in cap:
+        ways = [sum(ways[max(0, total - int(c)) : total + 1]) for total in range(blocks + 1)]
+    return ways[blocks]

@@ -1,0 +1,252 @@
+"""Optimal powers and shares for fixed segments and micro-batches: the oracle's inner, convex problem.
+
+Once powers and shares are replaced by their logarithms the problem is *convex* (our own observation, [R]):
+``1 / log(1 + SNR)`` is log-convex and falls with ``log SNR``, which is concave in the logarithms of powers
+and shares (the logarithm of a sum of exponentials, the interference, is subtracted); products with powers or
+with the repeats of ``arq`` stay log-convex; sums and maxima of convex functions are convex, and so is the
+constraint ``sum exp(log beta) <= 1``. A local minimum is therefore a global one. The maxima (slowest
+element, longest collection, slowest cluster) become variables with one smooth constraint for each element,
+and SciPy's SLSQP solves the result with central differences of the simulator's own ``round_costs``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.physics import pipeline, radio
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+STEP = 1e-5
+"""Step of the central differences in the logarithms of powers and shares."""
+LEAST_SHARE = 1e-6
+"""Smallest share considered where the scenario sets no floor."""
+
+
+class FixedPlan:
+    """Segments and micro-batches of a round whose powers and shares are to be optimised.
+
+    A point is the logarithms of the powers of CUs and used devices and, with several clusters, of the shares.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system without a batch axis.
+        segments: Blocks of each device (N, K).
+        micro_batches: ``M_n`` (N,).
+        tradeoff_v: ``V`` [1/s].
+    """
+
+    def __init__(
+        self,
+        parameters: SystemParameters,
+        state: SystemState,
+        segments: IntArray,
+        micro_batches: IntArray,
+        tradeoff_v: float,
+    ) -> None:
+        self.parameters = parameters
+        self.state = state.map(lambda a: a[None])
+        self.segments = segments
+        self.micro_batches = micro_batches
+        self.tradeoff_v = tradeoff_v
+        N, _ = segments.shape
+        self.clusters = N
+        self.floor = max(parameters.bandwidth_floor, LEAST_SHARE)
+        self.used = np.concatenate((np.ones((N, 1), dtype=np.bool_), segments > 0), axis=1)
+        self.powers = int(self.used.sum())
+        self.size = self.powers + (N if N > 1 else 0)
+        low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
+        self.low = np.concatenate(
+            (
+                np.full(self.powers, low),
+                np.full(self.size - self.powers, math.log(self.floor)),
+            )
+        )
+        self.high = np.concatenate((np.full(self.powers, high), np.zeros(self.size - self.powers)))
+
+    def start(self, rng: np.random.Generator | None = None) -> FloatArray:
+        """A starting point (size,): middle powers and equal shares, or random ones from a generator."""
+        if rng is not None:
+            drawn: FloatArray = rng.uniform(self.low, self.high)
+            return drawn
+        point: FloatArray = 0.5 * (self.low + self.high)
+        point[self.powers :] = -math.log(self.clusters)
+        return point
+
+    def allocation(self, points: FloatArray) -> Allocation:
+        """The allocation of each point (..., size), as it is: not clipped, so that differences are true."""
+        N, K = self.segments.shape
+        lead = points.shape[:-1]
+        power = np.full((*lead, N, K + 1), self.parameters.power_min_w)
+        power[..., self.used] = np.exp(points[..., : self.powers])
+        return Allocation(
+            blocks=np.broadcast_to(self.segments, (*lead, N, K)),
+            micro_batches=np.broadcast_to(self.micro_batches, (*lead, N)),
+            bandwidth=np.exp(points[..., self.powers :]) if N > 1 else np.ones((*lead, 1)),
+            device_power=power[..., 1:],
+            cu_power=power[..., 0],
+        )
+
+    def optimise(self, point: FloatArray) -> Allocation:
+        """Optimise from a starting point; the shares of the result add up to the whole band."""
+        programme = _Programme(self, point)
+        constraint: Any = {"type": "ineq", "fun": programme.slack, "jac": programme.slack_slope}
+        result = minimize(
+            programme.value,
+            programme.first,
+            jac=programme.slope,
+            bounds=programme.bounds,
+            constraints=constraint,
+            method="SLSQP",
+            options={"maxiter": 200, "ftol": 1e-9},
+        )
+        best = np.clip(result.x[: self.size], self.low, self.high)
+        allocation = self.allocation(best)
+        low, high = self.parameters.power_min_w, self.parameters.power_max_w  # but for rounding within
+        above = allocation.bandwidth - self.floor
+        # More band never hurts; scaling what is above the floors keeps these.
+        above = above * (1.0 - self.clusters * self.floor) / max(float(above.sum()), 1e-300)
+        return Allocation(
+            blocks=self.segments,
+            micro_batches=self.micro_batches,
+            bandwidth=self.floor + above,
+            device_power=np.clip(allocation.device_power, low, high),
+            cu_power=np.clip(allocation.cu_power, low, high),
+        )
+
+
+class _Programme:
+    """Values and slopes for SLSQP: ``min V t + E(x)`` with ``slack(x, t, maxima) >= 0``.
+
+    Variables are the point ``x``, the delay ``t`` and, of every cluster, the slowest forward and the slowest
+    backward element and the longest collection. Times are counted in delays of the first point.
+    """
+
+    def __init__(self, plan: FixedPlan, point: FloatArray) -> None:
+        self.plan = plan
+        size, local_steps = plan.size, plan.parameters.costs.local_steps
+        self.differences = STEP * np.concatenate((np.eye(size), -np.eye(size), np.zeros((1, size))))
+        # T_n = base_n + H (M - 1) (forward maximum + backward maximum) + collection maximum.
+        self.repeats = (local_steps * (plan.micro_batches - 1)).astype(np.float64)
+        base, energy, *maximised = (piece[0] for piece in self._pieces(point[None]))
+        maxima = [m.max(axis=-1) for m in maximised]
+        longest = float((base + self.repeats * (maxima[0] + maxima[1]) + maxima[2]).max())
+        self.unit = longest
+        self.scale = plan.tradeoff_v * longest + float(energy)
+        self.first = np.concatenate((point, [1.0], np.concatenate(maxima) / longest))
+        self.bounds = [*zip(plan.low, plan.high, strict=True), *[(0.0, None)] * (1 + 3 * plan.clusters)]
+        self._linear = self._linear_part([m.shape[-1] for m in maximised])
+        self._known = b""
+        self._value = 0.0
+        self._slope = self._slack = np.empty(0)
+        self._slack_slope = np.empty((0, 0))
+
+    def _linear_part(self, counts: Sequence[int]) -> FloatArray:
+        """Slopes of the slacks with respect to the delay and the maxima (constraints, 1 + 3 N)."""
+        N = self.plan.clusters
+        eye = np.eye(N)
+        delay = np.concatenate(
+            (np.ones((N, 1)), -np.diag(self.repeats), -np.diag(self.repeats), -eye), axis=1
+        )
+        rows = [delay]
+        for place, count in enumerate(counts):
+            block = np.zeros((N * count, 1 + 3 * N))
+            block[:, 1 + place * N : 1 + (place + 1) * N] = np.repeat(eye, count, axis=0)
+            rows.append(block)
+        if N > 1:
+            rows.append(np.zeros((1, 1 + 3 * N)))
+        return np.concatenate(rows)
+
+    def _pieces(self, points: FloatArray) -> Sequence[FloatArray]:
+        """Smooth parts of the physics: delays without the maxima, priced energy, and what is maximised."""
+        plan, parameters = self.plan, self.plan.parameters
+        allocation = plan.allocation(points)
+        costs = round_costs(parameters, plan.state, allocation)
+        elements = costs.elements
+        forward = np.concatenate(
+            (
+                elements.hop_forward,
+                elements.compute_forward,
+                elements.uplink[..., None],
+                elements.server_forward[..., None],
+            ),
+            axis=-1,
+        )
+        backward = np.concatenate(
+            (
+                elements.hop_backward,
+                elements.compute_backward,
+                elements.downlink[..., None],
+                elements.server_backward[..., None],
+            ),
+            axis=-1,
+        )
+        noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, costs.interference)
+        snr = radio.d2d_snr(allocation.node_power, plan.state.d2d_gain, noise)
+        collect = pipeline.collection_times(
+            costs.graph,
+            radio.shannon_rate(snr, parameters.d2d_bandwidth_hz)[..., 1:, 0],
+            allocation.device_blocks * float(parameters.costs.block_payload_bits),
+        )
+        steps = parameters.costs.local_steps
+        base = steps * (forward.sum(axis=-1) + backward.sum(axis=-1)) + costs.upload
+        energy = (plan.state.backlog * costs.energy_ratio).sum(axis=(-2, -1))
+        return base, energy, forward, backward, collect
+
+    def _evaluate(self, point: FloatArray) -> None:
+        """Values and central differences at a point, remembered until the next one."""
+        known = point.tobytes()
+        if known == self._known:
+            return
+        self._known = known
+        plan = self.plan
+        size = plan.size
+        x, rest = point[:size], point[size:]
+        points = x + self.differences
+        base, energy, forward, backward, collect = self._pieces(points)
+        rows = points.shape[0]
+        tightened = [-piece.reshape(rows, -1) / self.unit for piece in (base, forward, backward, collect)]
+        smooth = np.concatenate(tightened, axis=1)
+        if plan.clusters > 1:
+            band = 1.0 - np.exp(points[:, plan.powers :]).sum(axis=1, keepdims=True)
+            smooth = np.concatenate((smooth, band), axis=1)
+        weight = plan.tradeoff_v * self.unit / self.scale
+        priced = energy / self.scale
+        self._value = float(priced[-1] + weight * rest[0])
+        self._slope = np.concatenate(
+            ((priced[:size] - priced[size:-1]) / (2.0 * STEP), [weight], np.zeros(rest.shape[0] - 1))
+        )
+        self._slack = smooth[-1] + self._linear @ rest
+        self._slack_slope = np.concatenate(
+            ((smooth[:size] - smooth[size:-1]).T / (2.0 * STEP), self._linear), axis=1
+        )
+
+    def value(self, point: FloatArray) -> float:
+        """The objective, over that of the first point."""
+        self._evaluate(point)
+        return self._value
+
+    def slope(self, point: FloatArray) -> FloatArray:
+        """Its gradient."""
+        self._evaluate(point)
+        return self._slope
+
+    def slack(self, point: FloatArray) -> FloatArray:
+        """What is left of every constraint."""
+        self._evaluate(point)
+        return self._slack
+
+    def slack_slope(self, point: FloatArray) -> FloatArray:
+        """Jacobian of the slacks."""
+        self._evaluate(point)
+        return self._slack_slope
