@@ -73,7 +73,7 @@ class EvaluationOptions:
         "random",
     )
     """Who is compared: agent (the trained one), dssra, pipeline (even split), random, vanilla_fl, titanic,
-    pipeedge, greedy_dpp, flop_proportional, memory_proportional, best_single_device."""
+    pipeedge, asteroid, greedy_dpp, flop_proportional, memory_proportional, best_single_device."""
     eval_seeds: int = 5
     """Held-out episodes of each scheduler."""
     eval_rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), _hint("default: the scenario's")] = None

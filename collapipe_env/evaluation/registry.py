@@ -17,6 +17,7 @@ _HOMES: dict[str, tuple[str, str]] = {
     "vanilla_fl": ("collapipe_env.baselines.vanilla_fl", "VanillaFL"),
     "titanic": ("collapipe_env.baselines.titanic", "Titanic"),
     "pipeedge": ("collapipe_env.baselines.pipeedge", "PipeEdge"),
+    "asteroid": ("collapipe_env.baselines.asteroid", "Asteroid"),
     "greedy_dpp": ("collapipe_env.baselines.greedy_dpp", "GreedyDPP"),
     "flop_proportional": ("collapipe_env.baselines.flop_proportional", "FlopProportional"),
     "memory_proportional": ("collapipe_env.baselines.memory_proportional", "MemoryProportional"),

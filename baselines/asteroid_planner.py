@@ -1,0 +1,221 @@
+"""The two algorithms of Asteroid's planner on plain numbers (``algorithms.md`` 2.1 and 2.2).
+
+Times here are of a forward and a backward pass together, which is all that the tie-free latency needs.
+Node 0 of a cluster is the CU; device ``k`` is node ``k + 1``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.agents.compiled import compiled
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@compiled
+def split_samples(samples: int, sample_s: FloatArray, limit: IntArray) -> IntArray:
+    """Algorithm 1: deal the samples of one micro-batch to the devices of a group.
+
+    Shares proportional to speed, cut at the memory limits, the rest by largest remainder; then the slowest
+    device hands single samples to whoever would be done first, as long as that one would be done earlier
+    than the slowest was. The slowest time that results is the least possible.
+
+    Args:
+        samples: Samples of the micro-batch, >= 1.
+        sample_s: Time of a sample on each device (G,), > 0 [s].
+        limit: Most samples that each device's memory allows (G,), >= 0.
+
+    Returns:
+        Samples of each device (G,), possibly 0 for some; all 0 if the memories cannot hold them.
+    """
+    size = sample_s.shape[0]
+    dealt = np.zeros(size, dtype=np.int64)
+    if limit.sum() < samples:
+        return dealt
+    remainder = np.empty(size)
+    left = samples
+    while left > 0:
+        capacity = 0.0
+        for k in range(size):
+            if dealt[k] < limit[k]:
+                capacity += 1.0 / sample_s[k]
+        loose, start = left, left
+        for k in range(size):
+            remainder[k] = -1.0
+            if dealt[k] < limit[k]:
+                quota = start / (sample_s[k] * capacity)
+                whole = int(np.floor(quota))
+                remainder[k] = quota - whole
+                loose -= whole
+                taken = min(min(whole, limit[k] - dealt[k]), left)
+                dealt[k] += taken
+                left -= taken
+        # At least one, lest rounding of the quotas leaves a sample that nobody is ever given.
+        for _ in range(max(loose, 1)):
+            next_ = -1
+            for k in range(size):
+                open_ = dealt[k] < limit[k] and remainder[k] >= 0.0
+                if open_ and (next_ < 0 or remainder[k] > remainder[next_]):
+                    next_ = k
+            if left == 0 or next_ < 0:
+                break
+            dealt[next_] += 1
+            remainder[next_] = -1.0
+            left -= 1
+    while True:
+        slowest, taker = 0, -1
+        for k in range(1, size):
+            if dealt[k] * sample_s[k] > dealt[slowest] * sample_s[slowest]:
+                slowest = k
+        for k in range(size):
+            if k == slowest or dealt[k] >= limit[k]:
+                continue
+            if taker < 0 or (dealt[k] + 1) * sample_s[k] < (dealt[taker] + 1) * sample_s[taker]:
+                taker = k
+        if taker < 0 or (dealt[taker] + 1) * sample_s[taker] >= dealt[slowest] * sample_s[slowest]:
+            return dealt
+        dealt[slowest] -= 1
+        dealt[taker] += 1
+
+
+@compiled
+def lengthened(rest_s: float, step_s: float, allreduce_s: float, micro_batches: int) -> float:
+    """Latency of a pipeline with one more step in front, in the tie-free form.
+
+    Repeated from the last step to the first this is
+    ``max_s {sum_{i<s} e_i + M e_s + T_a^s}`` over steps ``s`` (stages and links alike).
+
+    Args:
+        rest_s: Latency of the steps behind, 0 for none [s].
+        step_s: Forward and backward time ``e`` of one micro-batch on the new step [s].
+        allreduce_s: All-reduce of the new step's group, 0 for a link [s].
+        micro_batches: ``M``.
+    """
+    return max(micro_batches * step_s + allreduce_s, step_s + rest_s)
+
+
+@compiled
+def best_plans(
+    blocks: int,
+    samples: int,
+    micro_batches: int,
+    sample_s: FloatArray,
+    limit: IntArray,
+    hop_s: FloatArray,
+    ring_s: FloatArray,
+    tail_s: float,
+) -> tuple[FloatArray, IntArray, IntArray, IntArray]:
+    """Algorithm 2: the plan of least latency for every number of stages.
+
+    Devices come sorted; stages take consecutive runs of them, first devices first, and every device is in
+    a run. A stage's samples are dealt by :func:`split_samples`; a device that is dealt none drops out. The
+    state of the programme holds the blocks and devices of the first stage of the suffix, next to the
+    blocks, devices and stages left: the hop in front of a suffix depends on them. As the latency does not
+    decrease in that of the suffix, the programme is then exact, ``O(L^3 K^4)``.
+
+    Args:
+        blocks: ``L``.
+        samples: Samples ``b`` of a micro-batch.
+        micro_batches: ``M``.
+        sample_s: Time of a sample in one block on each device (K,) [s].
+        limit: Most samples of a micro-batch that device ``k``'s memory allows with ``d`` blocks (L+1, K).
+        hop_s: Time of a micro-batch's activations and gradients between nodes (K+1, K+1) [s].
+        ring_s: Time of one block's parameters between two devices (K, K) [s].
+        tail_s: Latency of what comes after the return to the CU (uplink and server) [s].
+
+    Returns:
+        Index 0 is the number of stages minus one: latency (K,), infinite where there is no plan [s];
+        blocks of each stage (K, K); stage of each device, -1 for none (K, K); its samples (K, K).
+    """
+    K = sample_s.shape[0]
+    dealt = np.zeros((K, K + 1, blocks + 1, K), dtype=np.int64)
+    stage_s = np.full((K, K + 1, blocks + 1), np.inf)
+    allreduce_s = np.zeros((K, K + 1, blocks + 1))
+    for i in range(K):
+        for j in range(i + 1, K + 1):
+            for d in range(1, blocks + 1):
+                part = split_samples(samples, sample_s[i:j], limit[d, i:j])
+                if part.sum() == 0:
+                    continue
+                dealt[i, j, d, i:j] = part
+                stage_s[i, j, d] = d * (part * sample_s[i:j]).max()
+                size, slowest = 0, 0.0
+                for a in range(i, j):
+                    if part[a - i] == 0:
+                        continue
+                    size += 1
+                    for b in range(i, j):
+                        if b != a and part[b - i] > 0:
+                            slowest = max(slowest, ring_s[a, b])
+                allreduce_s[i, j, d] = 2.0 * (size - 1) / size * d * slowest
+
+    # [p, l, i, j, d]: last l blocks in p stages, the first of which has d blocks on devices i..j-1.
+    least = np.full((K + 1, blocks + 1, K, K + 1, blocks + 1), np.inf)
+    next_end = np.zeros(least.shape, dtype=np.int64)
+    next_blocks = np.zeros(least.shape, dtype=np.int64)
+    for i in range(K - 1, -1, -1):
+        for j in range(i + 1, K + 1):
+            for d in range(1, blocks + 1):
+                step, ring = stage_s[i, j, d], allreduce_s[i, j, d]
+                if step == np.inf:
+                    continue
+                if j == K:
+                    hop = 0.0
+                    for a in range(i, j):
+                        if dealt[i, j, d, a] > 0:
+                            hop = max(hop, hop_s[a + 1, 0])
+                    rest = lengthened(tail_s, hop, 0.0, micro_batches)
+                    least[1, d, i, j, d] = lengthened(rest, step, ring, micro_batches)
+                    continue
+                for end in range(j + 1, K + 1):
+                    for after in range(1, blocks - d + 1):
+                        if stage_s[j, end, after] == np.inf:
+                            continue
+                        hop = 0.0
+                        for a in range(i, j):
+                            for b in range(j, end):
+                                if dealt[i, j, d, a] > 0 and dealt[j, end, after, b] > 0:
+                                    hop = max(hop, hop_s[a + 1, b + 1])
+                        for p in range(2, K - i + 1):
+                            for placed in range(d + after, blocks + 1):
+                                rest = least[p - 1, placed - d, j, end, after]
+                                rest = lengthened(rest, hop, 0.0, micro_batches)
+                                value = lengthened(rest, step, ring, micro_batches)
+                                if value < least[p, placed, i, j, d]:
+                                    least[p, placed, i, j, d] = value
+                                    next_end[p, placed, i, j, d] = end
+                                    next_blocks[p, placed, i, j, d] = after
+
+    latency = np.full(K, np.inf)
+    plan = np.zeros((K, K), dtype=np.int64)
+    stage = np.full((K, K), -1, dtype=np.int64)
+    share = np.zeros((K, K), dtype=np.int64)
+    for p in range(1, K + 1):
+        end, first = 0, 0
+        for j in range(1, K + 1):
+            for d in range(1, blocks + 1):
+                hop = 0.0
+                for b in range(j):
+                    if dealt[0, j, d, b] > 0:
+                        hop = max(hop, hop_s[0, b + 1])
+                value = lengthened(least[p, blocks, 0, j, d], hop, 0.0, micro_batches)
+                if value < latency[p - 1]:
+                    latency[p - 1], end, first = value, j, d
+        if latency[p - 1] == np.inf:
+            continue
+        i, left = 0, blocks
+        for s in range(p):
+            plan[p - 1, s] = first
+            for a in range(i, end):
+                if dealt[i, end, first, a] > 0:
+                    stage[p - 1, a] = s
+                    share[p - 1, a] = dealt[i, end, first, a]
+            further = p - s
+            after_end = next_end[further, left, i, end, first]
+            after_blocks = next_blocks[further, left, i, end, first]
+            i, left = end, left - first
+            end, first = after_end, after_blocks
+    return latency, plan, stage, share

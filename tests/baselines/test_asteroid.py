@@ -1,0 +1,250 @@
+"""Asteroid: both planner algorithms against brute force, and decisions that hold in every scenario."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from baseline_support import SMALL, UNEVEN, first_state, full_power_rates
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapipe_env.baselines.asteroid import Asteroid
+from collapipe_env.baselines.asteroid_planner import best_plans, lengthened, split_samples
+from collapipe_env.errors import AllocationError
+from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.evaluation.registry import make_scheduler
+from collapipe_env.physics import timeline
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import Scheduler
+from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.costs import round_costs
+
+SCENARIOS = ["small", "medium", "large", UNEVEN]
+
+
+def latency(steps, allreduce, micro_batches):
+    """The tie-free form, written out."""
+    return max(sum(steps[:s]) + micro_batches * steps[s] + allreduce[s] for s in range(len(steps)))
+
+
+def folded(steps, allreduce, micro_batches):
+    """The same, a step at a time from the last one."""
+    total = 0.0
+    for step, ring in zip(reversed(steps), reversed(allreduce), strict=True):
+        total = lengthened(total, step, ring, micro_batches)
+    return total
+
+
+@given(
+    st.integers(1, 7),
+    st.lists(st.tuples(st.floats(0.05, 5.0), st.integers(0, 7)), min_size=1, max_size=4),
+)
+def test_no_deal_of_the_samples_is_done_earlier(samples: int, devices) -> None:
+    sample_s, limit = np.array([d[0] for d in devices]), np.array([d[1] for d in devices])
+    dealt = split_samples(samples, sample_s, limit)
+    deals = [d for d in itertools.product(*(range(c + 1) for c in limit)) if sum(d) == samples]
+    if not deals:
+        assert (dealt == 0).all()
+        return
+    assert tuple(dealt) in deals
+    assert max(dealt * sample_s) == min(max(d * sample_s) for d in deals)
+
+
+def test_the_slowest_device_hands_over_as_often_as_it_pays() -> None:
+    """Larger groups, several hand-overs: the least time in which the devices together manage all samples."""
+    sample_s = np.array([3, 11, 1, 7, 7, 10, 4, 10]) / 8.0
+    limit = np.array([4, 13, 16, 1, 6, 11, 2, 9])
+    for samples in range(1, 33):
+        times = sorted({y * t for t, most in zip(sample_s, limit, strict=True) for y in range(most + 1)})
+        least = next(T for T in times if np.minimum(limit, T // sample_s).sum() >= samples)
+        dealt = split_samples(samples, sample_s, limit)
+        assert dealt.sum() == samples
+        assert (dealt <= limit).all()
+        assert max(dealt * sample_s) == least
+
+
+def test_samples_follow_speed_where_memory_allows() -> None:
+    seconds, limits = np.array([1.0, 0.5, 1.0]), np.array([16, 16, 16])
+    assert split_samples(16, seconds, limits).tolist() == [4, 8, 4]
+    assert split_samples(16, seconds, np.array([16, 2, 16])).tolist() == [7, 2, 7]
+    assert split_samples(16, np.array([1.0, 100.0]), np.array([16, 16])).tolist() == [16, 0]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 3.0)), min_size=1, max_size=7), st.integers(1, 9)
+)
+def test_latency_grows_a_step_at_a_time(chain, micro_batches: int) -> None:
+    steps, allreduce = [c[0] for c in chain], [c[1] for c in chain]
+    expected = latency(steps, allreduce, micro_batches)
+    assert folded(steps, allreduce, micro_batches) == pytest.approx(expected, rel=1e-12)
+
+
+def test_four_equal_stages_last_33_and_not_24() -> None:
+    """With ties, a dominant step picked by first index would give 24 for M = 8, F = 1, B = 2."""
+    steps = [1.0 + 2.0] * 4
+    assert folded(steps, [0.0] * 4, 8) == 33.0
+    elements = [timeline.Element("compute", str(s), 1.0, 2.0, s + 1) for s in range(4)]
+    assert max(event.end_s for event in timeline.gpipe_timeline(elements, 8)) == 33.0
+
+
+def compositions(total, parts):
+    """All ordered sums of positive numbers."""
+    if parts == 1:
+        return [(total,)]
+    return [(d, *rest) for d in range(1, total) for rest in compositions(total - d, parts - 1)]
+
+
+def brute_force(blocks, samples, M, sample_s, limit, hop_s, ring_s, tail_s):
+    """Least latency for every number of stages, over all runs of devices and all segments."""
+    K = len(sample_s)
+    best = np.full(K, np.inf)
+    for p in range(1, min(K, blocks) + 1):
+        for runs, segments in itertools.product(compositions(K, p), compositions(blocks, p)):
+            groups, steps, rings, first, before = [], [], [], 0, [0]
+            for size, d in zip(runs, segments, strict=True):
+                run = np.arange(first, first + size)
+                first += size
+                part = split_samples(samples, sample_s[run], limit[d, run])
+                if part.sum() == 0:
+                    break
+                group = run[part > 0]
+                groups.append(group)
+                steps += [max(hop_s[a, b + 1] for a in before for b in group)]
+                steps += [d * max(part * sample_s[run])]
+                pairs = [ring_s[a, b] for a, b in itertools.permutations(group, 2)]
+                rings += [0.0, 2 * (1 - 1 / len(group)) * d * max(pairs, default=0.0)]
+                before = [a + 1 for a in group]
+            if len(groups) < p:
+                continue
+            steps += [max(hop_s[a, 0] for a in before)]
+            ends = sum(steps) + tail_s
+            best[p - 1] = min(best[p - 1], max(latency(steps, [*rings, 0.0], M), ends))
+    return best
+
+
+def instance(devices, blocks, seed):
+    """Random devices, links and memories."""
+    rng = np.random.default_rng(seed)
+    samples = 4
+    room = rng.integers(0, 3 * samples, devices)
+    limit = np.minimum(room // np.maximum(np.arange(blocks + 1), 1)[:, None], samples)
+    hop_s = rng.exponential(1.0, (devices + 1, devices + 1))
+    ring_s = rng.exponential(1.0, (devices, devices))
+    return (
+        blocks, samples, 3, rng.exponential(0.3, devices), limit, hop_s, ring_s, float(rng.exponential(3.0))
+    )  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 10**6))
+def test_programme_finds_the_best_plan_of_every_depth(devices: int, blocks: int, seed: int) -> None:
+    problem = instance(devices, blocks, seed)
+    found, lengths, stage, dealt = best_plans(*problem)
+    assert found == pytest.approx(brute_force(*problem), rel=1e-12)
+    _, samples, _, _, limit, *_ = problem
+    for p in np.flatnonzero(np.isfinite(found)):
+        assert lengths[p].sum() == blocks
+        assert (lengths[p] > 0).sum() == p + 1
+        for s in range(p + 1):
+            assert dealt[p, stage[p] == s].sum() == samples
+            assert (dealt[p] <= limit[lengths[p, s]])[stage[p] == s].all()
+        assert (np.diff(stage[p][stage[p] >= 0]) >= 0).all()
+        assert ((stage[p] >= 0) == (dealt[p] > 0)).all()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario) -> None:
+    scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
+    state = first_state(scenario, 2)
+    scheduler = make_scheduler("asteroid", scenario)
+    assert isinstance(scheduler, Scheduler)
+    allocation = scheduler.act(None, state)
+    check_allocation(scheduler.parameters, state, allocation)
+    assert (allocation.bandwidth == 1.0 / scenario.clusters).all()
+    assert (allocation.device_power == scheduler.parameters.power_max_w).all()
+    assert (allocation.cu_power == scheduler.parameters.power_max_w).all()
+    wanted = 4 if 4 in scheduler.parameters.micro_batch_choices else 2
+    assert (allocation.micro_batches == wanted).all()
+    assert ((allocation.stage >= 0) == (allocation.share > 0.0)).all()
+    whole = allocation.share * scenario.workload.batch_size / wanted
+    assert np.allclose(whole, np.round(whole), atol=1e-9)
+
+
+def test_rows_do_not_depend_on_the_batch() -> None:
+    state = first_state(UNEVEN, 3, seed=5)
+    together = Asteroid(UNEVEN).act(None, state)
+    for row in range(3):
+        alone = Asteroid(UNEVEN).act(None, state[row : row + 1])
+        for field in ("blocks", "micro_batches", "stage", "share"):
+            assert np.array_equal(getattr(alone, field)[0], getattr(together, field)[row])
+
+
+@pytest.mark.parametrize("scenario", [SMALL, UNEVEN], ids=lambda s: s.name)
+def test_planned_latency_of_groups_is_that_of_the_systems_links_and_speeds(scenario) -> None:
+    state = first_state(scenario, 2, seed=3)
+    scheduler = Asteroid(scenario)
+    planned, plans = scheduler.candidates(state)
+    rates, repeats = full_power_rates(scheduler.parameters, state)
+    chain = round_costs(scheduler.parameters, state.map(lambda a: a[None]), plans).elements
+    costs = scheduler.parameters.costs
+    for p, e, n in zip(*np.nonzero(np.isfinite(planned)), strict=True):
+        M = plans.micro_batches[p, e, n]
+        b, stage, share = costs.batch_size / M, plans.stage[p, e, n], plans.share[p, e, n]
+        rate, repeat = rates[e, n], repeats[e, n]
+        groups = [[0], *([k + 1 for k in np.flatnonzero(stage == s)] for s in range(p + 1)), [0]]
+        steps, rings = [], []
+        for s, (here, there) in enumerate(itertools.pairwise(groups)):
+            links = [
+                b * costs.activation_bits * repeat[i, j] / rate[i, j]
+                + b * costs.gradient_bits * repeat[j, i] / rate[j, i]
+                for i in here
+                for j in there
+            ]
+            steps, rings = [*steps, max(links)], [*rings, 0.0]
+            if there != [0]:
+                d, g = plans.blocks[p, e, n, s], len(there)
+                work = [3.0 * b * share[k - 1] * d / state.speed[e, n, k - 1] for k in there]
+                slowest = min([rate[i, j] for i, j in itertools.permutations(there, 2)], default=np.inf)
+                steps.append(max(work) * costs.block_forward_flops)
+                rings.append(2.0 * (g - 1) / g * d * costs.block_payload_bits / slowest)
+        steps.append(chain.uplink[p, e, n] + chain.downlink[p, e, n])
+        steps.append(chain.server_forward[p, e, n] + chain.server_backward[p, e, n])
+        assert planned[p, e, n] == pytest.approx(latency(steps, [*rings, 0.0, 0.0], M), rel=1e-9)
+
+
+def test_chosen_plan_is_the_candidate_with_the_least_charged_delay() -> None:
+    state = first_state(UNEVEN, 3, seed=1)
+    scheduler = Asteroid(UNEVEN)
+    planned, plans = scheduler.candidates(state)
+    chosen = round_costs(scheduler.parameters, state, scheduler.act(None, state)).cluster_delay
+    for p in range(UNEVEN.max_devices):
+        delay = round_costs(scheduler.parameters, state, plans[p]).cluster_delay
+        assert (chosen <= delay * (1 + 1e-12))[np.isfinite(planned[p])].all()
+
+
+def test_devices_follow_by_memory_and_absent_ones_stay_out() -> None:
+    state = first_state(SMALL, 1)
+    present = state.present.copy()
+    present[0, 0, 1] = False
+    memory = state.memory_bytes.copy()
+    memory[0, 1] = np.array([1.0, 3.0, 2.0]) * memory.max()
+    scheduler = Asteroid(SMALL)
+    _, plans = scheduler.candidates(replace(state, present=present, memory_bytes=memory))
+    assert (plans.stage[:, 0, 0, 1] == -1).all()
+    assert (plans.share[:, 0, 0, 1] == 0.0).all()
+    assert plans.stage[2, 0, 1].tolist() == [2, 0, 1]
+
+
+def test_a_cluster_without_room_is_named() -> None:
+    state = first_state(SMALL, 2)
+    memory = state.memory_bytes.copy()
+    memory[1, 0] *= 0.1
+    with pytest.raises(AllocationError, match="environment 1, cluster 0: no grouping of its 3 devices"):
+        Asteroid(SMALL).act(None, replace(state, memory_bytes=memory))
+
+
+def test_an_episode_is_played() -> None:
+    played = play_episode("asteroid", make_scheduler("asteroid", SMALL), SMALL, 2, 3, "surrogate")
+    assert len(played.result.delay) == 3
+    assert np.isfinite(played.result.delay).all()
