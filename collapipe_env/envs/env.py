@@ -91,6 +91,8 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
         refuse_unknown(unknown, ("scenario", "learner", "reward", "render_mode"))
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
+        # Gymnasium 1.2's SyncVectorEnv writes into the metadata of what it wraps: not into the class's.
+        self.metadata = dict(self.metadata)
         self.render_mode = render_mode
         self._mdp = BatchMDP(load_scenario(scenario), learner, reward, num_envs=1)
         self.action_space: spaces.Box = self._mdp.action_space()
