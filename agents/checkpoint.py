@@ -22,7 +22,7 @@ import torch
 
 from collapipe_env.agents.hyperparameters import HyperParameters, parameters_from_dict
 from collapipe_env.errors import CheckpointError
-from collapipe_env.evaluation.files import without_nan, write_bytes
+from collapipe_env.files import without_nan, write_bytes
 
 FORMAT = "collapipe-env agent"
 FORMAT_VERSION = 1

@@ -16,7 +16,6 @@ import tyro
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
 
 Algorithm: TypeAlias = Literal["ppo", "sac"]
-ALGORITHMS: tuple[Algorithm, ...] = ("ppo", "sac")
 
 
 def _hint(text: str) -> object:

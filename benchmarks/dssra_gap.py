@@ -29,7 +29,7 @@ import collapipe_env
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.errors import AllocationError, CollaPipeError
-from collapipe_env.evaluation.files import write_json
+from collapipe_env.files import write_json
 from collapipe_env.scenario import Scenario, draw_layout, load_scenario
 from collapipe_env.simulator.build import mean_state
 from collapipe_env.simulator.costs import round_costs

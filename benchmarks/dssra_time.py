@@ -18,25 +18,10 @@ import numpy as np
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.baselines.even_split import PipeLine
-from collapipe_env.learners.base import BoolArray, LearningReport, RoundOutcome
+from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario, scenario_names
 from collapipe_env.simulator.build import action_codec
 from collapipe_env.simulator.simulator import Simulator
-
-
-class NoLearner:
-    """A learner that learns nothing: only delays and energies are measured."""
-
-    def __init__(self, rows: int) -> None:
-        self.report = LearningReport(np.zeros(rows), np.full(rows, np.nan), np.zeros(rows))
-
-    def reset(self, rngs: object, mask: BoolArray | None = None) -> LearningReport:  # noqa: ARG002
-        """No training run to start."""
-        return self.report
-
-    def train_round(self, outcome: RoundOutcome) -> LearningReport:  # noqa: ARG002
-        """No training."""
-        return self.report
 
 
 @dataclass(frozen=True)
@@ -64,7 +49,7 @@ def play(scenario: Scenario, scheduler: DSSRA | PipeLine, rounds: int, envs: int
         envs: Environments; their decisions are timed together and divided.
         seed: Seed of the channels.
     """
-    simulator = Simulator(scenario, NoLearner(envs), envs)
+    simulator = Simulator(scenario, IdleLearner(envs), envs)
     simulator.reset([np.random.default_rng([seed, e]) for e in range(envs)])
     codec = action_codec(scenario)
     observation = np.zeros((envs, 0), dtype=np.float32)

@@ -12,7 +12,6 @@ One step of a vector environment counts as as many steps as it has environments.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -28,6 +27,7 @@ import numpy as np
 from tqdm import tqdm
 
 import collapipe_env
+from collapipe_env import files
 from collapipe_env.envs.registration import environment_ids
 
 YARDSTICK = "CartPole-v1"
@@ -180,10 +180,7 @@ def write_json(path: Path, results: Sequence[Result], options: argparse.Namespac
         "machine": {"architecture": platform.machine(), "cpus": os.cpu_count()},
         "results": [asdict(r) for r in results],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(part, path)
+    files.write_json(path, content)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:

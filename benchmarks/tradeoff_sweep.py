@@ -31,8 +31,8 @@ from tqdm import tqdm
 import collapipe_env
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.errors import AllocationError, CollaPipeError
-from collapipe_env.evaluation.files import write_bytes, write_json
-from collapipe_env.learners.base import BoolArray, LearningReport, RoundOutcome
+from collapipe_env.files import write_bytes, write_json
+from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.simulator import Simulator
@@ -43,25 +43,6 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 DEFAULT_V = (0.1, 0.2, 0.4, 0.8, 1.4, 2.8, 5.6, 11.2)
-
-
-class NoLearner:
-    """A learner that learns nothing: only delays and energies are measured.
-
-    Args:
-        rows: Number of environments.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self.report = LearningReport(np.zeros(rows), np.full(rows, np.nan), np.zeros(rows))
-
-    def reset(self, rngs: object, mask: BoolArray | None = None) -> LearningReport:  # noqa: ARG002
-        """No training run to start."""
-        return self.report
-
-    def train_round(self, outcome: RoundOutcome) -> LearningReport:  # noqa: ARG002
-        """No training."""
-        return self.report
 
 
 @dataclass(frozen=True)
@@ -137,7 +118,7 @@ class Point:
 
 def start(scenario: Scenario, envs: int, seed: int) -> Simulator:
     """Environments with the channels of a seed and empty queues."""
-    simulator = Simulator(scenario, NoLearner(envs), envs)
+    simulator = Simulator(scenario, IdleLearner(envs), envs)
     simulator.reset([np.random.default_rng([seed, row]) for row in range(envs)])
     return simulator
 

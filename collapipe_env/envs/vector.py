@@ -74,7 +74,6 @@ class CollaPipeVectorEnv(
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self._rngs: list[np.random.Generator | None] = [None] * num_envs
         self._done = np.zeros(num_envs, dtype=np.bool_)
-        self._last: BatchStep | None = None
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -131,7 +130,6 @@ class CollaPipeVectorEnv(
                 "them first with reset(options={'reset_mask': mask})"
             )
         step: BatchStep = play()
-        self._last = step
         observation, reward = step.observation, step.reward
         terminated, truncated = step.terminated, step.truncated
         live = np.ones(self.num_envs, dtype=np.bool_)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collapipe_env.evaluation.episode import EpisodeResult, replay, typical_round
-from collapipe_env.evaluation.files import write_bytes
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of
 from collapipe_env.evaluation.statistics import Summary
+from collapipe_env.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,10 +12,10 @@ from tqdm import tqdm
 from collapipe_env.evaluation import table
 from collapipe_env.evaluation.episode import EpisodeResult
 from collapipe_env.evaluation.figures import draw_evaluation, drawing_possible, picture_count
-from collapipe_env.evaluation.files import write_json, write_text
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan
 from collapipe_env.evaluation.statistics import TARGET_SHARE, default_target, summarise
+from collapipe_env.files import write_json, write_text
 
 
 def write_report(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from collapipe_env.errors import DataError
-from collapipe_env.evaluation.files import read_json, without_nan, write_json
+from collapipe_env.files import read_json, without_nan, write_json
 
 _FOLDERS = ("checkpoints", "tensorboard", "evaluation", "figures")
 _FILES = ("results.json", "table.md", "run.json")

@@ -21,9 +21,9 @@ from collapipe_env.evaluation.episode import (
     play_episode,
     unpack_allocations,
 )
-from collapipe_env.evaluation.files import read_json, write_bytes, write_json
 from collapipe_env.evaluation.pool import run_tasks
 from collapipe_env.evaluation.registry import LEARNED, load_scheduler
+from collapipe_env.files import read_json, write_bytes, write_json
 from collapipe_env.scenario import Scenario
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ import tyro
 from scipy.optimize import least_squares
 from tqdm import tqdm
 
+from collapipe_env.files import write_json
 from collapipe_env.learners.base import RoundOutcome
 from collapipe_env.learners.factory import make_learner
 from collapipe_env.learners.surrogate import SurrogateConstants, SurrogateOutcome
@@ -143,7 +143,7 @@ def real_runs(scenario: Scenario, options: FitOptions) -> list[Run]:
         runs.append(run)
         kept[key] = run.losses.tolist()
         if options.runs_file is not None:
-            write_atomically(options.runs_file, kept)
+            write_json(options.runs_file, kept)
     return runs
 
 
@@ -206,13 +206,6 @@ def root_mean_square_error(constants: SurrogateConstants, runs: Sequence[Run]) -
     return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
 
 
-def write_atomically(path: Path, content: object) -> None:
-    """Write JSON under a temporary name, then rename it."""
-    temporary = path.with_suffix(path.suffix + ".part")
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
-
-
 def main(options: FitOptions) -> None:
     """Run the grid, fit, report and write."""
     import torch
@@ -246,7 +239,7 @@ def main(options: FitOptions) -> None:
         "two seeds of the same condition over sqrt(2): no surrogate can be closer than that."
     )
     content["fits"][scenario.workload.task] = entry
-    write_atomically(options.output, content)
+    write_json(options.output, content)
     for name, value in entry.items():
         print(f"{name:26s} {value}")
     print(f"wrote {options.output}")

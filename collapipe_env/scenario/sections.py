@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
+from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.scenario.faults import refuse_clearly
 from collapipe_env.scenario.fields import (
     SPEC_CONFIG,
@@ -277,7 +278,7 @@ class RadioSpec:
     @property
     def noise_w_per_hz(self) -> float:
         """Noise power density N0 [W/Hz]."""
-        return float(10.0 ** ((self.noise_dbm_per_hz - 30.0) / 10.0))
+        return db_to_linear(self.noise_dbm_per_hz - 30.0)
 
 
 @refuse_clearly

@@ -15,8 +15,8 @@ from collapipe_env.evaluation.episode import (
     typical_round,
     unpack_allocations,
 )
-from collapipe_env.evaluation.files import without_nan
 from collapipe_env.evaluation.registry import make_scheduler, scheduler_names
+from collapipe_env.files import without_nan
 from collapipe_env.scenario import load_scenario
 
 ROUNDS = 5

@@ -30,7 +30,8 @@ def write_bytes(path: Path, content: bytes) -> None:
         partial.replace(path)
     except OSError as error:
         raise DataError(
-            f"cannot write {path} ({error.strerror}): free some space, or choose another place with --run-dir"
+            f"cannot write {path} ({error.strerror}): free some space, or choose another place (--run-dir, "
+            "--output)"
         ) from None
     finally:
         with contextlib.suppress(OSError):

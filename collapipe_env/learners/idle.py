@@ -1,0 +1,32 @@
+"""A learner that learns nothing, where only delays and energies matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collapipe_env.learners.base import BoolArray, LearningReport, RoundOutcome
+
+
+class IdleLearner:
+    """Reports a loss of zero and no metric; the system's trajectory is that of any other learner.
+
+    Args:
+        num_envs: ``E``.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self._report = LearningReport(np.zeros(num_envs), np.full(num_envs, np.nan), np.zeros(num_envs))
+
+    def reset(
+        self,
+        rngs: Sequence[np.random.Generator],  # noqa: ARG002 - part of the interface
+        mask: BoolArray | None = None,  # noqa: ARG002
+    ) -> LearningReport:
+        """No training run to start."""
+        return self._report
+
+    def train_round(self, outcome: RoundOutcome) -> LearningReport:  # noqa: ARG002
+        """No training."""
+        return self._report
