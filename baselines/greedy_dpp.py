@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.compiled import compiled
+from collapipe_env.compiled import compiled
 from collapipe_env.agents.dssra import round_constants
 from collapipe_env.agents.segment_dp import SegmentProblem
 from collapipe_env.baselines.segment_baseline import IntArray, SegmentBaseline, full_power_problems

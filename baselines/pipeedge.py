@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.compiled import compiled
+from collapipe_env.compiled import compiled
 from collapipe_env.agents.dssra import round_constants
 from collapipe_env.baselines.segment_baseline import (
     FloatArray,

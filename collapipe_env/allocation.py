@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Literal, get_args
 
 import numpy as np
 
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics._array import Array, namespace
+
+ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async"]
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+"""Pipeline schedules; an allocation names them by their place here."""
+GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ASYNC = range(len(SCHEDULES))
+
+ServerMode = Literal["copies", "sequential"]
+SERVER_MODES: tuple[ServerMode, ...] = get_args(ServerMode)
+"""How the edge server trains its part under split training; an allocation names them by their place here."""
+COMMON, COPIES, SEQUENTIAL = -1, 0, 1
+"""``COMMON`` is CollaPipe's own server: one head that follows the mean gradient of all clusters."""
+
+TOGETHER: tuple[tuple[str, ...], ...] = (
+    ("stage", "share"),
+    ("schedule", "caps", "chunks"),
+    ("server_blocks", "server_mode"),
+)
+"""Optional fields that are given together or not at all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,13 +35,17 @@ class Allocation:
     """Segments, micro-batches, bandwidth and transmit powers of all clusters for one round.
 
     Arrays have leading batch axes ``...``, then ``N`` clusters and ``K`` devices (or stage slots).
-    CollaPipe's own plans put every segment on one device: slot ``k`` is device ``k`` and slots without
-    blocks are skipped, so ``stage`` and ``share`` stay ``None``. Plans with several devices in a stage
-    (data parallel inside the stage; an extension) name each device's slot and share of the samples.
+    CollaPipe's own plans put every segment on one device, run GPipe and train the decoder alone on the
+    server: they need the first five fields only. The others are extensions for the published systems, and
+    what they say cannot be expressed by the action box:
+
+    * groups: several devices in a stage, data parallel inside it (VanillaFL, Asteroid);
+    * schedules: the order of the micro-batches' operations (Asteroid, AdaPtis, OptPipe, FlexPipe, XPipe);
+    * split training: the server runs the encoder's last blocks, too (SplitFed, PiPar).
 
     Attributes:
         blocks: Consecutive encoder blocks of each stage slot, in pipeline order (..., N, K), int >= 0,
-            summing to ``L``.
+            summing to ``L`` (less the server's).
         micro_batches: ``M_n`` (..., N), int; divides the mini-batch.
         bandwidth: Share ``beta_n`` of the uplink (..., N), > 0, summing to at most 1.
         device_power: Device transmit powers (..., N, K) [W].
@@ -30,6 +53,15 @@ class Allocation:
         stage: Slot of each device (..., N, K), int, -1 for a device in no stage; ``None`` for the identity.
         share: Share ``y_k`` of each micro-batch's samples (..., N, K), summing to 1 in each stage;
             ``None`` where every stage has one device.
+        schedule: Place in ``SCHEDULES`` (..., N), int; ``None`` for GPipe.
+        caps: What each stage slot may have in flight (..., N, K), int: micro-batches between forward and
+            backward (``1f1b``, ``async``), stored micro-batches until their weight gradient is done
+            (``zb-h1``), chunks (``interleaved``); not read under ``gpipe`` and in slots without blocks.
+        chunks: Chunks ``v`` of each stage (..., N), int, 1 unless ``interleaved``.
+        server_blocks: The encoder's last blocks, which the server runs (..., N), int; ``None`` for 0.
+        server_mode: Place in ``SERVER_MODES`` (...), int, -1 for CollaPipe's own server. ``copies``
+            (SplitFed V1) keeps a server-side copy for every cluster and averages them at the end of the
+            round; ``sequential`` (V2) has one, which serves the clusters one after the other.
     """
 
     blocks: Array
@@ -39,19 +71,34 @@ class Allocation:
     cu_power: Array
     stage: Array | None = None
     share: Array | None = None
+    schedule: Array | None = None
+    caps: Array | None = None
+    chunks: Array | None = None
+    server_blocks: Array | None = None
+    server_mode: Array | None = None
 
     def __post_init__(self) -> None:
-        if (self.stage is None) != (self.share is None):
-            raise AllocationError("stage and share go together: give both for plans with groups, or neither")
+        for names in TOGETHER:
+            given = [name for name in names if getattr(self, name) is not None]
+            if given and len(given) < len(names):
+                raise AllocationError(
+                    f"{', '.join(names)} go together: give all of them or none, not {', '.join(given)} alone"
+                )
 
     @property
     def device_blocks(self) -> Array:
         """Blocks of the stage that each device belongs to (..., N, K), 0 for an idle device."""
         if self.stage is None:
             return self.blocks
-        xp = namespace(self.blocks)
+        return self.per_device(self.blocks)
+
+    def per_device(self, slots: Array) -> Array:
+        """Each device's value of something that stage slots have (..., N, K), 0 for an idle device."""
+        if self.stage is None:
+            return slots
+        xp = namespace(slots)
         slot = xp.where(self.stage < 0, 0, self.stage)
-        return xp.where(self.stage < 0, 0, xp.take_along_axis(self.blocks, slot, axis=-1))
+        return xp.where(self.stage < 0, 0, xp.take_along_axis(slots, slot, axis=-1))
 
     @property
     def node_power(self) -> Array:
@@ -60,6 +107,11 @@ class Allocation:
         if xp is np:
             return np.concatenate((self.cu_power[..., None], self.device_power), axis=-1)
         return xp.concat((self.cu_power[..., None], self.device_power), axis=-1)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a plan of CollaPipe's own form, without any of the extensions."""
+        return all(getattr(self, names[0]) is None for names in TOGETHER)
 
     def map(self, function: Callable[[Array], Array]) -> Allocation:
         """Apply one function to every array, for instance to select rows of a batch."""
@@ -74,13 +126,18 @@ class Allocation:
 def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
     """Stack single allocations into one with a new leading batch axis.
 
-    Allocations with and without groups may be mixed: where a plan has none, its identity is written out.
+    Allocations with and without extensions may be mixed: where a plan has none, the defaults are written
+    out.
 
     Args:
         allocations: At least one allocation; all of the same shape.
     """
     if any(a.stage is not None for a in allocations):
-        allocations = [a if a.stage is not None else with_explicit_groups(a) for a in allocations]
+        allocations = [with_explicit_groups(a) for a in allocations]
+    if any(a.schedule is not None for a in allocations):
+        allocations = [with_explicit_schedule(a) for a in allocations]
+    if any(a.server_mode is not None for a in allocations):
+        allocations = [with_explicit_server(a) for a in allocations]
     columns = {f.name: [getattr(a, f.name) for a in allocations] for f in fields(Allocation)}
     return Allocation(**{k: None if v[0] is None else np.stack(v) for k, v in columns.items()})
 
@@ -91,12 +148,43 @@ def with_explicit_groups(allocation: Allocation) -> Allocation:
         return allocation
     slots = np.broadcast_to(np.arange(allocation.blocks.shape[-1]), allocation.blocks.shape)
     stage = np.where(allocation.blocks > 0, slots, -1)
-    return Allocation(
-        **{
-            f.name: getattr(allocation, f.name)
-            for f in fields(Allocation)
-            if f.name not in ("stage", "share")
-        },
-        stage=stage,
-        share=np.where(stage >= 0, 1.0, 0.0),
+    return replace(allocation, stage=stage, share=np.where(stage >= 0, 1.0, 0.0))
+
+
+def with_explicit_schedule(allocation: Allocation) -> Allocation:
+    """Write out GPipe for a plan that names no schedule."""
+    if allocation.schedule is not None:
+        return allocation
+    return with_schedule(allocation, "gpipe", np.zeros_like(allocation.blocks))
+
+
+def with_explicit_server(allocation: Allocation) -> Allocation:
+    """Write out CollaPipe's own server for a plan without split training."""
+    if allocation.server_mode is not None:
+        return allocation
+    clusters = allocation.micro_batches.shape
+    return replace(
+        allocation,
+        server_blocks=np.zeros(clusters, dtype=np.int64),
+        server_mode=np.full(clusters[:-1], COMMON),
+    )
+
+
+def with_schedule(
+    allocation: Allocation, name: ScheduleName, caps: Array, chunks: int | Array = 1
+) -> Allocation:
+    """The same plan under one schedule in all clusters.
+
+    Args:
+        allocation: A plan (...).
+        name: The schedule.
+        caps: Caps of the stage slots, broadcastable to (..., N, K).
+        chunks: ``v``, broadcastable to (..., N).
+    """
+    clusters = allocation.micro_batches.shape
+    return replace(
+        allocation,
+        schedule=np.full(clusters, SCHEDULES.index(name)),
+        caps=np.broadcast_to(np.asarray(caps, dtype=np.int64), allocation.blocks.shape).copy(),
+        chunks=np.broadcast_to(np.asarray(chunks, dtype=np.int64), clusters).copy(),
     )

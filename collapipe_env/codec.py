@@ -137,10 +137,10 @@ class ActionCodec:
         return clipped.reshape(*clipped.shape[:-2], self.action_size)
 
     def _check_expressible(self, allocation: Allocation) -> None:
-        if allocation.stage is not None:
+        if not allocation.is_plain:
             raise AllocationError(
-                "the action box cannot express stages of several devices: play this allocation through "
-                "env.unwrapped.step_allocation(allocation)"
+                "the action box cannot express stages of several devices, schedules or split training: play "
+                "this allocation through env.unwrapped.step_allocation(allocation)"
             )
         shape = (self.clusters, self.devices)
         if np.shape(allocation.blocks)[-2:] != shape:

@@ -7,7 +7,7 @@ the last. Every hop between consecutive groups is a pipeline element of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,20 @@ class PlanGraph:
     same_stage: Array | None
     leader: Array
     share: Array | None
+
+    def wrap_around(self) -> PlanGraph:
+        """The same groups joined by one hop only, from the last stage to the first (interleaved chunks)."""
+        first = self.successor[..., 0, 1:]  # whom the CU sends to
+        last = self.successor[..., 1:, 0]  # who sends to the CU
+        xp = namespace(first)
+        # In a chain of one stage nothing leaves the device between chunks.
+        several = xp.any(first != last, axis=-1)[..., None, None]
+        pairs = last[..., :, None] & first[..., None, :] & several
+        concatenate = np.concatenate if xp is np else xp.concat
+        row = xp.zeros_like(pairs[..., :1, :])
+        below = concatenate((row, pairs), axis=-2)
+        successor = concatenate((xp.zeros_like(below[..., :1]), below), axis=-1)
+        return replace(self, successor=successor)
 
     def group_max(self, values: Array) -> Array:
         """Largest value among the members of each device's group (..., N, K)."""
@@ -108,6 +122,7 @@ def hop_times(
     *,
     waterfall_threshold: float,
     repeat_until_success: bool,
+    crossings_between_devices: Array | None = None,
 ) -> HopTimes:
     """Airtimes and failures of the hops between consecutive groups.
 
@@ -124,6 +139,9 @@ def hop_times(
         gradient_bits: The same for gradients (..., N) [bit].
         waterfall_threshold: ``m`` of the packet error.
         repeat_until_success: True for the ``arq`` mode: times are divided by ``1 - q``.
+        crossings_between_devices: How often a micro-batch passes the hops between devices (..., N), the
+            number of chunks under an interleaved schedule; ``None`` for once. Enters the failures only:
+            times are those of one crossing.
     """
     xp = namespace(rates)
     forward_links = graph.successor
@@ -140,6 +158,11 @@ def hop_times(
         forward, backward = forward * parts, backward * parts
     # In a chain of one stage the same link carries a forward and a backward hop: each counts.
     crossings = xp.astype(forward_links, exponents.dtype) + xp.astype(backward_links, exponents.dtype)
+    if crossings_between_devices is not None:
+        nodes = xp.arange(crossings.shape[-1])
+        both_devices = (nodes[:, None] > 0) & (nodes > 0)
+        often = xp.astype(crossings_between_devices, crossings.dtype)[..., None, None]
+        crossings = crossings * xp.where(both_devices, often, 1.0)
     return HopTimes(
         forward=xp.sum(forward, axis=-1) * activation_bits[..., None],
         backward=xp.sum(backward, axis=-1) * gradient_bits[..., None],

@@ -6,7 +6,7 @@ from collapipe_env.physics._array import Array, namespace
 
 
 def device_memory(
-    blocks: Array, samples_in_flight: Array, block_state_bytes: float, activation_bytes: float
+    blocks: Array, samples_in_flight: Array | float, block_state_bytes: Array | float, activation_bytes: float
 ) -> Array:
     """Bytes that each device needs, ``delta (16 w + m y b alpha)``.
 
@@ -14,7 +14,7 @@ def device_memory(
         blocks: Blocks of the stage that each device hosts (..., K), 0 where it hosts none.
         samples_in_flight: Samples ``m y b`` whose activations the device holds at once (..., K);
             for GPipe ``y B``.
-        block_state_bytes: ``16 w`` of one block [byte].
+        block_state_bytes: ``16 w`` of one block [byte], or an array (..., 1).
         activation_bytes: ``alpha`` per sample and block [byte].
 
     Returns:

@@ -26,6 +26,11 @@ class PipelineElements:
         downlink: Gradients from the base station to the CU (..., N).
         server_forward: Decoder or head, forward (..., N).
         server_backward: Decoder or head, backward (..., N).
+        compute_weight: Part of ``compute_backward`` that is weight gradients (..., N, K), ``None`` where the
+            plan names no schedule, as the following ones.
+        server_weight: The same of ``server_backward`` (..., N).
+        wrap_forward: Forward hop from the last stage to the first, between chunks (..., N).
+        wrap_backward: The same hop backward (..., N).
     """
 
     hop_forward: Array
@@ -36,6 +41,10 @@ class PipelineElements:
     downlink: Array
     server_forward: Array
     server_backward: Array
+    compute_weight: Array | None = None
+    server_weight: Array | None = None
+    wrap_forward: Array | None = None
+    wrap_backward: Array | None = None
 
 
 def stage_elements(

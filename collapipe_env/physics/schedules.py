@@ -16,11 +16,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Literal, cast, get_args
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collapipe_env.allocation import SCHEDULES, ScheduleName
 from collapipe_env.errors import AllocationError, ScenarioError, nearest_name
 from collapipe_env.physics import orders as forms
 from collapipe_env.physics.memory import device_memory
@@ -32,9 +33,6 @@ from collapipe_env.physics.periods import (
 )
 from collapipe_env.physics.recurrence import Duplex, ScheduleEvent, StageTimes, run_orders
 from collapipe_env.physics.timeline import Element
-
-ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async"]
-SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 
 
 @dataclass(frozen=True)

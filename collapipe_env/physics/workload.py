@@ -28,6 +28,20 @@ def block_forward_flops(width: int, feedforward: int, sequence_length: int) -> f
     return float(2 * q * (4 * d * d + 2 * d * feedforward) + 4 * q * q * d)
 
 
+def block_weight_flops(width: int, feedforward: int, sequence_length: int) -> float:
+    """FLOPs of one block's weight gradients for one sample, ``2 q (4 d^2 + 2 d d_ff)``.
+
+    The linear maps' share of the backward pass, which schedules with a split backward pass put off; the
+    attention products have no weights (`algorithms.md` section 7).
+
+    Args:
+        width: Model width ``d``.
+        feedforward: Feed-forward width ``d_ff``.
+        sequence_length: Tokens per sample ``q``.
+    """
+    return float(2 * sequence_length * (4 * width * width + 2 * width * feedforward))
+
+
 def block_parameters(width: int, feedforward: int) -> int:
     """Parameters of one encoder block, ``4 d^2 + 2 d d_ff + 9 d + d_ff`` (biases and two LayerNorms in)."""
     return 4 * width * width + 2 * width * feedforward + 9 * width + feedforward
@@ -78,6 +92,25 @@ def decoder_forward_flops(
     return float(blocks + 2 * positions * d * outputs)
 
 
+def decoder_weight_flops(
+    decoder_blocks: int, width: int, feedforward: int, sequence_length: int, outputs: int, positions: int
+) -> float:
+    """FLOPs of the weight gradients of the server's part for one sample: its linear maps without attention.
+
+    Args:
+        decoder_blocks: As in :func:`decoder_forward_flops`, like all others.
+        width: Model width ``d``.
+        feedforward: Feed-forward width ``d_ff``.
+        sequence_length: Tokens per sample ``q``.
+        outputs: ``V_out``.
+        positions: Positions ``n``.
+    """
+    d = width
+    return float(
+        decoder_blocks * 2 * sequence_length * (8 * d * d + 2 * d * feedforward) + 2 * positions * d * outputs
+    )
+
+
 @dataclass(frozen=True)
 class WorkloadCosts:
     """The per-sample and per-block figures that the simulator charges for (all scalars).
@@ -88,6 +121,8 @@ class WorkloadCosts:
         local_steps: Local steps ``H`` of a round.
         block_forward_flops: ``Phi_F`` per sample and block [FLOP].
         decoder_forward_flops: ``Phi_dec`` forward per sample [FLOP].
+        block_weight_flops: Part of a block's backward pass that is weight gradients, per sample [FLOP].
+        decoder_weight_flops: The same part of the server's backward pass [FLOP].
         block_parameters: ``w`` per block.
         embedding_parameters: Parameters of the embedding on the CU.
         stored_activation_bytes: ``alpha`` per sample and block [byte].
@@ -101,6 +136,8 @@ class WorkloadCosts:
     local_steps: int
     block_forward_flops: float
     decoder_forward_flops: float
+    block_weight_flops: float
+    decoder_weight_flops: float
     block_parameters: int
     embedding_parameters: int
     stored_activation_bytes: float
@@ -112,6 +149,11 @@ class WorkloadCosts:
     def block_state_bytes(self) -> float:
         """Bytes of one block's weights, gradients and optimiser moments."""
         return TRAINING_STATE_BYTES_PER_PARAMETER * self.block_parameters
+
+    @property
+    def block_copy_bytes(self) -> float:
+        """Bytes of a second copy of one block's weights in fp32."""
+        return 4.0 * self.block_parameters
 
     @property
     def block_payload_bits(self) -> float:

@@ -267,6 +267,10 @@ class RadioSpec:
         float,
         real("correlation rho between rounds, 0 for independent rounds", "1", ge=0.0, lt=1.0),
     ] = 0.0
+    d2d_duplex: Annotated[
+        Literal["full", "half"],
+        described("whether a device-to-device hop sends both ways at once; GPipe never does; full or half"),
+    ] = "full"
     link_errors: Annotated[
         Literal["drop", "arq", "none"],
         described("what a packet error does: lose the micro-batch, resend, nothing; one of drop, arq, none"),

@@ -13,7 +13,9 @@ from collapipe_env.physics.workload import (
     WorkloadCosts,
     block_forward_flops,
     block_parameters,
+    block_weight_flops,
     decoder_forward_flops,
+    decoder_weight_flops,
     stored_activation_bytes,
 )
 from collapipe_env.scenario import Scenario
@@ -29,14 +31,15 @@ def workload_costs(scenario: Scenario) -> WorkloadCosts:
     # A classifier's head reads the pooled sentence; taggers and generators have an output per token.
     positions = 1 if w.task == "classification" else w.sequence_length
     boundary = w.sequence_length * w.width
+    decoder = (w.decoder_blocks, w.width, w.feedforward, w.sequence_length, w.outputs, positions)
     return WorkloadCosts(
         blocks=w.blocks,
         batch_size=w.batch_size,
         local_steps=w.local_steps,
         block_forward_flops=block_forward_flops(w.width, w.feedforward, w.sequence_length),
-        decoder_forward_flops=decoder_forward_flops(
-            w.decoder_blocks, w.width, w.feedforward, w.sequence_length, w.outputs, positions
-        ),
+        decoder_forward_flops=decoder_forward_flops(*decoder),
+        block_weight_flops=block_weight_flops(w.width, w.feedforward, w.sequence_length),
+        decoder_weight_flops=decoder_weight_flops(*decoder),
         block_parameters=block_parameters(w.width, w.feedforward),
         embedding_parameters=w.embedding_parameters,
         stored_activation_bytes=stored_activation_bytes(
@@ -69,6 +72,7 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         tradeoff_v=scenario.budgets.tradeoff_v,
         micro_batch_choices=scenario.workload.micro_batch_choices,
         bandwidth_floor=scenario.budgets.bandwidth_floor,
+        half_duplex=radio.d2d_duplex == "half",
     )
 
 

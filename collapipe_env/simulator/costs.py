@@ -17,6 +17,7 @@ from collapipe_env.physics._array import Array, namespace
 from collapipe_env.physics.links import PlanGraph
 from collapipe_env.physics.pipeline import PipelineElements
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
+from collapipe_env.simulator import extensions
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 
@@ -109,29 +110,40 @@ def round_costs(
         parameters.waterfall_threshold,
     )
     repeats = parameters.link_errors == "arq"
-    hops = links.hop_times(
-        graph,
-        snr,
-        rates,
-        samples * costs.activation_bits,
-        samples * costs.gradient_bits,
-        waterfall_threshold=parameters.waterfall_threshold,
-        repeat_until_success=repeats,
-    )
+
+    def hop_times(chain: PlanGraph, crossings: Array | None = None) -> links.HopTimes:
+        return links.hop_times(
+            chain,
+            snr,
+            rates,
+            samples * costs.activation_bits,
+            samples * costs.gradient_bits,
+            waterfall_threshold=parameters.waterfall_threshold,
+            repeat_until_success=repeats,
+            crossings_between_devices=crossings,
+        )
+
+    chunks = allocation.chunks
+    crossings = None
+    if chunks is not None and xp.any(chunks > 1):
+        hops = hop_times(graph, chunks)
+        crossings = extensions.interleaved_crossings(graph, hops, hop_times(graph.wrap_around()), chunks)
+        air_seconds, hop_failures = crossings.airtime, crossings.failure_exponent
+    else:
+        hops = hop_times(graph)
+        air_seconds, hop_failures = hops.forward + hops.backward, hops.failure_exponent
     uplink = samples * costs.activation_bits / uplink_rate
     if repeats:
         uplink = uplink * radio.expected_transmissions(uplink_exponent)
 
     device_blocks = xp.astype(allocation.device_blocks, state.speed.dtype)
     work = samples[..., None] * device_blocks * costs.block_forward_flops / state.speed
-    samples_in_flight = costs.batch_size
     if allocation.share is not None:
         work = work * allocation.share
-        samples_in_flight = costs.batch_size * allocation.share
     hop_forward, hop_backward, forward, backward = pipeline.stage_elements(
         graph, hops, work, BACKWARD_OVER_FORWARD * work
     )
-    server = samples * (costs.decoder_forward_flops / (parameters.server_flops / parameters.clusters))
+    server, server_weight = extensions.server_times(parameters, allocation, samples)
     elements = pipeline.PipelineElements(
         hop_forward=hop_forward,
         hop_backward=hop_backward,
@@ -143,11 +155,16 @@ def round_costs(
         server_backward=BACKWARD_OVER_FORWARD * server,
     )
     local_step = pipeline.gpipe_makespan(elements, micro_batches)
+    if allocation.schedule is not None:
+        elements = extensions.with_weight_gradients(elements, costs, server_weight, crossings)
+        local_step = extensions.scheduled_steps(parameters, allocation, graph, elements, local_step)
+    if allocation.server_mode is not None:
+        local_step = extensions.split_steps(parameters, allocation, elements, local_step)
 
     payload = device_blocks * costs.block_payload_bits
     collection = pipeline.collection_times(graph, rates[..., 1:, 0], payload)
     passes = steps * micro_batches
-    airtime = passes[..., None] * (hops.forward + hops.backward)
+    airtime = passes[..., None] * air_seconds
     device_airtime = airtime[..., 1:] + collection
     if graph.same_stage is None:
         allreduce = xp.zeros_like(local_step)
@@ -157,9 +174,10 @@ def round_costs(
         local_step = local_step + allreduce
         device_airtime = device_airtime + steps * group_time
     collect = xp.max(collection, axis=-1)
-    upload = costs.update_payload_bits / uplink_rate
+    update_bits, broadcast_bits = extensions.update_payloads(costs, allocation)
+    upload = update_bits / uplink_rate
     cluster_delay = steps * local_step + collect + upload
-    broadcast = costs.update_payload_bits / radio.broadcast_rate(
+    broadcast = broadcast_bits / radio.broadcast_rate(
         parameters.bs_power_w,
         state.uplink_gain,
         parameters.downlink_noise_w,
@@ -175,9 +193,10 @@ def round_costs(
     joules = concatenate((cu_joules[..., None], device_joules), axis=-1)
 
     if parameters.link_errors == "drop":
-        survival = xp.exp(-(hops.failure_exponent + uplink_exponent))
+        survival = xp.exp(-(hop_failures + uplink_exponent))
     else:
         survival = xp.ones_like(cluster_delay)
+    samples_in_flight, state_bytes = extensions.memory_terms(costs, allocation)
     return RoundCosts(
         delay=xp.max(cluster_delay, axis=-1) + broadcast,
         cluster_delay=cluster_delay,
@@ -189,7 +208,7 @@ def round_costs(
         energy=joules,
         energy_ratio=joules / state.budget,
         memory=memory.device_memory(
-            device_blocks, samples_in_flight, costs.block_state_bytes, costs.stored_activation_bytes
+            device_blocks, samples_in_flight, state_bytes, costs.stored_activation_bytes
         ),
         survival=survival,
         interference=interference_w,

@@ -18,6 +18,7 @@ from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.channels import Fading, LoadChain
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.extensions import pipeline_blocks, version_gaps
 from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.losses import MicroBatchLosses
 from collapipe_env.simulator.record import RoundRecord
@@ -138,10 +139,13 @@ class Simulator:
         survived = self._losses.draw(costs.survival)
         self.learning = self.learner.train_round(
             RoundOutcome(
-                blocks=allocation.blocks,
+                blocks=pipeline_blocks(allocation),
                 micro_batches=allocation.micro_batches,
                 survived=survived,
                 success=costs.survival,
+                server_blocks=allocation.server_blocks,
+                server_mode=allocation.server_mode,
+                staleness=version_gaps(allocation),
             )
         )
         backlog = update_backlog(state.backlog, costs.energy_ratio)

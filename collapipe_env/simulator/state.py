@@ -30,6 +30,8 @@ class SystemParameters:
         tradeoff_v: Lyapunov ``V`` [1/s].
         micro_batch_choices: Allowed numbers of micro-batches, ascending.
         bandwidth_floor: Smallest share of the uplink that a cluster gets.
+        half_duplex: Whether a device-to-device hop serves one direction at a time. GPipe never uses both
+            at once; other schedules do.
     """
 
     costs: WorkloadCosts
@@ -48,6 +50,7 @@ class SystemParameters:
     tradeoff_v: float
     micro_batch_choices: tuple[int, ...]
     bandwidth_floor: float
+    half_duplex: bool = False
 
     @property
     def uplink_noise_w(self) -> float:

@@ -29,6 +29,8 @@ def random_system(rng):
         local_steps=int(rng.integers(1, 4)),
         block_forward_flops=1e8,
         decoder_forward_flops=10.0 ** rng.uniform(3, 9),
+        block_weight_flops=9e7,
+        decoder_weight_flops=1e3,
         block_parameters=10 ** int(rng.integers(4, 7)),
         embedding_parameters=1000,
         stored_activation_bytes=1e6,

@@ -10,7 +10,9 @@ from collapipe_env.physics.workload import (
     WorkloadCosts,
     block_forward_flops,
     block_parameters,
+    block_weight_flops,
     decoder_forward_flops,
+    decoder_weight_flops,
     stored_activation_bytes,
 )
 from collapipe_env.simulator.state import SystemParameters, SystemState
@@ -25,6 +27,8 @@ def make_parameters(clusters, *, blocks=6, steps=1, link_errors="drop", **change
         local_steps=steps,
         block_forward_flops=block_forward_flops(64, 256, 32),
         decoder_forward_flops=decoder_forward_flops(1, 64, 256, 32, 10, 32),
+        block_weight_flops=block_weight_flops(64, 256, 32),
+        decoder_weight_flops=decoder_weight_flops(1, 64, 256, 32, 10, 32),
         block_parameters=block_parameters(64, 256),
         embedding_parameters=64 * 1000,
         stored_activation_bytes=stored_activation_bytes(64, 4, 32, 32),

@@ -12,7 +12,9 @@ from collapipe_env.physics.workload import (
     WorkloadCosts,
     block_forward_flops,
     block_parameters,
+    block_weight_flops,
     decoder_forward_flops,
+    decoder_weight_flops,
     stored_activation_bytes,
 )
 from collapipe_env.simulator.costs import round_costs
@@ -29,6 +31,10 @@ def build(case):
         local_steps=w["H"],
         block_forward_flops=block_forward_flops(w["d"], w["dff"], w["q"]),
         decoder_forward_flops=decoder_forward_flops(
+            w["Ldec"], w["d"], w["dff"], w["q"], w["Vout"], positions=w["q"]
+        ),
+        block_weight_flops=block_weight_flops(w["d"], w["dff"], w["q"]),
+        decoder_weight_flops=decoder_weight_flops(
             w["Ldec"], w["d"], w["dff"], w["q"], w["Vout"], positions=w["q"]
         ),
         block_parameters=block_parameters(w["d"], w["dff"]),

@@ -1,0 +1,42 @@
+"""Refusing a faulty array with the name, the place and the value of its first fault."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.errors import AllocationError
+from collapipe_env.physics._array import Array
+
+
+def require_shape(name: str, value: Array, expected: tuple[int, ...]) -> None:
+    """Refuse an array of another shape.
+
+    Raises:
+        AllocationError: Names both shapes.
+    """
+    if np.shape(value) != expected:
+        raise AllocationError(f"{name} has shape {np.shape(value)}, expected {expected}")
+
+
+def place_name(place: tuple[int, ...]) -> str:
+    """An index as words: environment, cluster, device (or stage slot)."""
+    names = ("environment", "cluster", "device")
+    return ", ".join(f"{name} {index}" for name, index in zip(names, place, strict=False))
+
+
+def refuse(fault: np.ndarray, value: Array, name: str, expected: str) -> None:
+    """Refuse an array where ``fault`` is true anywhere.
+
+    Args:
+        fault: Where it is wrong.
+        value: The array, of the same shape.
+        name: Its name.
+        expected: What would be right.
+
+    Raises:
+        AllocationError: Names the first fault.
+    """
+    if not fault.any():
+        return
+    place = tuple(int(i) for i in np.argwhere(fault)[0])
+    raise AllocationError(f"{name} of {place_name(place)} is {np.asarray(value)[place]}, expected {expected}")
