@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.compiled import compiled
 from collapipe_env.agents.dssra import round_constants
 from collapipe_env.baselines.segment_baseline import (
     FloatArray,
@@ -28,6 +27,7 @@ from collapipe_env.baselines.segment_baseline import (
     SegmentBaseline,
     full_power_problems,
 )
+from collapipe_env.compiled import compiled
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
