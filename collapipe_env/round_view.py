@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
+from collapipe_env.allocation import ASYNC, GPIPE, SEQUENTIAL
 from collapipe_env.physics.queues import update_backlog
-from collapipe_env.physics.timeline import RoundTimeline, chain_elements, cluster_timeline
+from collapipe_env.physics.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
 from collapipe_env.rendering.view import ClusterView, RoundView
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.extensions import flat_chains
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.simulator import Simulator
 
@@ -36,12 +39,24 @@ def cluster_round_timeline(
         drawn_steps: Local steps whose events are listed; 0 for phases only, ``None`` for all.
     """
     at = (row, cluster)
+    allocation = record.allocation
     leaders = np.flatnonzero(costs.graph.leader[at])
-    held = record.allocation.device_blocks[at][leaders]
-    if record.allocation.stage is not None:
-        order = np.argsort(record.allocation.stage[at][leaders])
+    names = [f"d{k + 1}" for k in leaders]
+    held = allocation.device_blocks[at][leaders]
+    if allocation.stage is not None:
+        order = np.argsort(allocation.stage[at][leaders])
         leaders, held = leaders[order], held[order]
+        names = [
+            _group_name(np.flatnonzero(allocation.stage[at] == allocation.stage[at][k])) for k in leaders
+        ]
     e = costs.elements
+    wrap_s = None
+    if allocation.chunks is not None and int(allocation.chunks[at]) > 1:
+        assert e.wrap_forward is not None
+        assert e.wrap_backward is not None
+        wrap_s = float(e.wrap_forward[at]), float(e.wrap_backward[at])
+    scheduled = _scheduled_events(costs, record, row, cluster, local_steps)
+    whole_round = allocation.schedule is not None and int(allocation.schedule[at]) == ASYNC
     return cluster_timeline(
         chain_elements(
             (leaders + 1).tolist(),
@@ -55,16 +70,44 @@ def cluster_round_timeline(
             downlink_s=float(e.downlink[at]),
             server_forward_s=float(e.server_forward[at]),
             server_backward_s=float(e.server_backward[at]),
+            stage_names=names,
+            wrap_s=wrap_s,
         ),
-        int(record.allocation.micro_batches[at]),
-        local_steps=local_steps,
-        all_reduce_s=float(costs.allreduce[at]),
+        int(allocation.micro_batches[at]),
+        local_steps=1 if whole_round else local_steps,
+        all_reduce_s=float(costs.allreduce[at]) * (local_steps if whole_round else 1),
         collect_s=float(costs.collect[at]),
         upload_s=float(costs.upload[at]),
         broadcast_s=float(costs.broadcast[row]),
         broadcast_start_s=float(costs.cluster_delay[row].max()),
         drawn_steps=drawn_steps,
+        scheduled=scheduled,
     )
+
+
+def _group_name(members: npt.NDArray[np.intp]) -> str:
+    """Name of a stage of several devices: the first and how many more."""
+    first = f"d{members[0] + 1}"
+    if len(members) == 2:
+        return f"{first}+d{members[1] + 1}"
+    return first if len(members) == 1 else f"{first}+{len(members) - 1}"
+
+
+def _scheduled_events(
+    costs: RoundCosts, record: RoundRecord, row: int, cluster: int, local_steps: int
+) -> tuple[float, list[Event]] | None:
+    """Length and events of a local step that the event-driven GPipe simulation does not cover."""
+    allocation, at = record.allocation, (row, cluster)
+    if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
+        # The wait for the server depends on the other clusters: its length is known, its events are not.
+        return float(costs.local_step[at]), []
+    if allocation.schedule is None or int(allocation.schedule[at]) == GPIPE:
+        return None
+    from collapipe_env.physics.schedule_timeline import schedule_events
+
+    shape = costs.local_step.shape
+    chains, orders = flat_chains(allocation, costs.graph, costs.elements, shape)
+    return schedule_events(chains, orders, row * shape[-1] + cluster, local_steps, costs.half_duplex)
 
 
 def round_view(

@@ -20,7 +20,7 @@ from typing import Literal
 
 from collapipe_env.errors import AllocationError
 
-Direction = Literal["forward", "backward"]
+Direction = Literal["forward", "backward", "weight"]
 ElementKind = Literal["hop", "compute", "uplink", "server"]
 PhaseLabel = Literal["step", "all-reduce", "collect", "upload", "wait", "broadcast"]
 
@@ -50,7 +50,10 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One micro-batch passing one element in one direction, from ``start_s`` to ``end_s``."""
+    """One micro-batch passing one element in one direction, from ``start_s`` to ``end_s``.
+
+    ``"weight"`` is the part of a backward pass that schedules with a split backward pass put off.
+    """
 
     element: int
     micro_batch: int
@@ -199,6 +202,8 @@ def chain_elements(
     downlink_s: float,
     server_forward_s: float,
     server_backward_s: float,
+    stage_names: Sequence[str] | None = None,
+    wrap_s: tuple[float, float] | None = None,
 ) -> tuple[Element, ...]:
     """Lay out a cluster's chain: CU, stages with a hop before and after each, uplink, server.
 
@@ -213,9 +218,12 @@ def chain_elements(
         downlink_s: Seconds per micro-batch of gradients from the server to the CU.
         server_forward_s: Seconds per micro-batch.
         server_backward_s: Seconds per micro-batch.
+        stage_names: (S,) names of the stages' devices; ``d`` and the lead device's number by default.
+        wrap_s: Seconds forward and backward of the hop from the last stage to the first, which only plans
+            with several chunks a stage have.
 
     Returns:
-        2 S + 3 elements.
+        2 S + 3 elements, and the hop between chunks if there is one.
 
     Raises:
         AllocationError: The sequences' lengths do not belong together.
@@ -235,7 +243,7 @@ def chain_elements(
                 "pass one entry per stage and one more per hop"
             )
     senders = [0, *map(int, stage_nodes)]
-    names = ["CU" if node == 0 else f"d{node}" for node in [*senders, 0]]
+    names = ["CU", *(stage_names or [f"d{node}" for node in stage_nodes]), "CU"]
     elements: list[Element] = []
     for i, sender in enumerate(senders):
         label = f"{names[i]}→{names[i + 1]}"
@@ -248,6 +256,8 @@ def chain_elements(
     elements.append(Element("uplink", "up/downlink", float(uplink_s), float(downlink_s), 0))
     server = float(server_forward_s), float(server_backward_s)
     elements.append(Element("server", "server", *server, SERVER_NODE))
+    if wrap_s is not None:
+        elements.append(Element("hop", f"{names[-2]}→{names[1]}", *wrap_s, senders[-1]))
     return tuple(elements)
 
 
@@ -262,6 +272,7 @@ def cluster_timeline(
     broadcast_s: float = 0.0,
     broadcast_start_s: float | None = None,
     drawn_steps: int | None = 1,
+    scheduled: tuple[float, Sequence[Event]] | None = None,
 ) -> RoundTimeline:
     """Build the whole round of a cluster: H local steps, collection, upload, wait, broadcast.
 
@@ -278,6 +289,7 @@ def cluster_timeline(
             puts it right after this cluster's own upload.
         drawn_steps: How many local steps get events: the first one by default, ``None`` for all, 0 for a
             timeline of phases only (cheap, enough for a summary).
+        scheduled: Length and events of a local step under another schedule than GPipe.
 
     Returns:
         The round, from 0 to the end of the broadcast.
@@ -298,9 +310,13 @@ def cluster_timeline(
     if local_steps < 1:
         raise AllocationError(f"local_steps is {local_steps}; a round has at least one local step")
 
-    step_s = gpipe_makespan(elements, micro_batches)
     shown = local_steps if drawn_steps is None else min(max(drawn_steps, 0), local_steps)
-    one_step = gpipe_timeline(elements, micro_batches) if shown else []
+    one_step: Sequence[Event] = []
+    if scheduled is not None:
+        step_s, one_step = scheduled
+    else:
+        step_s = gpipe_makespan(elements, micro_batches)
+        one_step = gpipe_timeline(elements, micro_batches) if shown else []
     events: list[Event] = []
     phases: list[Phase] = []
     now = 0.0

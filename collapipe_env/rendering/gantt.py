@@ -25,6 +25,7 @@ LEAST_UNIT_PX = 9.5
 MOST_UNIT_PX = 60.0
 MOST_PHASE_PX = 24.0
 LEAST_FONT = 5.2
+DIRECTIONS = ("forward", "backward", "weight")
 FOLDED_BATCHES = 16
 """Beyond this many micro-batches neighbours share a shade, and their bars merge where they touch."""
 
@@ -159,25 +160,24 @@ def _draw_events(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
         return
     element = np.array([e.element for e in events])
     batch = np.array([e.micro_batch for e in events])
-    backward = np.array([e.direction == "backward" for e in events])
+    direction = np.array([DIRECTIONS.index(e.direction) for e in events])
     start = panel.to_x([e.start_s for e in events])
     end = panel.to_x([e.end_s for e in events])
 
     count = max(cluster.micro_batches, int(batch.max()) + 1)
     shades = min(count, FOLDED_BATCHES)
     shade = batch * shades // count
-    order = np.lexsort((start, backward, element))
-    element, backward, shade, start, end = (v[order] for v in (element, backward, shade, start, end))
+    order = np.lexsort((start, direction, element))
+    element, direction, shade, start, end = (v[order] for v in (element, direction, shade, start, end))
     if count > FOLDED_BATCHES:
         # A bar joins its left neighbour if it has the same row and shade and no visible gap.
-        alike = (element[1:] == element[:-1]) & (backward[1:] == backward[:-1]) & (shade[1:] == shade[:-1])
+        alike = (element[1:] == element[:-1]) & (direction[1:] == direction[:-1]) & (shade[1:] == shade[:-1])
         joined = alike & (start[1:] - end[:-1] < 0.6)
         first = np.flatnonzero(np.concatenate([[True], ~joined]))
         end = np.maximum.reduceat(end, first)
-        element, backward, shade, start = (v[first] for v in (element, backward, shade, start))
+        element, direction, shade, start = (v[first] for v in (element, direction, shade, start))
 
-    forward_colours, backward_colours = micro_batch_colours(shades)
-    colours = np.where(backward[:, None], backward_colours[shade], forward_colours[shade])
+    colours = np.stack(micro_batch_colours(shades))[direction, shade]
     end = np.maximum(end, start + 1.0)  # what happens at all is seen
     height = (rows.foot - rows.top)[element]
     inset = np.where(height > 7.0, 0.1 * height, 0.3)

@@ -95,12 +95,14 @@ def _heading(page: Axes, view: RoundView) -> None:
 
 
 def _pipeline_legend(page: Axes, view: RoundView, x: float) -> None:
-    """Shades of the two directions, then the phases that occur."""
+    """Shades of the directions that occur, then the phases."""
     left: list[float] = []
     swatch_px: list[float] = []
     colours: list[object] = []
-    forward, backward = micro_batch_colours(5)
-    for text, ramp in (("forward, micro-batch 1…M", forward), ("backward", backward)):
+    directions = {event.direction for cluster in view.clusters for event in cluster.timeline.events}
+    names = ["forward, micro-batch 1…M", "backward", "weight gradient"]
+    shown = names if "weight" in directions else names[:2]
+    for text, ramp in zip(shown, micro_batch_colours(5), strict=False):
         for i, colour in enumerate(ramp):
             left.append(x + 7.0 * i)
             swatch_px.append(7.0)

@@ -1,8 +1,8 @@
 """Colours, and the text settings that make a picture independent of the user's own Matplotlib settings.
 
 Forward passes are blue and backward passes orange, the pair that every common kind of colour blindness keeps
-apart; within a hue, micro-batches run from light to dark. Nodes use Paul Tol's "muted" set, made for the same
-readers.
+apart; weight gradients that run by themselves are grey. Within a hue, micro-batches run from light to dark.
+Nodes use Paul Tol's "muted" set, made for the same readers.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ def node_colours(devices: int) -> list[str]:
     return [CU_COLOUR, *(to_hex(colour) for colour in ramp)]
 
 
-def micro_batch_colours(count: int) -> tuple[FloatArray, FloatArray]:
-    """Forward and backward colours of ``count`` micro-batches, light to dark, each (count, 4)."""
+def micro_batch_colours(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Forward, backward and weight colours of ``count`` micro-batches, light to dark, each (count, 4)."""
     position = np.linspace(0.0, 1.0, count) if count > 1 else np.array([0.6])
     forward = matplotlib.colormaps["Blues"](0.35 + 0.6 * position)
     backward = matplotlib.colormaps["Oranges"](0.28 + 0.6 * position)
-    return np.asarray(forward, dtype=np.float64), np.asarray(backward, dtype=np.float64)
+    weight = matplotlib.colormaps["Greys"](0.30 + 0.5 * position)
+    return np.asarray(forward), np.asarray(backward), np.asarray(weight)

@@ -74,8 +74,8 @@ def check_schedule(allocation: Allocation, slots: tuple[int, ...]) -> None:
         interleaved[..., None] & ~_orders_end(allocation),
         caps,
         "caps",
-        "under 'interleaved' at least min(2 (S - s - 1) + (v - 1) S + 1, M v) chunks in flight at stage s "
-        "of S, falling along the pipe by no more than that: these orders wait for each other",
+        "chunks in flight with which the orders of 'interleaved' do not wait for each other; "
+        "min(2 (S - s - 1) + (v - 1) S + 1, M v) at stage s of S are enough",
     )
 
 

@@ -293,7 +293,7 @@ def with_weight_gradients(
 
 
 def pipeline_blocks(allocation: Allocation) -> Array:
-    """Blocks of each segment in the order in which a micro-batch passes them (..., N, slots), 0 to be skipped.
+    """Blocks of each segment in the order in which micro-batches pass them (..., N, slots), 0 to be skipped.
 
     With chunks a stage holds several segments: chunk by chunk, one of each stage.
     """

@@ -1,0 +1,156 @@
+"""The compiled simulation of a chain: published check values, a longest-path solution, and its own rules."""
+
+import itertools
+
+import numpy as np
+import pytest
+from chain_support import NO_EVENTS, longest_path, one_f_one_b, plain_chain, random_chain
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from collapipe_env.physics.orders import interleaved_orders
+from collapipe_env.physics.recurrence import StageTimes
+from collapipe_env.physics.schedule_times import run_chain
+from collapipe_env.physics.schedules import Schedule, simulate
+
+
+def run(times, schedule, caps, micro_batches, *, chunks=1, half=False, events=NO_EVENTS):
+    return run_chain(times, schedule, np.asarray(caps, dtype=np.int64), chunks, micro_batches, half, events)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "caps", "times", "expected"),
+    [
+        (ONE_F_ONE_B, [4, 3, 2], plain_chain([1] * 4, [2] * 4), 33.0),
+        (ONE_F_ONE_B, [4, 3, 2], plain_chain([1] * 4, [2] * 4, [1] * 3), 49.0),
+        (ONE_F_ONE_B, [7, 5, 3], plain_chain([1] * 4, [2] * 4, [1] * 3), 39.0),
+        (ZERO_BUBBLE, [4, 4, 4], plain_chain([1] * 4, [1] * 4, weight=[1] * 4), 27.0),
+        (GPIPE, [0, 0, 0], plain_chain([1] * 4, [2] * 4), 33.0),
+    ],
+    ids=["1f1b", "1f1b-links", "1f1b-links-counted", "zb-h1", "gpipe"],
+)
+def test_published_check_values(schedule, caps, times, expected):
+    assert run(times, schedule, caps, 8) == pytest.approx(expected, rel=1e-12)
+
+
+def test_interleaved_check_value():
+    # Four stages of two chunks each, no links; a server that takes no time ends the chain.
+    times = plain_chain([1.0] * 4 + [0.0], [2.0] * 4 + [0.0])
+    times = times._replace(chunk_share=np.array([[0.5, 0.5]] * 4 + [[1.0, 1.0]]))
+    caps = [2 * (4 - s - 1) + 4 + 1 for s in range(4)]
+    assert run(times, INTERLEAVED, caps, 8, chunks=2) == pytest.approx(28.5, rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), half=st.booleans())
+def test_equals_the_event_heap_on_plain_pipelines(seed, half):
+    """Another implementation of the recurrence, in plain Python, on stages and links without a CU."""
+    rng = np.random.default_rng(seed)
+    P, M = int(rng.integers(2, 6)), int(rng.integers(1, 14))
+    forward, backward = rng.uniform(0.1, 2, P), rng.uniform(0.1, 4, P)
+    there, back = rng.exponential(1.0, P - 1), rng.exponential(1.0, P - 1)
+    caps = [*rng.integers(1, 8, P - 1).tolist(), 1]
+    wanted = simulate(
+        Schedule("1f1b", caps=tuple(caps)),
+        StageTimes(forward, backward, None, there, back),
+        M,
+        duplex="half" if half else "full",
+    ).makespan_s
+    found = run(plain_chain(forward, backward, there, back), ONE_F_ONE_B, caps[:-1], M, half=half)
+    assert found == pytest.approx(wanted, rel=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), kind=st.sampled_from([GPIPE, ONE_F_ONE_B, ASYNC]))
+def test_equals_the_longest_path_on_whole_chains(seed, kind):
+    rng = np.random.default_rng(seed)
+    S, M = int(rng.integers(1, 5)), int(rng.integers(1, 9))
+    times = random_chain(rng, S)
+    caps = rng.integers(1, 7, S)
+    used = np.full(S, M) if kind == GPIPE else np.minimum(np.minimum.accumulate(caps), M)
+    orders = [one_f_one_b(int(cap), M) for cap in used]
+    orders.append(one_f_one_b(M if kind == GPIPE else 1, M))
+    assert run(times, kind, caps, M) == pytest.approx(longest_path(times, orders, M, 1), rel=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), v=st.integers(1, 3))
+def test_interleaved_equals_the_longest_path(seed, v):
+    rng = np.random.default_rng(seed)
+    S = int(rng.integers(2, 5))
+    M = S * int(rng.integers(1, 4))
+    times = random_chain(rng, S, v)
+    caps = [min(2 * (S - s - 1) + (v - 1) * S + 1, M * v) for s in range(S)]
+    orders = [[(x.kind, x.micro_batch, x.chunk) for x in order] for order in interleaved_orders(S, M, v)]
+    orders.append(one_f_one_b(1, M))
+    wanted = longest_path(times, orders, M, v)
+    assert run(times, INTERLEAVED, caps, M, chunks=v) == pytest.approx(wanted, rel=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    kind=st.sampled_from([GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE]),
+    half=st.booleans(),
+)
+def test_events_obey_the_chain(seed, kind, half):
+    rng = np.random.default_rng(seed)
+    S = int(rng.integers(2, 5))
+    M, v = S * int(rng.integers(1, 4)), 2 if kind == INTERLEAVED else 1
+    times = random_chain(rng, S, v)
+    room = int(rng.integers(0, 4))
+    caps = np.array([2 * (S - s - 1) + (v - 1) * S + 1 + room for s in range(S)])
+    events = np.full((M * (3 * v * (S + 1) + 2 * (v * S + 2)), 6), -1.0)
+    makespan = run(times, kind, caps, M, chunks=v, half=half, events=events)
+    events = events[events[:, 0] >= 0]
+    assert np.isfinite(makespan)
+    assert events[:, 5].max() == pytest.approx(makespan, rel=1e-12)
+    kinds = 3 if kind == ZERO_BUBBLE else 2
+    transfers = 2 * M * (v * S + 2)
+    assert len(events) == kinds * M * (v * S + 1) + transfers
+    links = S + 3
+    for resource in np.unique(events[:, 0]).astype(int):
+        own = events[events[:, 0] == resource]
+        link = resource - S - 1
+        if half and 0 <= link < links and link <= S + 1:  # both directions share the hop
+            own = np.concatenate((own, events[events[:, 0] == resource + links]))
+        own = own[np.argsort(own[:, 4], kind="stable")]
+        assert (own[1:, 4] >= own[:-1, 5] - 1e-9).all()
+    # No stage holds more micro-batches than it was given room for.
+    total = M * v
+    for s in range(S):
+        own = events[events[:, 0] == s]  # in the order in which they began
+        release = 2.0 if kind == ZERO_BUBBLE else 1.0
+        held = np.cumsum((own[:, 1] == 0.0).astype(int) - (own[:, 1] == release).astype(int))
+        limit = total if kind == GPIPE else min(int(caps[: s + 1].min()), total)
+        if kind == ZERO_BUBBLE:
+            limit = min(int(caps[s]), total)
+        assert held.max() <= limit
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_half_duplex_never_helps_and_leaves_gpipe_alone(seed):
+    rng = np.random.default_rng(seed)
+    S, M = int(rng.integers(1, 5)), int(rng.integers(1, 9))
+    times, caps = random_chain(rng, S), rng.integers(1, 7, S)
+    both = [run(times, GPIPE, caps, M, half=half) for half in (False, True)]
+    assert both[0] == pytest.approx(both[1], rel=1e-12)
+
+
+def test_gpipe_has_the_closed_form_on_whole_chains():
+    rng = np.random.default_rng(3)
+    for S, M in itertools.product((1, 2, 4), (1, 3, 8)):
+        times = random_chain(rng, S)
+        used = [*range(S + 1), S + 2]  # all links but the one between chunks
+        a = np.concatenate((times.forward, times.link_forward[used]))
+        c = np.concatenate((times.backward, times.link_backward[used]))
+        expected = a.sum() + (M - 1) * a.max() + c.sum() + (M - 1) * c.max()
+        assert run(times, GPIPE, [1] * S, M) == pytest.approx(expected, rel=1e-12)
+
+
+def test_orders_that_wait_for_each_other_never_end():
+    times = plain_chain([1.0] * 4 + [0.0], [2.0] * 4 + [0.0])
+    times = times._replace(chunk_share=np.array([[0.5, 0.5]] * 4 + [[1.0, 1.0]]))
+    assert run(times, INTERLEAVED, [4, 4, 4, 4], 8, chunks=2) == np.inf
