@@ -107,7 +107,7 @@ def _scheduled_events(
 
     shape = costs.local_step.shape
     chains, orders = flat_chains(allocation, costs.graph, costs.elements, shape)
-    return schedule_events(chains, orders, row * shape[-1] + cluster, local_steps, costs.half_duplex)
+    return schedule_events(chains, orders, row * shape[-1] + cluster, local_steps, record.half_duplex)
 
 
 def round_view(

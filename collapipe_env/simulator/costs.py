@@ -40,7 +40,6 @@ class RoundCosts:
         interference: ``I_n`` (..., N) [W].
         elements: Times of one micro-batch on each pipeline element.
         graph: The plan's chain of groups.
-        half_duplex: Whether device-to-device hops serve one direction at a time.
     """
 
     delay: Array
@@ -57,7 +56,6 @@ class RoundCosts:
     interference: Array
     elements: PipelineElements
     graph: PlanGraph
-    half_duplex: bool
 
 
 def round_costs(
@@ -216,5 +214,4 @@ def round_costs(
         interference=interference_w,
         elements=elements,
         graph=graph,
-        half_duplex=parameters.half_duplex,
     )

@@ -25,6 +25,7 @@ class RoundRecord:
         survived: Micro-batches whose gradients arrived (E, N, H, M_max); the first ``M_n`` count.
         backlog: Normalised virtual queues after the round (E, N, K+1).
         learning: Report of the learner after the round.
+        half_duplex: Whether device-to-device hops served one direction at a time.
     """
 
     state: SystemState
@@ -33,6 +34,7 @@ class RoundRecord:
     survived: npt.NDArray[np.bool_]
     backlog: Array
     learning: LearningReport
+    half_duplex: bool = False
 
     def surviving_fraction(self) -> npt.NDArray[np.float64]:
         """Share of each cluster's micro-batches that survived (E, N)."""

@@ -156,6 +156,7 @@ class Simulator:
             survived=survived,
             backlog=backlog,
             learning=self.learning,
+            half_duplex=self.parameters.half_duplex,
         )
         following = replace(
             state,
