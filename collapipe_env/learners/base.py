@@ -19,18 +19,31 @@ class RoundOutcome:
     """What a learner needs to know of one simulated round; the leading axis E counts environments.
 
     Attributes:
-        blocks: Transformer blocks of each stage slot in pipeline order, shape (E, N, K); 0 skips the slot,
-            every cluster's blocks sum to L.
+        blocks: Transformer blocks of each stage slot in pipeline order, shape (E, N, slots); 0 skips the
+            slot, every cluster's blocks sum to L less those of the server. There may be any number of slots:
+            plans with interleaved chunks pass their virtual stages.
         micro_batches: Micro-batches per local step M_n, at least 1, shape (E, N).
         survived: True where a micro-batch's gradient arrived, shape (E, N, H, M_max); only a cluster's first
             M_n entries count.
         success: Probability that a micro-batch survives a local step, in [0, 1], shape (E, N).
+        server_blocks: The encoder's last blocks, which the server runs, in [0, L], shape (E, N); None for 0
+            everywhere. More than 0 needs a ``server_mode`` other than ``COMMON``.
+        server_mode: Place in :data:`collapipe_env.allocation.SERVER_MODES`, shape (E,): ``COPIES`` (SplitFed
+            V1) trains a server-side copy for each cluster and averages them at the end of the round,
+            ``SEQUENTIAL`` (V2) has one server-side model that serves the clusters in turn, and ``COMMON``
+            (-1) one head that follows the mean gradient of all clusters; None for ``COMMON`` everywhere.
+        staleness: Version gap of each stage slot in optimiser steps, at least 0, shaped as ``blocks``; not
+            read in slots without blocks. A gap shows only within a round, so only with H > 1. None for 0
+            everywhere.
     """
 
     blocks: IntArray
     micro_batches: IntArray
     survived: BoolArray
     success: FloatArray
+    server_blocks: IntArray | None = None
+    server_mode: IntArray | None = None
+    staleness: IntArray | None = None
 
 
 @dataclass(frozen=True)

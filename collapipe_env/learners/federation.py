@@ -9,9 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
 from collapipe_env.learners.model import Architecture, ClusterModel, FlatParameters, parameter_count
 from collapipe_env.learners.pipeline_step import pipeline_step
+from collapipe_env.learners.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
+from collapipe_env.learners.staleness import WeightVersions
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks import Task, TaskSpec
 from collapipe_env.tasks.partition import partition
@@ -79,6 +82,12 @@ class Federation:
     in a local step makes no update in it, but its batch is used up, so which samples come next does not
     depend on losses.
 
+    Under split training (SplitFed) the server trains its side in another way, and may run the encoder's last
+    blocks: see :class:`~collapipe_env.learners.servers.CopiesServer` (V1) and
+    :class:`~collapipe_env.learners.servers.SequentialServer` (V2). Every round starts from one common model
+    and ends with one, so the way may change from round to round. Under an asynchronous pipeline stages
+    compute with weights that lag behind: see :class:`~collapipe_env.learners.staleness.WeightVersions`.
+
     At the end of the round the new model is the mean of the clusters' models, weighted by their shares of
     the training data, over those clusters that made at least one update. If none did, the model stays as it
     is. Models are exchanged in float32; the precision of transfers is priced by the simulator but not
@@ -104,72 +113,128 @@ class Federation:
         generator = torch.Generator().manual_seed(int(model_rng.integers(2**63)))
         model = ClusterModel(setup.architecture, generator).to(device)
         self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
-        self._head = setup.task.build_head(setup.task_spec, generator).to(device)
+        self._head = Trained(
+            setup.task.build_head(setup.task_spec, generator).to(device),
+            learning,
+            learning.server_learning_rate,
+        )
         size = parameter_count(model)
         # Row n holds cluster n's parameters; between rounds all rows are equal, the common model.
         self._parameters = torch.empty(setup.clusters, size, device=device)
         self._gradients = torch.zeros(size, device=device)
-        flats = [
+        self._flats = [
             FlatParameters(replica, row, self._gradients)
             for replica, row in zip(self._models, self._parameters, strict=True)
         ]
         self._optimizers = [
             flat.optimizer(learning.optimizer, learning.learning_rate, learning.weight_decay)
-            for flat in flats
+            for flat in self._flats
         ]
-        head_size = parameter_count(self._head)
-        self._head_flat = FlatParameters(
-            self._head, torch.empty(head_size, device=device), torch.zeros(head_size, device=device)
-        )
-        self._head_optimizer = self._head_flat.optimizer(
-            learning.optimizer, learning.server_learning_rate, learning.weight_decay
-        )
+        self._servers: dict[int, Server] = {COMMON: CommonServer(self._head)}
+        self._lagging: tuple[ClusterModel, FlatParameters] | None = None
 
-    def train_round(self, blocks: IntArray, micro_batches: IntArray, survived: BoolArray) -> float:
+    def train_round(
+        self,
+        blocks: IntArray,
+        micro_batches: IntArray,
+        survived: BoolArray,
+        server_blocks: IntArray | None = None,
+        server_mode: int = COMMON,
+        staleness: IntArray | None = None,
+    ) -> float:
         """Train one round.
 
         Args:
-            blocks: Blocks of each stage slot, shape (N, K), each row summing to L.
+            blocks: Blocks of each stage slot, shape (N, slots), each row summing to L less the server's.
             micro_batches: Micro-batches per local step, shape (N,).
             survived: Which of them arrive, shape (N, H, M_max).
+            server_blocks: Last encoder blocks that the server runs, shape (N,), all equal if sequential;
+                None for 0.
+            server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
+            staleness: Version gap of each stage slot, shape (N, slots); None for 0.
 
         Returns:
             Mean training loss over the samples that arrived, in nats; NaN if none did.
         """
         setup = self._setup
+        server = self._server(server_mode)
+        server.begin_round(
+            self._models, np.zeros_like(micro_batches) if server_blocks is None else server_blocks
+        )
+        versions = self._versions(blocks, staleness)
         updated = np.zeros(setup.clusters, dtype=np.bool_)
         losses: list[float] = []
         samples: list[int] = []
         for step in range(setup.local_steps):
-            head_gradient = torch.zeros_like(self._head_flat.gradients)
-            arrived = 0
-            for n, (model, stream) in enumerate(zip(self._models, self._streams, strict=True)):
+            server.begin_step()
+            for n, stream in enumerate(self._streams):
                 tokens, targets = self._next_batch(stream)
                 self._gradients.zero_()
-                self._head_flat.gradients.zero_()
+                blocks_of_server, head = server.serve(n)
                 result = pipeline_step(
-                    model,
-                    self._head,
+                    self._lagging_model(versions[n]) if n in versions else self._models[n],
+                    head,
                     setup.task.loss,
                     tokens,
                     targets,
                     blocks[n].tolist(),
                     survived[n, step, : micro_batches[n]].tolist(),
                     setup.learning.samples_per_pass,
+                    blocks_of_server,
                 )
                 if result.samples:
                     self._optimizers[n].step()
+                    server.after_batch(n, result.samples)
                     updated[n] = True
-                    head_gradient.add_(self._head_flat.gradients, alpha=result.samples)
-                    arrived += result.samples
                     losses.append(float(result.loss))
                     samples.append(result.samples)
-            if arrived:
-                torch.div(head_gradient, arrived, out=self._head_flat.gradients)
-                self._head_optimizer.step()
+                if n in versions and step + 1 < setup.local_steps:
+                    versions[n].record(bool(result.samples))
+            server.end_step()
         if updated.any():
-            self._average(self._shares * updated)
+            weights = self._average(self._shares * updated)
+            server.end_round(self._models, weights)
         return float(np.average(losses, weights=samples)) if samples else float("nan")
+
+    def _server(self, mode: int) -> Server:
+        """Return the server's side of that mode; its optimisers' state lives as long as the run."""
+        if mode not in self._servers:
+            learning = self._setup.learning
+            if mode == COPIES:
+                self._servers[mode] = CopiesServer(self._head, self._setup.clusters, learning)
+            elif mode == SEQUENTIAL:
+                self._servers[mode] = SequentialServer(self._head, learning)
+            else:
+                raise ValueError(f"server mode {mode}: {COMMON}, {COPIES} and {SEQUENTIAL} exist")
+        return self._servers[mode]
+
+    def _versions(self, blocks: IntArray, staleness: IntArray | None) -> dict[int, WeightVersions]:
+        """Return the weight versions of the clusters in which some stage will lag behind."""
+        if staleness is None or self._setup.local_steps == 1:
+            return {}
+        versions = {}
+        for n in np.flatnonzero(((blocks > 0) & (staleness > 0)).any(axis=-1)).tolist():
+            model, flat = self._models[n], self._flats[n]
+            active = blocks[n] > 0
+            stage_gaps = np.minimum(staleness[n][active], self._setup.local_steps - 1).tolist()
+            # The control unit stands in front of the first stage and waits for the same gradients.
+            gaps = [(flat.slices([model.embedding]), stage_gaps[0])]
+            for segment, gap in zip(model.segments(blocks[n][active].tolist()), stage_gaps, strict=True):
+                gaps.append((flat.slices(segment), gap))
+            versions[n] = WeightVersions(
+                flat, self._optimizers[n], gaps, predict=self._setup.learning.weight_prediction
+            )
+        return versions
+
+    def _lagging_model(self, versions: WeightVersions) -> ClusterModel:
+        """Return a model of the weights that lag behind; its gradients go where all models' go."""
+        if self._lagging is None:
+            model = copy.deepcopy(self._models[0])
+            values = torch.empty_like(self._parameters[0])
+            self._lagging = model, FlatParameters(model, values, self._gradients)
+        model, flat = self._lagging
+        versions.fill(flat.values)
+        return model
 
     def _next_batch(self, stream: SampleStream) -> tuple[Tensor, Tensor]:
         """Return a cluster's next mini-batch, some of its tokens replaced by the unknown token."""
@@ -179,10 +244,11 @@ class Federation:
         hidden = torch.from_numpy(stream.hide(tuple(tokens.shape), self._setup.learning.token_dropout))
         return tokens.masked_fill(hidden.to(tokens.device) & (tokens != PADDING), UNKNOWN), targets
 
-    def _average(self, weights: FloatArray) -> None:
-        """Replace every cluster's model by the weighted mean of all."""
+    def _average(self, weights: FloatArray) -> Tensor:
+        """Replace every cluster's model by the weighted mean of all and return the normalised weights."""
         normalised = torch.from_numpy(weights / weights.sum()).to(self._parameters)
         self._parameters.copy_(normalised @ self._parameters)
+        return normalised
 
     @torch.no_grad()
     def evaluate(self) -> tuple[float, float]:
@@ -192,7 +258,7 @@ class Federation:
         for some, some_targets in zip(
             torch.split(tokens, EVALUATION_BATCH), torch.split(targets, EVALUATION_BATCH), strict=True
         ):
-            outputs = self._head(self._models[0](some), some != PADDING)
+            outputs = self._head.module(self._models[0](some), some != PADDING)
             loss += float(self._setup.task.loss(outputs, some_targets)) * len(some)
             score += float(self._setup.task.score(outputs, some_targets).sum())
         return loss / len(tokens), score / len(tokens)

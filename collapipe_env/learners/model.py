@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -110,7 +110,7 @@ class ClusterModel(nn.Module):
         """Cut the blocks into contiguous segments.
 
         Args:
-            sizes: Blocks per segment, each at least 1, summing to L.
+            sizes: Blocks per segment, each at least 1, summing to L at most.
 
         Yields:
             The blocks of each segment in pipeline order.
@@ -152,13 +152,30 @@ class FlatParameters:
         self.values, self.gradients = values, gradients
         ordered = sorted(module.parameters(), key=lambda parameter: parameter.ndim < 2)  # the sort is stable
         self._matrices = sum(parameter.numel() for parameter in ordered if parameter.ndim >= 2)
+        self._places: dict[nn.Parameter, slice] = {}
         start = 0
         for parameter in ordered:
-            place = slice(start, start + parameter.numel())
+            place = self._places[parameter] = slice(start, start + parameter.numel())
             values[place].copy_(parameter.detach().view(-1))
             parameter.data = values[place].view(parameter.shape)
             parameter.grad = gradients[place].view(parameter.shape)
             start += parameter.numel()
+
+    def slices(self, modules: Iterable[nn.Module]) -> list[slice]:
+        """Return where parts of the module lie in the vectors, in ascending order, neighbours joined.
+
+        Args:
+            modules: Parts of the module, each at most once. Blocks in a row take two slices: all their
+                matrices and all their vectors.
+        """
+        places = [self._places[parameter] for module in modules for parameter in module.parameters()]
+        joined: list[slice] = []
+        for place in sorted(places, key=lambda place: int(place.start)):
+            if joined and joined[-1].stop == place.start:
+                joined[-1] = slice(joined[-1].start, place.stop)
+            else:
+                joined.append(place)
+        return joined
 
     def optimizer(self, name: str, learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
         """Return a PyTorch optimiser of these parameters.

@@ -27,12 +27,15 @@ class StepResult:
     loss: Tensor
 
 
-class _InFlight:
-    """A micro-batch between its forward and its backward pass.
+class CutModel:
+    """A model cut over hosts: the control unit with the embedding, the stages, and the server.
 
-    Every host (control unit, stages, server) keeps the input it received and the output it sent. An input is
-    cut off from the graph of the host before, so the gradient crosses a boundary only where :meth:`backward`
-    hands it over.
+    Host 0 is the control unit, hosts 1 to S are the stages and host S + 1 is the server, which runs the last
+    encoder blocks (if any were given to it), the head and the loss.
+
+    Attributes:
+        hosts: Number of hosts, S + 2.
+        loss: Mean loss of (outputs, targets).
     """
 
     def __init__(
@@ -40,31 +43,87 @@ class _InFlight:
         model: ClusterModel,
         head: nn.Module,
         loss: LossFunction,
-        tokens: Tensor,
-        targets: Tensor,
-        segments: Sequence[Sequence[nn.Module]],
+        blocks: Sequence[int],
+        server_blocks: Sequence[nn.Module] = (),
     ) -> None:
-        attention_mask = additive_mask(tokens)
-        self._sent: list[Tensor] = [model.embedding(tokens)]
-        self._received: list[Tensor] = []
-        for segment in segments:
-            x = self._receive()
-            for block in segment:
-                x = block(x, attention_mask)
-            self._sent.append(x)
-        self.loss = loss(head(self._receive(), tokens != PADDING), targets)
+        """Cut a model.
+
+        Args:
+            model: Embedding and blocks of the cluster.
+            head: The server's module.
+            loss: Mean loss of (outputs, targets).
+            blocks: Blocks of each stage slot; slots with 0 are skipped.
+            server_blocks: The blocks that the server runs in place of the model's last ones.
+        """
+        self.loss = loss
+        self._embedding, self._head = model.embedding, head
+        self._segments = [*model.segments([size for size in blocks if size]), server_blocks]
+        self.hosts = len(self._segments) + 1
+
+    def run(self, host: int, x: Tensor, tokens: Tensor, attention_mask: Tensor) -> Tensor:
+        """Compute one host's part of the forward pass.
+
+        Args:
+            host: The host.
+            x: Activations from the host before, shape (samples, q, d); host 0 does not read them.
+            tokens: Token ids, shape (samples, q).
+            attention_mask: Their :func:`~collapipe_env.learners.model.additive_mask`.
+
+        Returns:
+            Activations (samples, q, d), or the head's outputs.
+        """
+        if host == 0:
+            embedded: Tensor = self._embedding(tokens)
+            return embedded
+        for block in self._segments[host - 1]:
+            x = block(x, attention_mask)
+        return self._head(x, tokens != PADDING) if host == self.hosts - 1 else x
+
+
+class InFlight:
+    """A micro-batch on its way through a cut model, one host at a time.
+
+    Every host keeps the input it received and the output it sent until its backward pass. An input is cut
+    off from the graph of the host before, so the gradient crosses a boundary only where :meth:`backward`
+    hands it over. Micro-batches share nothing but the parameters' ``grad``, so their operations may be
+    interleaved as a schedule wants them.
+
+    Attributes:
+        samples: Samples of the micro-batch.
+        loss: Mean loss over them, detached; it is there after the last host's forward pass.
+    """
+
+    def __init__(self, model: CutModel, tokens: Tensor, targets: Tensor) -> None:
+        self._model, self._tokens, self._targets = model, tokens, targets
+        self._mask = additive_mask(tokens)
+        self._received: dict[int, Tensor] = {}
+        self._sent: dict[int, Tensor] = {-1: tokens}
         self.samples = len(tokens)
+        self.loss = torch.zeros(())
 
-    def _receive(self) -> Tensor:
-        """Return the last output as it arrives at the next host."""
-        self._received.append(self._sent[-1].detach().requires_grad_())
-        return self._received[-1]
+    def forward(self, host: int) -> None:
+        """Run a host's forward pass; the hosts before it must have run theirs."""
+        x = self._sent[host - 1]
+        if host:
+            x = self._received[host] = x.detach().requires_grad_()
+        out = self._model.run(host, x, self._tokens, self._mask)
+        if host == self._model.hosts - 1:
+            out = self._model.loss(out, self._targets)
+            self.loss = out.detach()
+        self._sent[host] = out
 
-    def backward(self, weight: float) -> None:
-        """Add ``weight`` times the gradients of the loss to all parameters' ``grad``, last host first."""
-        torch.autograd.backward(self.loss * weight)
-        for sent, received in zip(reversed(self._sent), reversed(self._received), strict=True):
-            torch.autograd.backward(sent, received.grad)
+    def backward(self, host: int, weight: float) -> None:
+        """Add ``weight`` times the gradient of the loss to the ``grad`` of a host's parameters.
+
+        Args:
+            host: The host; the hosts behind it must have run theirs.
+            weight: The same for every host; it is applied where the loss is.
+        """
+        out = self._sent.pop(host)
+        if host == self._model.hosts - 1:
+            torch.autograd.backward(out * weight)
+        else:
+            torch.autograd.backward(out, self._received.pop(host + 1).grad)
 
 
 def pipeline_step(
@@ -76,6 +135,7 @@ def pipeline_step(
     blocks: Sequence[int],
     survived: Sequence[bool],
     samples_per_pass: int = 1,
+    server_blocks: Sequence[nn.Module] = (),
 ) -> StepResult:
     """Accumulate the gradients of one mini-batch in GPipe order: all forwards, flush, all backwards.
 
@@ -83,7 +143,10 @@ def pipeline_step(
     one at most. A lost micro-batch gives no gradient and is not computed. Each surviving one is weighted by
     its share of the *surviving* samples, so the accumulated gradient is that of the mean loss over what
     arrived: an unbiased estimate of the full gradient whatever the number of losses (with shares of the
-        whole mini-batch, losses would shrink it).
+    whole mini-batch, losses would shrink it).
+
+    Other synchronous schedules (1F1B, interleaved chunks, ZB-H1) and data parallelism inside a stage sum the
+    same terms in another order, so this order stands for them all; tests execute each of them and compare.
 
     Args:
         model: The cluster's replica. Gradients are added to its parameters' ``grad``.
@@ -91,30 +154,36 @@ def pipeline_step(
         loss: Mean loss of (outputs, targets).
         tokens: Token ids of the mini-batch, shape (B, q).
         targets: Its targets, shape (B, ...).
-        blocks: Blocks of each stage slot, summing to L; slots with 0 are skipped.
+        blocks: Blocks of each stage slot, summing to L less the server's; slots with 0 are skipped.
         survived: Which micro-batches' gradients arrive; at most B entries.
         samples_per_pass: Surviving micro-batches in a row are computed in one pass as long as together they
             have at most that many samples. The accumulated gradient is the same sum, and passes over very
             few samples cost as much time as larger ones. 1 computes every micro-batch on its own.
+        server_blocks: Encoder blocks that the server runs in place of the model's last ones. Gradients are
+            added to their parameters' ``grad``.
 
     Returns:
         Samples and mean loss of the surviving micro-batches.
     """
-    segments = list(model.segments([size for size in blocks if size]))
+    cut = CutModel(model, head, loss, blocks, server_blocks)
     parts = zip(
         tokens.tensor_split(len(survived)), targets.tensor_split(len(survived)), survived, strict=True
     )
     arrived = [(part, target) for part, target, arrives in parts if arrives and len(part)]
     in_flight = [
-        _InFlight(model, head, loss, part_tokens, part_targets, segments)
+        InFlight(cut, part_tokens, part_targets)
         for part_tokens, part_targets in _merged(arrived, samples_per_pass)
     ]
+    for micro_batch in in_flight:
+        for host in range(cut.hosts):
+            micro_batch.forward(host)
     samples = sum(micro_batch.samples for micro_batch in in_flight)
     mean_loss = torch.zeros((), device=tokens.device)
     for micro_batch in in_flight:
         weight = micro_batch.samples / samples
-        micro_batch.backward(weight)
-        mean_loss += micro_batch.loss.detach() * weight
+        for host in reversed(range(cut.hosts)):
+            micro_batch.backward(host, weight)
+        mean_loss += micro_batch.loss * weight
     return StepResult(samples, mean_loss)
 
 

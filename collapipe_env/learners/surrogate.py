@@ -108,6 +108,11 @@ class SurrogateOutcome:
 class SurrogateLearner:
     """Follows the fitted bound instead of training; draws no random numbers.
 
+    It reads only which micro-batches survived. Stale weights and the server's mode under split training
+    (:attr:`RoundOutcome.staleness`, :attr:`RoundOutcome.server_mode`) change the mathematics of training, but
+    no constants have been fitted for them, so it ignores them: such plans look as good as synchronous ones
+    with one head. Compare them with the torch learner.
+
     Args:
         constants: The fitted constants.
         num_envs: ``E``.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
 from collapipe_env.errors import AllocationError
-from collapipe_env.learners.base import BoolArray, LearningReport, RoundOutcome
+from collapipe_env.learners.base import BoolArray, IntArray, LearningReport, RoundOutcome
 from collapipe_env.learners.federation import Federation, TrainingSetup
 from collapipe_env.learners.model import Architecture
 from collapipe_env.scenario.learning import LearningSpec
@@ -147,7 +148,12 @@ class TorchLearner:
             if run is None:
                 raise RuntimeError(f"environment {e} has no training run; call reset before train_round")
             self._train_loss[e] = run.train_round(
-                outcome.blocks[e], outcome.micro_batches[e], outcome.survived[e]
+                outcome.blocks[e],
+                outcome.micro_batches[e],
+                outcome.survived[e],
+                None if outcome.server_blocks is None else outcome.server_blocks[e],
+                COMMON if outcome.server_mode is None else int(outcome.server_mode[e]),
+                None if outcome.staleness is None else outcome.staleness[e],
             )
             self._rounds[e] += 1
             if self._rounds[e] == 1 or self._rounds[e] % self._learning.evaluate_every == 0:
@@ -196,13 +202,26 @@ class TorchLearner:
                 "steps, "
                 f"micro-batches) = {(*envs_clusters, self._local_steps)} + (M_max,)"
             )
-        wrong = (outcome.blocks.sum(axis=-1) != self.architecture.blocks) | (outcome.blocks < 0).any(axis=-1)
+        on_server = self._check_server(outcome)
+        left = self.architecture.blocks - on_server
+        wrong = (outcome.blocks.sum(axis=-1) != left) | (outcome.blocks < 0).any(axis=-1)
         for e, n in np.argwhere(wrong):
+            besides = f" ({on_server[e, n]} are on the server)" if on_server[e, n] else ""
             raise AllocationError(
                 f"environment {e}, cluster {n}: blocks {outcome.blocks[e, n].tolist()} must be "
-                "non-negative and sum "
-                f"to {self.architecture.blocks}"
+                f"non-negative and sum to {left[e, n]}{besides}"
             )
+        if outcome.staleness is not None:
+            if outcome.staleness.shape != outcome.blocks.shape:
+                raise AllocationError(
+                    f"staleness has shape {outcome.staleness.shape}; give one version gap for each stage "
+                    f"slot: {outcome.blocks.shape}"
+                )
+            for e, n in np.argwhere((outcome.staleness < 0).any(axis=-1)):
+                raise AllocationError(
+                    f"environment {e}, cluster {n}: staleness {outcome.staleness[e, n].tolist()} must be "
+                    "non-negative; 0 stands for weights that are up to date"
+                )
         most = min(self._batch_size, outcome.survived.shape[-1])
         for e, n in np.argwhere((outcome.micro_batches < 1) | (outcome.micro_batches > most)):
             raise AllocationError(
@@ -210,3 +229,40 @@ class TorchLearner:
                 "are possible "
                 "(the batch size and the entries of survived)"
             )
+
+    def _check_server(self, outcome: RoundOutcome) -> IntArray:
+        """Refuse a server's side that does not fit, and return its encoder blocks (E, N)."""
+        shape = (self.num_envs, self._clusters)
+        on_server = outcome.server_blocks
+        if on_server is None:
+            on_server = np.zeros(shape, dtype=np.int64)
+        mode = outcome.server_mode
+        if mode is None:
+            mode = np.full(self.num_envs, COMMON)
+        if on_server.shape != shape or mode.shape != shape[:1]:
+            raise AllocationError(
+                f"server_blocks {on_server.shape} and server_mode {mode.shape} must have the shapes "
+                f"(environments, clusters) = {shape} and (environments,) = {shape[:1]}"
+            )
+        for e in np.flatnonzero((mode < COMMON) | (mode >= len(SERVER_MODES))):
+            raise AllocationError(
+                f"environment {e}: server_mode is {mode[e]}; the modes are {COMMON} (one head for all), "
+                + ", ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
+            )
+        for e, n in np.argwhere((on_server < 0) | (on_server > self.architecture.blocks)):
+            raise AllocationError(
+                f"environment {e}, cluster {n}: server_blocks is {on_server[e, n]}; 0 to "
+                f"{self.architecture.blocks} are possible"
+            )
+        for e in np.flatnonzero((mode == COMMON) & on_server.any(axis=-1)):
+            raise AllocationError(
+                f"environment {e}: server_blocks {on_server[e].tolist()} need a server_mode; give "
+                + " or ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
+            )
+        unequal = (on_server != on_server[:, :1]).any(axis=-1)
+        for e in np.flatnonzero((mode == SEQUENTIAL) & unequal):
+            raise AllocationError(
+                f"environment {e}: a sequential server has one model for all clusters, but server_blocks "
+                f"{on_server[e].tolist()} differ; make them equal, or use mode {COPIES} (copies)"
+            )
+        return on_server

@@ -71,6 +71,9 @@ class LearningSpec:
         weight_decay: Decoupled weight decay of matrices (biases and norms are spared).
         token_dropout: Probability that a training token is replaced by the unknown token, against
             overfitting.
+        weight_prediction: Under an asynchronous pipeline, let stages whose weights lag behind compute with
+            weights predicted by the optimiser's own rule (XPipe); false for the stale weights themselves
+            (PipeDream). Synchronous plans are not affected.
         samples_per_pass: Micro-batches in a row are computed in one pass as long as together they have at
             most that many samples: the same gradient in less time. 1 computes every one on its own.
         evaluate_every: Rounds between two evaluations.
@@ -107,6 +110,9 @@ class LearningSpec:
     token_dropout: Annotated[float, real("probability that a training token is hidden", "1", ge=0, lt=1)] = (
         0.3
     )
+    weight_prediction: Annotated[
+        bool, Field(strict=True, description="predict the weights of stages that lag behind (asynchronous)")
+    ] = True
     samples_per_pass: Annotated[
         int, whole("samples up to which micro-batches are computed in one pass", 1, 65536)
     ] = 16

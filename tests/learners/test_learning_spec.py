@@ -29,6 +29,7 @@ def test_proxy_sizes_and_default():
         ({"evaluate_every": True}, "valid integer"),
         ({"learning_rate": float("nan")}, "finite|greater than 0"),
         ({"evaluate_every": 0}, "greater than or equal to 1"),
+        ({"weight_prediction": 1}, "valid boolean"),
     ],
 )
 def test_bad_fields_are_refused(bad, message):

@@ -102,6 +102,29 @@ def test_reset_restarts_only_the_masked_rows():
     assert learner.train_round(many).loss[0] == trained.loss[0]
 
 
+def test_split_training_and_staleness_are_ignored():
+    scenario = load_scenario("small")
+    plain = RoundOutcome(
+        blocks=np.full((1, 2, 3), 2),
+        micro_batches=np.full((1, 2), 4),
+        survived=np.ones((1, 2, 2, 4), dtype=bool),
+        success=np.full((1, 2), 0.9),
+    )
+    extended = replace(
+        plain,
+        blocks=np.tile([1, 0, 1, 1, 1], (1, 2, 1)),  # virtual stages, two blocks on the server
+        server_blocks=np.full((1, 2), 2),
+        server_mode=np.array([1]),
+        staleness=np.ones((1, 2, 5), dtype=int),
+    )
+    losses = []
+    for outcome_ in (plain, extended):
+        learner = SurrogateLearner.from_scenario(scenario, 1)
+        learner.reset([np.random.default_rng(0)])
+        losses.append(learner.train_round(outcome_).loss)
+    np.testing.assert_array_equal(*losses)
+
+
 def test_fit_recovers_curves_of_known_constants():
     truth = replace(CONSTANTS, warmup=12.0)
     runs = [

@@ -120,11 +120,11 @@ def test_lost_round_changes_nothing_but_uses_the_batch_up():
     subject = learner()
     subject.reset(rngs(0))
     run = subject._runs[0]
-    before, head = parameters(run), run._head_flat.values.clone()
+    before, head = parameters(run), run._head.flat.values.clone()
     report = subject.train_round(outcome(survived=False))
     assert np.isnan(report.train_loss[0])
     assert torch.equal(parameters(run), before)
-    assert torch.equal(run._head_flat.values, head)
+    assert torch.equal(run._head.flat.values, head)
 
     lossless = learner()
     lossless.reset(rngs(0))
@@ -163,7 +163,7 @@ def test_head_moves_by_the_mean_gradient_over_all_samples_that_arrived():
             alive[0, n, 0, :count] = True
         subject = learner(local_steps=1, optimizer="sgd", server_learning_rate=1.0, weight_decay=0.0)
         subject.reset(rngs(2))
-        head = subject._runs[0]._head_flat.values
+        head = subject._runs[0]._head.flat.values
         before = head.clone()
         subject.train_round(outcome(local_steps=1, micro_batches=(8, 8, 8), survived=alive))
         moved[name] = head - before
@@ -174,8 +174,8 @@ def test_head_moves_by_the_mean_gradient_over_all_samples_that_arrived():
     subject.reset(rngs(2))
     run = subject._runs[0]
     tokens, targets = run._next_batch(run._streams[0])
-    run._setup.task.loss(run._head(run._models[0](tokens), tokens != PADDING), targets).backward()
-    torch.testing.assert_close(moved["first"], -run._head_flat.gradients, rtol=1e-4, atol=1e-6)
+    run._setup.task.loss(run._head.module(run._models[0](tokens), tokens != PADDING), targets).backward()
+    torch.testing.assert_close(moved["first"], -run._head.flat.gradients, rtol=1e-4, atol=1e-6)
 
 
 def test_local_optimisers_keep_their_state_over_rounds():
