@@ -100,7 +100,7 @@ def _scheduled_events(
     allocation, at = record.allocation, (row, cluster)
     if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
         # The wait for the server depends on the other clusters: its length is known, its events are not.
-        return float(costs.local_step[at]), []
+        return float(costs.local_step[at] - costs.allreduce[at]), []
     if allocation.schedule is None or int(allocation.schedule[at]) == GPIPE:
         return None
     from collapipe_env.physics.schedule_timeline import schedule_events

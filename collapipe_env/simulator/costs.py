@@ -158,8 +158,6 @@ def round_costs(
     if allocation.schedule is not None:
         elements = extensions.with_weight_gradients(elements, costs, server_weight, crossings)
         local_step = extensions.scheduled_steps(parameters, allocation, graph, elements, local_step)
-    if allocation.server_mode is not None:
-        local_step = extensions.split_steps(parameters, allocation, elements, local_step)
 
     payload = device_blocks * costs.block_payload_bits
     collection = pipeline.collection_times(graph, rates[..., 1:, 0], payload)
@@ -173,6 +171,8 @@ def round_costs(
         allreduce = xp.max(group_time, axis=-1)
         local_step = local_step + allreduce
         device_airtime = device_airtime + steps * group_time
+    if allocation.server_mode is not None:
+        local_step = extensions.split_steps(parameters, allocation, elements, allreduce, local_step)
     collect = xp.max(collection, axis=-1)
     update_bits, broadcast_bits = extensions.update_payloads(costs, allocation)
     upload = update_bits / uplink_rate

@@ -230,7 +230,11 @@ def server_times(parameters: SystemParameters, allocation: Allocation, samples: 
         return forward, weight
     xp = namespace(samples)
     kept = xp.astype(allocation.server_blocks, samples.dtype)
-    alone = xp.where(allocation.server_mode == SEQUENTIAL, 1.0 / parameters.clusters, 1.0)[..., None]
+    # Not a choice between two numbers: the array API standard wants an array among them.
+    others = (1.0 - 1.0 / parameters.clusters) * xp.astype(
+        allocation.server_mode == SEQUENTIAL, samples.dtype
+    )
+    alone = 1.0 - others[..., None]
     return (
         alone * (forward + samples * kept * (costs.block_forward_flops / speed)),
         alone * (weight + samples * kept * (costs.block_weight_flops / speed)),
@@ -251,7 +255,11 @@ def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array
 
 
 def split_steps(
-    parameters: SystemParameters, allocation: Allocation, elements: PipelineElements, local_step: Array
+    parameters: SystemParameters,
+    allocation: Allocation,
+    elements: PipelineElements,
+    allreduce: Array,
+    local_step: Array,
 ) -> Array:
     """Time of a local step where the server serves the clusters one after the other (..., N) [s].
 
@@ -259,7 +267,8 @@ def split_steps(
         parameters: Scalars of the scenario.
         allocation: The plan, with split training; ``M = 1`` where the server is sequential.
         elements: Times of the one micro-batch.
-        local_step: The local step with a server share of one's own (..., N) [s].
+        allreduce: All-reduce that ends every local step (..., N) [s].
+        local_step: The local step with a server share of one's own, all-reduce included (..., N) [s].
 
     Returns:
         ``local_step``, replaced where the server is sequential.
@@ -269,7 +278,7 @@ def split_steps(
     total = sequential_server_times(
         xp.sum(e.hop_forward, axis=-1) + xp.sum(e.compute_forward, axis=-1) + e.uplink,
         e.server_forward + e.server_backward,
-        xp.sum(e.hop_backward, axis=-1) + xp.sum(e.compute_backward, axis=-1) + e.downlink,
+        xp.sum(e.hop_backward, axis=-1) + xp.sum(e.compute_backward, axis=-1) + e.downlink + allreduce,
         parameters.costs.local_steps,
     )
     sequential = xp.asarray(allocation.server_mode == SEQUENTIAL)[..., None]

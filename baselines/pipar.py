@@ -1,0 +1,61 @@
+"""PiPar (Zhang et al., JPDC 2024, arXiv 2302.12803; formerly PipeLearn): split training with a pipeline.
+
+Stated by the public abstract and by the authors' public code (blessonvar/PipeLearn): the model is split
+between a client and the server, which has a replica for every client; client and server models are averaged
+at a set frequency. A mini-batch is cut into parallel batches. The client runs the forward passes of all of
+them one after the other and then the backward passes; the server runs forward and backward pass of a batch as
+soon as it has arrived and sends its gradient back at once. Uplink, downlink, client and server thus work
+at the same time. Split point and number of batches are selected from profiled times before the training: the
+code tries every split point, computes for each a number of batches with which the gradients of the first
+batch are back when the last forward pass ends, estimates the time from the graph of dependencies and keeps
+the fastest pair.
+
+Here ([R], [X]): that timetable is the schedule ``1f1b`` with room for all ``M`` micro-batches at the device,
+and the device's memory must hold the activations of the whole mini-batch, as under GPipe. The selection is
+repeated in every round for the channels and speeds of the moment and is exact: all split points and all
+allowed numbers of micro-batches are priced by the simulator, so it is never slower than the pair that the
+authors' rule would choose among them (their code also keeps at least two samples in a batch; here the
+scenario's list decides). Averaging comes at the end of the round. How clients are mapped to clusters, what
+the server is charged for and why **the delays are not on equal terms with DSSRA's** is said in
+:mod:`collapipe_env.baselines.split_training`. Queues of the energy budgets are ignored.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.allocation import COPIES, Allocation, with_schedule
+from collapipe_env.baselines.split_training import (
+    BoolArray,
+    IntArray,
+    SplitTraining,
+    best_cuts,
+    devices_at,
+)
+from collapipe_env.simulator.state import SystemState
+
+
+class PiPar(SplitTraining):
+    """Split point and number of micro-batches of every cluster, jointly the best for the round.
+
+    Args:
+        scenario: The scenario to schedule.
+    """
+
+    name = "PiPar"
+
+    def choose(self, state: SystemState, device: IntArray, exists: BoolArray) -> Allocation:
+        """See :meth:`SplitTraining.choose`."""
+        choices = np.asarray(self.parameters.micro_batch_choices, dtype=np.int64)
+        priced = [self.priced(state, device, exists, int(M), COPIES)[:2] for M in choices]
+        delay = np.stack([seconds for seconds, _ in priced])
+        fastest = choices[delay.argmin(axis=0)]
+        # The broadcast is the same for every number of micro-batches.
+        cuts = best_cuts(delay.min(axis=0), priced[0][1])
+        return self.plan(cuts, devices_at(device, cuts), devices_at(fastest, cuts), COPIES)
+
+    def plan(self, cut: IntArray, device: IntArray, micro_batches: IntArray, server_mode: int) -> Allocation:
+        """The allocation of given cuts in PiPar's timetable; see :func:`split_plan`."""
+        plain = super().plan(cut, device, micro_batches, server_mode)
+        caps = np.where(plain.blocks > 0, micro_batches[..., None], 0)
+        return with_schedule(plain, "1f1b", caps)

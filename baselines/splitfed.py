@@ -1,0 +1,82 @@
+"""SplitFed V1 and V2 (Thapa et al., AAAI 2022): split learning with federated averaging.
+
+Public (``algorithms.md`` section 6): a client holds the first layers of the model and the server the others.
+V1 keeps a server-side copy for every client and averages all copies after each round; V2 has one server-side
+model, which serves the clients one after the other. Client-side models are averaged in both. The form of
+the round is the field's standard one ([R]):
+
+    V1: T_n = H (F_client + up + F_server + B_server + down + B_client) + collection + upload of the client
+        side, with 1 / N of the server's speed; the round lasts max_n T_n and the broadcast.
+    V2: the server's part waits in one queue over the clusters and then has the whole speed.
+
+Ours ([X]): how clients are mapped to clusters and what the server is charged for, see
+:mod:`collapipe_env.baselines.split_training`, also for why **these delays are not on equal terms with
+DSSRA's**. The cut is not prescribed; here it is the best one by enumeration with the delay that the simulator
+charges, in every round, per cluster for V1 and one for all for V2, whose server has one model. V2's server
+takes the clusters in the order in which they arrive; which order the clients have there is not decided by
+what is public to us.
+
+SplitFed does not pipeline: ``M = 1``, the mini-batch crosses the chain as a whole. Queues of the energy
+budgets are ignored.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.allocation import COPIES, SEQUENTIAL, Allocation
+from collapipe_env.baselines.split_training import (
+    BoolArray,
+    IntArray,
+    SplitTraining,
+    best_cuts,
+    devices_at,
+)
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.state import SystemState
+
+
+class SplitFed(SplitTraining):
+    """What the two versions share: no pipelining.
+
+    Args:
+        scenario: The scenario to schedule.
+
+    Raises:
+        ScenarioError: The scenario does not allow ``M = 1``.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        choices = self.parameters.micro_batch_choices
+        if 1 not in choices:
+            raise ScenarioError(
+                f"workload.micro_batches is {list(choices)}, but SplitFed sends the mini-batch as a whole: "
+                "add 1"
+            )
+
+
+class SplitFedV1(SplitFed):
+    """A server-side copy for every cluster; every cluster has its own cut, the best ones for the round."""
+
+    name = "SplitFed V1"
+
+    def choose(self, state: SystemState, device: IntArray, exists: BoolArray) -> Allocation:
+        """See :meth:`SplitTraining.choose`."""
+        delay, broadcast, _ = self.priced(state, device, exists, 1, COPIES)
+        cuts = best_cuts(delay, broadcast)
+        return self.plan(cuts, devices_at(device, cuts), np.ones_like(cuts), COPIES)
+
+
+class SplitFedV2(SplitFed):
+    """One server-side model and one cut for all clusters, the best one for the round."""
+
+    name = "SplitFed V2"
+
+    def choose(self, state: SystemState, device: IntArray, exists: BoolArray) -> Allocation:
+        """See :meth:`SplitTraining.choose`."""
+        _, _, round_s = self.priced(state, device, exists, 1, SEQUENTIAL)
+        common = 1 + round_s.argmin(axis=0)
+        cuts = np.repeat(common[:, None], device.shape[-1], axis=-1)
+        return self.plan(cuts, devices_at(device, cuts), np.ones_like(cuts), SEQUENTIAL)

@@ -1,0 +1,200 @@
+"""PiPar: the timetable of the authors' code, and the best split and number of batches by brute force."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from baseline_support import SMALL, UNEVEN, first_state
+from test_splitfed import SLOW, SLOWER, split, strongest
+
+from collapipe_env.allocation import COPIES, SCHEDULES
+from collapipe_env.baselines.pipar import PiPar
+from collapipe_env.baselines.splitfed import SplitFedV1
+from collapipe_env.errors import AllocationError
+from collapipe_env.evaluation.episode import pack_allocations, play_episode, replay, unpack_allocations
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import Scheduler
+from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.costs import round_costs
+
+
+def iteration(e, at, M):
+    """A local step in plain Python: all forwards at the device, the server answers each batch at once."""
+    k = int(np.argmax(e.compute_forward[at]))
+    to_device, to_cu = e.hop_forward[at][0], e.hop_forward[at][k + 1]
+    # Backward senders: the CU sends the device the gradients, the device the CU those of the embedding.
+    back_to_device, back_to_cu = e.hop_backward[at][0], e.hop_backward[at][k + 1]
+
+    def through(ready, seconds, free=0.0):
+        """When each batch has passed something that takes one at a time, first come, first served."""
+        passed = []
+        for arrival in ready:
+            free = max(free, arrival) + seconds
+            passed.append(free)
+        return passed
+
+    forwards = through(through([0.0] * M, to_device), e.compute_forward[at][k])
+    at_server = through(through(forwards, to_cu), e.uplink[at])
+    answered = through(at_server, e.server_forward[at] + e.server_backward[at])
+    back = through(through(answered, e.downlink[at]), back_to_device)
+    # The device turns to the backward passes when its last forward pass is done.
+    backwards = through(back, e.compute_backward[at][k], free=forwards[-1])
+    return through(backwards, back_to_cu)[-1]
+
+
+@pytest.mark.parametrize("scenario", [SMALL, SLOW, SLOWER], ids=["small", "slow", "slower"])
+def test_local_step_is_the_timetable_of_the_authors_code(scenario) -> None:
+    scheduler, state = PiPar(scenario), first_state(scenario, 4, seed=6)
+    decision = scheduler.act(None, state)
+    costs = round_costs(scheduler.parameters, state, decision)
+    for at in np.ndindex(costs.local_step.shape):
+        expected = iteration(costs.elements, at, int(decision.micro_batches[at]))
+        assert costs.local_step[at] == pytest.approx(expected, rel=1e-9)
+    # Answering at once beats waiting for all forwards.
+    flushed = replace(decision, schedule=None, caps=None, chunks=None)
+    assert (round_costs(scheduler.parameters, state, flushed).delay >= costs.delay * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("scenario", [UNEVEN, SLOW, SLOWER], ids=["uneven", "slow", "slower"])
+def test_best_of_all_splits_and_numbers_of_batches(scenario) -> None:
+    scheduler, rows = PiPar(scenario), 3
+    assert isinstance(scheduler, Scheduler)
+    state = first_state(scenario, rows, seed=4)
+    decision = scheduler.act(None, state)
+    check_allocation(scheduler.parameters, state, decision)
+    costs = round_costs(scheduler.parameters, state, decision)
+    L, N = scenario.blocks, scenario.clusters
+    choices = scheduler.parameters.micro_batch_choices
+    for e in range(rows):
+        # Clusters are independent but for the broadcast, which follows the largest cut.
+        own, broadcast = {}, {}
+        for cut, M in itertools.product(range(1, L + 1), choices):
+            for n in range(N):
+                cuts, Ms = [1] * N, [1] * N
+                cuts[n], Ms[n] = cut, M
+                plan = split(scheduler, state, e, cuts, COPIES, Ms)
+                if plan is None:
+                    continue
+                one = round_costs(scheduler.parameters, state[e], timetable(plan))
+                own[n, cut, M] = one.cluster_delay[n]
+                broadcast[cut] = one.broadcast
+        options = [[key[1:] for key in own if key[0] == n] for n in range(N)]
+        best = min(
+            max(own[n, *pair] for n, pair in enumerate(pairs)) + broadcast[max(cut for cut, _ in pairs)]
+            for pairs in itertools.product(*options)
+        )
+        assert costs.delay[e] == pytest.approx(best, rel=1e-12)
+    cut = L - decision.server_blocks
+    for e, n in np.ndindex(cut.shape):
+        assert np.flatnonzero(decision.blocks[e, n]).tolist() == [strongest(state, e, n, cut[e, n])]
+    assert scenario is UNEVEN or (cut > 1).any()
+
+
+def timetable(plan):
+    """PiPar's order of operations for a plan."""
+    held = plan.blocks > 0
+    return replace(
+        plan,
+        schedule=np.full(plan.micro_batches.shape, SCHEDULES.index("1f1b")),
+        caps=np.where(held, plan.micro_batches[..., None], 0),
+        chunks=np.ones_like(plan.micro_batches),
+    )
+
+
+def authors_rule(elements, choices, batch_size):
+    """Number of batches by the rule of the authors' code, from times of the whole mini-batch.
+
+    Hops inside the cluster count as parts of the links; the smallest allowed number not below is taken.
+    """
+    k = int(np.argmax(elements["compute_forward"]))
+    links = ("uplink", "downlink", "hop_forward", "hop_backward", "server_forward", "server_backward")
+    around = sum(np.sum(elements[name]) for name in links)
+    client = min(elements["compute_forward"][k], elements["compute_backward"][k])
+    wanted = min(math.ceil(around / client) + 1, batch_size // 2)
+    return min((c for c in choices if c >= wanted), default=choices[-1])
+
+
+@pytest.mark.parametrize("scenario", [SMALL, SLOW], ids=["small", "slow"])
+def test_not_slower_than_the_authors_rule_and_than_no_pipeline(scenario) -> None:
+    scheduler, state = PiPar(scenario), first_state(scenario, 3, seed=8)
+    p = scheduler.parameters
+    found = round_costs(p, state, scheduler.act(None, state)).delay
+    unpipelined = round_costs(p, state, SplitFedV1(scenario).act(None, state)).delay
+    assert (found < unpipelined).all()
+    for e in range(3):
+        for cut in range(1, scenario.blocks + 1):
+            plan = split(scheduler, state, e, [cut] * scenario.clusters, COPIES)
+            if plan is None:
+                continue
+            parts = round_costs(p, state[e], plan).elements
+            names = ("compute_forward", "compute_backward", "hop_forward", "hop_backward")
+            names += ("uplink", "downlink", "server_forward", "server_backward")
+            for n in range(scenario.clusters):
+                times = {name: getattr(parts, name)[n] for name in names}
+                plan.micro_batches[n] = authors_rule(times, p.micro_batch_choices, p.costs.batch_size)
+            assert found[e] <= round_costs(p, state[e], timetable(plan)).delay * (1 + 1e-12)
+
+
+def test_memory_holds_the_whole_mini_batch() -> None:
+    """However many batches: all their activations wait at the device for their gradients."""
+    scheduler, state = PiPar(SLOWER), first_state(SLOWER, 4, seed=5)
+    decision = scheduler.act(None, state)
+    costs = scheduler.parameters.costs
+    expected = decision.blocks * (costs.block_state_bytes + costs.batch_size * costs.stored_activation_bytes)
+    memory = round_costs(scheduler.parameters, state, decision).memory
+    np.testing.assert_allclose(memory, expected, rtol=1e-12)
+    assert (memory <= state.memory_bytes).all()
+
+
+def test_rows_do_not_depend_on_the_batch_and_nothing_is_random() -> None:
+    state = first_state(SLOW, 5, seed=9)
+    together = PiPar(SLOW).act(None, state)
+    again = PiPar(SLOW)
+    again.reset(7)
+    for row in range(5):
+        alone = again.act(None, state[row : row + 1])
+        for name in ("blocks", "micro_batches", "server_blocks", "caps"):
+            assert np.array_equal(getattr(alone, name)[0], getattr(together, name)[row]), name
+
+
+def test_absent_devices_are_not_used_and_a_cluster_without_room_is_named() -> None:
+    state = first_state(SMALL, 2)
+    present = state.present.copy()
+    present[0, 0, [0, 2]] = False
+    alone = replace(state, present=present, memory_cap=np.where(present, state.memory_cap, 0))
+    assert np.flatnonzero(PiPar(SMALL).act(None, alone).blocks[0, 0]).tolist() == [1]
+    present[1, 1] = False
+    message = "PiPar: environment 1, cluster 1: no device that is present can hold one encoder block"
+    with pytest.raises(AllocationError, match=message):
+        PiPar(SMALL).act(None, replace(state, present=present))
+
+
+@pytest.mark.parametrize("scenario", ["small", "medium", "large", UNEVEN], ids=str)
+def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario) -> None:
+    scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
+    scheduler, state = PiPar(scenario), first_state(scenario, 2)
+    decision = scheduler.act(None, state)
+    check_allocation(scheduler.parameters, state, decision)
+    assert (decision.bandwidth == 1.0 / scenario.clusters).all()
+    assert (decision.device_power == scheduler.parameters.power_max_w).all()
+    assert (decision.cu_power == scheduler.parameters.power_max_w).all()
+    assert (decision.server_mode == COPIES).all()
+
+
+def test_half_duplex_hops_are_priced_as_such() -> None:
+    narrow = SMALL.with_overrides({"radio.d2d_bandwidth_hz": 1.5e6})
+    half = narrow.with_overrides({"radio.d2d_duplex": "half"})
+    state = first_state(narrow, 3, seed=2)
+    full_s, half_s = (
+        round_costs(PiPar(s).parameters, state, PiPar(s).act(None, state)).delay for s in (narrow, half)
+    )
+    assert (half_s > full_s).all()
+
+
+def test_an_episode_is_played_stored_and_replayed() -> None:
+    played = play_episode("pipar", PiPar(SLOW), SLOW, 2, 3, "surrogate")
+    assert np.isfinite(played.result.delay).all()
+    allocations = unpack_allocations(pack_allocations(played.allocations))
+    assert replay(SLOW, 2, allocations, 2).costs.delay[0] == played.result.delay[2]
