@@ -98,6 +98,70 @@ def lengthened(rest_s: float, step_s: float, allreduce_s: float, micro_batches: 
 
 
 @compiled
+def deal_groups(
+    blocks: int, samples: int, sample_s: FloatArray, limit: IntArray, ring_s: FloatArray
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Every possible stage, dealt by Algorithm 1.
+
+    Args:
+        blocks: ``L``.
+        samples: Samples of a micro-batch.
+        sample_s: As for :func:`best_plans`.
+        limit: As for :func:`best_plans`.
+        ring_s: As for :func:`best_plans`.
+
+    Returns:
+        For the first of ``q`` stages to come, with ``d`` blocks on devices ``i..j-1``: samples of each device
+        (K+1, K, K+1, L+1, K); forward and backward time of a micro-batch, infinite where the memories cannot
+        hold it, and all-reduce (K+1, K, K+1, L+1) [s]. Index ``q = 0`` is not used.
+    """
+    K = sample_s.shape[0]
+    dealt = np.zeros((K + 1, K, K + 1, blocks + 1, K), dtype=np.int64)
+    stage_s = np.full((K + 1, K, K + 1, blocks + 1), np.inf)
+    allreduce_s = np.zeros((K + 1, K, K + 1, blocks + 1))
+    for q in range(1, K + 1):
+        if q > 1 and (limit[q - 1] == limit[q - 2]).all():
+            dealt[q], stage_s[q], allreduce_s[q] = dealt[q - 1], stage_s[q - 1], allreduce_s[q - 1]
+            continue
+        for i in range(K):
+            for j in range(i + 1, K + 1):
+                for d in range(1, blocks + 1):
+                    part = split_samples(samples, sample_s[i:j], limit[q - 1, d, i:j])
+                    if part.sum() == 0:
+                        continue
+                    dealt[q, i, j, d, i:j] = part
+                    stage_s[q, i, j, d] = d * (part * sample_s[i:j]).max()
+                    size, slowest = 0, 0.0
+                    for a in range(i, j):
+                        if part[a - i] == 0:
+                            continue
+                        size += 1
+                        for b in range(i, j):
+                            if b != a and part[b - i] > 0:
+                                slowest = max(slowest, ring_s[a, b])
+                    allreduce_s[q, i, j, d] = 2.0 * (size - 1) / size * d * slowest
+    return dealt, stage_s, allreduce_s
+
+
+@compiled
+def slowest_pair(senders: IntArray, receivers: IntArray, hop_s: FloatArray) -> float:
+    """Slowest link from the members of one group to those of the next.
+
+    Args:
+        senders: Samples of each device in the one group (K,), 0 for those outside it.
+        receivers: The same of the next group (K,).
+        hop_s: Time of a micro-batch's activations and gradients between nodes (K+1, K+1) [s].
+    """
+    slowest = 0.0
+    for a in range(len(senders)):
+        if senders[a] > 0:
+            for b in range(len(receivers)):
+                if receivers[b] > 0:
+                    slowest = max(slowest, hop_s[a + 1, b + 1])
+    return slowest
+
+
+@compiled
 def best_plans(
     blocks: int,
     samples: int,
@@ -113,15 +177,18 @@ def best_plans(
     Devices come sorted; stages take consecutive runs of them, first devices first, and every device is in
     a run. A stage's samples are dealt by :func:`split_samples`; a device that is dealt none drops out. The
     state of the programme holds the blocks and devices of the first stage of the suffix, next to the
-    blocks, devices and stages left: the hop in front of a suffix depends on them. As the latency does not
-    decrease in that of the suffix, the programme is then exact, ``O(L^3 K^4)``.
+    blocks, devices and stages left: the hop in front of a suffix depends on them. What a stage has in flight
+    depends on nothing but the number of stages behind it, so its memory is known as well. As the latency
+    does not decrease in that of the suffix, the programme is then exact, ``O(L^3 K^4)``.
 
     Args:
         blocks: ``L``.
-        samples: Samples ``b`` of a micro-batch.
+        samples: Samples of a micro-batch.
         micro_batches: ``M``.
-        sample_s: Time of a sample in one block on each device (K,) [s].
-        limit: Most samples of a micro-batch that device ``k``'s memory allows with ``d`` blocks (L+1, K).
+        sample_s: Forward and backward time of one sample and block on each device (K,) [s], in the order
+            in which groups are filled.
+        limit: Most samples of a micro-batch that fit each device (Q, L+1, K), ``Q >= K``: of a stage of 0..L
+            blocks behind which ``q = 0..Q-1`` further stages come; not rising with ``q``.
         hop_s: Time of a micro-batch's activations and gradients between nodes (K+1, K+1) [s].
         ring_s: Time of one block's parameters between two devices (K, K) [s].
         tail_s: Latency of what comes after the return to the CU (uplink and server) [s].
@@ -131,55 +198,35 @@ def best_plans(
         blocks of each stage (K, K); stage of each device, -1 for none (K, K); its samples (K, K).
     """
     K = sample_s.shape[0]
-    dealt = np.zeros((K, K + 1, blocks + 1, K), dtype=np.int64)
-    stage_s = np.full((K, K + 1, blocks + 1), np.inf)
-    allreduce_s = np.zeros((K, K + 1, blocks + 1))
-    for i in range(K):
-        for j in range(i + 1, K + 1):
-            for d in range(1, blocks + 1):
-                part = split_samples(samples, sample_s[i:j], limit[d, i:j])
-                if part.sum() == 0:
-                    continue
-                dealt[i, j, d, i:j] = part
-                stage_s[i, j, d] = d * (part * sample_s[i:j]).max()
-                size, slowest = 0, 0.0
-                for a in range(i, j):
-                    if part[a - i] == 0:
-                        continue
-                    size += 1
-                    for b in range(i, j):
-                        if b != a and part[b - i] > 0:
-                            slowest = max(slowest, ring_s[a, b])
-                allreduce_s[i, j, d] = 2.0 * (size - 1) / size * d * slowest
+    dealt, stage_s, allreduce_s = deal_groups(blocks, samples, sample_s, limit, ring_s)
 
     # [p, l, i, j, d]: last l blocks in p stages, the first of which has d blocks on devices i..j-1.
     least = np.full((K + 1, blocks + 1, K, K + 1, blocks + 1), np.inf)
     next_end = np.zeros(least.shape, dtype=np.int64)
     next_blocks = np.zeros(least.shape, dtype=np.int64)
-    for i in range(K - 1, -1, -1):
-        for j in range(i + 1, K + 1):
-            for d in range(1, blocks + 1):
-                step, ring = stage_s[i, j, d], allreduce_s[i, j, d]
-                if step == np.inf:
-                    continue
-                if j == K:
-                    hop = 0.0
-                    for a in range(i, j):
-                        if dealt[i, j, d, a] > 0:
-                            hop = max(hop, hop_s[a + 1, 0])
-                    rest = lengthened(tail_s, hop, 0.0, micro_batches)
-                    least[1, d, i, j, d] = lengthened(rest, step, ring, micro_batches)
-                    continue
-                for end in range(j + 1, K + 1):
-                    for after in range(1, blocks - d + 1):
-                        if stage_s[j, end, after] == np.inf:
-                            continue
-                        hop = 0.0
-                        for a in range(i, j):
-                            for b in range(j, end):
-                                if dealt[i, j, d, a] > 0 and dealt[j, end, after, b] > 0:
-                                    hop = max(hop, hop_s[a + 1, b + 1])
-                        for p in range(2, K - i + 1):
+    for i in range(K):
+        for d in range(1, blocks + 1):
+            if stage_s[1, i, K, d] == np.inf:
+                continue
+            hop = 0.0
+            for a in range(i, K):
+                if dealt[1, i, K, d, a] > 0:
+                    hop = max(hop, hop_s[a + 1, 0])
+            rest = lengthened(tail_s, hop, 0.0, micro_batches)
+            step, ring = stage_s[1, i, K, d], allreduce_s[1, i, K, d]
+            least[1, d, i, K, d] = lengthened(rest, step, ring, micro_batches)
+    for p in range(2, min(K, blocks) + 1):
+        for i in range(K - p + 1):
+            for j in range(i + 1, K - p + 2):
+                for d in range(1, blocks - p + 2):
+                    step, ring = stage_s[p, i, j, d], allreduce_s[p, i, j, d]
+                    if step == np.inf:
+                        continue
+                    for end in range(j + 1, K + 1):
+                        for after in range(1, blocks - d + 1):
+                            if stage_s[p - 1, j, end, after] == np.inf:
+                                continue
+                            hop = slowest_pair(dealt[p, i, j, d], dealt[p - 1, j, end, after], hop_s)
                             for placed in range(d + after, blocks + 1):
                                 rest = least[p - 1, placed - d, j, end, after]
                                 rest = lengthened(rest, hop, 0.0, micro_batches)
@@ -199,7 +246,7 @@ def best_plans(
             for d in range(1, blocks + 1):
                 hop = 0.0
                 for b in range(j):
-                    if dealt[0, j, d, b] > 0:
+                    if dealt[p, 0, j, d, b] > 0:
                         hop = max(hop, hop_s[0, b + 1])
                 value = lengthened(least[p, blocks, 0, j, d], hop, 0.0, micro_batches)
                 if value < latency[p - 1]:
@@ -208,12 +255,12 @@ def best_plans(
             continue
         i, left = 0, blocks
         for s in range(p):
+            further = p - s
             plan[p - 1, s] = first
             for a in range(i, end):
-                if dealt[i, end, first, a] > 0:
+                if dealt[further, i, end, first, a] > 0:
                     stage[p - 1, a] = s
-                    share[p - 1, a] = dealt[i, end, first, a]
-            further = p - s
+                    share[p - 1, a] = dealt[further, i, end, first, a]
             after_end = next_end[further, left, i, end, first]
             after_blocks = next_blocks[further, left, i, end, first]
             i, left = end, left - first

@@ -14,11 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.baselines.segment_baseline import FloatArray, IntArray
-from collapipe_env.errors import AllocationError
-from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, even_split
+from collapipe_env.baselines.group_plan import FloatArray, IntArray, PlanBaseline
 from collapipe_env.simulator.state import SystemState
 
 
@@ -55,7 +51,7 @@ def data_shares(largest: FloatArray) -> FloatArray:
     return np.where(size > 0, equal, filled)
 
 
-class VanillaFL:
+class VanillaFL(PlanBaseline):
     """Data-parallel training of the whole encoder in every cluster; equal bandwidth and full power.
 
     The CU's data are dealt out evenly: device ``k`` of a group of ``g`` has the share ``1 / g``. A device
@@ -76,41 +72,12 @@ class VanillaFL:
 
     name = "VanillaFL"
 
-    def __init__(self, scenario: Scenario, *, micro_batches: int = REFERENCE_MICRO_BATCHES) -> None:
-        self.scenario = scenario
-        self.parameters = system_parameters(scenario)
-        self.micro_batches = micro_batches
-
-    def reset(self, seed: int | None = None) -> None:
-        """Nothing to forget and nothing random."""
-
-    def act(
-        self,
-        observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
-        state: SystemState,
-    ) -> Allocation:
-        """Decide one round; the action box cannot express groups, so this is an allocation.
-
-        Args:
-            observation: Not used.
-            state: The system before the round (E, ...).
-
-        Raises:
-            AllocationError: The devices of some cluster together cannot hold the encoder and a mini-batch.
-        """
+    def allocate(self, state: SystemState) -> Allocation:
+        """See :meth:`PlanBaseline.act`; refused where a cluster cannot hold the encoder and a mini-batch."""
         share = self.shares(state)
         blocks = np.zeros(share.shape, dtype=np.int64)
         blocks[..., 0] = self.parameters.costs.blocks
-        defaults = even_split(self.parameters, state, self.micro_batches)
-        return Allocation(
-            blocks=blocks,
-            micro_batches=defaults.micro_batches,
-            bandwidth=defaults.bandwidth,
-            device_power=defaults.device_power,
-            cu_power=defaults.cu_power,
-            stage=np.where(share > 0.0, 0, -1),
-            share=share,
-        )
+        return self.with_defaults(blocks, stage=np.where(share > 0.0, 0, -1), share=share)
 
     def shares(self, state: SystemState) -> FloatArray:
         """Each device's share of the mini-batch (E, N, K), 0 for devices left out.
@@ -119,7 +86,7 @@ class VanillaFL:
             state: The system (E, ...).
 
         Raises:
-            AllocationError: As :meth:`act`.
+            AllocationError: The devices of some cluster together cannot hold the encoder and a mini-batch.
         """
         costs = self.parameters.costs
         per_block = np.asarray(state.memory_bytes, dtype=np.float64) / costs.blocks
@@ -129,12 +96,14 @@ class VanillaFL:
         short = share.sum(axis=-1) < 1.0 - 1e-9
         if short.any():
             e, n = (int(i) for i in np.argwhere(short)[0])
-            raise AllocationError(
-                f"VanillaFL: environment {e}, cluster {n}: every device needs "
+            raise self.refusal(
+                e,
+                n,
+                "every device needs "
                 f"{costs.blocks * costs.block_state_bytes:.4g} bytes for the whole encoder and all together "
                 f"{costs.blocks * batch_bytes:.4g} for the activations of a mini-batch; the memories hold "
                 f"{100.0 * share[e, n].sum():.0f} % of a mini-batch. Give devices more memory, or a smaller "
-                "batch_size"
+                "batch_size",
             )
         return share
 
@@ -145,7 +114,7 @@ class VanillaFL:
             state: The system (E, ...).
 
         Raises:
-            AllocationError: As :meth:`act`.
+            AllocationError: As :meth:`shares`.
         """
         idle: npt.NDArray[np.bool_] = state.present & (self.shares(state) == 0.0)
         count: IntArray = idle.sum(axis=-1, dtype=np.int64)

@@ -9,8 +9,10 @@ from baseline_support import SMALL, UNEVEN, first_state, full_power_rates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.baselines.asteroid import Asteroid
+from collapipe_env.allocation import ONE_F_ONE_B, with_schedule
+from collapipe_env.baselines.asteroid import Asteroid, sample_limits, warm_ups
 from collapipe_env.baselines.asteroid_planner import best_plans, lengthened, split_samples
+from collapipe_env.baselines.chain_problem import chain_problems
 from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.registry import make_scheduler
@@ -102,10 +104,10 @@ def brute_force(blocks, samples, M, sample_s, limit, hop_s, ring_s, tail_s):
     for p in range(1, min(K, blocks) + 1):
         for runs, segments in itertools.product(compositions(K, p), compositions(blocks, p)):
             groups, steps, rings, first, before = [], [], [], 0, [0]
-            for size, d in zip(runs, segments, strict=True):
+            for behind, (size, d) in zip(reversed(range(p)), zip(runs, segments, strict=True), strict=True):
                 run = np.arange(first, first + size)
                 first += size
-                part = split_samples(samples, sample_s[run], limit[d, run])
+                part = split_samples(samples, sample_s[run], limit[behind, d, run])
                 if part.sum() == 0:
                     break
                 group = run[part > 0]
@@ -127,8 +129,10 @@ def instance(devices, blocks, seed):
     """Random devices, links and memories."""
     rng = np.random.default_rng(seed)
     samples = 4
-    room = rng.integers(0, 3 * samples, devices)
-    limit = np.minimum(room // np.maximum(np.arange(blocks + 1), 1)[:, None], samples)
+    room = rng.integers(0, 8 * samples, devices)
+    stored = np.minimum(2 * np.arange(devices) + 3, 6)[:, None, None]
+    held = np.maximum(np.arange(blocks + 1), 1)[:, None]
+    limit = np.minimum(2 * room // (held * stored), samples)
     hop_s = rng.exponential(1.0, (devices + 1, devices + 1))
     ring_s = rng.exponential(1.0, (devices, devices))
     return (
@@ -148,7 +152,7 @@ def test_programme_finds_the_best_plan_of_every_depth(devices: int, blocks: int,
         assert (lengths[p] > 0).sum() == p + 1
         for s in range(p + 1):
             assert dealt[p, stage[p] == s].sum() == samples
-            assert (dealt[p] <= limit[lengths[p, s]])[stage[p] == s].all()
+            assert (dealt[p] <= limit[p - s, lengths[p, s]])[stage[p] == s].all()
         assert (np.diff(stage[p][stage[p] >= 0]) >= 0).all()
         assert ((stage[p] >= 0) == (dealt[p] > 0)).all()
 
@@ -166,6 +170,7 @@ def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario) -> None:
     assert (allocation.cu_power == scheduler.parameters.power_max_w).all()
     wanted = 4 if 4 in scheduler.parameters.micro_batch_choices else 2
     assert (allocation.micro_batches == wanted).all()
+    assert (allocation.schedule == ONE_F_ONE_B).all()
     assert ((allocation.stage >= 0) == (allocation.share > 0.0)).all()
     whole = allocation.share * scenario.workload.batch_size / wanted
     assert np.allclose(whole, np.round(whole), atol=1e-9)
@@ -176,7 +181,7 @@ def test_rows_do_not_depend_on_the_batch() -> None:
     together = Asteroid(UNEVEN).act(None, state)
     for row in range(3):
         alone = Asteroid(UNEVEN).act(None, state[row : row + 1])
-        for field in ("blocks", "micro_batches", "stage", "share"):
+        for field in ("blocks", "micro_batches", "stage", "share", "caps"):
             assert np.array_equal(getattr(alone, field)[0], getattr(together, field)[row])
 
 
@@ -236,10 +241,88 @@ def test_devices_follow_by_memory_and_absent_ones_stay_out() -> None:
     assert plans.stage[2, 0, 1].tolist() == [2, 0, 1]
 
 
+def test_a_stage_has_as_many_in_flight_as_stages_and_links_behind_it_there_and_back() -> None:
+    """``2 (P - p) - 1`` with the server as the last of the P stages."""
+    assert warm_ups(3, 99).tolist() == [3, 5, 7]
+    assert warm_ups(3, 5).tolist() == [3, 5, 5]
+    state = first_state(UNEVEN, 2, seed=1)
+    planned, plans = Asteroid(UNEVEN).candidates(state)
+    for p, e, n in zip(*np.nonzero(np.isfinite(planned)), strict=True):
+        assert plans.caps[p, e, n, : p + 1].tolist() == [2 * (p + 2 - s) - 1 for s in range(p + 1)]
+
+
+@pytest.mark.parametrize("micro_batches", [4, 16])
+def test_memory_holds_what_is_in_flight_and_not_the_mini_batch(micro_batches: int) -> None:
+    scenario = load_scenario("medium")
+    state = first_state(scenario, 2)
+    scheduler = Asteroid(scenario, micro_batches=micro_batches)
+    allocation, costs = scheduler.act(None, state), scheduler.parameters.costs
+    charged = round_costs(scheduler.parameters, state, allocation).memory
+    gpipe = round_costs(scheduler.parameters, state, with_schedule(allocation, "gpipe", 0)).memory
+    for e, n, k in zip(*np.nonzero(allocation.stage >= 0), strict=True):
+        slot = allocation.stage[e, n, k]
+        stored = min(allocation.caps[e, n, slot], micro_batches)
+        samples = stored * allocation.share[e, n, k] * costs.batch_size / micro_batches
+        needed = costs.block_state_bytes + samples * costs.stored_activation_bytes
+        assert charged[e, n, k] == pytest.approx(allocation.blocks[e, n, slot] * needed)
+        assert (charged < gpipe)[e, n, k] == (stored < micro_batches)
+    assert (charged < gpipe).any()
+
+
+def test_limits_are_the_most_samples_that_fit() -> None:
+    state = first_state(SMALL, 1)
+    problem = chain_problems(Asteroid(SMALL).parameters, state)[0, 0]
+    limits = sample_limits(problem, np.array([3, 5, 7]), 4)
+    assert limits.shape == (3, SMALL.blocks + 1, 3)
+    for q, d, k in np.ndindex(limits.shape):
+        if d == 0:
+            continue
+        fits = [
+            d * (problem.block_state_bytes + min(2 * q + 3, 4) * y * problem.activation_bytes)
+            <= problem.memory_bytes[k]
+            for y in range(1, 17)
+        ]
+        assert limits[q, d, k] == sum(fits)
+
+
+def test_fewer_are_in_flight_only_where_no_plan_fits_otherwise() -> None:
+    state = first_state(SMALL, 2)
+    scheduler = Asteroid(SMALL, micro_batches=16)
+    costs = scheduler.parameters.costs
+    memory = state.memory_bytes.copy()
+    # Two blocks on each device, or fewer samples of more blocks: there is room for two micro-batches.
+    memory[1, 0] = 2.0 * (costs.block_state_bytes + 2.1 * 4 * costs.stored_activation_bytes)
+    tight = replace(state, memory_bytes=memory)
+    allocation = scheduler.act(None, tight)
+    check_allocation(scheduler.parameters, tight, allocation)
+    stages = (allocation.blocks > 0).sum(axis=-1)
+    assert allocation.caps[1, 0, : stages[1, 0]].tolist() == [2] * stages[1, 0]
+    assert allocation.caps[1, 1, stages[1, 1] - 1] == 3
+    assert np.array_equal(allocation.caps[0], scheduler.act(None, state).caps[0])
+    problem = chain_problems(scheduler.parameters, tight)[1, 0]
+    order, ring_s = np.arange(3), np.ones((3, 3))
+    assert not np.isfinite(scheduler._plans(problem, order, ring_s, warm_ups(3, 3))[0]).any()
+
+
+def test_1f1b_makes_room_where_gpipe_has_no_plan() -> None:
+    """The same memories, all micro-batches in flight: no grouping holds the encoder."""
+    state = first_state(SMALL, 1)
+    scheduler = Asteroid(SMALL, micro_batches=64)
+    costs = scheduler.parameters.costs
+    most = costs.block_state_bytes + 8 * costs.stored_activation_bytes
+    tight = replace(state, memory_bytes=np.full_like(state.memory_bytes, 2.0 * most))
+    allocation = scheduler.act(None, tight)
+    check_allocation(scheduler.parameters, tight, allocation)
+    assert allocation.caps.max() >= 7
+    problem = chain_problems(scheduler.parameters, tight)[0, 0]
+    everything = np.full(3, 64)
+    assert not np.isfinite(scheduler._plans(problem, np.arange(3), np.ones((3, 3)), everything)[0]).any()
+
+
 def test_a_cluster_without_room_is_named() -> None:
     state = first_state(SMALL, 2)
     memory = state.memory_bytes.copy()
-    memory[1, 0] *= 0.1
+    memory[1, 0] *= 0.05
     with pytest.raises(AllocationError, match="environment 1, cluster 0: no grouping of its 3 devices"):
         Asteroid(SMALL).act(None, replace(state, memory_bytes=memory))
 

@@ -1,0 +1,253 @@
+"""XPipe (Guan et al., arXiv 1911.04610): an asynchronous pipeline with weight prediction.
+
+Stated by the public abstract (``algorithms.md`` 4.4): micro-batches of different mini-batches are in the pipe
+at once, so it is not flushed between them, and the weights of a stage are predicted, against the
+inconsistency and staleness that this brings. Reconstructed ([R]): 1F1B order with ``K_k = P - k``
+micro-batches in flight, prediction over ``ceil((K_k - 1) / M)`` steps by the optimiser's own rule (a learner
+that trains a model does that), and one more copy of a stage's weights in memory.
+
+Ours ([X]):
+
+* the ``H`` mini-batches of a round run without a flush; before the clusters' models are averaged there is
+  one. With ``H = 1``, the default of the shipped scenarios, nothing is left of the asynchrony: it then is
+  1F1B that pays for one more copy of the weights;
+* the server is the last of the ``P`` stages. It and its head are as in every plan: one mini-batch's update
+  after the other, no prediction;
+* XPipe takes the partition as given. Here every set of devices, visited in index order, gets the partition
+  with the fastest slowest stage that memory allows, and of these sets the one with the least time of a
+  round is taken, simulated exactly. Links thus count in the choice of devices, not in the partition. In
+  clusters of more than ten devices not all sets are looked at (see :func:`device_sets`);
+* ``link_aware`` plans with links counted as stages, too, and takes what is faster: ``K_k`` then is the number
+  of elements from the stage to the server, ``2 (S - k) + 2`` with ``S`` device stages. On slow links that
+  keeps devices busy, where memory is scarce it costs them blocks;
+* where no partition fits the memories, a ceiling for all ``K_k`` is lowered until one does.
+
+Queues are ignored.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import ASYNC, Allocation
+from collapipe_env.baselines.chain_problem import (
+    ChainProblem,
+    chain_problems,
+    plan_seconds,
+    plan_times,
+    stored_by_stage,
+)
+from collapipe_env.baselines.group_plan import FloatArray, IntArray, PlanBaseline
+from collapipe_env.baselines.scheduled_plan import ScheduledPlan, allocation_of
+from collapipe_env.compiled import compiled
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES
+from collapipe_env.simulator.state import SystemState
+
+BoolArray = npt.NDArray[np.bool_]
+
+EXHAUSTIVE = 10
+"""Clusters of up to so many devices have all their sets of devices compared."""
+
+
+@compiled
+def in_flight_caps(stages: int, link_aware: bool, ceiling: int) -> IntArray:
+    """``K_k`` of the device stages (S,); the server is one more stage behind them.
+
+    Args:
+        stages: ``S``.
+        link_aware: Count links as stages.
+        ceiling: No stage has more.
+    """
+    behind = stages - np.arange(stages)
+    return np.minimum(2 * behind + 2 if link_aware else behind + 1, ceiling)
+
+
+@compiled
+def balanced_blocks(total: int, block_s: FloatArray, most: IntArray) -> IntArray:
+    """The partition with the fastest slowest stage: every block goes where it is done first.
+
+    Args:
+        total: ``L``.
+        block_s: Time of a block on each stage (S,) [s].
+        most: Blocks that each stage can hold (S,).
+
+    Returns:
+        Blocks (S,), >= 1; zeros where the stages cannot hold them or are more than there are blocks.
+    """
+    S = len(block_s)
+    if most.min() < 1 or most.sum() < total or total < S:
+        return np.zeros(S, dtype=np.int64)
+    held = np.ones(S, dtype=np.int64)
+    for _ in range(total - S):
+        chosen = -1
+        for s in range(S):
+            if held[s] < most[s] and (
+                chosen < 0 or (held[s] + 1) * block_s[s] < (held[chosen] + 1) * block_s[chosen]
+            ):
+                chosen = s
+        held[chosen] += 1
+    return held
+
+
+@compiled
+def set_partition(problem: ChainProblem, devices: IntArray, caps: IntArray, micro_batches: int) -> IntArray:
+    """The partition of one set of devices under the memory rule of ``async``.
+
+    Args:
+        problem: The cluster.
+        devices: The set, in the order of its stages (S,).
+        caps: ``K_k`` (S,).
+        micro_batches: ``M``.
+
+    Returns:
+        Blocks (S,), zeros where there is none.
+    """
+    stored = stored_by_stage(ASYNC, caps, np.ones_like(caps), 1, micro_batches, problem.local_steps)
+    sample_bytes = problem.batch_size / micro_batches * problem.activation_bytes
+    block_bytes = problem.block_state_bytes + problem.block_copy_bytes + stored * sample_bytes
+    most = (problem.memory_bytes[devices] / block_bytes).astype(np.int64)
+    return balanced_blocks(
+        problem.blocks, problem.block_forward[devices] + problem.block_backward[devices], most
+    )
+
+
+@compiled
+def least_seconds(problem: ChainProblem, devices: IntArray, held: IntArray, micro_batches: int) -> float:
+    """A lower bound of a plan's time: the busiest stage, and what comes before and after it [s].
+
+    Args:
+        problem: The cluster.
+        devices: Device of each stage (S,).
+        held: Its blocks (S,).
+        micro_batches: ``M``.
+    """
+    S = len(devices)
+    times = plan_times(problem, devices, held, False, 1, micro_batches)
+    work = times.forward + times.backward
+    links = times.link_forward + times.link_backward
+    passes = micro_batches * problem.local_steps
+    least: float = passes * work[S] + links[S] + links[S + 2]
+    for s in range(S - 1, -1, -1):
+        least = links[s] + max(passes * work[s], work[s] + least)
+    return least
+
+
+@compiled
+def best_partition(
+    problem: ChainProblem, sets: BoolArray, micro_batches: int, link_aware: bool, ceiling: int
+) -> tuple[float, IntArray]:
+    """The balanced partition with the least time of a round over sets of devices.
+
+    Args:
+        problem: The cluster.
+        sets: Devices of each set (sets, K).
+        micro_batches: ``M``.
+        link_aware: See :func:`in_flight_caps`.
+        ceiling: See :func:`in_flight_caps`.
+
+    Returns:
+        Its time, infinite where no set can hold the encoder [s], and blocks of each device (K,).
+    """
+    # First all sets' lower bounds, then exact times from the lowest bound on: few have to be simulated.
+    bound = np.full(len(sets), np.inf)
+    held = np.zeros(sets.shape, dtype=np.int64)
+    for i in range(len(sets)):
+        devices = np.flatnonzero(sets[i])
+        caps = in_flight_caps(len(devices), link_aware, ceiling)
+        blocks = set_partition(problem, devices, caps, micro_batches)
+        if blocks[0] > 0:
+            held[i][devices] = blocks
+            bound[i] = least_seconds(problem, devices, blocks, micro_batches)
+    best, least = np.zeros(sets.shape[1], dtype=np.int64), np.inf
+    for i in np.argsort(bound, kind="mergesort"):
+        if bound[i] >= least:
+            break
+        devices = np.flatnonzero(sets[i])
+        caps = in_flight_caps(len(devices), link_aware, ceiling)
+        seconds = plan_seconds(problem, devices, held[i][devices], ASYNC, caps, 1, micro_batches)
+        if seconds < least:
+            best, least = held[i], seconds
+    return least, best
+
+
+def device_sets(problem: ChainProblem, present: IntArray) -> BoolArray:
+    """Sets of devices to look at.
+
+    Args:
+        problem: The cluster.
+        present: Devices that are there.
+
+    Returns:
+        All sets of up to :data:`EXHAUSTIVE` devices (sets, K). Of more devices, all sets of the fastest ones,
+        and for every number the fastest and the roomiest so many; among the latter is one that fits if any
+        does with one micro-batch in flight.
+    """
+    fastest = present[np.argsort(problem.block_forward[present], kind="stable")]
+    few = fastest[:EXHAUSTIVE]
+    codes = np.arange(1, 1 << len(few))
+    sets = np.zeros((len(codes), len(problem.memory_bytes)), dtype=np.bool_)
+    sets[:, few] = codes[:, None] >> np.arange(len(few)) & 1
+    if len(present) <= EXHAUSTIVE:
+        return sets
+    roomiest = present[np.argsort(-problem.memory_bytes[present], kind="stable")]
+    first = np.tril(np.ones((len(present), len(present)), dtype=np.bool_))
+    more = np.zeros((2, len(present), sets.shape[1]), dtype=np.bool_)
+    more[0][:, fastest], more[1][:, roomiest] = first, first
+    return np.concatenate((sets, *more))
+
+
+class XPipe(PlanBaseline):
+    """A pipeline without a flush between mini-batches; equal bandwidth, full power and fixed ``M``.
+
+    Args:
+        scenario: The scenario to schedule.
+        micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
+        link_aware: Also try to count links as stages when allowing micro-batches in flight.
+    """
+
+    name = "XPipe"
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        micro_batches: int = REFERENCE_MICRO_BATCHES,
+        link_aware: bool = False,
+    ) -> None:
+        super().__init__(scenario, micro_batches=micro_batches)
+        self.link_aware = link_aware
+
+    def allocate(self, state: SystemState) -> Allocation:
+        """See :meth:`PlanBaseline.act`."""
+        problems = chain_problems(self.parameters, state)
+        plans = {at: self._plan(at, problem, state) for at, problem in problems.items()}
+        return allocation_of(self.parameters, state, plans)
+
+    def _plan(self, at: tuple[int, int], problem: ChainProblem, state: SystemState) -> ScheduledPlan:
+        """One cluster's plan; with the rule's own caps where memory allows."""
+        present, M = np.flatnonzero(state.present[at]), self.micro_batches
+        sets = device_sets(problem, present)
+        highest = 2 * len(present) + 2
+        for ceiling in (highest, *range(min(highest, M * problem.local_steps) - 1, 0, -1)):
+            options = [
+                (*best_partition(problem, sets, M, aware, ceiling), aware)
+                for aware in ((False, True) if self.link_aware else (False,))
+            ]
+            seconds, blocks, aware = min(options, key=lambda option: option[0])
+            if np.isfinite(seconds):
+                devices = np.flatnonzero(blocks)
+                return ScheduledPlan(
+                    devices=tuple(devices.tolist()),
+                    held=tuple(blocks[devices].tolist()),
+                    schedule="async",
+                    caps=tuple(in_flight_caps(len(devices), aware, ceiling).tolist()),
+                    micro_batches=M,
+                )
+        raise self.refusal(
+            *at,
+            f"its {len(present)} devices cannot hold the {problem.blocks} blocks with a second copy of their "
+            "weights and the activations of even one micro-batch in flight: no plan exists. Give devices "
+            "more memory, or a smaller batch_size",
+        )

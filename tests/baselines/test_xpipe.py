@@ -1,0 +1,293 @@
+"""XPipe: its partition against brute force, its round against 1F1B and the steady period, version gaps."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from baseline_support import SMALL, UNEVEN, first_state
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collapipe_env.allocation import ASYNC, with_schedule
+from collapipe_env.baselines.chain_problem import chain_problems, plan_seconds
+from collapipe_env.baselines.xpipe import (
+    EXHAUSTIVE,
+    XPipe,
+    balanced_blocks,
+    best_partition,
+    device_sets,
+    in_flight_caps,
+    least_seconds,
+    set_partition,
+)
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import AllocationError
+from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.learners.base import LearningReport
+from collapipe_env.physics.periods import steady_period
+from collapipe_env.physics.recurrence import StageTimes
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import Scheduler
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.costs import round_costs
+
+
+def small(local_steps, **radio):
+    """The small scenario with more mini-batches in a round; channels are the same for all of them."""
+    overrides = {"workload": {"local_steps": local_steps}, "budgets": {"device_energy_j": 1000}}
+    return load_scenario({"base": "small", **overrides, "radio": radio})
+
+
+def act(scheduler, state):
+    return scheduler.act(None, state)
+
+
+@given(
+    st.integers(1, 7),
+    st.lists(st.tuples(st.floats(0.05, 5.0), st.integers(0, 6)), min_size=1, max_size=4),
+)
+def test_no_partition_has_a_faster_slowest_stage(total: int, stages) -> None:
+    block_s, most = np.array([s[0] for s in stages]), np.array([s[1] for s in stages])
+    held = balanced_blocks(total, block_s, most)
+    partitions = [p for p in itertools.product(*(range(1, m + 1) for m in most)) if sum(p) == total]
+    if not partitions:
+        assert (held == 0).all()
+        return
+    assert tuple(held) in partitions
+    assert max(held * block_s) == min(max(p * block_s) for p in partitions)
+
+
+@pytest.mark.parametrize("link_aware", [False, True])
+@pytest.mark.parametrize("duplex", ["full", "half"])
+def test_leaving_sets_out_by_their_bound_loses_nothing(duplex: str, link_aware: bool) -> None:
+    scenario = load_scenario(
+        {"base": "medium", "workload": {"local_steps": 2}, "radio": {"d2d_duplex": duplex}}
+    )
+    parameters = system_parameters(scenario)
+    for problem in chain_problems(parameters, first_state(scenario, 2, seed=4)).values():
+        sets = device_sets(problem, np.arange(5))
+        assert sorted(map(tuple, sets)) == sorted(itertools.product([False, True], repeat=5))[1:]
+        times, plans = [], []
+        for chosen in sets:
+            devices = np.flatnonzero(chosen)
+            caps = in_flight_caps(len(devices), link_aware, 99)
+            held = set_partition(problem, devices, caps, 4)
+            if held.sum() == 0:
+                continue
+            times.append(plan_seconds(problem, devices, held, ASYNC, caps, 1, 4))
+            plans.append(np.zeros(5, dtype=np.int64))
+            plans[-1][devices] = held
+            assert least_seconds(problem, devices, held, 4) <= times[-1] * (1 + 1e-12)
+        seconds, blocks = best_partition(problem, sets, 4, link_aware, 99)
+        assert seconds == min(times)
+        assert np.array_equal(blocks, plans[int(np.argmin(times))])
+
+
+@pytest.mark.parametrize("scenario", ["small", "medium", "large", UNEVEN], ids=str)
+def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario) -> None:
+    scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
+    state = first_state(scenario, 2)
+    scheduler = XPipe(scenario)
+    assert isinstance(scheduler, Scheduler)
+    allocation = act(scheduler, state)
+    check_allocation(scheduler.parameters, state, allocation)
+    assert (allocation.schedule == ASYNC).all()
+    assert (allocation.bandwidth == 1.0 / scenario.clusters).all()
+    assert (allocation.device_power == scheduler.parameters.power_max_w).all()
+    assert (allocation.cu_power == scheduler.parameters.power_max_w).all()
+    assert (allocation.micro_batches == (4 if 4 in scheduler.parameters.micro_batch_choices else 2)).all()
+
+
+def test_rows_do_not_depend_on_the_batch() -> None:
+    state = first_state(UNEVEN, 3, seed=5)
+    together = act(XPipe(UNEVEN), state)
+    for row in range(3):
+        alone = act(XPipe(UNEVEN), state[row : row + 1])
+        for field in ("blocks", "caps", "micro_batches"):
+            assert np.array_equal(getattr(alone, field)[0], getattr(together, field)[row])
+
+
+def test_caps_count_the_server_and_on_demand_the_links() -> None:
+    assert in_flight_caps(3, False, 99).tolist() == [4, 3, 2]
+    assert in_flight_caps(3, True, 99).tolist() == [8, 6, 4]
+    assert in_flight_caps(3, True, 5).tolist() == [5, 5, 4]
+    state = first_state(small(4), 1)
+    caps, blocks = (getattr(act(XPipe(small(4)), state), field) for field in ("caps", "blocks"))
+    stages = (blocks > 0).sum(axis=-1)
+    for n in range(2):
+        assert caps[0, n][blocks[0, n] > 0].tolist() == list(range(stages[0, n] + 1, 1, -1))
+
+
+@pytest.mark.parametrize("scenario", [small(3, d2d_duplex="half"), UNEVEN], ids=["half duplex", "uneven"])
+def test_planned_time_is_the_one_charged_and_link_aware_plans_are_no_slower(scenario) -> None:
+    state = first_state(scenario, 3, seed=2)
+    parameters = system_parameters(scenario)
+    delays = []
+    for link_aware in (False, True):
+        scheduler = XPipe(scenario, link_aware=link_aware)
+        costs = round_costs(parameters, state, act(scheduler, state))
+        for at, problem in chain_problems(parameters, state).items():
+            planned = scheduler._plan(at, problem, state).seconds(problem)
+            assert planned + costs.upload[at] == pytest.approx(costs.cluster_delay[at], rel=1e-9)
+        delays.append(costs.cluster_delay)
+    assert (delays[1] <= delays[0] * (1 + 1e-9)).all()
+
+
+def test_a_round_of_one_mini_batch_is_1f1b_with_one_more_copy_of_the_weights() -> None:
+    scenario = small(1)
+    state = first_state(scenario, 2)
+    parameters = system_parameters(scenario)
+    allocation = act(XPipe(scenario), state)
+    ours = round_costs(parameters, state, allocation)
+    plain = round_costs(parameters, state, with_schedule(allocation, "1f1b", allocation.caps))
+    assert np.array_equal(ours.cluster_delay, plain.cluster_delay)
+    assert np.allclose(ours.memory - plain.memory, allocation.blocks * parameters.costs.block_copy_bytes)
+
+
+@pytest.mark.parametrize("duplex", ["full", "half"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_without_flushes_a_mini_batch_takes_ever_less_down_to_the_steady_period(
+    seed: int, duplex: str
+) -> None:
+    scenario = small(4, d2d_duplex=duplex)
+    state = first_state(scenario, 2, seed=seed)
+    allocation = act(XPipe(scenario), state)
+    steps = {}
+    for H in (1, 4, 32, 64):
+        parameters = system_parameters(small(H, d2d_duplex=duplex))
+        costs = round_costs(parameters, state, allocation)
+        plain = round_costs(parameters, state, with_schedule(allocation, "1f1b", allocation.caps))
+        assert (costs.local_step <= plain.local_step * (1 + 1e-12)).all()
+        steps[H] = costs.local_step
+    assert (steps[4] < 0.97 * steps[1]).all()
+    e = costs.elements
+    for at in np.ndindex(2, 2):
+        slots = np.flatnonzero(allocation.blocks[at])
+        hops = np.array([0, *(slots + 1)])
+        # Stages of no length: the CU in front, and the CU and the base station that relay behind. Uplink and
+        # downlink are links of their own, lest they share one under half duplex.
+        times = StageTimes(
+            (0.0, *e.compute_forward[at][slots], 0.0, 0.0, float(e.server_forward[at])),
+            (0.0, *e.compute_backward[at][slots], 0.0, 0.0, float(e.server_backward[at])),
+            None,
+            (*e.hop_forward[at][hops], float(e.uplink[at]), 0.0),
+            # Gradients come from the next node: those into the last device from the CU.
+            (*e.hop_backward[at][hops[1:]], e.hop_backward[at][0], 0.0, float(e.downlink[at])),
+        )
+        unlimited = 10**6
+        caps = (unlimited, *allocation.caps[at][slots], unlimited, unlimited, 1)
+        period = steady_period(times, caps, duplex=duplex)
+        further = 64 * steps[64][at] - 32 * steps[32][at]
+        assert steps[64][at] >= 4 * period * (1 - 1e-12)
+        # The formula knows nothing of waiting for the other direction.
+        slack = 1.06 if duplex == "full" else 1.25
+        assert 32 * 4 * period * (1 - 1e-12) <= further <= 32 * 4 * period * slack
+        assert steps[64][at] == pytest.approx(further / 32, rel=0.05)
+
+
+def test_memory_holds_a_second_copy_and_what_is_in_flight() -> None:
+    scenario = small(2)
+    state = first_state(scenario, 1)
+    scheduler = XPipe(scenario, micro_batches=16)
+    allocation = act(scheduler, state)
+    costs = scheduler.parameters.costs
+    samples = np.minimum(allocation.caps, 2 * 16) * costs.batch_size / 16
+    block = costs.block_state_bytes + costs.block_copy_bytes + samples * costs.stored_activation_bytes
+    charged = round_costs(scheduler.parameters, state, allocation).memory
+    assert np.allclose(charged, allocation.blocks * block)
+
+
+def test_caps_are_lowered_only_where_no_partition_fits_with_them() -> None:
+    scenario = small(4)
+    state = first_state(scenario, 1)
+    scheduler = XPipe(scenario)
+    costs = scheduler.parameters.costs
+    memory = state.memory_bytes.copy()
+    # Two blocks each, with two micro-batches in flight and not with three.
+    block = costs.block_state_bytes + costs.block_copy_bytes
+    memory[0, 0] = 2 * (block + 2.5 * costs.batch_size / 4 * costs.stored_activation_bytes)
+    allocation = act(scheduler, replace(state, memory_bytes=memory))
+    check_allocation(scheduler.parameters, replace(state, memory_bytes=memory), allocation)
+    assert allocation.blocks[0, 0].tolist() == [2, 2, 2]
+    assert allocation.caps[0, 0].tolist() == [2, 2, 2]
+    untouched = act(scheduler, state)
+    assert np.array_equal(allocation.caps[0, 1], untouched.caps[0, 1])
+    memory[0, 0] = 2 * (block + 0.9 * costs.batch_size / 4 * costs.stored_activation_bytes)
+    with pytest.raises(AllocationError, match="XPipe: environment 0, cluster 0: its 3 devices cannot hold"):
+        act(scheduler, replace(state, memory_bytes=memory))
+
+
+def test_absent_devices_stay_out() -> None:
+    state = first_state(SMALL, 1)
+    present = state.present.copy()
+    present[0, 0, 1] = False
+    blocks = act(XPipe(SMALL), replace(state, present=present)).blocks
+    assert blocks[0, 0, 1] == 0
+    present[0, 0] = False
+    with pytest.raises(AllocationError, match="its 0 devices cannot hold"):
+        act(XPipe(SMALL), replace(state, present=present))
+
+
+def test_many_devices_are_not_tried_in_all_sets_and_the_roomiest_are_among_them() -> None:
+    count = EXHAUSTIVE + 4
+    scenario = load_scenario(
+        {
+            "base": "small",
+            "cluster": {"devices": count},
+            "workload": {"blocks": count},
+            "budgets": {"device_energy_j": 1000},
+        }
+    )
+    state = first_state(scenario, 1)
+    scheduler = XPipe(scenario)
+    parameters, costs = scheduler.parameters, scheduler.parameters.costs
+    problem = chain_problems(parameters, state)[0, 0]
+    assert len(device_sets(problem, np.arange(count))) == 2**EXHAUSTIVE - 1 + 2 * count
+    # One block on every device and no more: nothing but all of them will do, with one in flight.
+    block = costs.block_state_bytes + costs.block_copy_bytes
+    memory = np.full_like(
+        state.memory_bytes, block + 1.5 * costs.batch_size / 4 * costs.stored_activation_bytes
+    )
+    allocation = act(scheduler, replace(state, memory_bytes=memory))
+    assert (allocation.blocks == 1).all()
+    assert (allocation.caps == 1).all()
+
+
+class Recorder:
+    """A learner that learns nothing and keeps what it was told."""
+
+    report = LearningReport(np.ones(1), np.ones(1), np.ones(1))
+
+    def __init__(self) -> None:
+        self.outcomes = []
+
+    def reset(self, *_) -> LearningReport:
+        return self.report
+
+    def train_round(self, outcome) -> LearningReport:
+        self.outcomes.append(outcome)
+        return self.report
+
+
+@pytest.mark.parametrize(("micro_batches", "local_steps"), [(1, 4), (2, 4), (4, 1)])
+def test_learner_is_told_the_version_gaps(micro_batches: int, local_steps: int) -> None:
+    learner, scenario = Recorder(), small(local_steps)
+    env = CollaPipeVectorEnv(num_envs=1, scenario=scenario, learner=learner)
+    env.reset(seed=1)
+    allocation = act(XPipe(scenario, micro_batches=micro_batches), env.state)
+    env.step_allocation(allocation)
+    (outcome,) = learner.outcomes
+    for n in range(2):
+        held = allocation.blocks[0, n] > 0
+        S = held.sum()
+        expected = [int(np.ceil((S - s) / micro_batches)) for s in range(S)]
+        assert outcome.staleness[0, n][held].tolist() == expected
+        assert (outcome.staleness[0, n][~held] == 0).all()
+
+
+def test_an_episode_is_played() -> None:
+    played = play_episode("xpipe", XPipe(UNEVEN), UNEVEN, 2, 3, "surrogate")
+    assert len(played.result.delay) == 3
+    assert np.isfinite(played.result.delay).all()
