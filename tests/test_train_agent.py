@@ -8,6 +8,7 @@ import pytest
 import train_agent
 from collapipe_env.agents.callbacks import SystemCurves
 from collapipe_env.agents.hyperparameters import PPOParameters
+from collapipe_env.cli.common import INTERRUPTED
 from collapipe_env.evaluation import runner
 
 TINY = [
@@ -103,7 +104,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
         return step(self)
 
     monkeypatch.setattr(SystemCurves, "_on_step", interrupted)
-    assert run(command, "--fresh") == train_agent.INTERRUPTED
+    assert run(command, "--fresh") == INTERRUPTED
     message = capsys.readouterr().err
     assert "all finished work is kept" in message
     assert "--fresh" not in message
@@ -118,7 +119,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
         work(unit, on_round)
 
     monkeypatch.setattr(runner, "_work", stopped)
-    assert run(command) == train_agent.INTERRUPTED
+    assert run(command) == INTERRUPTED
     output = capsys.readouterr().out
     assert "going on in" in output
     assert "from step 18" in output

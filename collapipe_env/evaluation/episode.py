@@ -17,6 +17,12 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.record import RoundRecord
 
+COLUMNS = (
+    "delay", "worst_energy", "backlog", "loss", "smoothed_loss", "metric", "memory_bytes", "decision_s",
+)  # fmt: skip
+"""Lists of an :class:`EpisodeResult` with one entry a round."""
+TABLES = ("energy_ratio", "device_memory_bytes", "offered_memory_bytes")
+"""Its nested lists, a row a cluster."""
 HELD_OUT_SEED = 1_300_000_000
 """Seed of the first held-out episode; neither training nor validation draws from these."""
 
@@ -30,28 +36,40 @@ class EpisodeResult:
         title: The scheduler's own name, for tables.
         episode: Number of the held-out episode, from 0.
         delay: Round delays [s].
+        worst_energy: Largest energy over budget of any node in each round.
         backlog: Sum of the energy queues after each round.
         loss: Latest evaluation loss after each round [nat].
         smoothed_loss: The environment's running mean of it.
         initial_loss: Evaluation loss of the untrained model [nat].
         metric: Task metric after each round, in [0, 1]; NaN with the surrogate learner.
+        memory_bytes: Most memory that any device needed in each round [byte].
         decision_s: Wall-clock time that each decision took [s].
-        peak_memory_bytes: Most memory that any device needed in any round [byte].
         energy_ratio: Time-average energy over budget of every node, (N, K+1) as nested lists.
+        device_memory_bytes: Most memory that each device needed in any round [byte], (N, K).
+        offered_memory_bytes: Memory that each device offers at the start [byte], (N, K); 0 where there is no
+            device.
     """
 
     scheduler: str
     title: str
     episode: int
     delay: list[float]
+    worst_energy: list[float]
     backlog: list[float]
     loss: list[float]
     smoothed_loss: list[float]
     initial_loss: float
     metric: list[float]
+    memory_bytes: list[float]
     decision_s: list[float]
-    peak_memory_bytes: float
     energy_ratio: list[list[float]]
+    device_memory_bytes: list[list[float]]
+    offered_memory_bytes: list[list[float]]
+
+    @property
+    def peak_memory_bytes(self) -> float:
+        """Most memory that any device needed in any round [byte]."""
+        return max(self.memory_bytes)
 
     @property
     def worst_energy_ratio(self) -> float:
@@ -76,20 +94,19 @@ class EpisodeResult:
                 f"{place}: {odd} missing or unknown; delete the file to measure this episode again"
             )
         try:
-            lists = {
-                name: [float("nan") if v is None else float(v) for v in data[name]]
-                for name in ("delay", "backlog", "loss", "smoothed_loss", "metric", "decision_s")
-            }
-            energy = np.asarray(data["energy_ratio"], dtype=np.float64)
-            if energy.ndim != 2 or len({len(v) for v in lists.values()}) != 1 or not lists["delay"]:
+            lists = {name: [float("nan") if v is None else float(v) for v in data[name]] for name in COLUMNS}
+            tables = {name: np.asarray(data[name], dtype=np.float64) for name in TABLES}
+            lengths = {len(v) for v in lists.values()}
+            if {t.ndim for t in tables.values()} != {2} or len(lengths) != 1 or not lists["delay"]:
                 raise ValueError("lists of different lengths")
             return cls(
                 scheduler=str(data["scheduler"]),
                 title=str(data["title"]),
                 episode=int(data["episode"]),
                 initial_loss=float(data["initial_loss"]),
-                peak_memory_bytes=float(data["peak_memory_bytes"]),
-                energy_ratio=energy.tolist(),
+                energy_ratio=tables["energy_ratio"].tolist(),
+                device_memory_bytes=tables["device_memory_bytes"].tolist(),
+                offered_memory_bytes=tables["offered_memory_bytes"].tolist(),
                 **lists,
             )
         except (TypeError, ValueError) as error:
@@ -136,12 +153,11 @@ def play_episode(
     env = _environment(scenario, rounds, learner)
     scheduler.reset(HELD_OUT_SEED + episode)
     observation, info = env.reset(seed=HELD_OUT_SEED + episode)
-    columns: dict[str, list[float]] = {
-        name: [] for name in ("delay", "backlog", "loss", "smoothed_loss", "metric", "decision_s")
-    }
+    columns: dict[str, list[float]] = {column: [] for column in COLUMNS}
     allocations: list[Allocation] = []
     energy = np.zeros(env.state.backlog.shape[1:])
-    peak = 0.0
+    offered = np.array(env.state.memory_bytes[0], dtype=np.float64)
+    memory = np.zeros_like(offered)
     initial_loss = float(info["loss"][0])
     for _ in range(rounds):
         started = time.perf_counter()
@@ -154,21 +170,24 @@ def play_episode(
         record = env.last_round
         assert record is not None
         columns["delay"].append(float(record.costs.delay[0]))
+        columns["worst_energy"].append(float(record.costs.energy_ratio[0].max()))
         columns["backlog"].append(float(record.backlog[0].sum()))
         columns["loss"].append(float(record.learning.loss[0]))
         columns["metric"].append(float(record.learning.metric[0]))
         columns["smoothed_loss"].append(float(env.state.loss[0]))
         allocations.append(record.allocation[0])
         energy += record.costs.energy_ratio[0]
-        peak = max(peak, float(record.costs.memory.max()))
+        columns["memory_bytes"].append(float(record.costs.memory[0].max()))
+        memory = np.maximum(memory, record.costs.memory[0])
         on_round()
     result = EpisodeResult(
         scheduler=name,
         title=scheduler.name,
         episode=episode,
         initial_loss=initial_loss,
-        peak_memory_bytes=peak,
         energy_ratio=(energy / rounds).tolist(),
+        device_memory_bytes=memory.tolist(),
+        offered_memory_bytes=offered.tolist(),
         **columns,
     )
     return PlayedEpisode(result, allocations)

@@ -1,9 +1,7 @@
-"""Pictures of an evaluation. Figures carry an Agg canvas and touch no ``pyplot`` state and no display."""
+"""Pictures of an evaluation on one scenario."""
 
 from __future__ import annotations
 
-import importlib.util
-import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,42 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collapipe_env.evaluation.episode import EpisodeResult, replay, typical_round
+from collapipe_env.evaluation.plotting import COLOURS as COLOURS
+from collapipe_env.evaluation.plotting import RC as RC
+from collapipe_env.evaluation.plotting import look_of, new_figure, save
+from collapipe_env.evaluation.registry import LEARNED
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of
-from collapipe_env.evaluation.statistics import Summary
-from collapipe_env.files import write_bytes
+from collapipe_env.evaluation.statistics import Results, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Results = Mapping[str, Sequence[EpisodeResult]]
-
-# Okabe and Ito's colours, told apart with every common kind of colour blindness.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#882255")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LINES = ("-", "--", ":")
-"""Line styles: the next one where the colours have all been used."""
-RC: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "text.usetex": False,
-    "text.parse_math": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e3e3e3",
-    "grid.linewidth": 0.7,
-    "axes.edgecolor": "#8a8a8a",
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "legend.frameon": False,
-}
-
-
-def drawing_possible() -> bool:
-    """Whether Matplotlib, an extra of the package, is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
 
 
 def draw_evaluation(
@@ -88,11 +60,11 @@ def draw_evaluation(
     files = []
     for stem, make in makers:
         with matplotlib.rc_context(RC):
-            files.append(_save(make(), folder / f"{stem}.png"))
+            files.append(save(make(), folder / f"{stem}.png"))
         on_picture()
     for scheduler in results:
         files.append(
-            _save(typical_round_figure(plan, results[scheduler][0]), folder / f"round-{scheduler}.png")
+            save(typical_round_figure(plan, results[scheduler][0]), folder / f"round-{scheduler}.png")
         )
         on_picture()
     return files
@@ -107,9 +79,9 @@ def delay_bars(summaries: Sequence[Summary], title: str) -> Figure:
     """Mean round delay with its interval, the 95th percentile, and the energy excess in words."""
     figure, axes = _figure(6.8, 0.62 * len(summaries) + 1.9)
     at = np.arange(len(summaries))[::-1]
-    for y, summary, colour in zip(at, summaries, COLOURS * len(summaries), strict=False):
+    for y, summary in zip(at, summaries, strict=True):
         mean = summary.delay_mean
-        axes.barh(y, mean.mean, height=0.55, color=colour)
+        axes.barh(y, mean.mean, height=0.55, color=look_of(summary.scheduler).colour)
         if not np.isnan(mean.low):
             error = [[max(mean.mean - mean.low, 0.0)], [max(mean.high - mean.mean, 0.0)]]
             axes.errorbar(mean.mean, y, xerr=error, color="#222222", capsize=4, linewidth=1.2)
@@ -139,22 +111,22 @@ def delay_bars(summaries: Sequence[Summary], title: str) -> Figure:
 def curves(results: Results, column: str, label: str, title: str) -> Figure:
     """One quantity over rounds: the mean over episodes, and their range as a band."""
     figure, axes = _figure(6.8, 3.9)
-    for index, episodes in enumerate(results.values()):
+    for name, episodes in results.items():
         values = np.array([getattr(episode, column) for episode in episodes])
         rounds = np.arange(1, values.shape[1] + 1)
-        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+        look = look_of(name)
         axes.fill_between(
-            rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0
+            rounds, values.min(axis=0), values.max(axis=0), color=look.colour, alpha=0.15, linewidth=0
         )
         axes.plot(
             rounds,
             values.mean(axis=0),
-            color=colour,
-            marker=marker,
+            color=look.colour,
+            marker=look.marker,
             markevery=max(len(rounds) // 10, 1),
             markersize=4.5,
             linewidth=1.5,
-            linestyle=_line(index),
+            linestyle=look.line,
             label=episodes[0].title,
         )
     axes.set_xlabel("round")
@@ -174,16 +146,16 @@ def curves(results: Results, column: str, label: str, title: str) -> Figure:
 def loss_over_time(results: Results, target: float, title: str) -> Figure:
     """Smoothed evaluation loss against simulated time, one thin line an episode."""
     figure, axes = _figure(6.8, 3.9)
-    for index, episodes in enumerate(results.values()):
-        colour = COLOURS[index % len(COLOURS)]
+    for name, episodes in results.items():
+        look = look_of(name)
         for number, episode in enumerate(episodes):
             minutes = np.concatenate(([0.0], np.cumsum(episode.delay))) / 60.0
             axes.plot(
                 minutes,
                 [episode.initial_loss, *episode.smoothed_loss],
-                color=colour,
+                color=look.colour,
                 linewidth=1.3,
-                linestyle=_line(index),
+                linestyle=look.line,
                 alpha=0.85,
                 label=episode.title if number == 0 else None,
             )
@@ -216,17 +188,18 @@ def learning_curve(
     """Validations over training, with the other schedulers' delays for comparison."""
     figure, axes = _figure(6.8, 5.0, rows=2)
     delay_axes, energy_axes = axes
+    agent = look_of(LEARNED).colour
     steps = np.array([score["steps"] for score in history])
     delay = np.array([score["mean_delay"] for score in history])
     ratio = np.array([score["energy_ratio"] for score in history])
-    delay_axes.plot(steps, delay, color=COLOURS[0], marker="o", markersize=4, linewidth=1.5)
+    delay_axes.plot(steps, delay, color=agent, marker="o", markersize=4, linewidth=1.5)
     top = 1.08 * float(delay.max())
-    for index, summary in enumerate(summaries):
+    for summary in summaries:
         level = summary.delay_mean.mean
-        if summary.scheduler == "agent" or level > 1.25 * top:
+        if summary.scheduler == LEARNED or level > 1.25 * top:
             continue
         top = max(top, 1.06 * level)
-        colour = COLOURS[index % len(COLOURS)]
+        colour = look_of(summary.scheduler).colour
         delay_axes.axhline(level, color=colour, linewidth=1.1, linestyle=(0, (4, 3)))
         delay_axes.annotate(
             summary.title,
@@ -241,7 +214,7 @@ def learning_curve(
     delay_axes.set_ylim(0.0, top)
     delay_axes.set_ylabel("round delay (s)")
     delay_axes.set_title(f"{title}: validation during training", loc="left", fontsize=10.5)
-    energy_axes.plot(steps, 100.0 * (ratio - 1.0), color=COLOURS[0], marker="o", markersize=4, linewidth=1.5)
+    energy_axes.plot(steps, 100.0 * (ratio - 1.0), color=agent, marker="o", markersize=4, linewidth=1.5)
     energy_axes.axhline(0.0, color="#444444", linewidth=1.0, linestyle=(0, (4, 3)))
     energy_axes.set_ylabel("worst node's energy\nabove budget (%)")
     energy_axes.set_xlabel("training steps")
@@ -269,10 +242,6 @@ def typical_round_figure(plan: EvaluationPlan, episode: EpisodeResult) -> Figure
     )
 
 
-def _line(index: int) -> str:
-    return LINES[index // len(COLOURS) % len(LINES)]
-
-
 def _legend_above(axes: Axes, title: str, entries: int) -> None:
     axes.set_title(title, loc="left", fontsize=10.5)
     if entries > 4:  # more than a line of names: beside the axes, where they stay clear of the title
@@ -288,17 +257,6 @@ def _legend_above(axes: Axes, title: str, entries: int) -> None:
 
 
 def _figure(width: float, height: float, rows: int = 1) -> tuple[Figure, Any]:
-    """A figure with Agg canvas and its axes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=130, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
+    """A figure and its axes."""
+    figure = new_figure(width, height)
     return figure, figure.subplots(rows, 1, sharex=True)
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=figure.dpi)
-    write_bytes(path, content.getvalue())
-    return path

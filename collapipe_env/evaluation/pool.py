@@ -5,12 +5,19 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from collapipe_env.errors import CollaPipeError
+from collapipe_env.errors import (
+    AllocationError,
+    CheckpointError,
+    CollaPipeError,
+    DataError,
+    ScenarioError,
+)
 
 Task = TypeVar("Task")
 Work = Callable[[Any, Callable[[], None]], None]
@@ -21,8 +28,10 @@ def run_tasks(
     work: Callable[[Task, Callable[[], None]], None],
     tasks: Sequence[Task],
     processes: int,
-    on_progress: Callable[[], None],
+    on_progress: Callable[[Task], None],
     on_done: Callable[[Task], None],
+    on_failed: Callable[[Task, CollaPipeError], None] | None = None,
+    wanted: Callable[[Task], bool] = lambda _: True,
 ) -> None:
     """Do all tasks, in this process if one is asked for, else in that many others.
 
@@ -33,20 +42,24 @@ def run_tasks(
         work: Does a task; importable, as the tasks are, where several processes are asked for.
         tasks: What to do, in order.
         processes: How many at once, at least 1.
-        on_progress: Called here for every bit of progress.
+        on_progress: Called here with the task for every bit of its progress.
         on_done: Called here with each finished task.
+        on_failed: Called here with a task that raised and its error; the others go on unless it raises. By
+            default the first failure ends everything.
+        wanted: Asked right before a task would begin; one that is no longer wanted is left out.
 
     Raises:
         CollaPipeError: If a task fails, with its message, or a process dies.
         KeyboardInterrupt: If the user interrupts; tasks under way are lost.
     """
+    hooks = _Hooks(on_progress, on_done, on_failed or _raise)
     if processes == 1 or len(tasks) <= 1:
         for task in tasks:
-            work(task, on_progress)
-            on_done(task)
+            if wanted(task):
+                _do_here(work, task, hooks)
         return
     context = multiprocessing.get_context("spawn")
-    waiting = list(reversed(tasks))
+    waiting = iter([*tasks])
     workers: dict[Connection, tuple[BaseProcess, Any]] = {}
     try:
         for _ in range(min(processes, len(tasks))):
@@ -55,11 +68,12 @@ def run_tasks(
             process.start()
             there.close()
             workers[here] = process, None
-            _hand_out(workers, here, waiting)
+            _hand_out(workers, here, waiting, wanted)
         while any(task is not None for _, task in workers.values()):
             for ready in wait([here for here, (_, task) in workers.items() if task is not None]):
                 assert isinstance(ready, Connection)
-                _listen(workers, ready, waiting, on_progress, on_done)
+                if _listen(workers, ready, hooks):
+                    _hand_out(workers, ready, waiting, wanted)
     finally:
         for here, (process, task) in workers.items():
             if task is not None:
@@ -69,16 +83,33 @@ def run_tasks(
             process.join()
 
 
-def _listen(
-    workers: dict[Connection, tuple[BaseProcess, Any]],
-    here: Connection,
-    waiting: list[Any],
-    on_progress: Callable[[], None],
-    on_done: Callable[[Any], None],
-) -> None:
+@dataclass(frozen=True)
+class _Hooks:
+    """Whom to tell what."""
+
+    progress: Callable[[Any], None]
+    done: Callable[[Any], None]
+    failed: Callable[[Any, CollaPipeError], None]
+
+
+def _raise(_: object, error: CollaPipeError) -> None:
+    raise error
+
+
+def _do_here(work: Work, task: Any, hooks: _Hooks) -> None:
+    try:
+        work(task, lambda: hooks.progress(task))
+    except CollaPipeError as error:
+        hooks.failed(task, error)
+    else:
+        hooks.done(task)
+
+
+def _listen(workers: dict[Connection, tuple[BaseProcess, Any]], here: Connection, hooks: _Hooks) -> bool:
+    """Take one message of a worker; returns whether its task is over."""
     process, task = workers[here]
     try:
-        kind, text = here.recv()
+        kind, content = here.recv()
     except (EOFError, ConnectionResetError):
         process.join()
         raise CollaPipeError(
@@ -86,18 +117,22 @@ def _listen(
             "have run out of memory: try --processes 1. Finished episodes are kept"
         ) from None
     if kind == "progress":
-        on_progress()
+        hooks.progress(task)
     elif kind == "failed":
-        raise CollaPipeError(text)
+        hooks.failed(task, content)
     else:
-        on_done(task)
-        _hand_out(workers, here, waiting)
+        hooks.done(task)
+    over: bool = kind != "progress"
+    return over
 
 
 def _hand_out(
-    workers: dict[Connection, tuple[BaseProcess, Any]], here: Connection, waiting: list[Any]
+    workers: dict[Connection, tuple[BaseProcess, Any]],
+    here: Connection,
+    waiting: Iterator[Any],
+    wanted: Callable[[Any], bool],
 ) -> None:
-    task = waiting.pop() if waiting else None
+    task = next((task for task in waiting if wanted(task)), None)
     workers[here] = workers[here][0], task
     if task is not None:
         here.send(task)
@@ -111,8 +146,15 @@ def _serve(there: Connection, work: Work) -> None:
         while True:
             task = there.recv()
             try:
-                work(task, lambda: there.send(("progress", "")))
+                work(task, lambda: there.send(("progress", None)))
             except CollaPipeError as error:
-                there.send(("failed", str(error)))
-                return
-            there.send(("done", ""))
+                there.send(("failed", _portable(error)))
+            else:
+                there.send(("done", None))
+
+
+def _portable(error: CollaPipeError) -> CollaPipeError:
+    """The error as one of the package's own kinds, which every process can rebuild from its text."""
+    kinds = (ScenarioError, AllocationError, DataError, CheckpointError)
+    kind = next((kind for kind in kinds if isinstance(error, kind)), CollaPipeError)
+    return kind(str(error))

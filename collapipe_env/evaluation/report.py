@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,17 +9,39 @@ from rich.console import Console
 from tqdm import tqdm
 
 from collapipe_env.evaluation import table
-from collapipe_env.evaluation.episode import EpisodeResult
-from collapipe_env.evaluation.figures import draw_evaluation, drawing_possible, picture_count
+from collapipe_env.evaluation.figures import draw_evaluation, picture_count
+from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan
-from collapipe_env.evaluation.statistics import TARGET_SHARE, default_target, summarise
+from collapipe_env.evaluation.statistics import Results, summarise_all, target_of
 from collapipe_env.files import write_json, write_text
+
+REFERENCE = "dssra"
+"""Whom the others are held against by default."""
+
+
+def reference_of(results: Results) -> str:
+    """Name of the reference scheduler: DSSRA if it plays, else the first."""
+    return REFERENCE if REFERENCE in results else next(iter(results))
+
+
+def explanation(reference: str) -> str:
+    """What the columns of the table mean.
+
+    Args:
+        reference: Title of the reference scheduler.
+    """
+    return (
+        "Mean and 95 % bootstrap interval over episodes; IQM: mean of the middle half of the episodes. "
+        f"Difference: mean delay over that of {reference} in the same episode, less 1; rank: by mean delay "
+        "in the same episode. Energy excess: worst node's time-average energy over its budget, less 1 (0 or "
+        "below: every budget is met). Peak memory: of any device. Decision: median."
+    )
 
 
 def write_report(
     plan: EvaluationPlan,
-    results: Mapping[str, Sequence[EpisodeResult]],
+    results: Results,
     history: Sequence[Mapping[str, float]],
     record: Mapping[str, Any],
     run: RunDirectory,
@@ -40,22 +61,12 @@ def write_report(
         console: Where to print; standard output by default.
     """
     console = console or Console(highlight=False)
-    target = plan.scenario.dynamics.target_loss
-    origin = "set by the scenario"
-    if target is None:
-        target = default_target(results)
-        origin = f"{100 * TARGET_SHARE:.0f} % of the way from the untrained model's to the best final loss"
-    goal = f"Target loss {target:.4f} ({origin})."
-    if math.isnan(target):
-        goal = "No target loss: no scheduler ended below the untrained model's; play more rounds."
-    summaries = [summarise(episodes, target) for episodes in results.values()]
+    reference = reference_of(results)
+    target, goal = target_of(plan.scenario, results)
+    summaries = summarise_all(results, target, reference)
     size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
     title = f"{plan.scenario.name}: {size}, {plan.learner} learner"
-    caption = (
-        "Mean and 95 % bootstrap interval over episodes. Energy excess: worst node's time-average energy "
-        f"over its budget, less 1 (0 or below: every budget is met). {goal} Peak memory: of any device. "
-        "Decision: median."
-    )
+    caption = f"{explanation(results[reference][0].title)} {goal}"
     console.print()
     table.print_table(console, summaries, title, caption)
     write_text(run.table, table.markdown_table(summaries, title, caption))
@@ -63,6 +74,7 @@ def write_report(
         run.results,
         {
             **record,
+            "reference": reference,
             "target_loss": target,
             "summary": [summary.to_dict() for summary in summaries],
             "episodes": {name: [e.to_dict() for e in episodes] for name, episodes in results.items()},

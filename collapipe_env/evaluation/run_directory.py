@@ -12,7 +12,7 @@ from collapipe_env.errors import DataError
 from collapipe_env.files import read_json, without_nan, write_json
 
 _FOLDERS = ("checkpoints", "tensorboard", "evaluation", "figures")
-_FILES = ("results.json", "table.md", "run.json")
+_FILES = ("results.json", "results.csv", "episodes.csv", "summary.json", "table.md", "run.json")
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,11 @@ class RunDirectory:
 
     Attributes:
         path: The folder.
+        option: The option that chooses it, for errors.
     """
 
     path: Path
+    option: str = "--run-dir"
 
     @property
     def options(self) -> Path:
@@ -46,6 +48,21 @@ class RunDirectory:
         return self.path / "results.json"
 
     @property
+    def rounds(self) -> Path:
+        """Every round of a comparison, as CSV."""
+        return self.path / "results.csv"
+
+    @property
+    def episode_table(self) -> Path:
+        """Every episode of a comparison, as CSV."""
+        return self.path / "episodes.csv"
+
+    @property
+    def summary(self) -> Path:
+        """The summary of a comparison, as JSON."""
+        return self.path / "summary.json"
+
+    @property
     def table(self) -> Path:
         """The table, as Markdown."""
         return self.path / "table.md"
@@ -64,12 +81,12 @@ class RunDirectory:
             DataError: If the folder belongs to something else or to a run that was asked for other things.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise DataError(f"{self.path} is a file: choose another place with --run-dir")
+            raise DataError(f"{self.path} is a file: choose another place with {self.option}")
         occupied = self.path.is_dir() and any(self.path.iterdir())
         if occupied and not self.options.exists():
             raise DataError(
                 f"{self.path} holds other things than a run (it has no run.json): choose another place "
-                "with --run-dir"
+                f"with {self.option}"
             )
         if occupied and fresh:
             self._clear()
@@ -80,14 +97,16 @@ class RunDirectory:
         return False
 
     def _require_same(self, asked: Mapping[str, Any]) -> None:
-        before = read_json(self.options, "start over with --fresh, or choose another place with --run-dir")
+        before = read_json(
+            self.options, f"start over with --fresh, or choose another place with {self.option}"
+        )
         different = _differences(before, asked)
         if different:
             listed = "; ".join(f"{name} was {old!r}, now {new!r}" for name, old, new in different[:3])
             more = f" and {len(different) - 3} more" if len(different) > 3 else ""
             raise DataError(
                 f"{self.path} was made with other options ({listed}{more}): choose another place with "
-                "--run-dir, or start over there with --fresh"
+                f"{self.option}, or start over there with --fresh"
             )
 
     def _clear(self) -> None:

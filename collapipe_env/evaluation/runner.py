@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from tqdm import tqdm
 
 import collapipe_env
 from collapipe_env.allocation import Allocation
-from collapipe_env.errors import DataError
+from collapipe_env.errors import CheckpointError, CollaPipeError, DataError
 from collapipe_env.evaluation.episode import (
     EpisodeResult,
     pack_allocations,
@@ -25,6 +27,9 @@ from collapipe_env.evaluation.pool import run_tasks
 from collapipe_env.evaluation.registry import LEARNED, load_scheduler
 from collapipe_env.files import read_json, write_bytes, write_json
 from collapipe_env.scenario import Scenario
+
+FORMAT = 2
+"""Of an episode's file; episodes in another format are measured again."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,19 @@ class Unit:
         return self.plan.folder / f"{self.scheduler}-{self.episode}.npz"
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a plan.
+
+    Attributes:
+        results: Each scheduler's episodes, in order, of those that could play them all.
+        impossible: Why each of the others could not.
+    """
+
+    results: dict[str, list[EpisodeResult]]
+    impossible: dict[str, str]
+
+
 def evaluate(plan: EvaluationPlan) -> dict[str, list[EpisodeResult]]:
     """Play whatever is not finished yet, with a progress bar over rounds.
 
@@ -97,30 +115,102 @@ def evaluate(plan: EvaluationPlan) -> dict[str, list[EpisodeResult]]:
         CollaPipeError: If a scheduler cannot be built or fails, or a file cannot be read or written.
         KeyboardInterrupt: If the user interrupts; finished episodes are kept.
     """
-    units = _units(plan)
+    return evaluate_all([plan], plan.processes)[0].results
+
+
+def evaluate_all(plans: Sequence[EvaluationPlan], processes: int, *, tolerant: bool = False) -> list[Outcome]:
+    """Play whatever of several plans is not finished yet, in one pool with one progress bar.
+
+    Args:
+        plans: What to evaluate, each in a folder of its own.
+        processes: Worker processes in all; the plans' own numbers do not count here.
+        tolerant: A scheduler that cannot play a scenario is left out there, and the rest goes on. Nothing is
+            stored of that, so the next run tries again. Data and files that cannot be used still end
+            everything.
+
+    Returns:
+        For each plan what came of it.
+
+    Raises:
+        CollaPipeError: As :func:`evaluate`.
+        KeyboardInterrupt: If the user interrupts; finished episodes are kept.
+    """
+    # Episode by episode, so that an interrupted evaluation has something of everything.
+    units = sorted((unit for plan in plans for unit in _units(plan)), key=lambda unit: unit.episode)
     missing = [unit for unit in units if not _finished(unit)]
-    with tqdm(
-        total=len(units) * plan.rounds,
-        initial=(len(units) - len(missing)) * plan.rounds,
-        desc="evaluating",
-        unit=" rounds",
-        dynamic_ncols=True,
-        disable=None,
-    ) as bar:
+    impossible: dict[tuple[int, str], str] = {}
+    with _Progress(plans, units, missing) as progress:
 
-        def done(unit: Unit) -> None:
-            result = _read(unit)
-            bar.write(
-                f"{result.title:>12}  episode {unit.episode}   round delay {np.mean(result.delay):7.2f} s   "
-                f"energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %   final loss "
-                f"{result.smoothed_loss[-1]:.4f}"
-            )
+        def failed(unit: Unit, error: CollaPipeError) -> None:
+            if not tolerant or isinstance(error, DataError | CheckpointError):
+                raise error
+            impossible.setdefault((id(unit.plan), unit.scheduler), str(error))
+            progress.failed(unit, error)
 
-        run_tasks(_work, missing, plan.processes, lambda: _tick(bar), done)
-    results: dict[str, list[EpisodeResult]] = {name: [] for name in plan.schedulers}
-    for unit in units:
-        results[unit.scheduler].append(_read(unit))
-    return results
+        def wanted(unit: Unit) -> bool:
+            possible = (id(unit.plan), unit.scheduler) not in impossible
+            if not possible:
+                progress.skipped(unit)
+            return possible
+
+        run_tasks(_work, missing, processes, progress.round, progress.done, failed, wanted)
+    return [_outcome(plan, impossible) for plan in plans]
+
+
+def _outcome(plan: EvaluationPlan, impossible: Mapping[tuple[int, str], str]) -> Outcome:
+    reasons = {name: reason for (key, name), reason in impossible.items() if key == id(plan)}
+    results: dict[str, list[EpisodeResult]] = {n: [] for n in plan.schedulers if n not in reasons}
+    for unit in _units(plan):
+        if unit.scheduler in results:
+            results[unit.scheduler].append(_read(unit))
+    return Outcome(results, reasons)
+
+
+class _Progress:
+    """The progress bar over the rounds of all units, and a line for each that ends."""
+
+    def __init__(
+        self, plans: Sequence[EvaluationPlan], units: Sequence[Unit], missing: Sequence[Unit]
+    ) -> None:
+        self._several = len(plans) > 1
+        self._rounds: Counter[str] = Counter()
+        total = sum(unit.plan.rounds for unit in units)
+        self._bar = tqdm(
+            total=total,
+            initial=total - sum(unit.plan.rounds for unit in missing),
+            desc="evaluating",
+            unit=" rounds",
+            dynamic_ncols=True,
+            disable=None,
+        )
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def round(self, unit: Unit) -> None:
+        self._rounds[unit.key] += 1
+        self._bar.update(1)
+
+    def done(self, unit: Unit) -> None:
+        result = _read(unit)
+        self._bar.write(
+            f"{self._place(unit)}{result.title:>12}  episode {unit.episode}   round delay "
+            f"{np.mean(result.delay):7.2f} s   energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %   "
+            f"final loss {result.smoothed_loss[-1]:.4f}"
+        )
+
+    def failed(self, unit: Unit, error: CollaPipeError) -> None:
+        self._bar.update(unit.plan.rounds - self._rounds[unit.key])
+        self._bar.write(f"{self._place(unit)}{unit.scheduler:>12}  not possible: {error}")
+
+    def skipped(self, unit: Unit) -> None:
+        self._bar.update(unit.plan.rounds)
+
+    def _place(self, unit: Unit) -> str:
+        return f"{unit.plan.scenario.name:>8}  " if self._several else ""
 
 
 def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[Allocation]:
@@ -140,18 +230,18 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[All
 
 
 def _units(plan: EvaluationPlan) -> list[Unit]:
-    # Episode by episode, so that an interrupted evaluation has something of every scheduler.
+    agent = b"" if plan.agent is None else plan.agent.read_bytes()
+    common = (FORMAT, collapipe_env.__version__, plan.scenario, plan.rounds, plan.learner)
     return [
-        Unit(plan, name, episode, _key(plan, name, episode))
+        Unit(plan, name, episode, _key((*common, name, episode), agent if name == LEARNED else b""))
         for episode in range(plan.episodes)
         for name in plan.schedulers
     ]
 
 
-def _key(plan: EvaluationPlan, scheduler: str, episode: int) -> str:
+def _key(parts: Iterable[object], agent: bytes) -> str:
     digest = hashlib.sha256()
-    agent = plan.agent.read_bytes() if scheduler == LEARNED and plan.agent is not None else b""
-    for part in (collapipe_env.__version__, plan.scenario, plan.rounds, plan.learner, scheduler, episode):
+    for part in parts:
         digest.update(repr(part).encode())
         digest.update(b"\0")
     digest.update(agent)
@@ -189,7 +279,3 @@ def _work(unit: Unit, on_round: Any) -> None:
     write_bytes(unit.decisions, arrays.getvalue())
     # Written last: where it stands, the episode is finished.
     write_json(unit.figures, {"key": unit.key, "result": played.result.to_dict()})
-
-
-def _tick(bar: tqdm[Any]) -> None:
-    bar.update(1)

@@ -1,16 +1,25 @@
-"""Means with bootstrap intervals, and the summary of each scheduler's episodes."""
+"""Means with bootstrap intervals, and the summary of each scheduler's episodes.
+
+Every scheduler plays the same held-out episodes, with the same channels, loads and data. Differences and
+ranks are therefore taken episode by episode, where what the schedulers share cancels, and only then averaged.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import bootstrap
+import numpy.typing as npt
+from scipy.stats import bootstrap, rankdata, trim_mean
 
 from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.scenario import Scenario
+
+Results = Mapping[str, Sequence[EpisodeResult]]
+"""Each scheduler's episodes, in the same order for all."""
 
 CONFIDENCE = 0.95
 RESAMPLES = 9999
@@ -20,10 +29,10 @@ TARGET_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over held-out episodes.
+    """A mean, or an interquartile mean, over held-out episodes.
 
     Attributes:
-        mean: The mean; NaN if there is none.
+        mean: Its value; NaN if there is none.
         low: Lower end of its 95 % bootstrap interval; NaN for a single episode, which has none.
         high: Upper end.
     """
@@ -57,6 +66,11 @@ class Summary:
         scheduler: Name it was asked for by.
         title: Its own name.
         delay_mean: Mean round delay [s].
+        delay_iqm: Interquartile mean, over episodes, of an episode's mean round delay [s].
+        delay_iqm_rounds: Mean, over episodes, of the interquartile mean of an episode's round delays [s].
+        difference: Mean round delay over the reference scheduler's in the same episode, less 1; NaN
+            without a reference.
+        rank: Rank by mean round delay among the schedulers in the same episode, 1 being the shortest.
         delay_p95: 95th percentile of the round delay [s].
         time_to_target: Simulated time to the target loss.
         energy_excess: Worst node's time-average energy over its budget, less 1; at most 0 if all budgets
@@ -71,6 +85,10 @@ class Summary:
     scheduler: str
     title: str
     delay_mean: Estimate
+    delay_iqm: Estimate
+    delay_iqm_rounds: Estimate
+    difference: Estimate
+    rank: Estimate
     delay_p95: Estimate
     time_to_target: TargetTime
     energy_excess: Estimate
@@ -85,7 +103,12 @@ class Summary:
         return asdict(self)
 
 
-def estimate(values: Sequence[float], seed: int = 0) -> Estimate:
+def interquartile_mean(values: npt.ArrayLike, axis: int = -1) -> Any:
+    """Mean of the middle half: without the lowest and the highest quarter, rounded down in number."""
+    return trim_mean(np.asarray(values, dtype=np.float64), 0.25, axis=axis)
+
+
+def estimate(values: Sequence[float], seed: int = 0, statistic: Callable[..., Any] = np.mean) -> Estimate:
     """Mean of values with a percentile bootstrap interval, reproducible.
 
     The percentile method stays defined for a handful of episodes and for values that are all equal,
@@ -94,25 +117,78 @@ def estimate(values: Sequence[float], seed: int = 0) -> Estimate:
     Args:
         values: One for each episode; NaN anywhere gives NaN.
         seed: Of the resampling.
+        statistic: In place of the mean; takes an array and ``axis``.
     """
-    array = np.asarray(values, dtype=np.float64)
-    if array.size == 0 or np.isnan(array).any():
+    return stratified_estimate([values], seed, statistic)
+
+
+def stratified_estimate(
+    samples: Sequence[Sequence[float]], seed: int = 0, statistic: Callable[..., Any] = np.mean
+) -> Estimate:
+    """Like :func:`estimate` over all values of several samples, each resampled by itself.
+
+    Args:
+        samples: Values of each stratum, for instance of each scenario; NaN anywhere gives NaN.
+        seed: Of the resampling.
+        statistic: Taken of all values together; takes an array and ``axis``.
+    """
+    arrays = [np.asarray(values, dtype=np.float64) for values in samples]
+    together = np.concatenate(arrays) if arrays else np.empty(0)
+    if together.size == 0 or np.isnan(together).any():
         return Estimate(math.nan)
-    mean = float(array.mean())
-    if array.size == 1:
+    mean = float(statistic(together, axis=-1))
+    if max(array.size for array in arrays) == 1:
         return Estimate(mean)
+    random = np.random.default_rng(seed)
+    # One value says nothing of its spread: it is the same in every resample.
+    drawn = [a if a.size > 1 else np.repeat(a, 2) for a in arrays]
     interval = bootstrap(
-        (array,),
-        np.mean,
+        drawn,
+        lambda *resamples, axis: statistic(
+            np.concatenate([r[..., : a.size] for r, a in zip(resamples, arrays, strict=True)], axis=axis),
+            axis=axis,
+        ),
         n_resamples=RESAMPLES,
         confidence_level=CONFIDENCE,
         method="percentile",
-        rng=np.random.default_rng(seed),
+        vectorized=True,
+        rng=random,
     ).confidence_interval
     return Estimate(mean, float(interval.low), float(interval.high))
 
 
-def default_target(episodes: Mapping[str, Sequence[EpisodeResult]]) -> float:
+def relative_differences(results: Sequence[EpisodeResult], reference: Sequence[EpisodeResult]) -> list[float]:
+    """Mean round delay over the reference's in the same episode, less 1, for each episode.
+
+    Args:
+        results: Episodes of one scheduler.
+        reference: The same episodes of the reference.
+    """
+    delays = {episode.episode: float(np.mean(episode.delay)) for episode in reference}
+    return [float(np.mean(r.delay)) / delays[r.episode] - 1.0 for r in results]
+
+
+def ranks(results: Results) -> dict[str, list[float]]:
+    """Rank of each scheduler by mean round delay in each episode, 1 being the shortest; ties share theirs."""
+    if not results:
+        return {}
+    delays = np.array([[float(np.mean(e.delay)) for e in episodes] for episodes in results.values()])
+    return dict(zip(results, rankdata(delays, axis=0).tolist(), strict=True))
+
+
+def target_of(scenario: Scenario, results: Results) -> tuple[float, str]:
+    """The target loss [nat] and a sentence about it: the scenario's own, else :func:`default_target`."""
+    target = scenario.dynamics.target_loss
+    origin = "set by the scenario"
+    if target is None:
+        target = default_target(results)
+        origin = f"{100 * TARGET_SHARE:.0f} % of the way from the untrained model's to the best final loss"
+    if math.isnan(target):
+        return target, "No target loss: no scheduler ended below the untrained model's; play more rounds."
+    return target, f"Target loss {target:.4f} ({origin})."
+
+
+def default_target(episodes: Results) -> float:
     """A target loss that every useful scheduler can reach and none starts at.
 
     Of the fall from the untrained model's loss to the lowest final (smoothed) loss of any scheduler,
@@ -144,17 +220,46 @@ def time_to_target(results: Sequence[EpisodeResult], target: float) -> TargetTim
     return TargetTime(reached, len(times), estimate(times))
 
 
-def summarise(results: Sequence[EpisodeResult], target: float) -> Summary:
+def summarise_all(results: Results, target: float, reference: str | None) -> list[Summary]:
+    """The summaries of schedulers that played the same episodes.
+
+    Args:
+        results: Each scheduler's episodes.
+        target: Target loss [nat].
+        reference: Name of the scheduler that the others are held against, if it is among them.
+    """
+    places = ranks(results)
+    base = results.get(reference, ()) if reference is not None else ()
+    return [summarise(episodes, target, base, places[name]) for name, episodes in results.items()]
+
+
+def summarise(
+    results: Sequence[EpisodeResult],
+    target: float,
+    reference: Sequence[EpisodeResult] = (),
+    places: Sequence[float] = (),
+) -> Summary:
     """The summary of one scheduler's episodes.
 
     Args:
         results: At least one.
         target: Target loss [nat].
+        reference: The same episodes of the reference scheduler; none for no differences.
+        places: The scheduler's rank in each; none for no ranks.
     """
+    delays = [float(np.mean(r.delay)) for r in results]
+    if results is reference:  # no difference to itself, and no interval of it
+        difference = Estimate(0.0)
+    else:
+        difference = estimate(relative_differences(results, reference) if reference else [])
     return Summary(
         scheduler=results[0].scheduler,
         title=results[0].title,
-        delay_mean=estimate([float(np.mean(r.delay)) for r in results]),
+        delay_mean=estimate(delays),
+        delay_iqm=estimate(delays, statistic=interquartile_mean),
+        delay_iqm_rounds=estimate([float(interquartile_mean(r.delay)) for r in results]),
+        difference=difference,
+        rank=estimate(places),
         delay_p95=estimate([float(np.percentile(r.delay, 95)) for r in results]),
         time_to_target=time_to_target(results, target),
         energy_excess=estimate([r.worst_energy_ratio - 1.0 for r in results]),

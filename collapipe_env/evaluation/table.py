@@ -19,7 +19,10 @@ Cell = tuple[str, str]
 HEADERS: tuple[Cell, ...] = (
     ("scheduler", ""),
     ("delay mean", "s"),
+    ("delay IQM", "s"),
     ("delay p95", "s"),
+    ("difference", "%"),
+    ("rank", ""),
     ("time to target", "s"),
     ("energy excess", "%"),
     ("final backlog", "z"),
@@ -29,28 +32,39 @@ HEADERS: tuple[Cell, ...] = (
     ("decision", "ms"),
 )
 
+IMPORTANT = ("delay mean", "difference", "energy excess", "time to target", "decision", "rank")
+"""Columns that a narrow terminal shows first."""
+FEW = 5
+"""Schedulers up to which a narrow terminal shows a column for each."""
+
 
 def rows(summaries: Sequence[Summary]) -> list[list[Cell]]:
     """Figures and intervals as text, a row for each scheduler, columns as in ``HEADERS``."""
     return [
         [
             (summary.title, ""),
-            _cell(summary.delay_mean, ".2f"),
-            _cell(summary.delay_p95, ".2f"),
+            cell(summary.delay_mean, ".2f"),
+            cell(summary.delay_iqm, ".2f"),
+            cell(summary.delay_p95, ".2f"),
+            cell(summary.difference, "+.1f", 100.0),
+            cell(summary.rank, ".1f"),
             _target_cell(summary.time_to_target),
-            _cell(summary.energy_excess, "+.1f", 100.0),
-            _cell(summary.final_backlog, ".1f"),
-            _cell(summary.peak_memory_bytes, ".0f", 1e-6),
-            _cell(summary.final_loss, ".3f"),
-            _cell(summary.metric, ".1f", 100.0),
-            _cell(summary.decision_s, _digits(summary.decision_s.mean * 1e3), 1e3),
+            cell(summary.energy_excess, "+.1f", 100.0),
+            cell(summary.final_backlog, ".1f"),
+            cell(summary.peak_memory_bytes, ".0f", 1e-6),
+            cell(summary.final_loss, ".3f"),
+            cell(summary.metric, ".1f", 100.0),
+            cell(summary.decision_s, _digits(summary.decision_s.mean * 1e3), 1e3),
         ]
         for summary in summaries
     ]
 
 
 def print_table(console: Console, summaries: Sequence[Summary], title: str, caption: str) -> None:
-    """Print the table: a row for each scheduler, or a column where the terminal is too narrow for that.
+    """Print the table: a row for each scheduler, in whatever form the terminal is wide enough for.
+
+    Where it is too narrow for all columns, a few schedulers get a column each, and many keep their rows but
+    lose the less important columns.
 
     Args:
         console: Where to.
@@ -58,12 +72,53 @@ def print_table(console: Console, summaries: Sequence[Summary], title: str, capt
         title: Heading.
         caption: Lines below it.
     """
-    columns = [[_title(header) for header in HEADERS], *([*row] for row in rows(summaries))]
+    print_lines(console, HEADERS, rows(summaries), title, caption, IMPORTANT)
+
+
+def print_lines(
+    console: Console,
+    headers: Sequence[Cell],
+    lines: Sequence[Sequence[Cell]],
+    title: str,
+    caption: str,
+    important: Sequence[str] = (),
+) -> None:
+    """Like :func:`print_table`, for any headers and lines.
+
+    Args:
+        console: Where to.
+        headers: Names and units of the columns.
+        lines: The rows.
+        title: Heading.
+        caption: Lines below it.
+        important: Names of the columns that are kept first where not all of many rows' fit.
+    """
+    columns = [[_title(header) for header in headers], *([*line] for line in lines)]
     across = _table(columns, header_below=True)
     console.print(title, style="bold", markup=False)
-    for table in [across] if _fits(console, across) else _upright(console, columns):
-        console.print(table)
+    if _fits(console, across):
+        console.print(across)
+    elif len(lines) <= FEW:
+        for table in _upright(console, columns):
+            console.print(table)
+    else:
+        kept = _fitting(console, columns, [name for name, _ in headers], important)
+        console.print(_table([[line[i] for i in kept] for line in columns], header_below=True))
+        left_out = [headers[i][0] for i in range(len(headers)) if i not in kept]
+        caption = f"The terminal is too narrow for: {', '.join(left_out)}; the files have all.\n{caption}"
     console.print(caption, style="dim", markup=False)
+
+
+def _fitting(
+    console: Console, columns: list[list[Cell]], names: Sequence[str], important: Sequence[str]
+) -> list[int]:
+    """Indices of the columns to keep: the first, then as many as fit, the important ones before others."""
+    kept = [0]
+    for name in dict.fromkeys((*important, *names)):
+        tried = sorted({*kept, names.index(name)})
+        if _fits(console, _table([[line[i] for i in tried] for line in columns], header_below=True)):
+            kept = tried
+    return kept
 
 
 def _fits(console: Console, table: Table) -> bool:
@@ -114,20 +169,26 @@ def markdown_table(summaries: Sequence[Summary], title: str, caption: str) -> st
         title: Heading.
         caption: Paragraph below it.
     """
-    lines = [
+    return markdown_lines(HEADERS, rows(summaries), title, caption)
+
+
+def markdown_lines(headers: Sequence[Cell], lines: Sequence[Sequence[Cell]], title: str, caption: str) -> str:
+    """Like :func:`markdown_table`, for any headers and lines."""
+    text = [
         f"## {title}",
         "",
-        "| " + " | ".join(f"{name} ({unit})" if unit else name for name, unit in HEADERS) + " |",
-        "|" + "---|" + "---:|" * (len(HEADERS) - 1),
+        "| " + " | ".join(f"{name} ({unit})" if unit else name for name, unit in headers) + " |",
+        "|" + "---|" + "---:|" * (len(headers) - 1),
     ]
-    lines += [
-        "| " + " | ".join(f"{mean} ({interval})" if interval else mean for mean, interval in row) + " |"
-        for row in rows(summaries)
+    text += [
+        "| " + " | ".join(f"{mean} ({interval})" if interval else mean for mean, interval in line) + " |"
+        for line in lines
     ]
-    return "\n".join([*lines, "", caption, ""])
+    return "\n".join([*text, "", caption, ""])
 
 
-def _cell(estimate: Estimate, digits: str, scale: float = 1.0) -> Cell:
+def cell(estimate: Estimate, digits: str, scale: float = 1.0) -> Cell:
+    """An estimate as text, with a format for its numbers and a factor for their unit."""
     number: Callable[[float], str] = lambda value: format(value * scale, digits)  # noqa: E731
     if math.isnan(estimate.mean):
         return "–", ""
@@ -138,7 +199,7 @@ def _cell(estimate: Estimate, digits: str, scale: float = 1.0) -> Cell:
 def _target_cell(time: TargetTime) -> Cell:
     if time.reached < time.episodes:
         return f"{time.reached}/{time.episodes} reached", ""
-    return _cell(time.seconds, ".0f")
+    return cell(time.seconds, ".0f")
 
 
 def _digits(value: float) -> str:

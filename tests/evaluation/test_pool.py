@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from collapipe_env.errors import CollaPipeError
+from collapipe_env.errors import CollaPipeError, ScenarioError
 from collapipe_env.evaluation.pool import run_tasks
 
 
@@ -20,5 +20,39 @@ def _fail(task: int, on_progress) -> None:
 def test_failures_of_workers_become_one_error(tasks: list[int], message: str) -> None:
     ticks: list[int] = []
     with pytest.raises(CollaPipeError, match=message):
-        run_tasks(_fail, tasks, 2, lambda: ticks.append(1), lambda _: None)
+        run_tasks(_fail, tasks, 2, ticks.append, lambda _: None)
     assert ticks
+
+
+def _count(task: int, on_progress) -> None:
+    on_progress()
+    on_progress()
+    if task in (2, 5):
+        raise ScenarioError(f"{task} is not possible")
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_tolerated_failures_do_not_stop_the_others(processes: int) -> None:
+    ticks: list[int] = []
+    done: list[int] = []
+    failed: list[tuple[int, str]] = []
+
+    def on_failed(task: int, error: CollaPipeError) -> None:
+        assert isinstance(error, ScenarioError)
+        failed.append((task, str(error)))
+
+    wanted = lambda task: task != 4  # noqa: E731
+    run_tasks(_count, [1, 2, 3, 4, 5, 6], processes, ticks.append, done.append, on_failed, wanted)
+    assert sorted(done) == [1, 3, 6]
+    assert sorted(failed) == [(2, "2 is not possible"), (5, "5 is not possible")]
+    assert sorted(ticks) == [1, 1, 2, 2, 3, 3, 5, 5, 6, 6]
+
+
+def test_a_failure_that_is_not_tolerated_ends_everything() -> None:
+    def on_failed(task: int, error: CollaPipeError) -> None:
+        raise error
+
+    done: list[int] = []
+    with pytest.raises(ScenarioError, match="2 is not possible"):
+        run_tasks(_count, [1, 2, 3], 1, lambda _: None, done.append, on_failed)
+    assert done == [1]

@@ -23,14 +23,17 @@ def result(**changes: object) -> EpisodeResult:
         title="DSSRA",
         episode=0,
         delay=[2.0, 4.0, 6.0],
+        worst_energy=[1.2, 0.8, 1.3],
         backlog=[0.0, 1.0, 3.0],
         loss=[0.9, 0.5, 0.1],
         smoothed_loss=[0.9, 0.7, 0.4],
         initial_loss=1.0,
         metric=[0.5, 0.6, 0.7],
         decision_s=[0.5, 0.001, 0.003],
-        peak_memory_bytes=2e6,
+        memory_bytes=[1e6, 2e6, 1.5e6],
         energy_ratio=[[0.5, 1.1], [0.9, 0.2]],
+        device_memory_bytes=[[2e6], [1e6]],
+        offered_memory_bytes=[[4e6], [4e6]],
     )
     return dataclasses.replace(plain, **changes)
 

@@ -13,6 +13,10 @@ SUMMARY = Summary(
     scheduler="dssra",
     title="DSSRA",
     delay_mean=Estimate(10.234, 10.111, 10.378),
+    delay_iqm=Estimate(10.2, 10.1, 10.3),
+    delay_iqm_rounds=Estimate(10.1),
+    difference=Estimate(-0.125, -0.25, 0.0),
+    rank=Estimate(1.5, 1.0, 2.0),
     delay_p95=Estimate(11.5),
     time_to_target=TargetTime(5, 5, Estimate(812.4, 800.0, 820.0)),
     energy_excess=Estimate(0.0121, -0.004, 0.031),
@@ -36,6 +40,7 @@ def test_every_figure_is_printed_whole_at_any_width(width: int) -> None:
     text = printed(width)
     for expected in (
         "10.23", "10.11…10.38", "11.50", "812", "3/5 reached", "+1.2", "-0.4…+3.1", "413", "0.512", "1.60",
+        "-12.5", "-25.0…+0.0", "1.0…2.0",
         "–", "medium [x]", "caption",
     ):  # fmt: skip
         assert expected in text
@@ -51,5 +56,22 @@ def test_markdown_has_one_row_a_scheduler_and_a_column_a_figure() -> None:
     lines = markdown_table([SUMMARY, LATE], "medium", "caption").splitlines()
     rows = [line for line in lines if line.startswith("|")]
     assert [row.count("|") for row in rows] == [len(HEADERS) + 1] * 4
-    assert "| DSSRA | 10.23 (10.11…10.38) | 11.50 | 812 (800…820) | +1.2 (-0.4…+3.1) |" in rows[2]
+    assert (
+        "| DSSRA | 10.23 (10.11…10.38) | 10.20 (10.10…10.30) | 11.50 | -12.5 (-25.0…+0.0) | 1.5 (1.0…2.0) | "
+        "812 (800…820) | +1.2 (-0.4…+3.1) |"
+    ) in rows[2]
     assert "| 3/5 reached |" in rows[3]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_many_schedulers_keep_their_rows_and_what_is_left_out_is_said(width: int) -> None:
+    out = io.StringIO()
+    many = [Summary(**{**vars(SUMMARY), "title": f"Scheduler {i:02}"}) for i in range(18)]
+    print_table(Console(file=out, width=width), many, "medium", "caption")
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(sum(f"Scheduler {i:02}" in line for line in lines) == 1 for i in range(18))
+    assert all("10.23" in line for line in lines if "Scheduler " in line)
+    text = " ".join(out.getvalue().split())
+    assert "too narrow for: " in text
+    assert text.endswith("caption")

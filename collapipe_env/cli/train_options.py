@@ -1,8 +1,7 @@
-"""The command line of ``train_agent.py``: what can be asked for, and what is refused."""
+"""The options of ``collapipe train`` and ``train_agent.py``: what can be asked for, and what is refused."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,8 +14,15 @@ from collapipe_env.agents.hyperparameters import (
     SACParameters,
     check_parameters,
 )
+from collapipe_env.cli.common import (
+    SCHEDULERS_HELP,
+    default_processes,
+    hint,
+    require_schedulers,
+    require_within,
+)
 from collapipe_env.errors import ScenarioError
-from collapipe_env.evaluation.registry import LEARNED, require_scheduler
+from collapipe_env.evaluation.registry import LEARNED
 from collapipe_env.scenario import Scenario
 
 LARGEST_SEED = 2**30
@@ -27,10 +33,6 @@ DEFAULT_STEPS: dict[tuple[str, str], int] = {
     ("sac", "torch"): 2_000,
 }
 DEFAULT_ENVS = {"surrogate": 64, "torch": 2}
-
-
-def _hint(text: str) -> object:
-    return tyro.conf.arg(help_behavior_hint=f"({text})")
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,12 @@ class TrainingOptions:
     steps: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
-        _hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with torch"),
+        hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with torch"),
     ] = None
     """Rounds to train on, over all environments."""
-    envs: Annotated[
-        int | None, tyro.conf.arg(metavar="INT"), _hint("default: 64; 2 with --learner torch")
-    ] = None
+    envs: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: 64; 2 with --learner torch")] = (
+        None
+    )
     """Environments that play at once."""
     learner: Literal["surrogate", "torch"] = "surrogate"
     """What supplies the loss in training: the fitted bound, or real training of the real segments. Delays and
@@ -66,29 +68,22 @@ class TrainingOptions:
 class EvaluationOptions:
     """The comparison afterwards, on held-out episodes that are the same for every scheduler."""
 
-    schedulers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = (
-        LEARNED,
-        "dssra",
-        "pipeline",
-        "random",
-    )
-    """Who is compared: agent (the trained one), dssra, pipeline (even split), random, vanilla_fl, titanic,
-    pipeedge, asteroid, greedy_dpp, flop_proportional, memory_proportional, best_single_device."""
+    schedulers: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help=f"Who is compared: {SCHEDULERS_HELP}")
+    ] = (LEARNED, "dssra", "pipeline", "random")
     eval_seeds: int = 5
     """Held-out episodes of each scheduler."""
-    eval_rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), _hint("default: the scenario's")] = None
+    eval_rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
     """Rounds of an episode."""
     eval_learner: Literal["torch", "surrogate"] = "torch"
     """torch really trains the Transformer in every round; surrogate is for a quick look."""
     processes: Annotated[
-        int | None, tyro.conf.arg(metavar="INT"), _hint("default: 2, or 1 on a single core")
+        int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
     ] = None
     """Episodes played at once, each in a process."""
     evaluate_only: bool = False
     """Do not train: evaluate the best agent found in the run directory."""
-    agent: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), _hint("default: the one trained here")] = (
-        None
-    )
+    agent: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: the one trained here")] = None
     """Do not train: evaluate this saved agent."""
 
 
@@ -97,7 +92,7 @@ class OutputOptions:
     """Where everything goes."""
 
     run_dir: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER"), _hint("default: runs/<scenario>-<algo>-seed<seed>")
+        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/<scenario>-<algo>-seed<seed>")
     ] = None
     """One folder for checkpoints, TensorBoard curves, episodes, figures and results."""
     fresh: bool = False
@@ -144,7 +139,7 @@ class Options:
     def processes(self) -> int:
         """Worker processes of the evaluation."""
         asked = self.evaluation.processes
-        return min(2, os.cpu_count() or 1) if asked is None else asked
+        return default_processes() if asked is None else asked
 
     def rounds(self, scenario: Scenario) -> int:
         """Rounds of an evaluation episode."""
@@ -164,25 +159,16 @@ class Options:
                 "set: give dynamics.target_loss in a YAML file of your own"
             )
         limit = scenario.dynamics.rounds
-        for name, value, low, high in (
+        require_within(
             ("--steps", self.steps, 1, 10**10),
             ("--envs", self.envs, 1, 4096),
             ("--seed", training.seed, 0, LARGEST_SEED),
             ("--threads", training.threads, 1, 1024),
             ("--eval-seeds", evaluation.eval_seeds, 1, 100_000),
-            ("--eval-rounds", self.rounds(scenario), 1, limit),
+            ("--eval-rounds", self.rounds(scenario), 1, limit, f", the rounds of scenario {scenario.name!r}"),
             ("--processes", self.processes, 1, 1024),
-        ):
-            if not low <= value <= high:
-                why = f", the rounds of scenario {scenario.name!r}" if name == "--eval-rounds" else ""
-                raise ScenarioError(f"{name} = {value}: use a number from {low:,} to {high:,}{why}")
-        if not evaluation.schedulers:
-            raise ScenarioError("--schedulers is empty: name at least one, for instance agent dssra")
-        for name in evaluation.schedulers:
-            require_scheduler(name, learned=True)
-        twice = sorted({name for name in evaluation.schedulers if evaluation.schedulers.count(name) > 1})
-        if twice:
-            raise ScenarioError(f"--schedulers names {', '.join(twice)} more than once: once is enough")
+        )
+        require_schedulers(evaluation.schedulers)
         if evaluation.agent is not None and LEARNED not in evaluation.schedulers:
             raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
         check_parameters(self.ppo, "--ppo.")

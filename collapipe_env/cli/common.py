@@ -1,0 +1,157 @@
+"""What the commands share: parsing, clear errors, Ctrl-C, and the record of what was run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+
+import collapipe_env
+from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
+from collapipe_env.evaluation.registry import LEARNED, require_scheduler, scheduler_names
+from collapipe_env.scenario import Scenario
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells expect it."""
+SCHEDULERS_HELP = f"{LEARNED} (the trained one), {', '.join(scheduler_names())}."
+
+Options = TypeVar("Options")
+
+
+def hint(text: str) -> object:
+    """A hint in ``--help`` in place of a default."""
+    return tyro.conf.arg(help_behavior_hint=f"({text})")
+
+
+def parse(kind: type[Options], program: str, description: str | None, arguments: Sequence[str]) -> Options:
+    """Turn a command line into options; ``--help`` and typing errors end the process as usual."""
+    return tyro.cli(
+        kind,
+        prog=program.removeprefix("python "),
+        description=description,
+        args=list(arguments),
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+
+
+def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> int:
+    """Run a command; bad input becomes one line, and Ctrl-C says how to go on.
+
+    Returns:
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+    """
+    try:
+        job()
+    except CollaPipeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        again = command_line(program, [option for option in arguments if option != "--fresh"])
+        print(
+            f"\ninterrupted; all finished work is kept. To go on from there, run again:\n  {again}",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    return 0
+
+
+def command_line(program: str, arguments: Sequence[str]) -> str:
+    """The command as it can be typed again."""
+    return f"{program} {shlex.join(arguments)}".rstrip()
+
+
+def require_within(*limits: tuple[str, int, int, int] | tuple[str, int, int, int, str]) -> None:
+    """Refuse numbers out of range.
+
+    Args:
+        limits: Option, its value, least and largest, and what the largest is, for each number.
+
+    Raises:
+        ScenarioError: Names the option, its value and the range.
+    """
+    for name, value, low, high, *why in limits:
+        if not low <= value <= high:
+            raise ScenarioError(f"{name} = {value}: use a number from {low:,} to {high:,}{''.join(why)}")
+
+
+def require_schedulers(names: Sequence[str], *, learned: bool = True) -> None:
+    """Refuse an empty list of schedulers, unknown ones and repetitions.
+
+    Raises:
+        ScenarioError: Names what is wrong and, for a misspelt name, the nearest.
+    """
+    if not names:
+        raise ScenarioError("--schedulers is empty: name at least one, for instance dssra")
+    for name in names:
+        require_scheduler(name, learned=learned)
+    twice = sorted({name for name in names if list(names).count(name) > 1})
+    if twice:
+        raise ScenarioError(f"--schedulers names {', '.join(twice)} more than once: once is enough")
+
+
+def default_processes() -> int:
+    """Worker processes where none are asked for."""
+    return min(2, os.cpu_count() or 1)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of an agent's file.
+
+    Raises:
+        CheckpointError: If it cannot be read.
+    """
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read the agent {path} ({error.strerror}): give the path of one that training "
+            "saved, such as runs/medium-ppo-seed0/checkpoints/best.zip"
+        ) from None
+
+
+def scenario_digest(scenario: Scenario) -> str:
+    """SHA-256 of everything that a scenario says."""
+    return hashlib.sha256(json.dumps(scenario.to_dict(), sort_keys=True).encode()).hexdigest()
+
+
+def folder_name(text: str) -> str:
+    """A scenario's name as the name of a folder."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in text).strip(".") or "custom"
+
+
+def record(program: str, arguments: Sequence[str], **more: Any) -> dict[str, Any]:
+    """What a result file says about how it came about: command, time, versions, and ``more``."""
+    return {
+        "command": command_line(program, arguments),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "versions": versions(),
+        **{name: _plain(value) for name, value in more.items()},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the package, of Python and of the libraries that results may depend on."""
+    names = ("numpy", "scipy", "torch", "gymnasium", "stable-baselines3")
+    return {
+        "collapipe-env": collapipe_env.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": str(os.cpu_count()),
+        **{name: version(name) for name in names},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return str(value) if isinstance(value, Path) else value

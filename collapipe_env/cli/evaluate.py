@@ -1,0 +1,155 @@
+"""``collapipe evaluate``: schedulers, or a saved agent, on held-out episodes of one scenario."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from collapipe_env.cli.common import (
+    SCHEDULERS_HELP,
+    default_processes,
+    file_digest,
+    folder_name,
+    guarded,
+    hint,
+    parse,
+    record,
+    require_schedulers,
+    require_within,
+)
+from collapipe_env.cli.playing import play_and_report
+from collapipe_env.errors import CheckpointError, ScenarioError
+from collapipe_env.evaluation.registry import LEARNED, load_scheduler
+from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.scenario import Scenario, load_scenario
+
+DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario: a table, and pictures.
+
+Trains no scheduler. Ctrl-C keeps the work done; the same command goes on from there.
+
+Examples:
+  collapipe evaluate --scenario small
+  collapipe evaluate --schedulers dssra pipeline titanic --seeds 10 --learner torch
+  collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
+"""
+DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options."""
+
+    scenario: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "medium"
+    """A shipped scenario (small, medium, large, xlarge) or a YAML file."""
+    schedulers: Annotated[
+        tuple[str, ...] | None,
+        tyro.conf.arg(metavar="NAME ...", help=f"Who plays: {SCHEDULERS_HELP}"),
+        hint("default: dssra pipeline random, and agent with --agent"),
+    ] = None
+    agent: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: none")] = None
+    """A saved agent, which plays as 'agent'."""
+    seeds: int = 5
+    """Held-out episodes of each scheduler; the same ones for all."""
+    rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
+    """Rounds of an episode."""
+    learner: Literal["surrogate", "torch"] = "surrogate"
+    """What supplies the loss: the fitted bound, or real training in every round. Delays and energies are the
+    same."""
+    processes: Annotated[
+        int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
+    ] = None
+    """Episodes played at once, each in a process."""
+    threads: int = 1
+    """Threads of PyTorch, in each process."""
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/evaluate-<scenario>")
+    ] = None
+    """One folder for episodes, figures and results."""
+    fresh: bool = False
+    """Start over in that folder instead of going on where it stopped."""
+    no_figures: bool = False
+    """Leave the pictures out."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The schedulers, the agent first where there is one."""
+        if self.schedulers is not None:
+            return self.schedulers
+        return ((LEARNED,) if self.agent is not None else ()) + DEFAULT_SCHEDULERS
+
+    @property
+    def workers(self) -> int:
+        """Worker processes."""
+        return default_processes() if self.processes is None else self.processes
+
+    def check(self, scenario: Scenario) -> None:
+        """Refuse values out of range and combinations that make no sense.
+
+        Raises:
+            CollaPipeError: Names the option, its value and what is possible.
+        """
+        limit, why = scenario.dynamics.rounds, f", the rounds of scenario {scenario.name!r}"
+        require_within(
+            ("--seeds", self.seeds, 1, 100_000),
+            ("--rounds", limit if self.rounds is None else self.rounds, 1, limit, why),
+            ("--processes", self.workers, 1, 1024),
+            ("--threads", self.threads, 1, 1024),
+        )
+        require_schedulers(self.names)
+        if self.agent is not None and LEARNED not in self.names:
+            raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
+        if self.agent is None and LEARNED in self.names:
+            raise CheckpointError(f"--schedulers names {LEARNED!r}: give the file of one with --agent")
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe evaluate") -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Without the program's name; those of this process by default.
+        program: How the user calls this.
+
+    Returns:
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parse(Options, program, DESCRIPTION, given)
+    return guarded(lambda: _run(options, program, given), program, given)
+
+
+def _run(options: Options, program: str, given: Sequence[str]) -> None:
+    from collapipe_env.evaluation.runner import EvaluationPlan
+
+    scenario = load_scenario(options.scenario)
+    options.check(scenario)
+    agent = None if options.agent is None else file_digest(options.agent)
+    for name in options.names:  # what cannot work is known before anything is written
+        load_scheduler(name, scenario, options.agent)
+    out = options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}"
+    run = RunDirectory(out, "--out")
+    asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
+    continued = run.open(asked, fresh=options.fresh)
+    print(f"{'going on in' if continued else 'writing to'} {run.path}")
+    plan = EvaluationPlan(
+        scenario=scenario,
+        schedulers=options.names,
+        agent=options.agent,
+        episodes=options.seeds,
+        rounds=options.rounds or scenario.dynamics.rounds,
+        learner=options.learner,
+        folder=run.episodes,
+        processes=options.workers,
+        threads=options.threads,
+    )
+    play_and_report(
+        plan,
+        run,
+        [],
+        lambda: record(program, given, scenario=scenario.to_dict(), options=asdict(options)),
+        figures=not options.no_figures,
+    )

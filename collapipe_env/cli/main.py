@@ -1,0 +1,57 @@
+"""``collapipe``: hands its arguments to one of the commands."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import collapipe_env
+from collapipe_env.errors import nearest_name
+
+COMMANDS = {
+    "train": "train PPO or SAC on a scenario, then compare it with DSSRA and the baselines",
+    "evaluate": "play schedulers, or a saved agent, on held-out episodes of one scenario",
+    "compare": "any schedulers x scenarios x seeds: one table, all figures, all raw numbers",
+}
+"""Name and purpose of each command; its module has the same name."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: Command line without the program's name; that of this process by default.
+
+    Returns:
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if given else 2
+    if given[0] == "--version":
+        print(f"collapipe-env {collapipe_env.__version__}")
+        return 0
+    name, rest = given[0], given[1:]
+    if name not in COMMANDS:
+        print(f"error: command {name!r} is not known: {nearest_name(name, COMMANDS)}", file=sys.stderr)
+        return 2
+    # Imported only now: what one command needs, the others and --help do not wait for.
+    status: int = import_module(f"collapipe_env.cli.{name}").main(rest, program=f"collapipe {name}")
+    return status
+
+
+def _usage() -> str:
+    lines = ["usage: collapipe COMMAND [OPTIONS]", "", "commands:"]
+    lines += [f"  {name:<9} {purpose}" for name, purpose in COMMANDS.items()]
+    lines += [
+        "",
+        "collapipe COMMAND --help lists a command's options. Ctrl-C keeps the work done; the same command",
+        "goes on from there.",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""``collapipe train``, which ``train_agent.py`` runs too: training, evaluation, report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from collapipe_env.cli.common import file_digest, folder_name, guarded, parse, record
+from collapipe_env.cli.playing import play_and_report
+from collapipe_env.cli.train_options import Options
+from collapipe_env.errors import CheckpointError
+from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.scenario import load_scenario
+
+DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
+
+Trains PPO or SAC on a scenario, then plays the trained agent, DSSRA and the baselines on the same held-out
+episodes, in which the Transformer is really trained, and prints one table. Everything lands in one folder.
+Ctrl-C keeps the work done; the same command goes on from there.
+
+Examples:
+  {program}                               # PPO on medium, then the comparison
+  {program} --scenario small --algo sac
+  {program} --evaluate-only --eval-seeds 10
+  {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip --scenario medium
+  tensorboard --logdir runs
+"""
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe train") -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Without the program's name; those of this process by default.
+        program: How the user calls this, for help and for the command to go on with.
+
+    Returns:
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parse(Options, program, DESCRIPTION.format(program=program), given)
+    return guarded(lambda: Job(options, program, given).run(), program, given)
+
+
+class Job:
+    """One run: training, evaluation, report.
+
+    Args:
+        options: What is asked for.
+        program: The command that it came from, for the record.
+        given: Its arguments.
+
+    Raises:
+        CollaPipeError: If an option, the scenario or the agent is not usable, before anything is written.
+    """
+
+    def __init__(self, options: Options, program: str, given: Sequence[str]) -> None:
+        # Imported late, so that --help and typing errors are answered at once.
+        import torch
+
+        self._options, self._program, self._given = options, program, list(given)
+        self._scenario = load_scenario(options.training.scenario)
+        options.check(self._scenario)
+        torch.set_num_threads(options.training.threads)
+        self._run = RunDirectory(options.output.run_dir or self._default_folder())
+        self._require_schedulers()
+
+    def run(self) -> None:
+        """Do everything that is not done yet, and say where it is."""
+        options, run = self._options, self._run
+        if options.output.fresh:
+            self._spare_the_agent()
+        continued = run.open(self._asked(), fresh=options.output.fresh)
+        print(f"{'going on in' if continued else 'writing to'} {run.path}")
+        if options.trains:
+            self._train()
+        history = self._history()
+        self._evaluate(history)
+
+    def _default_folder(self) -> Path:
+        name = folder_name(self._scenario.name)
+        agent = self._options.evaluation.agent
+        if agent is not None:
+            return Path("runs") / f"{name}-agent-{file_digest(agent)[:8]}"
+        training = self._options.training
+        return Path("runs") / f"{name}-{training.algo}-seed{training.seed}"
+
+    def _require_schedulers(self) -> None:
+        """Build each scheduler once, so that what cannot work is known before hours of training."""
+        from collapipe_env.evaluation.registry import LEARNED, load_scheduler
+
+        options = self._options
+        for name in options.evaluation.schedulers:
+            if name != LEARNED:
+                load_scheduler(name, self._scenario, None)
+            elif not options.trains:
+                agent = self._agent_file()
+                if options.evaluation.agent is None and not agent.exists():
+                    raise CheckpointError(
+                        f"--evaluate-only, but there is no agent in {self._run.path}: train one first (the "
+                        "same command without --evaluate-only), give one with --agent, or leave 'agent' "
+                        "out of --schedulers"
+                    )
+                load_scheduler(name, self._scenario, agent)
+
+    def _spare_the_agent(self) -> None:
+        """Refuse to start over where that would delete the very agent that is to be evaluated."""
+        if self._options.trains:
+            return
+        agent, folder = self._agent_file().resolve(), self._run.path.resolve()
+        if agent.exists() and agent.is_relative_to(folder):
+            raise CheckpointError(
+                f"--fresh would delete the agent {agent} that is to be evaluated: leave it out, or choose "
+                "another --run-dir"
+            )
+
+    def _asked(self) -> dict[str, Any]:
+        """What decides the agent: a folder holds the results of one agent only."""
+        options = self._options
+        common = {"scenario": self._scenario.to_dict()}
+        if options.evaluation.agent is not None:
+            return {**common, "agent": file_digest(options.evaluation.agent)}
+        training = options.training
+        return {
+            **common,
+            "algo": training.algo,
+            "steps": options.steps,
+            "envs": options.envs,
+            "learner": training.learner,
+            "reward": training.reward,
+            "seed": training.seed,
+            training.algo: asdict(options.parameters),
+        }
+
+    def _agent_file(self) -> Path:
+        from collapipe_env.agents.training import TrainingFiles
+
+        return self._options.evaluation.agent or TrainingFiles(self._run.path).best
+
+    def _train(self) -> None:
+        from collapipe_env.agents.training import TrainingFiles, TrainingPlan, train, training_state
+
+        options, files = self._options, TrainingFiles(self._run.path)
+        before = training_state(files)
+        if before.steps >= options.steps:
+            print(f"training is done: {before.steps:,} steps")
+            return
+        verb = "going on" if before.steps else "training"
+        print(
+            f"{verb}: {options.training.algo.upper()} on {self._scenario.name!r}, {options.steps:,} steps on "
+            f"{options.envs} environments, {options.training.learner} learner, from step {before.steps:,}"
+        )
+        print(f"  curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}")
+        plan = TrainingPlan(
+            scenario=self._scenario,
+            algorithm=options.training.algo,
+            parameters=options.parameters,
+            steps=options.steps,
+            envs=options.envs,
+            seed=options.training.seed,
+            learner=options.training.learner,
+            reward=options.training.reward,
+            validate_every=max(options.steps // 20, 1),
+        )
+        state = train(plan, files)
+        if state.best is not None:
+            print(
+                f"trained in {state.seconds:.0f} s; best version: round delay {state.best.mean_delay:.2f} "
+                f"s, worst node's energy {100.0 * (state.best.energy_ratio - 1.0):+.1f} % against its "
+                f"budget\n  {files.best}"
+            )
+
+    def _history(self) -> list[dict[str, Any]]:
+        """Validations of the agent's training, if it is evaluated."""
+        from collapipe_env.agents.checkpoint import read_checkpoint
+        from collapipe_env.agents.training import TrainingFiles
+        from collapipe_env.evaluation.registry import LEARNED
+
+        if LEARNED not in self._options.evaluation.schedulers:
+            return []
+        latest = TrainingFiles(self._run.path).latest
+        own = self._options.evaluation.agent is None and latest.exists()
+        return read_checkpoint(latest if own else self._agent_file()).history
+
+    def _evaluate(self, history: list[dict[str, Any]]) -> None:
+        from collapipe_env.evaluation.registry import LEARNED
+        from collapipe_env.evaluation.runner import EvaluationPlan
+
+        options, asked = self._options, self._options.evaluation
+        plan = EvaluationPlan(
+            scenario=self._scenario,
+            schedulers=asked.schedulers,
+            agent=self._agent_file() if LEARNED in asked.schedulers else None,
+            episodes=asked.eval_seeds,
+            rounds=options.rounds(self._scenario),
+            learner=asked.eval_learner,
+            folder=self._run.episodes,
+            processes=options.processes,
+            threads=options.training.threads,
+        )
+        play_and_report(
+            plan,
+            self._run,
+            history,
+            lambda: record(
+                self._program,
+                self._given,
+                scenario=self._scenario.to_dict(),
+                options=asdict(options),
+                training=history,
+            ),
+            figures=not options.output.no_figures,
+        )

@@ -1,0 +1,335 @@
+"""``collapipe compare``: complete, resumable, fair, and tolerant of schedulers that cannot play."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collapipe_env.agents.hyperparameters import PPOParameters
+from collapipe_env.cli.common import INTERRUPTED
+from collapipe_env.cli.main import main
+from collapipe_env.errors import AllocationError
+from collapipe_env.evaluation import registry, runner
+from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
+from collapipe_env.evaluation.raw_results import EPISODE_COLUMNS, ROUND_COLUMNS
+from collapipe_env.evaluation.registry import make_scheduler, scheduler_names
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import Decision
+
+TWO = ["--schedulers", "dssra", "pipeline"]
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> list[str]:
+    """Two small scenarios, two episodes of three rounds, one process."""
+    for name, rounds in (("one", 3), ("two", 9)):
+        (tmp_path / f"{name}.yaml").write_text(f"name: {name}\nbase: small\ndynamics: {{rounds: {rounds}}}\n")
+    files = [str(tmp_path / "one.yaml"), str(tmp_path / "two.yaml")]
+    return [
+        "--scenarios",
+        *files,
+        *["--seeds", "2", "--rounds", "3", "--processes", "1"],
+        "--out",
+        str(tmp_path / "out"),
+    ]
+
+
+@pytest.fixture
+def played(monkeypatch) -> list[str]:
+    """Names of the units that are played, as they are."""
+    names: list[str] = []
+    work = runner._work
+
+    def counted(unit, on_round) -> None:
+        names.append(f"{unit.plan.scenario.name}/{unit.scheduler}-{unit.episode}")
+        work(unit, on_round)
+
+    monkeypatch.setattr(runner, "_work", counted)
+    return names
+
+
+class Broken:
+    """Cannot play scenario ``two``, and notices in the second round."""
+
+    name = "Broken"
+
+    def __init__(self, scenario) -> None:
+        self._scenario = scenario
+        self._pipeline = make_scheduler("pipeline", scenario)
+        self._round = 0
+
+    def reset(self, seed: int | None = None) -> None:
+        self._pipeline.reset(seed)
+        self._round = 0
+
+    def act(self, observation, state) -> Decision:
+        self._round += 1
+        if self._scenario.name == "two" and self._round == 2:
+            raise AllocationError("three stages, but only two devices")
+        return self._pipeline.act(observation, state)
+
+
+@pytest.fixture
+def broken(monkeypatch) -> None:
+    monkeypatch.setitem(registry._HOMES, "broken", (__name__, "Broken"))
+
+
+def run(*arguments: object) -> int:
+    return main(
+        [
+            "compare",
+            *(str(a) for part in arguments for a in (part if isinstance(part, list) else [part])),
+        ]
+    )
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_everything_is_written_and_named(base, tmp_path: Path, capsys) -> None:
+    assert run(base, TWO) == 0
+    out = tmp_path / "out"
+    printed = capsys.readouterr().out
+    assert printed.strip().splitlines()[-1] == f"everything is in {out}/"
+    for file in ("table.md", "results.csv", "episodes.csv", "figures/"):
+        assert str(out / file) in printed
+    table = (out / "table.md").read_text()
+    for heading in ("## one: 2 held-out episodes of 3 rounds", "## two: ", "## All scenarios, against DSSRA"):
+        assert heading in table
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["command"].startswith("collapipe compare --scenarios ")
+    assert summary["versions"]["numpy"] == np.__version__
+    assert len(set(summary["scenario_digests"].values())) == 2
+    assert summary["reference"] == "dssra"
+    pictures = {path.name for path in (out / "figures").iterdir()}
+    assert pictures == {
+        "delay.png", "energy_delay.png", "delay_cdf.png", "memory.png", "loss_time.png",
+        "gantt-one.png", "gantt-two.png",
+    }  # fmt: skip
+    assert not list(out.rglob("*.partial"))
+
+
+def test_raw_results_are_the_episodes_round_by_round(base, tmp_path: Path) -> None:
+    assert run(base, TWO, "--no-figures") == 0
+    rounds = read_csv(tmp_path / "out" / "results.csv")
+    assert tuple(rounds[0]) == ROUND_COLUMNS
+    assert len(rounds) == 2 * 2 * 2 * 3
+    scenario = load_scenario(tmp_path / "two.yaml")
+    again = play_episode("pipeline", make_scheduler("pipeline", scenario), scenario, 1, 3, "surrogate").result
+    lines = [r for r in rounds if (r["scenario"], r["scheduler"], r["episode"]) == ("two", "pipeline", "1")]
+    assert [line["round"] for line in lines] == ["1", "2", "3"]
+    assert {line["seed"] for line in lines} == {str(HELD_OUT_SEED + 1)}
+    for column, values in (
+        ("delay_s", again.delay),
+        ("worst_energy_ratio", again.worst_energy),
+        ("backlog", again.backlog),
+        ("loss_nat", again.loss),
+        ("smoothed_loss_nat", again.smoothed_loss),
+        ("peak_memory_bytes", again.memory_bytes),
+    ):
+        assert [float(line[column]) for line in lines] == values
+    assert {line["metric"] for line in lines} == {""}  # the surrogate has none
+    assert all(float(line["decision_s"]) > 0.0 for line in lines)
+
+    episodes = read_csv(tmp_path / "out" / "episodes.csv")
+    assert tuple(episodes[0]) == EPISODE_COLUMNS
+    assert len(episodes) == 2 * 2 * 2
+    (line,) = (
+        e for e in episodes if (e["scenario"], e["scheduler"], e["episode"]) == ("two", "pipeline", "1")
+    )
+    assert float(line["mean_delay_s"]) == np.mean(again.delay)
+    assert float(line["worst_mean_energy_ratio"]) == again.worst_energy_ratio
+    assert float(line["peak_memory_bytes"]) == again.peak_memory_bytes
+
+
+def test_only_what_is_missing_is_played_and_the_rest_is_the_same(base, played, tmp_path: Path) -> None:
+    assert run(base, TWO, "--no-figures") == 0
+    assert len(played) == len(set(played)) == 8
+    first = (tmp_path / "out" / "results.csv").read_text()
+    played.clear()
+    assert run(base, TWO, "--no-figures") == 0
+    assert played == []
+    assert (tmp_path / "out" / "results.csv").read_text() == first
+    (tmp_path / "out" / "evaluation" / "two" / "pipeline-1.json").unlink()
+    assert run(base, TWO, "--no-figures") == 0
+    assert played == ["two/pipeline-1"]
+    played.clear()
+    assert run(base, "--schedulers", "dssra", "pipeline", "random", "--seeds", 3, "--no-figures") == 0
+    assert sorted(played) == sorted(
+        f"{scenario}/{unit}"
+        for scenario in ("one", "two")
+        for unit in ("dssra-2", "pipeline-2", "random-0", "random-1", "random-2")
+    )
+    assert run(base, TWO, "--no-figures", "--fresh") == 0
+    assert len(list((tmp_path / "out" / "evaluation").rglob("*.json"))) == 8
+
+
+def test_ctrl_c_keeps_finished_episodes(base, tmp_path: Path, capsys, monkeypatch) -> None:
+    work, done = runner._work, []
+
+    def interrupted(unit, on_round) -> None:
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        work(unit, on_round)
+        done.append(unit)
+
+    monkeypatch.setattr(runner, "_work", interrupted)
+    assert run(base, TWO, "--no-figures", "--fresh") == INTERRUPTED
+    message = capsys.readouterr().err
+    assert "run again:\n  collapipe compare --scenarios" in message
+    assert "--fresh" not in message
+    assert len(list((tmp_path / "out" / "evaluation").rglob("*.json"))) == 3
+    monkeypatch.setattr(runner, "_work", work)
+    assert run(base, TWO, "--no-figures") == 0
+    assert len(read_csv(tmp_path / "out" / "results.csv")) == 24
+
+
+def test_results_of_an_older_format_are_measured_again(base, played, tmp_path: Path) -> None:
+    assert run(base, TWO, "--no-figures") == 0
+    path = tmp_path / "out" / "evaluation" / "one" / "dssra-0.json"
+    old = json.loads(path.read_text())
+    old["key"] = "of version 1"
+    del old["result"]["device_memory_bytes"]
+    path.write_text(json.dumps(old))
+    played.clear()
+    assert run(base, TWO, "--no-figures") == 0
+    assert played == ["one/dssra-0"]
+
+
+def test_a_scheduler_that_cannot_play_is_reported_and_the_rest_goes_on(
+    base, broken, played, tmp_path: Path, capsys
+) -> None:
+    assert run(base, "--schedulers", "broken", "dssra", "pipeline") == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    reason = "three stages, but only two devices"
+    assert summary["scenarios"]["two"]["impossible"] == {"broken": reason}
+    assert summary["scenarios"]["one"]["impossible"] == {}
+    names = {
+        name: sorted(s["scheduler"] for s in part["summary"]) for name, part in summary["scenarios"].items()
+    }
+    assert names == {"one": ["broken", "dssra", "pipeline"], "two": ["dssra", "pipeline"]}
+    assert f"broken: not possible: {reason}" in (tmp_path / "out" / "table.md").read_text()
+    assert f"broken: not possible: {reason}" in capsys.readouterr().out
+    assert "two/broken-0" in played
+    assert "two/broken-1" not in played  # one failure is enough
+    (overall,) = (o for o in summary["overall"] if o["scheduler"] == "broken")
+    assert overall["scenarios"] == ["one"]
+    assert (tmp_path / "out" / "figures" / "gantt-two.png").exists()
+
+
+def test_a_reference_or_a_scenario_that_nobody_can_play_is_no_end(base, broken, tmp_path: Path) -> None:
+    assert run(base, "--schedulers", "broken", "pipeline", "--no-figures") == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["reference"] == "broken"
+    (line,) = summary["scenarios"]["two"]["summary"]
+    assert line["difference"]["mean"] is None
+    assert run(base, "--schedulers", "broken", "--fresh") == 0
+    assert "Nobody could play." in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_every_scheduler_meets_the_same_channels() -> None:
+    scenario = load_scenario("small")
+    seen: dict[str, list[np.ndarray]] = {}
+
+    class Watched:
+        def __init__(self, name: str) -> None:
+            self._inner, self.name = make_scheduler(name, scenario), name
+
+        def reset(self, seed: int | None = None) -> None:
+            self._inner.reset(seed)
+
+        def act(self, observation, state) -> Decision:
+            gains = (state.uplink_gain, state.d2d_gain, state.memory_bytes)
+            seen.setdefault(self.name, []).append(np.concatenate([np.ravel(g) for g in gains]))
+            return self._inner.act(observation, state)
+
+    names = ("dssra", "pipeline", "random", "vanilla_fl")
+    delays = {
+        name: play_episode(name, Watched(name), scenario, 0, 4, "surrogate").result.delay for name in names
+    }
+    for name in names[1:]:
+        np.testing.assert_array_equal(seen[name], seen["dssra"])
+        assert delays[name] != delays["dssra"]
+    assert not np.array_equal(seen["dssra"][0], seen["dssra"][1])
+
+
+def test_longer_episodes_than_the_scenario_s(base, tmp_path: Path) -> None:
+    assert run(base, "--schedulers", "pipeline", "--rounds", 12, "--seeds", 1, "--no-figures") == 0
+    assert len(read_csv(tmp_path / "out" / "results.csv")) == 2 * 12
+
+
+def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys) -> None:
+    from collapipe_env.agents.learned import build_model, save_model
+    from collapipe_env.envs.sb3 import CollaPipeVecEnv
+    from collapipe_env.envs.vector import CollaPipeVectorEnv
+
+    scenario = load_scenario(tmp_path / "one.yaml")
+    parameters = PPOParameters(hidden_units=(8,))
+    env = CollaPipeVecEnv(CollaPipeVectorEnv(2, scenario, "surrogate", autoreset_mode="SameStep"))
+    agent = tmp_path / "agent.zip"
+    save_model(agent, build_model(parameters, env, 0), "ppo", parameters, scenario, {}, [])
+    for key in ("one", str(tmp_path / "one.yaml")):
+        assert run(base, TWO, "--agents", f"{key}={agent}", "--no-figures") == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    names = {name: {s["scheduler"] for s in part["summary"]} for name, part in summary["scenarios"].items()}
+    assert names == {"one": {"agent", "dssra", "pipeline"}, "two": {"dssra", "pipeline"}}
+    assert list(summary["agent_digests"]) == ["one"]
+    capsys.readouterr()
+    for options, message in (
+        ([f"three={agent}"], "'three' is not among --scenarios: valid names: one, two"),
+        ([str(agent)], "write SCENARIO=FILE"),
+        ([f"one={agent}", f"one={agent}"], "gives 'one' more than once"),
+        (["one=none.zip"], "cannot read the agent none.zip"),
+    ):
+        assert run(base, TWO, "--agents", options) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_all_schedulers_by_default() -> None:
+    from collapipe_env.cli.compare import Options
+
+    assert Options().names == scheduler_names()
+    assert Options().held_against == "dssra"
+    assert Options(schedulers=("random", "pipeline")).held_against == "random"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--scenarios small mediun", "did you mean 'medium'"),
+        ("--scenarios", "--scenarios is empty"),
+        ("--scenarios small small", "small is the second one named 'small'"),
+        ("--schedulers dsra", "'dsra' is not known: did you mean 'dssra'"),
+        ("--schedulers", "--schedulers is empty"),
+        ("--schedulers pipeline pipeline", "pipeline more than once"),
+        ("--schedulers agent", "give its file with --agents SCENARIO=FILE"),
+        ("--schedulers pipeline --reference dssra", "--reference 'dssra' does not play"),
+        ("--schedulers pipeline --gantt random", "--gantt 'random' does not play"),
+        ("--seeds 0", "--seeds = 0: use a number from 1 to 100,000"),
+        ("--rounds 0", "--rounds = 0: use a number from 1 to 1,000,000"),
+        ("--processes 0", "--processes = 0"),
+        ("--threads 0", "--threads = 0"),
+        ("--agents small", "write SCENARIO=FILE"),
+    ],
+)
+def test_bad_input_gets_one_line_and_writes_nothing(
+    arguments: str, message: str, capsys, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments.split()) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_with_other_rounds_is_left_alone(base, tmp_path: Path, capsys) -> None:
+    assert run(base, "--schedulers", "pipeline", "--no-figures") == 0
+    before = (tmp_path / "out" / "results.csv").read_text()
+    assert run(base, "--schedulers", "pipeline", "--no-figures", "--rounds", 2) == 2
+    assert "rounds was 3, now 2): choose another place with --out, or start over" in capsys.readouterr().err
+    assert (tmp_path / "out" / "results.csv").read_text() == before

@@ -1,0 +1,88 @@
+"""``collapipe evaluate`` from end to end, on the smallest system."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.cli.main import main
+
+SMALL = ["--seeds", "2", "--rounds", "3", "--processes", "1", "--no-figures"]
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> list[str]:
+    path = tmp_path / "tiny.yaml"
+    path.write_text("name: tiny\nbase: small\ndynamics: {rounds: 4}\n")
+    return ["--scenario", str(path), "--out", str(tmp_path / "out")]
+
+
+def run(*arguments: object) -> int:
+    return main(
+        [
+            "evaluate",
+            *(str(a) for part in arguments for a in (part if isinstance(part, list) else [part])),
+        ]
+    )
+
+
+def test_table_and_numbers_without_any_training(scenario, tmp_path: Path, capsys) -> None:
+    assert run(scenario, SMALL) == 0
+    out = tmp_path / "out"
+    assert capsys.readouterr().out.strip().splitlines()[-1] == f"everything is in {out}/"
+    results = json.loads((out / "results.json").read_text())
+    assert [s["scheduler"] for s in results["summary"]] == ["dssra", "pipeline", "random"]
+    assert results["reference"] == "dssra"
+    assert results["command"].startswith("collapipe evaluate --scenario ")
+    assert not (out / "checkpoints").exists()
+    one, other = (results["episodes"][name] for name in ("pipeline", "dssra"))
+    expected = sum(sum(a["delay"]) / sum(b["delay"]) - 1.0 for a, b in zip(one, other, strict=True)) / 2
+    assert results["summary"][1]["difference"]["mean"] == pytest.approx(expected)
+
+
+def test_a_saved_agent_plays_first(scenario, tmp_path: Path, capsys) -> None:
+    trained = ["--steps", 8, "--envs", 2, "--ppo.rollout-steps", 4, "--ppo.minibatch", 8, "--ppo.epochs", 1]
+    trained += ["--eval-seeds", 1, "--eval-rounds", 1, "--eval-learner", "surrogate", "--no-figures"]
+    trained += ["--ppo.hidden-units", 8, "--processes", 1, "--run-dir", tmp_path / "run"]
+    assert main(["train", *scenario[:2], *map(str, trained)]) == 0
+    agent = tmp_path / "run" / "checkpoints" / "best.zip"
+    record = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert record["command"].startswith("collapipe train --scenario ")
+    copy = tmp_path / "agent.zip"  # works without the run's folder
+    shutil.move(agent, copy)
+    shutil.rmtree(tmp_path / "run")
+    assert run(scenario, SMALL, "--agent", copy) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [s["scheduler"] for s in results["summary"]] == ["agent", "dssra", "pipeline", "random"]
+    capsys.readouterr()
+    assert run(scenario, SMALL) == 2  # the same folder, now without the agent
+    assert "was made with other options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--scenario mediun", "did you mean 'medium'"),
+        ("--seeds 0", "--seeds = 0: use a number from 1 to 100,000"),
+        ("--rounds 101", "--rounds = 101: use a number from 1 to 100, the rounds of scenario 'medium'"),
+        ("--rounds 0", "--rounds = 0: use a number from 1 to 100"),
+        ("--processes 0", "--processes = 0"),
+        ("--threads 0", "--threads = 0"),
+        ("--schedulers dsra", "'dsra' is not known: did you mean 'dssra'"),
+        ("--schedulers", "--schedulers is empty"),
+        ("--schedulers random random", "random more than once"),
+        ("--schedulers agent", "give the file of one with --agent"),
+        ("--agent x.zip --schedulers random", "leaves 'agent' out"),
+        ("--agent x.zip", "cannot read the agent x.zip"),
+    ],
+)
+def test_bad_input_gets_one_line_and_writes_nothing(
+    arguments: str, message: str, capsys, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments.split()) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,58 @@
+"""The console script: which command it runs, and what a wrong one is answered."""
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+import collapipe_env
+from collapipe_env.cli.main import COMMANDS, main
+
+
+def test_the_console_script_is_installed_with_the_package() -> None:
+    (script,) = entry_points(group="console_scripts", name="collapipe")
+    assert script.load() is main
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"]])
+def test_help_lists_every_command(arguments: list[str], capsys) -> None:
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name}" in text for name in COMMANDS)
+
+
+def test_no_command_shows_the_help_and_fails(capsys) -> None:
+    assert main([]) == 2
+    assert "usage: collapipe COMMAND" in capsys.readouterr().out
+
+
+def test_version(capsys) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"collapipe-env {collapipe_env.__version__}"
+
+
+def test_an_unknown_command_is_answered_with_the_nearest(capsys) -> None:
+    assert main(["compere"]) == 2
+    assert capsys.readouterr().err == "error: command 'compere' is not known: did you mean 'compare'?\n"
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_explains_itself_under_its_own_name(name: str, capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert stop.value.code == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert f"usage: collapipe {name}" in text
+    assert "Ctrl-C keeps the work done" in text
+    assert "--schedulers NAME" in text
+
+
+def test_help_needs_no_heavy_library() -> None:
+    heavy = ("torch", "matplotlib", "stable_baselines3", "scipy", "numba", "tyro")
+    code = (
+        "import sys\nfrom collapipe_env.cli.main import main\nmain(['--help'])\n"
+        f"print([m for m in {heavy!r} if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip().splitlines()[-1] == "[]"

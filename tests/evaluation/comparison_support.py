@@ -1,0 +1,63 @@
+"""Episodes made up for tests of comparisons."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from collapipe_env.evaluation.comparison import ScenarioComparison, summarise_scenario
+from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.runner import EvaluationPlan, Outcome
+from collapipe_env.scenario import load_scenario
+
+OFFERED = [[4e8, 2e8], [5e8, 0.0]]
+
+
+def episode(scheduler: str, number: int, delay: Sequence[float], *, energy: float = 1.0) -> EpisodeResult:
+    """An episode with these round delays, whose loss falls by a tenth of a nat a round."""
+    rounds = len(delay)
+    losses = (1.0 - 0.1 * np.arange(1, rounds + 1)).tolist()
+    return EpisodeResult(
+        scheduler=scheduler,
+        title=scheduler.upper(),
+        episode=number,
+        delay=list(delay),
+        worst_energy=[energy] * rounds,
+        backlog=[0.5] * rounds,
+        loss=losses,
+        smoothed_loss=losses,
+        initial_loss=1.0,
+        metric=[float("nan")] * rounds,
+        memory_bytes=[1e8] * rounds,
+        decision_s=[0.001] * rounds,
+        energy_ratio=[[energy, 0.5, 0.2], [0.1, 0.3, 0.0]],
+        device_memory_bytes=[[1e8, 1e8], [0.0, 0.0]],
+        offered_memory_bytes=OFFERED,
+    )
+
+
+def comparison(
+    name: str,
+    delays: dict[str, Sequence[Sequence[float]]],
+    reference: str = "dssra",
+    impossible: dict[str, str] | None = None,
+    energy: dict[str, float] | None = None,
+) -> ScenarioComparison:
+    """A scenario's comparison from the round delays of each scheduler's episodes."""
+    results = {
+        scheduler: [
+            episode(scheduler, number, rounds, energy=(energy or {}).get(scheduler, 1.0))
+            for number, rounds in enumerate(episodes)
+        ]
+        for scheduler, episodes in delays.items()
+    }
+    plan = EvaluationPlan(
+        scenario=load_scenario({"name": name, "base": "small"}),
+        schedulers=(*results, *(impossible or {})),
+        agent=None,
+        episodes=max((len(episodes) for episodes in delays.values()), default=1),
+        rounds=3,
+        learner="surrogate",
+        folder=Path(name),
+    )
+    return summarise_scenario(plan, Outcome(results, impossible or {}), reference)

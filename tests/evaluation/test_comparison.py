@@ -1,0 +1,137 @@
+"""Paired differences, ranks and interquartile means, against computations with NumPy alone."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from comparison_support import comparison
+
+from collapipe_env.evaluation.comparison import overall
+from collapipe_env.evaluation.pareto import pareto_front
+from collapipe_env.evaluation.statistics import (
+    estimate,
+    interquartile_mean,
+    ranks,
+    relative_differences,
+    stratified_estimate,
+)
+
+RNG = np.random.default_rng(5)
+# What the episodes share is large against what tells the schedulers apart.
+SHARED = RNG.uniform(5.0, 50.0, 6)
+DELAYS = {
+    "dssra": [[s, 1.1 * s, 0.9 * s] for s in SHARED],
+    "random": [[1.2 * s * f] * 3 for s, f in zip(SHARED, RNG.uniform(0.95, 1.05, 6), strict=True)],
+    "pipeline": [[1.1 * s * f] * 3 for s, f in zip(SHARED, RNG.uniform(0.9, 1.1, 6), strict=True)],
+}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 10, 11])
+def test_interquartile_mean_is_the_mean_of_the_sorted_middle(count: int) -> None:
+    values = RNG.normal(size=count)
+    cut = count // 4
+    expected = np.mean(sorted(values)[cut : count - cut])
+    assert interquartile_mean(values) == pytest.approx(expected, rel=1e-12)
+    both = interquartile_mean(np.stack([values, 2.0 * values]), axis=-1)
+    assert both == pytest.approx([expected, 2.0 * expected], rel=1e-12)
+
+
+def test_interval_of_the_interquartile_mean_matches_all_resamples_written_out() -> None:
+    values = [3.0, 1.0, 7.0, 4.0, 19.5]
+    all_of_them = [np.mean(sorted(sample)[1:-1]) for sample in itertools.product(values, repeat=5)]
+    found = estimate(values, statistic=interquartile_mean)
+    assert found.mean == pytest.approx((3.0 + 4.0 + 7.0) / 3.0)
+    low, high = np.percentile(all_of_them, [2.5, 97.5])
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.35)
+
+
+def test_differences_are_paired_episode_by_episode() -> None:
+    results = comparison("one", DELAYS).results
+    means = {name: np.array([np.mean(rounds) for rounds in episodes]) for name, episodes in DELAYS.items()}
+    expected = means["random"] / means["dssra"] - 1.0
+    found = relative_differences(results["random"], results["dssra"])
+    assert found == pytest.approx(expected, rel=1e-12)
+    # Paired by the episode's number, not by its place.
+    backwards = relative_differences(results["random"], results["dssra"][::-1])
+    assert backwards == pytest.approx(expected, rel=1e-12)
+
+
+def test_paired_interval_matches_a_bootstrap_written_out_and_is_far_narrower_than_an_unpaired_one() -> None:
+    done = comparison("one", DELAYS)
+    (line,) = (s for s in done.summaries if s.scheduler == "random")
+    means = {name: np.array([np.mean(rounds) for rounds in episodes]) for name, episodes in DELAYS.items()}
+    paired = means["random"] / means["dssra"] - 1.0
+    draws = np.random.default_rng(1).integers(0, 6, (40_000, 6))
+    low, high = np.percentile(paired[draws].mean(axis=1), [2.5, 97.5])
+    assert line.difference.mean == pytest.approx(paired.mean(), rel=1e-12)
+    assert (line.difference.low, line.difference.high) == pytest.approx((low, high), abs=0.002)
+    others = np.random.default_rng(2).integers(0, 6, (40_000, 6))
+    unpaired = means["random"][draws].mean(axis=1) / means["dssra"][others].mean(axis=1) - 1.0
+    assert high - low < 0.2 * np.ptp(np.percentile(unpaired, [2.5, 97.5]))
+
+
+def test_the_reference_differs_from_itself_by_nothing() -> None:
+    (line,) = (s for s in comparison("one", DELAYS).summaries if s.scheduler == "dssra")
+    assert line.difference.mean == 0.0
+    assert math.isnan(line.difference.low)
+
+
+def test_ranks_are_counted_within_each_episode_and_ties_share_them() -> None:
+    done = comparison("one", {"dssra": [[1.0], [4.0]], "random": [[2.0], [3.0]], "pipeline": [[2.0], [9.0]]})
+    assert ranks(done.results) == {"dssra": [1.0, 2.0], "random": [2.5, 1.0], "pipeline": [2.5, 3.0]}
+    by_name = {s.scheduler: s.rank.mean for s in done.summaries}
+    assert by_name == {"dssra": 1.5, "random": 1.75, "pipeline": 2.75}
+    assert [s.scheduler for s in done.summaries] == ["dssra", "random", "pipeline"]  # by mean delay
+
+
+def test_both_interquartile_means_of_the_delay() -> None:
+    rounds = [[1.0, 2.0, 3.0, 100.0], [2.0, 4.0, 6.0, 8.0]]
+    (line,) = comparison("one", {"dssra": rounds}).summaries
+    assert line.delay_iqm.mean == pytest.approx((106.0 / 4 + 5.0) / 2)  # of two episodes: nothing cut
+    assert line.delay_iqm_rounds.mean == pytest.approx((2.5 + 5.0) / 2)
+
+
+def test_overall_pools_episodes_and_resamples_each_scenario_by_itself() -> None:
+    first = comparison("one", {"dssra": [[1.0]] * 4, "random": [[2.0]] * 4, "pipeline": [[1.5]] * 4})
+    second = comparison("two", {"dssra": [[10.0]] * 4, "random": [[11.0]] * 4})
+    lines = {line.scheduler: line for line in overall([first, second], "dssra")}
+    assert lines["dssra"].difference.mean == 0.0
+    # +100 % four times and +10 % four times: the middle half holds two of each, in every resample.
+    random = lines["random"]
+    assert random.difference.mean == pytest.approx(0.55)
+    assert (random.difference.low, random.difference.high) == pytest.approx((0.55, 0.55))
+    assert random.rank == pytest.approx((3.0 + 2.0) / 2)
+    assert random.scenarios == ("one", "two")
+    assert lines["pipeline"].scenarios == ("one",)
+
+
+def test_overall_leaves_out_scenarios_without_the_reference() -> None:
+    first = comparison("one", {"dssra": [[1.0]], "random": [[2.0]]})
+    second = comparison("two", {"random": [[11.0]]}, impossible={"dssra": "too large"})
+    assert {line.scheduler: line.scenarios for line in overall([first, second], "dssra")} == {
+        "dssra": ("one",),
+        "random": ("one",),
+    }
+    assert overall([second], "dssra") == []
+
+
+def test_strata_of_one_value_add_no_spread() -> None:
+    found = stratified_estimate([[1.0, 3.0, 5.0], [100.0]])
+    assert found.mean == pytest.approx(109.0 / 4)
+    assert found.low == pytest.approx((3 * 1.0 + 100.0) / 4)
+    assert found.high == pytest.approx((3 * 5.0 + 100.0) / 4)
+    assert math.isnan(stratified_estimate([[1.0], [2.0]]).low)
+    assert math.isnan(stratified_estimate([]).mean)
+
+
+def test_pareto_front_is_what_nobody_beats() -> None:
+    points = [tuple(pair) for pair in RNG.integers(0, 12, (40, 2)).astype(float).tolist()]
+
+    def beaten(p: tuple[float, ...]) -> bool:
+        return any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points)
+
+    front = pareto_front(points)
+    assert sorted(front) == [i for i, p in enumerate(points) if not beaten(p)]
+    assert [points[i] for i in front] == sorted(points[i] for i in front)
+    assert pareto_front([]) == []
