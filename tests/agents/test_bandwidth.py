@@ -6,7 +6,13 @@ import scheduler_support as support
 from scipy.optimize import minimize
 
 from collapipe_env.agents.bandwidth import evaluate_shares, share_band, slopes
-from collapipe_env.agents.cluster_costs import SUMMARY, RoundInput, delay_and_cost, summarise_cluster
+from collapipe_env.agents.cluster_costs import (
+    SUMMARY,
+    UPLINK_SNR,
+    RoundInput,
+    delay_and_cost,
+    summarise_cluster,
+)
 from collapipe_env.agents.dssra import round_constants, round_input
 from collapipe_env.agents.round_plan import evaluate, noise_of
 from collapipe_env.simulator.build import action_codec, system_parameters
@@ -95,3 +101,20 @@ def test_shares_are_the_optimum_of_the_convex_problem(mean, tradeoff_v):
         best = np.maximum(found.x[:-1], constants.share_floor)
         reference = evaluate_shares(summary, constants, best / best.sum(), np.empty(clusters))
         assert value <= reference * (1.0 + 1e-4)
+
+
+def test_a_deep_fade_with_repeats_gets_no_more_band_than_helps_it():
+    parameters, _, allocation, inputs = random_case(support.ARQ, 0)
+    constants = round_constants(parameters, 1.0)._replace(waterfall=2.0, share_floor=0.01)
+    _, _, summary = summaries(allocation, inputs, constants)
+    summary = np.ascontiguousarray(summary[:2])
+    summary[:, UPLINK_SNR] = 0.3, 5.0
+    assert slopes(0.9, summary[0], constants)[0] > 0.0 > slopes(0.01, summary[0], constants)[0]
+    share, weight, delay = np.full(2, 0.5), np.empty(2), np.empty(2)
+    value = share_band(summary, constants, share, weight, delay)
+    assert share.sum() == pytest.approx(1.0, rel=1e-12)
+    tried = [
+        evaluate_shares(summary, constants, np.array([b, 1.0 - b]), np.empty(2))
+        for b in np.linspace(0.01, 0.99, 2000)
+    ]
+    assert value <= min(tried) * (1.0 + 1e-4)

@@ -1,5 +1,8 @@
 """DSSRA's decisions: feasible, deterministic, close to the best that random search finds, within budgets."""
 
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +10,7 @@ import pytest
 import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.parallel_rounds import default_threads
 from collapipe_env.baselines.even_split import PipeLine
 from collapipe_env.baselines.random_feasible import RandomFeasible
 from collapipe_env.errors import AllocationError
@@ -44,8 +48,26 @@ def test_a_row_of_a_batch_is_decided_as_if_alone(name):
     together = scheduler.act(None, state)
     for row in range(4):
         np.testing.assert_array_equal(scheduler.act(None, state[row : row + 1])[0], together[row])
+    for threads in (1, 3):
+        np.testing.assert_array_equal(DSSRA(SCENARIOS[name], threads=threads).act(None, state), together)
     scheduler.reset(5)
     np.testing.assert_array_equal(scheduler.act(None, state), together)
+
+
+def test_threads_follow_the_environment_variable_and_the_processors(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert 1 <= default_threads() <= os.cpu_count()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1,4")
+    assert DSSRA(support.SMALL).threads == 1
+    for bad in ("0", "many", "-2"):
+        monkeypatch.setenv("OMP_NUM_THREADS", bad)
+        with pytest.raises(AllocationError, match=f"OMP_NUM_THREADS.*{bad}"):
+            default_threads()
+
+
+def test_a_worker_process_decides_with_one_thread():
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(default_threads).result(timeout=60) == 1
 
 
 def cross_entropy(scheduler, state, rng, population=300, rounds=25):
@@ -130,7 +152,15 @@ def test_the_convergence_term_raises_the_survival():
 
 
 def test_bad_arguments_and_impossible_systems_are_refused():
-    for argument in ("tradeoff_v", "tolerance", "convergence_weight", "sweeps", "exploring_sweeps", "turns"):
+    for argument in (
+        "tradeoff_v",
+        "tolerance",
+        "convergence_weight",
+        "sweeps",
+        "exploring_sweeps",
+        "turns",
+        "threads",
+    ):
         with pytest.raises(AllocationError, match=f"{argument}.*-1"):
             DSSRA(support.SMALL, **{argument: -1})
     with pytest.raises(AllocationError, match="tradeoff_v"):

@@ -8,6 +8,8 @@ import pytest
 from baseline_support import SMALL, UNEVEN, first_state
 from hypothesis import given
 from hypothesis import strategies as st
+from schedule_oracle.periods import steady_period
+from schedule_oracle.recurrence import StageTimes
 
 from collapipe_env.allocation import ASYNC, with_schedule
 from collapipe_env.baselines.chain_problem import chain_problems, plan_seconds
@@ -25,8 +27,6 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.learners.base import LearningReport
-from collapipe_env.physics.periods import steady_period
-from collapipe_env.physics.recurrence import StageTimes
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters

@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedule_oracle.recurrence import StageTimes
+from schedule_oracle.schedules import Schedule, simulate, stored_micro_batches
 
 from collapipe_env.learners.model import Architecture, ClusterModel, additive_mask
 from collapipe_env.learners.pipeline_step import CutModel, InFlight
-from collapipe_env.physics.recurrence import StageTimes
-from collapipe_env.physics.schedules import Schedule, simulate, stored_micro_batches
 from collapipe_env.tasks.classification import Classification, PooledLinear
 from collapipe_env.tasks.tokenization import PADDING
 

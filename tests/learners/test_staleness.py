@@ -6,13 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_support import B, N, PlainTraining, single_outcome, small_learner
+from schedule_oracle.recurrence import StageTimes
+from schedule_oracle.schedules import Schedule, schedule_caps, simulate
 from torch import nn
 
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners.model import FlatParameters
 from collapipe_env.learners.staleness import WeightVersions, next_step
-from collapipe_env.physics.recurrence import StageTimes
-from collapipe_env.physics.schedules import Schedule, schedule_caps, simulate
 
 BLOCKS_OF = [(1, 0, 3), (0, 2, 2), (2, 1, 1)]
 GAPS_OF = [(2, 9, 1), (7, 1, 0), (1, 3, 1)]  # slots without blocks have gaps that must not be read

@@ -7,12 +7,12 @@ import pytest
 from chain_support import NO_EVENTS, longest_path, one_f_one_b, plain_chain, random_chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedule_oracle.orders import interleaved_orders
+from schedule_oracle.recurrence import StageTimes
+from schedule_oracle.schedules import Schedule, simulate
 
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
-from collapipe_env.physics.orders import interleaved_orders
-from collapipe_env.physics.recurrence import StageTimes
 from collapipe_env.physics.schedule_times import run_chain
-from collapipe_env.physics.schedules import Schedule, simulate
 
 
 def run(times, schedule, caps, micro_batches, *, chunks=1, half=False, events=NO_EVENTS):

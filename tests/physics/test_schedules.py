@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from collapipe_env.errors import AllocationError
-from collapipe_env.physics.orders import gap_filling_orders, interleaved_orders, zero_bubble_plan
-from collapipe_env.physics.periods import gpipe_makespan, steady_period, version_gaps
-from collapipe_env.physics.recurrence import StageTimes
-from collapipe_env.physics.schedules import (
+from schedule_oracle.orders import gap_filling_orders, interleaved_orders, zero_bubble_plan
+from schedule_oracle.periods import gpipe_makespan, steady_period, version_gaps
+from schedule_oracle.recurrence import StageTimes
+from schedule_oracle.schedules import (
     SCHEDULES,
     Schedule,
     chain_times,
     simulate,
     stored_micro_batches,
 )
+
+from collapipe_env.errors import AllocationError
 from collapipe_env.physics.timeline import Element, gpipe_timeline
 from collapipe_env.physics.timeline import gpipe_makespan as chain_makespan
 

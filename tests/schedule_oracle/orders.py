@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from collapipe_env.errors import AllocationError
-from collapipe_env.physics.recurrence import Operation, OperationKind, StageTimes, run_orders
+from schedule_oracle.recurrence import Operation, OperationKind, StageTimes, run_orders
 
 Order = tuple[Operation, ...]
 

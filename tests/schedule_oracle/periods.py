@@ -1,6 +1,6 @@
 """The period at which a pipeline schedule settles, and makespans from it (`algorithms.md` section 5).
 
-Closed forms and estimates to rank plans with; :mod:`collapipe_env.physics.schedules` is exact [R].
+Closed forms and estimates to rank plans with; :mod:`schedule_oracle.schedules` is exact [R].
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from collapipe_env.physics.recurrence import Duplex, StageTimes
+from schedule_oracle.recurrence import Duplex, StageTimes
 
 
 def version_gaps(caps: Sequence[int], micro_batches: int) -> tuple[int, ...]:

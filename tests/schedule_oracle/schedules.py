@@ -3,7 +3,7 @@
 ``gpipe``, ``1f1b`` (caps ``K_s``), ``interleaved`` (v chunks), ``zb-h1`` (split backward) and ``async`` (1F1B
 that does not flush between mini-batches), through the recurrence of `algorithms.md` section 5.1 [R], [X].
 :func:`simulate` gives the events, :func:`stored_micro_batches` the memory; the closed forms and estimates are
-in :mod:`collapipe_env.physics.periods`.
+in :mod:`schedule_oracle.periods`.
 
     >>> times = StageTimes(forward=(1.0,) * 4, backward=(2.0,) * 4)
     >>> simulate("1f1b", times, 8).makespan_s
@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 
 from collapipe_env.allocation import SCHEDULES, ScheduleName
 from collapipe_env.errors import AllocationError, ScenarioError, nearest_name
-from collapipe_env.physics import orders as forms
 from collapipe_env.physics.memory import device_memory
-from collapipe_env.physics.periods import (
+from collapipe_env.physics.timeline import Element
+from schedule_oracle import orders as forms
+from schedule_oracle.periods import (
     estimated_makespan,
     gpipe_makespan,
     gpipe_period,
     steady_period,
 )
-from collapipe_env.physics.recurrence import Duplex, ScheduleEvent, StageTimes, run_orders
-from collapipe_env.physics.timeline import Element
+from schedule_oracle.recurrence import Duplex, ScheduleEvent, StageTimes, run_orders
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def schedule_caps(schedule: Schedule | str, stages: int, micro_batches: int) -> 
 
     Returns:
         ``K_s`` (P,): given or default ones, limited to the micro-batches that there are and to the caps of
-        earlier stages (which is no loss, see :func:`~collapipe_env.physics.orders.effective_caps`).
+        earlier stages (which is no loss, see :func:`~schedule_oracle.orders.effective_caps`).
 
     Raises:
         AllocationError: Bad caps, or a schedule that has none.

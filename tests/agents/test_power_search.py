@@ -1,0 +1,45 @@
+"""The search of a cluster's powers: its cost is the physics', and no other optimiser does better."""
+
+import numpy as np
+import pytest
+import scheduler_support as support
+from scipy.optimize import minimize
+
+from collapipe_env.agents.cluster_costs import SUMMARY, RoundInput
+from collapipe_env.agents.dssra import round_constants, round_input
+from collapipe_env.agents.power_search import cluster_cost, search_powers
+from collapipe_env.simulator.build import system_parameters
+
+
+@pytest.mark.parametrize("scenario", [support.MEDIUM, support.ARQ])
+@pytest.mark.parametrize("loss_price", [0.0, 3.0])
+def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
+    parameters = system_parameters(scenario)
+    constants = round_constants(parameters, 1.4)._replace(loss_price=loss_price)
+    low, high = np.log(constants.power_min_w), np.log(constants.power_max_w)
+    for seed in range(4):
+        state = support.loaded_state(scenario, 1, seed, 3.0, silent=0.3)
+        inputs = RoundInput(*(a[0] for a in round_input(parameters, state)))
+        devices = int(state.present[0, 1].sum())
+        segments = np.zeros(state.present.shape[-1], dtype=np.int64)
+        stages = np.sort(np.random.default_rng(seed).permutation(devices)[: 1 + seed])
+        segments[stages] = 1
+        segments[stages[0]] += constants.blocks - segments.sum()
+        used = np.flatnonzero(np.append(1, segments))
+        given = (1e-13, 0.3, 0.9, 0.05 * seed, inputs, constants)
+
+        def cost(log_power, segments=segments, used=used, given=given):
+            power = np.full(segments.size + 1, 0.01)
+            power[used] = np.exp(log_power)
+            return cluster_cost(1, segments, power, *given, np.empty(SUMMARY))
+
+        power = np.full(segments.size + 1, 0.01)
+        found = search_powers(1, segments, power, *given, 8)
+        assert ((power >= constants.power_min_w) & (power <= constants.power_max_w)).all()
+        assert found == pytest.approx(cost(np.log(power[used])), rel=1e-12)
+        assert (power[np.setdiff1d(np.arange(power.size), used)] == 0.01).all()
+        for start in (np.log(power[used]), np.full(used.size, -3.0)):
+            reference = minimize(
+                cost, start, method="Powell", bounds=[(low, high)] * used.size, options={"xtol": 1e-6}
+            )
+            assert found <= reference.fun * (1.0 + 2e-3)
