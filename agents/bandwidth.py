@@ -18,220 +18,185 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.agents.cluster_costs import (
-    BACKWARD_S,
-    DOWNLINK_RATE,
-    FORWARD_S,
-    LN2,
-    UPLINK_PRICE,
-    UPLINK_SNR,
-    RoundConstants,
-    delay_and_cost,
+from collapipe_env.agents.cluster_costs import RoundConstants, delay_and_cost
+from collapipe_env.agents.share_curves import (
+    delay_and_slopes,
+    fill_band,
+    most_useful_share,
+    share_for_deadline,
+    share_for_price,
+    slopes,
 )
-from collapipe_env.agents.compiled import compiled
+from collapipe_env.compiled import compiled, compiled_inner
 
 FloatArray = npt.NDArray[np.float64]
 
 
-@compiled
-def slopes(share: float, summary: FloatArray, constants: RoundConstants) -> tuple[float, float]:
-    """Derivatives of a cluster's delay and cost with respect to its share, both negative.
-
-    Args:
-        share: ``beta_n``.
-        summary: The cluster's summary (7,).
-        constants: The scenario.
-    """
-    snr = summary[UPLINK_SNR]
-    x = snr / share
-    log = math.log1p(x)
-    per_bit = LN2 / (share * constants.uplink_hz * log)
-    per_bit_slope = -per_bit * (1.0 - x / ((1.0 + x) * log)) / share
-    uplink = constants.activation_bits * per_bit
-    uplink_slope = constants.activation_bits * per_bit_slope
-    if constants.retransmit:
-        repeats = math.exp(constants.waterfall / x)
-        uplink *= repeats
-        uplink_slope = uplink_slope * repeats + uplink * constants.waterfall / snr
-    upload_slope = constants.update_bits * per_bit_slope
-    downlink = constants.gradient_bits / (share * summary[DOWNLINK_RATE])
-    downlink_slope = -downlink / share
-    fill = constants.steps / constants.micro_batches
-    delay_slope = fill * (uplink_slope + downlink_slope) + upload_slope
-    if uplink > summary[FORWARD_S]:
-        delay_slope += (constants.steps - fill) * uplink_slope
-    if downlink > summary[BACKWARD_S]:
-        delay_slope += (constants.steps - fill) * downlink_slope
-    cost_slope = (
-        summary[UPLINK_PRICE] * (constants.steps * uplink_slope + upload_slope)
-        + constants.loss_price * constants.waterfall / snr
-    )
-    return delay_slope, cost_slope
-
-
-@compiled
-def share_for_deadline(
-    deadline: float, start: float, summary: FloatArray, constants: RoundConstants
+@compiled_inner
+def earliest_deadline(
+    summary: FloatArray, constants: RoundConstants, share: FloatArray, most: FloatArray, slowest: FloatArray
 ) -> float:
-    """Least share with which a cluster meets a deadline, by a safeguarded Newton search.
-
-    Args:
-        deadline: Wanted ``T_n`` [s].
-        start: First guess.
-        summary: The cluster's summary (7,).
-        constants: The scenario.
-
-    Returns:
-        The share, at least the floor; 2 where the whole band is not enough.
-    """
-    low, high = constants.share_floor, 1.0
-    if delay_and_cost(low, summary, constants)[0] <= deadline:
-        return low
-    if delay_and_cost(high, summary, constants)[0] > deadline:
-        return 2.0
-    share = min(max(start, low), high)
-    for _ in range(60):
-        late = delay_and_cost(share, summary, constants)[0] - deadline
-        if late > 0.0:
-            low = share
-        else:
-            high = share
-        if abs(late) <= 1e-11 * deadline or high - low <= 1e-13:
-            break
-        # The delay is nearly a straight line in 1 / share: a Newton step in that variable.
-        slope = slopes(share, summary, constants)[0]
-        inverse = 1.0 / share + late / (share * share * slope)
-        share = 1.0 / inverse if inverse > 0.0 and low < 1.0 / inverse < high else 0.5 * (low + high)
-    return high
-
-
-@compiled
-def share_for_price(price: float, least: float, summary: FloatArray, constants: RoundConstants) -> float:
-    """Share, at least ``least``, from which on more band saves less energy cost than ``price``.
-
-    Args:
-        price: Price of the whole band.
-        least: Smallest share allowed.
-        summary: The cluster's summary (7,).
-        constants: The scenario.
-    """
-    if -slopes(least, summary, constants)[1] <= price:
-        return least
-    low, high = least, 1.0
-    for _ in range(40):
-        share = math.sqrt(low * high)
-        if -slopes(share, summary, constants)[1] > price:
-            low = share
-        else:
-            high = share
-        if high - low <= 1e-6 * high:
-            break
-    return high
-
-
-@compiled
-def earliest_deadline(summary: FloatArray, constants: RoundConstants, share: FloatArray) -> float:
     """Earliest common deadline and the shares that just meet it.
 
     Args:
         summary: Summaries (N, 7).
         constants: The scenario.
         share: First guess with sum 1 (N,); receives the shares, with sum 1.
+        most: Receives the largest share that helps each cluster (N,).
+        slowest: Receives each cluster's delay with the least share (N,) [s].
 
     Returns:
         The deadline [s].
     """
     clusters = share.shape[0]
+    floor = constants.share_floor
+    low, high = 0.0, 0.0
+    for n in range(clusters):
+        most[n] = most_useful_share(1.0 - (clusters - 1) * floor, summary[n], constants)
+        low = max(low, delay_and_cost(most[n], summary[n], constants)[0])
+        high = max(high, delay_and_cost(share[n], summary[n], constants)[0])
+        slowest[n] = delay_and_cost(floor, summary[n], constants)[0]
     if clusters == 1:
         share[0] = 1.0
-        return delay_and_cost(1.0, summary[0], constants)[0]
-    low, high = 0.0, 0.0
-    most = 1.0 - (clusters - 1) * constants.share_floor
-    for n in range(clusters):
-        low = max(low, delay_and_cost(most, summary[n], constants)[0])
-        high = max(high, delay_and_cost(share[n], summary[n], constants)[0])
+        return high
     trial = share.copy()
     deadline = high
     for iteration in range(60):
         excess, slope = -1.0, 0.0
         for n in range(clusters):
-            trial[n] = share_for_deadline(deadline, trial[n], summary[n], constants)
+            trial[n], delay_slope = share_for_deadline(
+                deadline, trial[n], most[n], slowest[n], summary[n], constants
+            )
             excess += trial[n]
-            if trial[n] > constants.share_floor:
-                slope += 1.0 / slopes(min(trial[n], 1.0), summary[n], constants)[0]
+            if delay_slope < 0.0:
+                slope += 1.0 / delay_slope
         if excess > 0.0:
             low = deadline
         else:
             high = deadline
             share[:] = trial
-            if excess >= -1e-9:
+            if excess >= -1e-8:
                 break
-        if high - low <= 1e-10 * high:
+        if high - low <= 1e-9 * high:
             break
         # The needed band is convex in the deadline, so Newton's steps approach from below; the hair
         # beyond brings the last one to the feasible side.
         step = deadline - excess / slope * (1.0 + 1e-6) if slope < 0.0 else low
         deadline = step if low < step < high and iteration < 30 else 0.5 * (low + high)
-    share *= 1.0 / share.sum()
+    fill_band(share, most, floor)
     return high
 
 
-@compiled
+@compiled_inner
+def spend_band(
+    price: float, least: FloatArray, summary: FloatArray, constants: RoundConstants, share: FloatArray
+) -> float:
+    """Give the band beyond what the deadlines need to where it saves most energy cost.
+
+    Args:
+        price: First guess of the band's price; not positive for none.
+        least: Shares that the deadlines need (N,), with a sum of at most 1.
+        summary: Summaries (N, 7).
+        constants: The scenario.
+        share: First guess (N,); receives the shares, with sum 1 up to rounding.
+
+    Returns:
+        The price of the whole band: every share above its least saves this much.
+    """
+    clusters = share.shape[0]
+    low, high = np.inf, 0.0
+    most_saved = np.empty(clusters)
+    for n in range(clusters):
+        low = min(low, -slopes(1.0, summary[n], constants)[1])
+        most_saved[n] = -slopes(least[n], summary[n], constants)[1]
+        high = max(high, most_saved[n])
+    low, high = math.log(max(low, 1e-12)), math.log(max(high, 1e-9))
+    x = math.log(price) if price > 0.0 else high
+    x = min(max(x, low), high)
+    before_x, before, steepness = x, 0.0, -0.5
+    for iteration in range(40):
+        total = 0.0
+        for n in range(clusters):
+            share[n] = share_for_price(math.exp(x), least[n], most_saved[n], share[n], summary[n], constants)
+            total += share[n]
+        if total > 1.0:
+            low = x
+        else:
+            high = x
+        if abs(total - 1.0) <= 1e-6 or high - low <= 1e-7:
+            break
+        above = math.log(total)
+        if iteration > 0 and x != before_x:
+            steepness = (above - before) / (x - before_x)
+        before_x, before = x, above
+        step = x - above / steepness if steepness < 0.0 else low
+        x = step if low < step < high else 0.5 * (low + high)
+    return math.exp(x)
+
+
+@compiled_inner
 def put_off_deadline(
-    earliest: float, summary: FloatArray, constants: RoundConstants, share: FloatArray, weight: FloatArray
+    earliest: float,
+    most: FloatArray,
+    slowest: FloatArray,
+    summary: FloatArray,
+    constants: RoundConstants,
+    share: FloatArray,
+    weight: FloatArray,
 ) -> None:
     """Shares and weights where some cluster's energy is worth more band than the earliest deadline leaves.
 
-    Bisection of the deadline until the weights sum to ``V``; for every deadline the band beyond what the
-    deadlines need goes where it saves most energy cost (bisection of its price).
+    The later the deadline, the less its clusters' delays are worth: the deadline at which the weights sum
+    to ``V`` is bracketed and then found by regula falsi.
 
     Args:
         earliest: Earliest common deadline [s].
+        most: Largest share that helps each cluster (N,).
+        slowest: Each cluster's delay with the least share (N,) [s].
         summary: Summaries (N, 7).
         constants: The scenario.
         share: The shares at the earliest deadline (N,); receives the new ones.
         weight: Receives the weights (N,).
     """
     clusters = share.shape[0]
-    least = np.empty(clusters)
-    low, high = 0.0, math.log(4.0)
-    for _ in range(16):
-        middle = 0.5 * (low + high)
-        deadline = earliest * math.exp(middle)
+    least = share.copy()
+    low, high, x = 0.0, math.log(4.0), 0.01
+    low_excess, high_excess = 0.0, 0.0  # unknown as yet
+    price, stayed = 0.0, 0
+    for _ in range(40):
+        deadline = earliest * math.exp(x)
         for n in range(clusters):
-            least[n] = share_for_deadline(deadline, share[n], summary[n], constants)
-        cheapest, dearest = np.inf, 0.0
-        for n in range(clusters):
-            cheapest = min(cheapest, -slopes(1.0, summary[n], constants)[1])
-            dearest = max(dearest, -slopes(least[n], summary[n], constants)[1])
-        cheapest, dearest = max(cheapest, 1e-12), max(dearest, 1e-9)
-        for _ in range(30):
-            price = math.sqrt(cheapest * dearest)
-            total = 0.0
-            for n in range(clusters):
-                share[n] = share_for_price(price, least[n], summary[n], constants)
-                total += share[n]
-            if total > 1.0:
-                cheapest = price
-            else:
-                dearest = price
-            if dearest <= cheapest * (1.0 + 1e-5):
-                break
-        # The dearer side of the bracket: the shares fit into the band.
-        for n in range(clusters):
-            share[n] = share_for_price(dearest, least[n], summary[n], constants)
+            least[n], _ = share_for_deadline(deadline, least[n], most[n], slowest[n], summary[n], constants)
+        price = spend_band(price, least, summary, constants, share)
         worth = 0.0
         for n in range(clusters):
             weight[n] = 0.0
             if share[n] <= least[n] * (1.0 + 1e-9) and least[n] > constants.share_floor:
                 delay_slope, cost_slope = slopes(share[n], summary[n], constants)
-                weight[n] = max(0.0, (dearest + cost_slope) / -delay_slope)
+                weight[n] = max(0.0, (price + cost_slope) / -delay_slope)
                 worth += weight[n]
-        if worth > constants.tradeoff_v:
-            low = middle
+        excess = worth - constants.tradeoff_v
+        if abs(excess) <= 1e-3 * constants.tradeoff_v:
+            break
+        # Illinois: the excess of an end that stays twice in a row counts half.
+        if excess > 0.0:
+            low, low_excess = x, excess
+            high_excess *= 0.5 if stayed > 0 else 1.0
+            stayed = 1
         else:
-            high = middle
-    share *= 1.0 / share.sum()
+            high, high_excess = x, excess
+            low_excess *= 0.5 if stayed < 0 else 1.0
+            stayed = -1
+        if high - low <= 1e-5:
+            break
+        if high_excess == 0.0:
+            x = min(4.0 * x, 0.5 * (x + high))
+        elif low_excess == 0.0:
+            x = 0.25 * high
+        else:
+            part = low_excess / (low_excess - high_excess)
+            x = low + min(max(part, 0.02), 0.98) * (high - low)
+    fill_band(share, most, constants.share_floor)
     weight *= constants.tradeoff_v / max(weight.sum(), 1e-300)
 
 
@@ -252,20 +217,23 @@ def share_band(
         ``V max_n T_n + sum_n C_n``.
     """
     clusters = share.shape[0]
-    earliest = earliest_deadline(summary, constants, share)
+    most, slowest = np.empty(clusters), np.empty(clusters)
+    earliest = earliest_deadline(summary, constants, share, most, slowest)
     # Price of the band from sum w = V, then each w from its own stationarity condition.
     worth, inverse = constants.tradeoff_v, 0.0
+    delay_slope, cost_slope = np.empty(clusters), np.empty(clusters)
     for n in range(clusters):
-        weight[n] = 0.0
+        delay[n], delay_slope[n], cost_slope[n] = delay_and_slopes(share[n], summary[n], constants)
+        # With the most useful share the delay is flat.
+        delay_slope[n] = min(delay_slope[n], -1e-9 * delay[n])
         if share[n] > constants.share_floor * (1.0 + 1e-6) or clusters == 1:
-            delay_slope, cost_slope = slopes(share[n], summary[n], constants)
-            worth += cost_slope / delay_slope
-            inverse -= 1.0 / delay_slope
+            worth += cost_slope[n] / delay_slope[n]
+            inverse -= 1.0 / delay_slope[n]
     band_price = worth / inverse if inverse > 0.0 else 0.0
     wanting = False
     for n in range(clusters):
-        delay_slope, cost_slope = slopes(share[n], summary[n], constants)
-        slack = (band_price + cost_slope) / -delay_slope
+        slack = (band_price + cost_slope[n]) / -delay_slope[n]
+        weight[n] = 0.0
         if share[n] > constants.share_floor * (1.0 + 1e-6) or clusters == 1:
             weight[n] = slack
         if slack < 0.0:
@@ -273,7 +241,7 @@ def share_band(
     objective = evaluate_shares(summary, constants, share, delay)
     if wanting and clusters > 1:
         other_share, other_weight = share.copy(), weight.copy()
-        put_off_deadline(earliest, summary, constants, other_share, other_weight)
+        put_off_deadline(earliest, most, slowest, summary, constants, other_share, other_weight)
         other = evaluate_shares(summary, constants, other_share, delay)
         if other < objective:
             share[:] = other_share

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.agents.compiled import compiled
+from collapipe_env.compiled import compiled, compiled_inner
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -61,7 +61,7 @@ def lambert_w_minus_one(x: float) -> float:
     return _halley(x, w)
 
 
-@compiled
+@compiled_inner
 def _halley(x: float, w: float) -> float:
     for _ in range(40):
         power = math.exp(w)

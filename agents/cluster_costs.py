@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.agents.compiled import compiled
+from collapipe_env.compiled import compiled, compiled_inner
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -105,7 +105,7 @@ UPLINK_PRICE = 6  # price of a second on the uplink [1/s]
 SUMMARY = 7
 
 
-@compiled
+@compiled_inner
 def packet_seconds_per_bit(snr: float, constants: RoundConstants) -> float:
     """Airtime of one bit of activations or gradients on a device-to-device link [s]."""
     seconds = LN2 / (constants.d2d_hz * math.log1p(snr))
@@ -174,7 +174,7 @@ def summarise_cluster(
     summary[UPLINK_PRICE] = inputs.price[n, 0] * power[0]
 
 
-@compiled
+@compiled_inner
 def uplink_seconds(share: float, snr: float, constants: RoundConstants) -> tuple[float, float]:
     """Time of a mini-batch's activations and of the update on the uplink.
 
@@ -218,7 +218,7 @@ def delay_and_cost(share: float, summary: FloatArray, constants: RoundConstants)
     return delay, cost
 
 
-@compiled
+@compiled_inner
 def mean_active_power(segments: IntArray, power: FloatArray) -> float:
     """Mean transmit power of a cluster's CU and used devices [W]: what disturbs the other clusters.
 

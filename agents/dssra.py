@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.agents.cluster_costs import RoundConstants, RoundInput
-from collapipe_env.agents.round_solver import SearchBudget, solve_round
+from collapipe_env.agents.parallel_rounds import default_threads, solve_batch
+from collapipe_env.agents.round_solver import SearchBudget
 from collapipe_env.allocation import Allocation
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics import radio
@@ -105,13 +106,15 @@ class DSSRA:
         scenario: The scenario to schedule.
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
         sweeps: Most refining block-coordinate sweeps in each turn of the search, >= 1.
-        exploring_sweeps: Exploring sweeps in each turn, >= 0.
+        exploring_sweeps: Most exploring sweeps in each turn, >= 0.
         turns: Most turns of exploring and refining per decision, >= 1.
         tolerance: Relative improvement of the objective below which a turn is the last one.
         convergence_weight: Weight ``c >= 0`` of an additional term ``c sum_n -ln(survival_n)`` that steers
             away from lossy links: the part of the convergence bound that the decisions change, to first
             order (``eps`` of ``system_model.md`` section 8 is ``1 - survival``). The default of 0 leaves
             it out. No effect unless ``link_errors`` is ``drop``.
+        threads: Most threads that share a batch, >= 1; they change the time, never the decisions. By
+            default as many as there are processors, one in worker processes (``parallel_rounds``).
 
     Raises:
         AllocationError: An argument is out of its range.
@@ -129,16 +132,19 @@ class DSSRA:
         turns: int = 4,
         tolerance: float = 1e-3,
         convergence_weight: float = 0.0,
+        threads: int | None = None,
     ) -> None:
         self.scenario = scenario
         self.parameters = system_parameters(scenario)
         self.tradeoff_v = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
         self.budget = SearchBudget(turns, exploring_sweeps, sweeps, tolerance)
         self.convergence_weight = convergence_weight
+        self.threads = default_threads() if threads is None else threads
         for value, valid, fault in (
             (exploring_sweeps, exploring_sweeps >= 0, "exploring_sweeps: expected at least 0"),
             (self.tradeoff_v, 0.0 < self.tradeoff_v < np.inf, "tradeoff_v: expected a finite number above 0"),
             (turns, turns >= 1, "turns: expected at least 1"),
+            (self.threads, self.threads >= 1, "threads: expected at least 1"),
             (sweeps, sweeps >= 1, "sweeps: expected at least 1"),
             (tolerance, 0.0 <= tolerance < 1.0, "tolerance: expected a number in [0, 1)"),
             (
@@ -176,7 +182,7 @@ class DSSRA:
             AllocationError: The devices present in some cluster cannot hold the encoder.
         """
         inputs = round_input(self.parameters, state)
-        environments, N, K = state.present.shape
+        environments, N = state.present.shape[:2]
         room = inputs.cap.sum(axis=-1)
         if (room < self.parameters.costs.blocks).any():
             e, n = (int(i) for i in np.argwhere(room < self.parameters.costs.blocks)[0])
@@ -184,13 +190,7 @@ class DSSRA:
                 f"environment {e}, cluster {n}: its devices can hold {room[e, n]} blocks, the encoder has "
                 f"{self.parameters.costs.blocks}: no plan exists"
             )
-        blocks = np.empty((environments, N, K), dtype=np.int64)
-        power = np.empty((environments, N, K + 1))
-        bandwidth = np.empty((environments, N))
-        for e in range(environments):
-            row = RoundInput(*(a[e] for a in inputs))
-            _, plan = solve_round(row, self._constants, self.budget)
-            blocks[e], power[e], bandwidth[e] = plan.segments, plan.power, plan.share
+        blocks, power, bandwidth = solve_batch(inputs, self._constants, self.budget, self.threads)
         used = np.concatenate((np.ones((environments, N, 1), dtype=np.bool_), blocks > 0), axis=-1)
         power = np.where(used, power, self.parameters.power_min_w)
         found = Allocation(

@@ -2,16 +2,16 @@
 
 A node has one power for up to three links (activations to the next node, gradients to the previous one,
 its segment to the CU; the CU: first hop, last hop, uplink), so the closed form for a single link
-(``closed_forms.optimal_power``) is only the start. Each node's power is then found by golden-section
-search on a logarithmic scale of the cluster's true cost with the other nodes' powers fixed, and a common
-factor of all powers is searched as well, because two links that are equally slow stop the node-wise
-search. The cost is ``w T_n + C_n + interference price x mean active power``.
+(``closed_forms.optimal_power``) is only the start. The cluster's true cost as a function of one power's
+logarithm, the other powers fixed, is convex with kinks where the node's links become the slowest elements;
+its slope is known in closed form, so a bracket and regula falsi on the slope find its minimum in a few
+evaluations. A common factor of all powers is searched as well, because two links that are equally slow stop
+the node-wise search. The cost is ``w T_n + C_n + interference price x mean active power``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,55 +23,70 @@ from collapipe_env.agents.cluster_costs import (
     RoundInput,
     delay_and_cost,
     mean_active_power,
-    packet_seconds_per_bit,
     summarise_cluster,
-    uplink_seconds,
 )
-from collapipe_env.agents.compiled import compiled
+from collapipe_env.agents.power_chain import (
+    BACKWARD_SNR,
+    COLLECT_BITS,
+    COLLECT_SNR,
+    COLUMNS,
+    FORWARD_SNR,
+    POWER,
+    PRICE,
+    ChainConstants,
+    Others,
+    chain_cost,
+    node_cost,
+    others_of,
+    set_power,
+)
+from collapipe_env.compiled import compiled, compiled_inner
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_GOLDEN = 0.6180339887498949
 _RESOLUTION = 0.01  # of a power's logarithm
-_COMMON_FACTORS = (1.5, 1.2, 1.06, 0.94, 0.85, 0.7)
+_WORTHLESS = 1e-6  # relative gain of a node's cost that is not searched for
+_FIRST_STEP = 0.2  # of a power's logarithm, in search of a bracket
+_FACTOR_STEP = 0.16  # logarithm of the common factors tried first
 
 
-@compiled
-def starting_powers(
-    n: int,
-    delay_weight: float,
-    noise_w: float,
-    inputs: RoundInput,
-    constants: RoundConstants,
-    power: FloatArray,
-) -> None:
-    """Closed-form powers of all nodes of a cluster, each for one typical link.
+@compiled_inner
+def starting_power(
+    n: int, node: int, delay_weight: float, noise_w: float, inputs: RoundInput, constants: RoundConstants
+) -> float:
+    """Closed-form power of a node of a cluster, for one typical link.
 
     The typical gain of a device is the geometric mean of its gains to the nodes that may matter to it;
     the CU's stands for its uplink.
 
     Args:
         n: The cluster.
+        node: 0 for the CU, k + 1 for device k.
         delay_weight: ``w_n`` [1/s].
         noise_w: Noise plus interference of the device-to-device links [W].
         inputs: The environment.
         constants: The scenario.
-        power: Receives the powers (K+1,) [W].
+
+    Returns:
+        The power [W].
     """
-    nodes = power.shape[0]
-    low, high = constants.power_min_w, constants.power_max_w
-    weight = delay_weight * constants.steps
-    power[0] = optimal_power(
-        weight, inputs.price[n, 0], inputs.uplink_gain[n], constants.uplink_noise_w / 4.0, low, high
-    )
-    for i in range(1, nodes):
+    gain, noise = inputs.uplink_gain[n], constants.uplink_noise_w / 4.0
+    if node > 0:
         total, count = 0.0, 0
-        for j in range(nodes):
-            if j != i and (j == 0 or inputs.cap[n, j - 1] > 0):
-                total += math.log(max(inputs.gain[n, i, j], 1e-300))
+        for other in range(inputs.gain.shape[1]):
+            if other != node and (other == 0 or inputs.cap[n, other - 1] > 0):
+                total += math.log(max(inputs.gain[n, node, other], 1e-300))
                 count += 1
-        power[i] = optimal_power(weight, inputs.price[n, i], math.exp(total / count), noise_w, low, high)
+        gain, noise = math.exp(total / count), noise_w
+    return optimal_power(
+        delay_weight * constants.steps,
+        inputs.price[n, node],
+        gain,
+        noise,
+        constants.power_min_w,
+        constants.power_max_w,
+    )
 
 
 @compiled
@@ -106,73 +121,60 @@ def cluster_cost(
     return delay_weight * delay + cost + interference_price * mean_active_power(segments, power)
 
 
-class _Node(NamedTuple):
-    """What a node's power decides: prices, SNRs per watt, and the other nodes' slowest elements."""
-
-    price: float
-    power_price: float
-    delay_weight: float
-    forward_snr: float
-    backward_snr: float
-    collect_snr: float
-    collect_bits: float
-    uplink_snr: float
-    share: float
-    other_forward: float
-    other_backward: float
-    other_collect: float
-
-
-@compiled
-def _node_cost(log_power: float, node: _Node, constants: RoundConstants) -> float:
-    """The part of a cluster's cost that one node's power decides."""
-    power = math.exp(log_power)
-    forward = constants.activation_bits * packet_seconds_per_bit(power * node.forward_snr, constants)
-    backward = constants.gradient_bits * packet_seconds_per_bit(power * node.backward_snr, constants)
-    collect, uplink, upload = 0.0, 0.0, 0.0
-    exponent = (1.0 / node.forward_snr + 1.0 / node.backward_snr) / power
-    if node.collect_bits > 0.0:
-        collect = node.collect_bits * LN2 / (constants.d2d_hz * math.log1p(power * node.collect_snr))
-    if node.uplink_snr > 0.0:
-        uplink, upload = uplink_seconds(node.share, power * node.uplink_snr, constants)
-        exponent += node.share / (node.uplink_snr * power)
-    fill = constants.steps / constants.micro_batches
-    delay = (
-        fill * (forward + backward + uplink)
-        + (constants.steps - fill)
-        * (max(node.other_forward, max(forward, uplink)) + max(node.other_backward, backward))
-        + max(node.other_collect, collect)
-        + upload
-    )
-    airtime = constants.steps * (forward + backward + uplink) + collect + upload
-    return (
-        node.delay_weight * delay
-        + (node.price * airtime + node.power_price) * power
-        + constants.loss_price * constants.waterfall * exponent
-    )
-
-
-@compiled
-def _best_log_power(here: float, low: float, high: float, node: _Node, constants: RoundConstants) -> float:
-    """Golden-section search between two log-powers; never worse than ``here`` or either end."""
-    best_x, best = here, _node_cost(here, node, constants)
-    for end in (low, high):
-        value = _node_cost(end, node, constants)
+@compiled_inner
+def _best_log_power(
+    position: int,
+    here: float,
+    low: float,
+    high: float,
+    chain: FloatArray,
+    others: Others,
+    cluster: ChainConstants,
+    constants: RoundConstants,
+) -> float:
+    """Minimum of the convex node cost between two log-powers, never worse than ``here``."""
+    best, slope = node_cost(here, position, chain, others, cluster, constants)
+    best_x = here
+    sign = -1.0 if slope > 0.0 else 1.0
+    end = low if slope > 0.0 else high
+    # A convex function falls by at most its slope times the way.
+    if abs(slope) * abs(end - here) <= _WORTHLESS * best:
+        return here
+    near, near_slope, step = here, slope, _FIRST_STEP
+    while True:
+        far = near + sign * step
+        if sign * (far - end) >= 0.0:
+            far = end
+        value, far_slope = node_cost(far, position, chain, others, cluster, constants)
         if value < best:
-            best_x, best = end, value
-    a, b = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_a, at_b = _node_cost(a, node, constants), _node_cost(b, node, constants)
-    while high - low > _RESOLUTION:
-        if at_a <= at_b:
-            high, b, at_b = b, a, at_a
-            a = high - _GOLDEN * (high - low)
-            at_a = _node_cost(a, node, constants)
+            best, best_x = value, far
+        if sign * far_slope >= 0.0:
+            break
+        if far == end:
+            return best_x
+        near, near_slope, step = far, far_slope, 3.0 * step
+    # The minimum lies between near and far: regula falsi, with the slope of an end that stays halved.
+    stayed = 0
+    while abs(far - near) > _RESOLUTION:
+        part = min(max(near_slope / (near_slope - far_slope), 0.1), 0.9)
+        x = near + part * (far - near)
+        value, slope = node_cost(x, position, chain, others, cluster, constants)
+        if value < best:
+            best, best_x = value, x
+        if sign * slope < 0.0:
+            gain = abs(slope * (far - x))
+            near, near_slope = x, slope
+            if stayed == 1:
+                far_slope *= 0.5
+            stayed = 1
         else:
-            low, a, at_a = a, b, at_b
-            b = low + _GOLDEN * (high - low)
-            at_b = _node_cost(b, node, constants)
-    if min(at_a, at_b) < best:
-        return a if at_a <= at_b else b
+            gain = abs(slope * (near - x))
+            far, far_slope = x, slope
+            if stayed == -1:
+                near_slope *= 0.5
+            stayed = -1
+        if gain <= _WORTHLESS * best:
+            break
     return best_x
 
 
@@ -188,7 +190,6 @@ def search_powers(
     inputs: RoundInput,
     constants: RoundConstants,
     passes: int,
-    summary: FloatArray,
 ) -> float:
     """Improve a cluster's powers in place by coordinate searches.
 
@@ -203,117 +204,81 @@ def search_powers(
         inputs: The environment.
         constants: The scenario.
         passes: Rounds over all nodes; fewer if the cost stops falling.
-        summary: Receives the cluster's summary (7,).
 
     Returns:
         The cost ``w T_n + C_n + interference price x mean active power``.
     """
-    chain = np.zeros(power.shape[0] + 1, dtype=np.int64)
-    stages = 0
+    # The CU begins and closes the chain.
+    nodes = np.zeros(power.shape[0] + 1, dtype=np.int64)
+    count = 1 + int(np.count_nonzero(segments))
+    last = 0
+    ratio = constants.backward_over_forward
+    compute, slowest, fixed = constants.server_s, constants.server_s, 0.0
     for k in range(segments.shape[0]):
         if segments[k] > 0:
-            stages += 1
-            chain[stages] = k + 1
-    chain[stages + 1] = 0  # the CU closes the chain
-    power_price = interference_price / (stages + 1)
-    low, high = math.log(constants.power_min_w), math.log(constants.power_max_w)
-    cost = cluster_cost(
-        n, segments, power, noise_w, share, delay_weight, interference_price, inputs, constants, summary
+            last += 1
+            nodes[last] = k + 1
+            seconds = segments[k] * inputs.block_s[n, k]
+            compute, slowest = compute + seconds, max(slowest, seconds)
+            fixed += segments[k] * inputs.block_price[n, k]
+    downlink = constants.gradient_bits / (share * inputs.downlink_rate[n])
+    fill = constants.steps / constants.micro_batches
+    hertz = share * constants.uplink_hz
+    cluster = ChainConstants(
+        delay_weight,
+        interference_price / count,
+        fixed + delay_weight * fill * (compute * (1.0 + ratio) + downlink),
+        slowest,
+        max(ratio * slowest, downlink),
+        inputs.uplink_gain[n] / (constants.uplink_noise_w * share),
+        constants.activation_bits * LN2 / hertz,
+        constants.update_bits * LN2 / hertz,
+        constants.activation_bits * LN2 / constants.d2d_hz,
+        constants.gradient_bits * LN2 / constants.d2d_hz,
     )
-    trial = power.copy()
-    for turn in range(passes):
-        # The whole range first, then the neighbourhood of what was found.
-        reach = high - low if turn == 0 else 0.7 * 0.5 ** (turn - 1)
+    chain = np.zeros((2 * count, COLUMNS))
+    trial = chain[count:]
+    for i in range(count):
+        node = nodes[i]
+        chain[i, FORWARD_SNR] = inputs.gain[n, node, nodes[i + 1]] / noise_w
+        chain[i, BACKWARD_SNR] = inputs.gain[n, node, nodes[i - 1 if i > 0 else count - 1]] / noise_w
+        chain[i, PRICE] = inputs.price[n, node]
+        if i > 0:
+            chain[i, COLLECT_SNR] = inputs.gain[n, node, 0] / noise_w
+            chain[i, COLLECT_BITS] = segments[node - 1] * constants.collect_bits * LN2 / constants.d2d_hz
+        set_power(i, power[node], chain, cluster, constants)
+    low, high = math.log(constants.power_min_w), math.log(constants.power_max_w)
+    cost = chain_cost(chain, count, cluster, constants)
+    step = _FACTOR_STEP
+    for _ in range(passes):
         before = cost
-        for position in range(stages + 1):
-            node = chain[position]
-            following = chain[position + 1]
-            previous = chain[position - 1] if position > 0 else chain[stages]
-            other_forward, other_backward, other_collect = _others(
-                n, chain, stages, position, segments, power, noise_w, share, inputs, constants
-            )
-            device = node > 0
-            part = _Node(
-                inputs.price[n, node],
-                power_price,
-                delay_weight,
-                inputs.gain[n, node, following] / noise_w,
-                inputs.gain[n, node, previous] / noise_w,
-                inputs.gain[n, node, 0] / noise_w if device else 0.0,
-                segments[node - 1] * constants.collect_bits if device else 0.0,
-                0.0 if device else inputs.uplink_gain[n] / constants.uplink_noise_w,
-                share,
-                other_forward,
-                other_backward,
-                other_collect,
-            )
-            here = math.log(power[node])
-            found = _best_log_power(here, max(low, here - reach), min(high, here + reach), part, constants)
-            power[node] = min(max(math.exp(found), constants.power_min_w), constants.power_max_w)
-        cost = cluster_cost(
-            n, segments, power, noise_w, share, delay_weight, interference_price, inputs, constants, summary
-        )
-        for factor in _COMMON_FACTORS:
-            for position in range(stages + 1):
-                node = chain[position]
-                trial[node] = min(max(factor * power[node], constants.power_min_w), constants.power_max_w)
-            scaled = cluster_cost(
-                n,
-                segments,
-                trial,
-                noise_w,
-                share,
-                delay_weight,
-                interference_price,
-                inputs,
-                constants,
-                summary,
-            )
+        for i in range(count):
+            others = others_of(i, chain, count, cluster, constants)
+            here = math.log(chain[i, POWER])
+            found = _best_log_power(i, here, low, high, chain, others, cluster, constants)
+            if found != here:
+                watts = min(max(math.exp(found), constants.power_min_w), constants.power_max_w)
+                set_power(i, watts, chain, cluster, constants)
+        cost = chain_cost(chain, count, cluster, constants)
+        # A common factor, repeated while it helps; the other way if it does not at once.
+        factor, turned = math.exp(step), False
+        for _ in range(4):
+            trial[:count] = chain[:count]
+            for i in range(count):
+                watts = min(max(factor * chain[i, POWER], constants.power_min_w), constants.power_max_w)
+                set_power(i, watts, trial, cluster, constants)
+            scaled = chain_cost(trial, count, cluster, constants)
             if scaled < cost:
                 cost = scaled
-                for position in range(stages + 1):
-                    power[chain[position]] = trial[chain[position]]
+                chain[:count] = trial[:count]
+                turned = True
+            elif not turned:
+                factor, turned = 1.0 / factor, True
+            else:
+                break
+        step *= 0.5
         if before - cost <= 1e-5 * abs(before):
             break
-    return cluster_cost(
-        n, segments, power, noise_w, share, delay_weight, interference_price, inputs, constants, summary
-    )
-
-
-@compiled
-def _others(
-    n: int,
-    chain: IntArray,
-    stages: int,
-    position: int,
-    segments: IntArray,
-    power: FloatArray,
-    noise_w: float,
-    share: float,
-    inputs: RoundInput,
-    constants: RoundConstants,
-) -> tuple[float, float, float]:
-    """Slowest forward and backward elements and longest collection without those of one node's power."""
-    ratio = constants.backward_over_forward
-    forward, backward, collect = constants.server_s, ratio * constants.server_s, 0.0
-    backward = max(backward, constants.gradient_bits / (share * inputs.downlink_rate[n]))
-    if position > 0:
-        snr = power[0] * inputs.uplink_gain[n] / constants.uplink_noise_w
-        forward = max(forward, uplink_seconds(share, snr, constants)[0])
-    for s in range(stages + 1):
-        node, following = chain[s], chain[s + 1]
-        gain = inputs.gain[n, node, following] / noise_w
-        if s != position:
-            seconds = packet_seconds_per_bit(power[node] * gain, constants)
-            forward = max(forward, constants.activation_bits * seconds)
-        if following != chain[position]:
-            seconds = packet_seconds_per_bit(power[following] * gain, constants)
-            backward = max(backward, constants.gradient_bits * seconds)
-        if node > 0:
-            compute = segments[node - 1] * inputs.block_s[n, node - 1]
-            forward, backward = max(forward, compute), max(backward, ratio * compute)
-            if s != position:
-                snr = power[node] * inputs.gain[n, node, 0] / noise_w
-                bits = segments[node - 1] * constants.collect_bits
-                collect = max(collect, bits * LN2 / (constants.d2d_hz * math.log1p(snr)))
-    return forward, backward, collect
+    for i in range(count):
+        power[nodes[i]] = chain[i, POWER]
+    return cost

@@ -22,10 +22,10 @@ from collapipe_env.agents.cluster_costs import (
     mean_active_power,
     summarise_cluster,
 )
-from collapipe_env.agents.compiled import compiled
-from collapipe_env.agents.power_search import search_powers, starting_powers
+from collapipe_env.agents.power_search import cluster_cost, search_powers, starting_power
 from collapipe_env.agents.segment_dp import best_segments, plan_cost
 from collapipe_env.agents.segment_problem import segment_problem
+from collapipe_env.compiled import compiled, compiled_inner
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -101,7 +101,7 @@ def evaluate(
     return objective, RoundPlan(segments, power, share, weight, noise)
 
 
-@compiled
+@compiled_inner
 def interference_prices(
     plan: RoundPlan, weight: FloatArray, inputs: RoundInput, constants: RoundConstants
 ) -> FloatArray:
@@ -130,7 +130,7 @@ def interference_prices(
     return price
 
 
-@compiled
+@compiled_inner
 def improve_cluster(
     n: int,
     segments: IntArray,
@@ -142,7 +142,7 @@ def improve_cluster(
     replans: int,
     inputs: RoundInput,
     constants: RoundConstants,
-) -> None:
+) -> float:
     """Better segments and powers of one cluster at given prices, in place.
 
     The exact segments for the present powers compete, after both had their powers searched, with the
@@ -159,11 +159,11 @@ def improve_cluster(
         replans: Most changes of the segments; 0 for the powers alone.
         inputs: The environment.
         constants: The scenario.
+
+    Returns:
+        What the cluster's cost fell by, at these prices.
     """
-    summary = np.empty(SUMMARY)
-    standby = np.empty_like(power)
-    starting_powers(n, delay_weight, noise_w, inputs, constants, standby)
-    cost = search_powers(
+    before = cluster_cost(
         n,
         segments,
         power,
@@ -173,22 +173,21 @@ def improve_cluster(
         interference_price,
         inputs,
         constants,
-        POWER_PASSES,
-        summary,
+        np.empty(SUMMARY),
     )
-    for _ in range(replans):
-        for k in range(segments.shape[0]):
-            if segments[k] == 0:
-                power[k + 1] = standby[k + 1]
-        problem = segment_problem(n, power, noise_w, share, delay_weight, inputs, constants)
-        planned = best_segments(problem, plan_cost(problem, segments))[1]
-        same = True
-        for k in range(segments.shape[0]):
-            same = same and planned[k] == segments[k]
-        if same:
-            break
-        trial = power.copy()
-        new_cost = search_powers(
+    cost = np.inf
+    planned, trial = segments, power.copy()
+    for attempt in range(replans + 1):
+        if attempt > 0:
+            for k in range(segments.shape[0]):
+                if segments[k] == 0:
+                    power[k + 1] = starting_power(n, k + 1, delay_weight, noise_w, inputs, constants)
+            problem = segment_problem(n, power, noise_w, share, delay_weight, inputs, constants)
+            planned = best_segments(problem, plan_cost(problem, segments))[1]
+            if (planned == segments).all():
+                break
+            trial[:] = power
+        found = search_powers(
             n,
             planned,
             trial,
@@ -199,19 +198,19 @@ def improve_cluster(
             inputs,
             constants,
             POWER_PASSES,
-            summary,
         )
-        if new_cost >= cost:
+        if found >= cost:
             break
-        cost = new_cost
+        cost = found
         segments[:] = planned
         power[:] = trial
+    return before - cost
 
 
-@compiled
+@compiled_inner
 def propose(
     plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, constants: RoundConstants
-) -> tuple[IntArray, FloatArray]:
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """Every cluster's best answer to the others' present plans.
 
     Args:
@@ -222,14 +221,15 @@ def propose(
         constants: The scenario.
 
     Returns:
-        New segments (N, K) and powers (N, K+1).
+        New segments (N, K), powers (N, K+1) and what every cluster's cost should fall by (N,).
     """
     clusters = weight.shape[0]
     prices = interference_prices(plan, weight, inputs, constants)
     segments, power = plan.segments.copy(), plan.power.copy()
     least = LEAST_WEIGHT * constants.tradeoff_v / clusters
+    gain = np.empty(clusters)
     for n in range(clusters):
-        improve_cluster(
+        gain[n] = improve_cluster(
             n,
             segments[n],
             power[n],
@@ -241,10 +241,10 @@ def propose(
             inputs,
             constants,
         )
-    return segments, power
+    return segments, power, gain
 
 
-@compiled
+@compiled_inner
 def first_guess(inputs: RoundInput, constants: RoundConstants) -> tuple[IntArray, FloatArray, FloatArray]:
     """Closed-form powers, each cluster's exact segments for them, and shares that end all uploads together.
 
@@ -262,11 +262,12 @@ def first_guess(inputs: RoundInput, constants: RoundConstants) -> tuple[IntArray
     noise = noise_of(segments, power, inputs, constants)
     snr_hz = np.empty(clusters)
     for n in range(clusters):
-        starting_powers(n, weight, noise[n], inputs, constants, power[n])
+        for i in range(devices + 1):
+            power[n, i] = starting_power(n, i, weight, noise[n], inputs, constants)
         snr_hz[n] = power[n, 0] * inputs.uplink_gain[n] / constants.uplink_noise_w * constants.uplink_hz
     share = minmax_upload(np.full(clusters, constants.update_bits), snr_hz, constants.uplink_hz)
     share = constants.share_floor + (1.0 - clusters * constants.share_floor) * share
     for n in range(clusters):
         problem = segment_problem(n, power[n], noise[n], share[n], weight, inputs, constants)
-        segments[n] = best_segments(problem)[1]
+        segments[n] = best_segments(problem, np.inf)[1]
     return segments, power, share

@@ -14,8 +14,8 @@ alone. The search alternates two phases, beginning each turn with equal weights:
 
 At the end single blocks are moved between devices while that helps (``block_moves``).
 
-What runs often is compiled; the two loops on top are plain Python, because compiling a caller means compiling
-all that it calls once more.
+Compiling a caller means compiling all that it calls once more: hence one place each where clusters answer
+and where plans are evaluated (``sweep``), and one function for everything above.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ import numpy.typing as npt
 from collapipe_env.agents.block_moves import best_move, move_count
 from collapipe_env.agents.cluster_costs import RoundConstants, RoundInput
 from collapipe_env.agents.round_plan import RoundPlan, evaluate, first_guess, propose
+from collapipe_env.compiled import compiled, compiled_inner
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 REPLANS = 3  # most changes of a cluster's segments in one sweep
 STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic scale
+MOST_ALONE = 8  # clusters that are tried one after the other when no common step helps
 
 
 class SearchBudget(NamedTuple):
@@ -41,12 +43,13 @@ class SearchBudget(NamedTuple):
 
     Attributes:
         turns: Most turns of both phases; from the second on they start from the best plan met.
-        exploring_sweeps: Sweeps of each exploring phase.
+        exploring_sweeps: Most sweeps of each exploring phase.
         refining_sweeps: Most sweeps of each refining phase.
         tolerance: Relative improvement below which a turn is the last one; a refining phase ends after two
             such sweeps in a row.
         moves: Most single moves of a block at the end, each followed by refining.
         most_tried: Systems in which one such move means trying more than this many are too large for them.
+        settled: An exploring phase ends early after this many sweeps in a row that change next to nothing.
     """
 
     turns: int = 4
@@ -54,160 +57,141 @@ class SearchBudget(NamedTuple):
     refining_sweeps: int = 8
     tolerance: float = 1e-3
     moves: int = 4
-    most_tried: int = 100
+    most_tried: int = 1000
+    settled: int = 2
 
 
-def step_towards(
-    objective: float,
-    plan: RoundPlan,
-    segments: IntArray,
-    power: FloatArray,
-    inputs: RoundInput,
-    constants: RoundConstants,
-) -> tuple[float, RoundPlan]:
-    """Take proposed segments with the longest step towards the proposed powers that lowers the objective.
-
-    Args:
-        objective: Of the present plan.
-        plan: The present plan.
-        segments: Proposed blocks (N, K).
-        power: Proposed powers (N, K+1) [W].
-        inputs: The environment.
-        constants: The scenario.
-
-    Returns:
-        The objective and plan afterwards: the present ones if no step helped.
-    """
-    for _ in range(STEPS):
-        value, trial = evaluate(segments, power, plan.share, inputs, constants)
-        if value < objective:
-            return value, trial
-        power = np.sqrt(power * plan.power)
-    return objective, plan
-
-
-def refine(
-    objective: float, plan: RoundPlan, weight: FloatArray, inputs: RoundInput, constants: RoundConstants
-) -> tuple[float, RoundPlan]:
-    """One sweep that only improves: all clusters together, else one after the other, else the powers alone.
-
-    Args:
-        objective: Of the present plan.
-        plan: The present plan.
-        weight: ``w`` to use for the proposals (N,) [1/s].
-        inputs: The environment.
-        constants: The scenario.
-
-    Returns:
-        The objective and plan afterwards: the present ones if nothing helped.
-    """
-    before = objective
-    segments, power = propose(plan, weight, REPLANS, inputs, constants)
-    objective, plan = step_towards(objective, plan, segments, power, inputs, constants)
-    if objective < before:
-        return objective, plan
-    for n in range(segments.shape[0]):
-        one_segments, one_power = plan.segments.copy(), plan.power.copy()
-        one_segments[n], one_power[n] = segments[n], power[n]
-        value, trial = evaluate(one_segments, one_power, plan.share, inputs, constants)
-        if value < objective:
-            objective, plan = value, trial
-    if objective < before:
-        return objective, plan
-    segments, power = propose(plan, plan.weight, 0, inputs, constants)
-    return step_towards(objective, plan, segments, power, inputs, constants)
-
-
-def explore(
+@compiled_inner
+def sweep(
     objective: float,
     plan: RoundPlan,
     weight: FloatArray,
-    sweeps: int,
+    replans: int,
+    exploring: bool,
     inputs: RoundInput,
     constants: RoundConstants,
-) -> tuple[float, RoundPlan, FloatArray]:
-    """The exploring phase: averaged steps that may pass through worse plans.
+) -> tuple[float, RoundPlan]:
+    """Let every cluster answer the present plan, and take up the answers.
+
+    Exploring takes them all, with powers half-way. Refining takes them with the longest step that lowers
+    the objective, or else those single ones that do, the most promising first.
 
     Args:
         objective: Of the present plan.
         plan: The present plan.
-        weight: ``w`` to begin with (N,) [1/s].
-        sweeps: Number of steps.
+        weight: ``w`` to use for the answers (N,) [1/s].
+        replans: Most changes of a cluster's segments; 0 for the powers alone.
+        exploring: Whether to explore.
         inputs: The environment.
         constants: The scenario.
 
     Returns:
-        Objective and plan of the best plan met (the present one included), and the averaged weights.
+        The objective and plan afterwards: when refining the present ones if nothing helped.
     """
-    best, best_plan = objective, plan
-    for _ in range(sweeps):
-        weight = 0.5 * (weight + plan.weight)
-        segments, power = propose(plan, weight, REPLANS, inputs, constants)
-        objective, plan = evaluate(segments, np.sqrt(plan.power * power), plan.share, inputs, constants)
-        if objective < best:
-            best, best_plan = objective, plan
-    return best, best_plan, weight
-
-
-def solve_round(
-    inputs: RoundInput, constants: RoundConstants, budget: SearchBudget
-) -> tuple[float, RoundPlan]:
-    """Minimise ``V max_n T_n + sum z e`` over segments, powers and shares.
-
-    Args:
-        inputs: The environment.
-        constants: The scenario.
-        budget: How long to search.
-
-    Returns:
-        The objective (without the broadcast, which nothing decides) and the plan.
-    """
-    objective, plan = evaluate(*first_guess(inputs, constants), inputs, constants)
-    for _ in range(budget.turns):
-        start = objective
-        weight = np.full(plan.weight.shape[0], constants.tradeoff_v / plan.weight.shape[0])
-        objective, plan, weight = explore(objective, plan, weight, budget.exploring_sweeps, inputs, constants)
-        objective, plan = refine_while_it_helps(objective, plan, weight, inputs, constants, budget)
-        if start - objective <= budget.tolerance * abs(start):
-            break
-    if move_count(*plan.segments.shape) > budget.most_tried:
-        return objective, plan
-    for _ in range(budget.moves):
-        value, segments = best_move(objective, plan, inputs, constants)
-        if objective - value <= budget.tolerance * abs(objective):
-            break
-        objective, plan = evaluate(segments, plan.power, plan.share, inputs, constants)
-        objective, plan = refine_while_it_helps(objective, plan, plan.weight, inputs, constants, budget)
+    segments, power, gain = propose(plan, weight, replans, inputs, constants)
+    trial_segments, trial_power = segments, power
+    if exploring:
+        trial_power = np.sqrt(plan.power * power)
+    together = True
+    for trial in range(STEPS + min(gain.shape[0], MOST_ALONE)):
+        if trial >= STEPS:
+            if trial == STEPS and (gain.shape[0] == 1 or replans == 0):
+                break
+            together = False
+            n = int(np.argmax(gain))
+            gain[n] = -np.inf
+            trial_segments, trial_power = plan.segments.copy(), plan.power.copy()
+            trial_segments[n], trial_power[n] = segments[n], power[n]
+        value, found = evaluate(trial_segments, trial_power, plan.share, inputs, constants)
+        if value < objective or exploring:
+            objective, plan = value, found
+            if together:
+                break
+        trial_power = np.sqrt(trial_power * plan.power)
     return objective, plan
 
 
-def refine_while_it_helps(
-    objective: float,
-    plan: RoundPlan,
-    weight: FloatArray,
+@compiled
+def solve_rounds(
+    first: int,
+    last: int,
     inputs: RoundInput,
     constants: RoundConstants,
     budget: SearchBudget,
-) -> tuple[float, RoundPlan]:
-    """The refining phase: sweeps until two in a row bring next to nothing.
+    segments: IntArray,
+    power: FloatArray,
+    share: FloatArray,
+) -> None:
+    """Minimise ``V max_n T_n + sum z e`` for some environments of a batch, each on its own.
 
     Args:
-        objective: Of the present plan.
-        plan: The present plan.
-        weight: ``w`` to begin with (N,) [1/s].
-        inputs: The environment.
+        first: First environment.
+        last: The one after the last environment.
+        inputs: All environments, with a leading axis.
         constants: The scenario.
-        budget: Most sweeps, and what counts as nothing.
-
-    Returns:
-        The objective and plan afterwards, never worse than before.
+        budget: How long to search each.
+        segments: Receives the blocks (E, N, K).
+        power: Receives the powers (E, N, K+1) [W].
+        share: Receives the shares (E, N).
     """
-    idle = 0
-    for _ in range(budget.refining_sweeps):
-        weight = 0.5 * (weight + plan.weight)
-        before = objective
-        objective, plan = refine(objective, plan, weight, inputs, constants)
-        idle = idle + 1 if before - objective <= budget.tolerance * abs(before) else 0
-        if idle == 2:
-            break
-    return objective, plan
+    clusters, devices = segments.shape[1:]
+    moves = budget.moves if move_count(clusters, devices) <= budget.most_tried else 0
+    for e in range(first, last):
+        row = RoundInput(
+            inputs.block_s[e],
+            inputs.block_price[e],
+            inputs.price[e],
+            inputs.gain[e],
+            inputs.uplink_gain[e],
+            inputs.downlink_rate[e],
+            inputs.cross_gain[e],
+            inputs.cap[e],
+        )
+        first_segments, first_power, first_share = first_guess(row, constants)
+        objective, plan = evaluate(first_segments, first_power, first_share, row, constants)
+        turn, moved = 0, 0
+        while True:
+            start = objective
+            exploring = 0
+            if turn < budget.turns:
+                exploring = budget.exploring_sweeps
+                weight = np.full(clusters, constants.tradeoff_v / clusters)
+            elif moved < moves:
+                moved += 1
+                objective, plan = best_move(objective, plan, row, constants)
+                if start - objective <= budget.tolerance * abs(start):
+                    break
+                weight = plan.weight.copy()
+            else:
+                break
+            best, best_plan = objective, plan
+            settled, idle, powers_alone = 0, 0, False
+            enough = budget.tolerance * abs(objective)
+            left = exploring + budget.refining_sweeps
+            while left > 0 and idle < 2:
+                left -= 1
+                explores = exploring > 0
+                weight = 0.5 * (weight + plan.weight)
+                before = objective
+                replans = 0 if powers_alone else REPLANS
+                objective, plan = sweep(objective, plan, weight, replans, explores, row, constants)
+                if explores:
+                    exploring -= 1
+                    if objective < best:
+                        best, best_plan = objective, plan
+                    settled = settled + 1 if abs(before - objective) <= enough else 0
+                    if exploring == 0 or settled == budget.settled:
+                        exploring, left = 0, budget.refining_sweeps
+                        objective, plan = best, best_plan
+                elif objective == before and not powers_alone:
+                    powers_alone = True
+                else:
+                    powers_alone = False
+                    idle = idle + 1 if before - objective <= enough else 0
+            if turn < budget.turns:
+                turn += 1
+                if start - objective <= budget.tolerance * abs(start):
+                    turn = budget.turns
+        segments[e] = plan.segments
+        power[e] = plan.power
+        share[e] = plan.share

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.agents.compiled import compiled
+from collapipe_env.compiled import compiled, compiled_inner
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -92,7 +92,7 @@ def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
     return total
 
 
-@compiled
+@compiled_inner
 def relaxed_completions(problem: SegmentProblem) -> FloatArray:
     """Lower bounds on completing a partial plan: the four parts of the objective, each on its own.
 
@@ -239,7 +239,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
     return np.inf, segments
 
 
-@compiled
+@compiled_inner
 def _is_dominated(
     value: FloatArray,
     link: IntArray,
@@ -271,13 +271,13 @@ def _is_dominated(
     return False
 
 
-@compiled
+@compiled_inner
 def _before(first: int, second: int, key: FloatArray) -> bool:
     """Heap order: the smaller bound; among equal bounds the newer label, because it is the deeper one."""
     return key[first] < key[second] or (key[first] == key[second] and first > second)
 
 
-@compiled
+@compiled_inner
 def _sift_up(heap: IntArray, position: int, label: int, key: FloatArray) -> None:
     """Put a label into a heap of ``position`` labels."""
     while position > 0:
@@ -289,7 +289,7 @@ def _sift_up(heap: IntArray, position: int, label: int, key: FloatArray) -> None
     heap[position] = label
 
 
-@compiled
+@compiled_inner
 def _sift_down(heap: IntArray, size: int, label: int, key: FloatArray) -> None:
     """Put a label in place of the first one of a heap of ``size`` labels without it."""
     position = 0

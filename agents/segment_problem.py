@@ -18,8 +18,8 @@ from collapipe_env.agents.cluster_costs import (
     packet_seconds_per_bit,
     uplink_seconds,
 )
-from collapipe_env.agents.compiled import compiled
 from collapipe_env.agents.segment_dp import SegmentProblem
+from collapipe_env.compiled import compiled
 
 FloatArray = npt.NDArray[np.float64]
 

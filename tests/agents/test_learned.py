@@ -24,7 +24,7 @@ from collapipe_env.agents.hyperparameters import (
 )
 from collapipe_env.agents.learned import LearnedScheduler
 from collapipe_env.agents.training import TrainingFiles, TrainingPlan, train, training_state
-from collapipe_env.agents.validation import Score, Validator
+from collapipe_env.agents.validation import VALIDATION_SEED, Score, Validator
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import CheckpointError, ScenarioError
 from collapipe_env.scenario import load_scenario
@@ -294,13 +294,36 @@ def test_schedule_and_minibatch() -> None:
     ]
 
 
-def test_best_is_the_fastest_within_the_budgets() -> None:
-    def score(delay: float, ratio: float) -> Score:
-        return Score(steps=0, seconds=0.0, mean_delay=delay, energy_ratio=ratio, backlog=0.0)
+def test_best_has_the_smallest_objective() -> None:
+    def score(objective: float) -> Score:
+        return Score(0, 0.0, mean_delay=10.0, energy_ratio=1.0, backlog=0.0, objective=objective)
 
-    assert score(12.0, 1.02).better_than(None)
-    assert score(11.0, 1.02).better_than(score(12.0, 0.9))
-    assert score(12.0, 1.03).better_than(score(8.0, 1.2))
-    assert not score(8.0, 1.2).better_than(score(12.0, 1.03))
-    assert score(9.0, 1.05).better_than(score(8.0, 1.2))  # 9 * 1.2 < 8 * 2.7
-    assert not score(9.0, 1.02).better_than(score(9.0, 1.02))
+    assert score(12.0).better_than(None)
+    assert score(11.0).better_than(score(12.0))
+    assert not score(12.0).better_than(score(11.0))
+    assert not score(9.0).better_than(score(9.0))
+
+
+def test_the_objective_is_what_the_exact_reward_sums_up() -> None:
+    budgets = {"cu_energy_j": 0.9, "device_energy_j": 8}
+    scenario = load_scenario({"base": "small", "dynamics": {"rounds": 5}, "budgets": budgets})
+    env = CollaPipeVectorEnv(
+        num_envs=2, scenario=scenario, learner="surrogate", reward="lyapunov", autoreset_mode="Disabled"
+    )
+
+    class Still:
+        """Always the middle of the action box."""
+
+        def predict(self, observation, *, deterministic=True):  # noqa: ARG002
+            return np.zeros((len(observation), env.single_action_space.shape[0]), dtype=np.float32), None
+
+    found = Validator(scenario, 2)(Still(), 0, 0.0)
+    observation, _ = env.reset(seed=VALIDATION_SEED)
+    total = np.zeros(2)
+    for _ in range(5):
+        observation, reward, *_ = env.step(Still().predict(observation)[0])
+        total += reward
+    # The reward is minus the round's drift plus penalty over V T_ref.
+    scale = scenario.budgets.tradeoff_v * env.reference_delay
+    assert found.backlog > 0.0
+    assert found.objective == pytest.approx(-total.mean() * scale / 5, rel=1e-9)
