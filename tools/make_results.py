@@ -1,0 +1,238 @@
+"""Produce every number and picture of ``docs/results.md`` with one command.
+
+Run ``python tools/make_results.py``. It trains a PPO agent for each scenario, compares all schedulers under
+the surrogate learner and under real training, and writes tables and pictures into the page between its
+markers; the words around them stay. Everything is resumable: run it again after Ctrl-C. ``--help`` lists how
+to make it shorter.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from collapipe_env.cli.main import main as collapipe
+from collapipe_env.files import write_text
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "results.md"
+PICTURES = DOCS / "images" / "results"
+BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated: {} -->"
+STATED_AGAINST = {"vanilla_fl": "VanillaFL", "titanic": "TITANIC", "pipeline": "PipeLine"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run."""
+
+    scenarios: tuple[str, ...] = ("small", "medium", "large")
+    """Scenarios under the surrogate learner."""
+    seeds: int = 10
+    """Held-out episodes of each scheduler there."""
+    rounds: int = 500
+    """Rounds of an episode there."""
+    torch_seeds: tuple[int, ...] = (10, 10, 10)
+    """Held-out episodes under real training, one number for each scenario; 0 leaves the scenario out."""
+    torch_rounds: int = 100
+    """Rounds of an episode there."""
+    agents: Path = Path("runs/results/agents")
+    """Where the trained agents are, or will be."""
+    work: Path = Path("runs/results")
+    """Where the comparisons go."""
+    processes: int = 2
+    """Worker processes."""
+    page_only: bool = False
+    """Write the page from the comparisons that are there, and run nothing."""
+
+
+def main() -> int:
+    """Run what is missing, then write the page."""
+    options = tyro.cli(Options, description=__doc__, config=(tyro.conf.FlagCreatePairsOff,))
+    runs = comparisons(options)
+    if not options.page_only:
+        for scenario in options.scenarios:
+            if not agent_of(options, scenario).exists():
+                run("train", *training(options, scenario))
+        for _, arguments in runs:
+            run("compare", *arguments)
+    write_page(options, runs)
+    return 0
+
+
+def agent_of(options: Options, scenario: str) -> Path:
+    """File of the scenario's agent."""
+    return options.agents / f"{scenario}-ppo" / "checkpoints" / "best.zip"
+
+
+def training(options: Options, scenario: str) -> list[str]:
+    """Arguments that train the scenario's agent."""
+    folder = options.agents / f"{scenario}-ppo"
+    quick = ["--eval-seeds", "1", "--eval-learner", "surrogate", "--schedulers", "agent", "pipeline"]
+    return ["--scenario", scenario, "--run-dir", str(folder), *quick, "--no-figures"]
+
+
+def comparisons(options: Options) -> list[tuple[Path, list[str]]]:
+    """Folder and arguments of every comparison: the surrogate's, then one for each number of torch seeds."""
+
+    def arguments(folder: Path, names: list[str], seeds: int, rounds: int, learner: str) -> list[str]:
+        agents = [f"{name}={agent_of(options, name)}" for name in names]
+        return [
+            *("--scenarios", *names, "--agents", *agents, "--seeds", str(seeds), "--rounds", str(rounds)),
+            *("--learner", learner, "--processes", str(options.processes), "--out", str(folder)),
+        ]
+
+    folder = options.work / "surrogate"
+    names = list(options.scenarios)
+    runs = [(folder, arguments(folder, names, options.seeds, options.rounds, "surrogate"))]
+    for seeds in sorted({*options.torch_seeds} - {0}, reverse=True):
+        chosen = [n for n, s in zip(names, options.torch_seeds, strict=True) if s == seeds]
+        folder = options.work / f"torch-{'-'.join(chosen)}"
+        runs.append((folder, arguments(folder, chosen, seeds, options.torch_rounds, "torch")))
+    return runs
+
+
+def run(command: str, *arguments: str) -> None:
+    """Run a command of the package and stop where it fails."""
+    print(f"$ collapipe {command} {shlex.join(arguments)}", flush=True)
+    status = collapipe([command, *arguments])
+    if status:
+        raise SystemExit(status)
+
+
+def write_page(options: Options, runs: list[tuple[Path, list[str]]]) -> None:
+    """Fill the page's marked parts and copy the pictures."""
+    summaries = [json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder, _ in runs]
+    surrogate, torch = summaries[0], summaries[1:]
+    text = PAGE.read_text(encoding="utf-8")
+    text = replaced(text, "surrogate", "\n".join(scenario_table(surrogate, n) for n in options.scenarios))
+    text = replaced(text, "stated", stated_table(surrogate))
+    tables = [torch_table(summary, name) for summary in torch for name in summary["scenarios"]]
+    text = replaced(text, "torch", "\n".join(tables))
+    text = replaced(text, "commands", commands(options, runs, surrogate))
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for (folder, _), prefix in zip(runs, ("", *("torch-" for _ in torch)), strict=False):
+        for picture in sorted((folder / "figures").glob("*.png")):
+            if not prefix or picture.stem.startswith("loss"):
+                name = (
+                    f"{prefix}{'-'.join(folder.name.split('-')[1:])}-{picture.name}"
+                    if prefix
+                    else picture.name
+                )
+                shutil.copyfile(picture, PICTURES / name)
+    write_text(PAGE, text)
+    print(f"wrote {PAGE} and {PICTURES}/")
+
+
+def replaced(text: str, name: str, content: str) -> str:
+    """Put content between the markers of one generated part."""
+    begin, end = BEGIN.format(name), END.format(name)
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise SystemExit(f"{PAGE} must have '{begin}' and '{end}' once each")
+    head, _, rest = text.partition(begin)
+    return f"{head}{begin}\n{content}\n{end}{rest.partition(end)[2]}"
+
+
+def number(estimate: dict[str, Any], digits: str, scale: float = 1.0) -> str:
+    """A figure and its interval; JSON has null for what does not exist."""
+    if estimate["mean"] is None:
+        return "–"
+    mean = format(scale * estimate["mean"], digits)
+    if estimate["low"] is None:
+        return mean
+    return f"{mean} ({format(scale * estimate['low'], digits)}…{format(scale * estimate['high'], digits)})"
+
+
+def size_of(entry: dict[str, Any]) -> str:
+    """How much was played."""
+    return f"{entry['episodes']} held-out episodes of {entry['rounds']} rounds"
+
+
+def scenario_table(summary: dict[str, Any], name: str) -> str:
+    """Delays, energy and memory of all schedulers in one scenario."""
+    entry = summary["scenarios"][name]
+    lines = [
+        f"### `{name}`\n\n{size_of(entry)}.\n",
+        "| rank | scheduler | round delay (s) | IQM (s) | against DSSRA (%) | p95 (s) | energy excess (%) "
+        "| final backlog | peak memory (MB) | decision (ms) |",
+        "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for place, one in enumerate(entry["summary"], 1):
+        lines.append(
+            f"| {place} | {one['title']} | {number(one['delay_mean'], '.2f')} "
+            f"| {format(one['delay_iqm']['mean'], '.2f')} | {number(one['difference'], '+.1f', 100.0)} "
+            f"| {format(one['delay_p95']['mean'], '.2f')} "
+            f"| {format(100.0 * one['energy_excess']['mean'], '+.1f')} "
+            f"| {format(one['final_backlog']['mean'], '.1f')} "
+            f"| {format(1e-6 * one['peak_memory_bytes']['mean'], '.0f')} "
+            f"| {format(1e3 * one['decision_s']['mean'], '.2g')} |"
+        )
+    lines += [f"\n{who}: not possible: {why}" for who, why in entry["impossible"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def torch_table(summary: dict[str, Any], name: str) -> str:
+    """Learning of all schedulers in one scenario."""
+    entry = summary["scenarios"][name]
+    lines = [
+        f"### `{name}`\n\n{size_of(entry)}; target loss {entry['target_loss']:.3f} nat.\n",
+        "| scheduler | round delay (s) | simulated time to target (s) | final loss (nat) | accuracy (%) |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for one in entry["summary"]:
+        target = one["time_to_target"]
+        time = number(target["seconds"], ".0f")
+        if target["reached"] < target["episodes"]:
+            time = f"{target['reached']} of {target['episodes']} reached it"
+        lines.append(
+            f"| {one['title']} | {number(one['delay_mean'], '.2f')} | {time} "
+            f"| {number(one['final_loss'], '.3f')} | {number(one['metric'], '.1f', 100.0)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def stated_table(summary: dict[str, Any]) -> str:
+    """DSSRA against the systems that the paper names, in each scenario."""
+    lines = [
+        "| scenario | delay against PipeLine (even split) | against TITANIC | against VanillaFL "
+        "| samples per second against VanillaFL | most memory of a device against VanillaFL |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, entry in summary["scenarios"].items():
+        by_name = {one["scheduler"]: one for one in entry["summary"]}
+        ours = by_name["dssra"]
+        cells = []
+        for other in ("pipeline", "titanic", "vanilla_fl"):
+            if other not in by_name:
+                cells.append("not possible")
+                continue
+            ratio = ours["delay_mean"]["mean"] / by_name[other]["delay_mean"]["mean"]
+            cells.append(f"{100.0 * (ratio - 1.0):+.1f} %")
+        if "vanilla_fl" in by_name:
+            vanilla = by_name["vanilla_fl"]
+            faster = vanilla["delay_mean"]["mean"] / ours["delay_mean"]["mean"]
+            memory = ours["peak_memory_bytes"]["mean"] / vanilla["peak_memory_bytes"]["mean"]
+            cells += [f"{100.0 * (faster - 1.0):+.0f} %", f"{100.0 * (memory - 1.0):+.0f} %"]
+        else:
+            cells += ["not possible"] * 2
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def commands(options: Options, runs: list[tuple[Path, list[str]]], summary: dict[str, Any]) -> str:
+    """What produced the page."""
+    lines = ["```bash", shlex.join(["python", "tools/make_results.py", *sys.argv[1:]]), "# which runs"]
+    lines += [f"collapipe train {shlex.join(training(options, name))}" for name in options.scenarios]
+    lines += [f"collapipe compare {shlex.join(arguments)}" for _, arguments in runs]
+    versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
+    return "\n".join([*lines, "```", "", f"{versions}. Finished {summary['finished']}.", ""])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
