@@ -248,7 +248,7 @@ def draw(points: Sequence[Point], limit: float, name: str) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from collapipe_env.evaluation.figures import COLOURS, RC
+    from collapipe_env.evaluation.plotting import COLOURS, RC
 
     v = np.array([p.v for p in points])
     with matplotlib.rc_context(RC):

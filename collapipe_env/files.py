@@ -31,7 +31,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     except OSError as error:
         raise DataError(
             f"cannot write {path} ({error.strerror}): free some space, or choose another place (--run-dir, "
-            "--output)"
+            "--out, --output)"
         ) from None
     finally:
         with contextlib.suppress(OSError):

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collapipe_env.evaluation.episode import EpisodeResult, replay, typical_round
-from collapipe_env.evaluation.plotting import COLOURS as COLOURS
-from collapipe_env.evaluation.plotting import RC as RC
-from collapipe_env.evaluation.plotting import look_of, new_figure, save
+from collapipe_env.evaluation.plotting import RC, look_of, new_figure, save
 from collapipe_env.evaluation.registry import LEARNED
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of
 from collapipe_env.evaluation.statistics import Results, Summary

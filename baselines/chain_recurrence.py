@@ -1,0 +1,196 @@
+"""The time of a plan without an event queue, for searches that price thousands of plans.
+
+Where every link serves each direction by itself, micro-batches never overtake each other under GPipe, 1F1B
+and ZB-H1, and the order of all operations is known: the universal recurrence (``algorithms.md`` 5.1) can be
+evaluated wave by wave. It adds up the same terms in the same order as the event simulation, of which this
+is a faster form ([X]).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE
+from collapipe_env.baselines.chain_problem import ChainProblem, plan_seconds, plan_times
+from collapipe_env.compiled import compiled
+from collapipe_env.physics.chain_orders import effective_caps, warm_ups_and_lags
+from collapipe_env.physics.chain_simulation import ChainTimes
+
+IntArray = npt.NDArray[np.int64]
+
+
+@compiled
+def ordered_makespan(
+    times: ChainTimes, warm_ups: IntArray, lags: IntArray, limits: IntArray, fill_gaps: bool, M: int
+) -> float:
+    """Makespan of a chain with full-duplex links whose stages alternate backwards and forwards.
+
+    Args:
+        times: Seconds of one micro-batch.
+        warm_ups: Forwards before the first backward of stages and server (S+1,), not increasing.
+        lags: Weight gradients kept waiting (S+1,); -1 where they are part of the backward pass. Not read
+            with ``fill_gaps``.
+        limits: Stored micro-batches at which a weight gradient goes before the next forward (S+1,); read
+            only with ``fill_gaps``.
+        fill_gaps: Run weight gradients where a stage would wait.
+        M: Micro-batches.
+    """
+    S = len(warm_ups) - 1
+    arrived_f, arrived_b = np.empty((S + 1, M)), np.empty((S + 1, M))
+    link_f, link_b = np.zeros(S + 3), np.zeros(S + 3)  # when each link is free again
+    free = np.zeros(S + 1)
+    forwards, weights = np.zeros(S + 1, dtype=np.int64), np.zeros(S + 1, dtype=np.int64)
+    end = 0.0
+    for m in range(M):
+        link_f[0] += times.link_forward[0]
+        arrived_f[0, m] = link_f[0]
+    for m in range(M):
+        # Everything before the backward of micro-batch m, first stage first ...
+        for p in range(S + 1):
+            for j in range(forwards[p], min(m + warm_ups[p], M)):
+                now = free[p]
+                if fill_gaps:
+                    while weights[p] < m and (now < arrived_f[p, j] or j - weights[p] >= limits[p]):
+                        now += times.weight[p]
+                        weights[p] += 1
+                now = max(now, arrived_f[p, j]) + times.forward[p]
+                free[p] = now
+                forwards[p] += 1
+                if p == S:
+                    arrived_b[S, j] = now
+                    continue
+                link_f[p + 1] = max(link_f[p + 1], now) + times.link_forward[p + 1]
+                arrived_f[p + 1, j] = link_f[p + 1]
+                if p == S - 1:  # by way of the CU, which relays to the server
+                    link_f[S + 2] = max(link_f[S + 2], link_f[S]) + times.link_forward[S + 2]
+                    arrived_f[S, j] = link_f[S + 2]
+        # ... and that backward, last stage first.
+        for p in range(S, -1, -1):
+            now = free[p]
+            if fill_gaps:
+                while weights[p] < m and now < arrived_b[p, m]:
+                    now += times.weight[p]
+                    weights[p] += 1
+            now = max(now, arrived_b[p, m]) + times.backward[p]
+            sent = now
+            if not fill_gaps and 0 <= lags[p] <= m:
+                now += times.weight[p]
+                weights[p] += 1
+            free[p] = now
+            if p == S:
+                link_b[S + 2] = max(link_b[S + 2], sent) + times.link_backward[S + 2]
+                sent = link_b[S + 2]
+            link_b[p] = max(link_b[p], sent) + times.link_backward[p]
+            if p > 0:
+                arrived_b[p - 1, m] = link_b[p]
+    for p in range(S + 1):
+        if fill_gaps or lags[p] >= 0:
+            for _ in range(weights[p], M):
+                free[p] += times.weight[p]
+        end = max(end, float(free[p]))
+    return max(end, float(link_b[0]))
+
+
+@compiled
+def ordered_step(times: ChainTimes, schedule: int, caps: IntArray, with_weights: bool, M: int) -> float:
+    """Length of a local step on full-duplex links; under ``zb-h1`` of the best of the orders tried.
+
+    Args:
+        times: Seconds of one micro-batch.
+        schedule: Place in ``SCHEDULES``: ``gpipe``, ``1f1b`` or ``zb-h1``.
+        caps: Caps of the stages (S,).
+        with_weights: Whether weight gradients that are split off take time.
+        M: Micro-batches.
+    """
+    S = len(caps)
+    warm_ups, lags = np.ones(S + 1, dtype=np.int64), np.full(S + 1, -1)
+    limits = np.full(S + 1, M)
+    if schedule == GPIPE:
+        warm_ups[:] = M
+        return ordered_makespan(times, warm_ups, lags, limits, False, M)
+    if schedule != ZERO_BUBBLE:
+        warm_ups[:S] = effective_caps(caps, M)
+        return ordered_makespan(times, warm_ups, lags, limits, False, M)
+    limits[:S] = np.minimum(caps, M)
+    step = np.inf
+    for longer in (False, True):
+        before = warm_ups.copy()
+        warm_ups[:S], waiting = warm_ups_and_lags(caps, M, longer)
+        if longer and (before == warm_ups).all():
+            break
+        if with_weights:
+            lags[:S], lags[S] = waiting, S
+            step = min(step, ordered_makespan(times, warm_ups, lags, limits, True, M))
+        step = min(step, ordered_makespan(times, warm_ups, lags, limits, False, M))
+    return step
+
+
+@compiled
+def collection(problem: ChainProblem, devices: IntArray, held: IntArray) -> float:
+    """Time until the CU has all blocks of a plan (S stages) [s]."""
+    longest = 0.0
+    for s in range(len(devices)):
+        longest = max(longest, float(held[s] * problem.block_collect[devices[s]]))
+    return longest
+
+
+@compiled
+def quick_seconds(
+    problem: ChainProblem,
+    devices: IntArray,
+    held: IntArray,
+    schedule: int,
+    caps: IntArray,
+    chunks: int,
+    micro_batches: int,
+) -> float:
+    """What :func:`~collapipe_env.baselines.chain_problem.plan_seconds` gives, in a fraction of the time.
+
+    Where transfers in both directions share a link or chunks share a device, it is that function.
+
+    Args:
+        problem: The cluster.
+        devices: Device of each stage (S,).
+        held: Blocks of each stage (S,).
+        schedule: Place in ``SCHEDULES``.
+        caps: Caps (S,).
+        chunks: ``v``.
+        micro_batches: ``M``.
+
+    Returns:
+        Seconds.
+    """
+    shared = problem.half_duplex and schedule != GPIPE  # which never uses both directions at once
+    if shared or schedule in (INTERLEAVED, ASYNC):
+        return plan_seconds(problem, devices, held, schedule, caps, chunks, micro_batches)
+    times = plan_times(problem, devices, held, schedule == ZERO_BUBBLE, 1, micro_batches)
+    step = ordered_step(times, schedule, caps, True, micro_batches)
+    return step * problem.local_steps + collection(problem, devices, held)
+
+
+@compiled
+def full_duplex_seconds(
+    problem: ChainProblem,
+    devices: IntArray,
+    held: IntArray,
+    schedule: int,
+    caps: IntArray,
+    micro_batches: int,
+) -> float:
+    """A close bound from below for a plan on half-duplex links, at the cost of :func:`quick_seconds`.
+
+    Every order that half-duplex links allow is possible on full-duplex ones without weight gradients, and
+    the recurrence runs it as early as possible.
+
+    Args:
+        problem: The cluster.
+        devices: Device of each stage (S,).
+        held: Blocks of each stage (S,).
+        schedule: Place in ``SCHEDULES``: ``gpipe``, ``1f1b`` or ``zb-h1``.
+        caps: Caps (S,).
+        micro_batches: ``M``.
+    """
+    times = plan_times(problem, devices, held, schedule == ZERO_BUBBLE, 1, micro_batches)
+    step = ordered_step(times, schedule, caps, False, micro_batches)
+    return step * problem.local_steps + collection(problem, devices, held)

@@ -1,0 +1,127 @@
+"""FlexPipe (arXiv 2510.05112): an automated search in a space of pipeline schedules, every round.
+
+Stated by the public abstract (``algorithms.md`` 4.5): a succinct language that controls in which order
+micro-batches are computed over the stages, and a low-cost automated search over many types of schedules.
+Neither the grammar nor the search is public (and other systems are called FlexPipe as well). The equivalent
+here is a reconstruction ([R]): a schedule is a tuple of device map, chunks, caps, split backward pass,
+breadth- or depth-first order and number of micro-batches; GPipe, 1F1B, interleaved 1F1B and ZB-H1 are points
+of that space (:mod:`~collapipe_env.baselines.schedule_tuple`). Ours ([X]):
+
+* the notation, e.g. ``1f1b k=link v=1 m=16``; the space to search may be given in it;
+* a deterministic beam search (:mod:`~collapipe_env.baselines.flexpipe_search`): sets of devices with a
+  balanced partition each, then schedules on the best of them, then single changes of boundaries, devices,
+  schedule and micro-batches until none is quicker;
+* caps follow rules and are lowered to what the memories allow; plans that do not fit are pruned;
+* plans are priced by the simulator's exact time.
+
+Micro-batches go through the chain in one direction only: V-shapes and bidirectional schedules are left out,
+because the simulator's chain cannot express them. Equal bandwidth and full power; queues are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.baselines.chain_problem import chain_problems
+from collapipe_env.baselines.flexpipe_search import Point, Space, search
+from collapipe_env.baselines.schedule_search import micro_batch_options
+from collapipe_env.baselines.schedule_tuple import parse_schedule
+from collapipe_env.baselines.scheduled_plan import allocation_of
+from collapipe_env.errors import AllocationError
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.state import SystemState
+
+DEFAULT_SCHEDULES = (
+    "gpipe",
+    "1f1b k=ordinary",
+    "1f1b k=link",
+    "1f1b k=room",
+    "zb-h1 k=ordinary",
+    "zb-h1 k=link",
+    "interleaved k=ordinary v=2",
+)
+"""The space that is searched unless another is given."""
+
+
+class FlexPipe:
+    """The quickest schedule, device map and partition that a beam search finds for each cluster.
+
+    Args:
+        scenario: The scenario to schedule.
+        schedules: The space, in the notation of :mod:`~collapipe_env.baselines.schedule_tuple`.
+        micro_batches: Wanted number of micro-batches for schedules that name none, the nearest allowed one
+            is used; ``None`` to choose among the largest few and the even split's.
+        beam: Plans that the search follows at a time.
+
+    Raises:
+        AllocationError: A schedule cannot be read, splits the mini-batch into a number that is not allowed
+            or names devices that no cluster has; or an option is out of range.
+    """
+
+    name = "FlexPipe"
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        schedules: Sequence[str] = DEFAULT_SCHEDULES,
+        micro_batches: int | None = None,
+        beam: int = 2,
+    ) -> None:
+        if beam < 1:
+            raise AllocationError(f"beam = {beam}: the search follows 1 plan at least")
+        if not schedules or isinstance(schedules, str):
+            raise AllocationError(f"schedules = {schedules!r}: give a list of at least one, as in ['1f1b']")
+        self.scenario = scenario
+        self.parameters = system_parameters(scenario)
+        self.beam = beam
+        choices = self.parameters.micro_batch_choices
+        space = tuple(dict.fromkeys(parse_schedule(text) for text in schedules))
+        for schedule in space:
+            if schedule.micro_batches is not None and schedule.micro_batches not in choices:
+                raise AllocationError(
+                    f"schedule {str(schedule)!r}: m={schedule.micro_batches} is not allowed, use one of "
+                    f"{list(choices)}"
+                )
+            if schedule.devices is not None and max(schedule.devices) >= scenario.max_devices:
+                raise AllocationError(
+                    f"schedule {str(schedule)!r}: clusters have {scenario.max_devices} devices at most, "
+                    f"0..{scenario.max_devices - 1}"
+                )
+        self._space = Space(space, micro_batch_options(choices, micro_batches))
+
+    def reset(self, seed: int | None = None) -> None:
+        """Nothing to forget and nothing random."""
+
+    def act(
+        self,
+        observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
+        state: SystemState,
+    ) -> Allocation:
+        """Decide one round; the action box cannot express schedules, so this is an allocation.
+
+        Args:
+            observation: Not used.
+            state: The system before the round (E, ...).
+
+        Raises:
+            AllocationError: No plan in the space fits the memories of some cluster.
+        """
+        points = self.points(state)
+        plans = {at: point.draft.plan() for at, point in points.items()}
+        return allocation_of(self.parameters, state, plans)
+
+    def points(self, state: SystemState) -> dict[tuple[int, int], Point]:
+        """The schedule and plan of every environment and cluster; see :meth:`act`."""
+        points = {}
+        for at, problem in chain_problems(self.parameters, state).items():
+            try:
+                points[at] = search(problem, self._space, self.beam)
+            except AllocationError as error:
+                raise AllocationError(f"environment {at[0]}, cluster {at[1]}: {error}") from None
+        return points

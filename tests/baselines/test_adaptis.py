@@ -1,0 +1,207 @@
+"""AdaPtis: never worse than its start, a local optimum, close to exhaustive search, feasible everywhere."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from baseline_support import SMALL, UNEVEN, first_state
+from test_draft_pricing import random_problem
+
+from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from collapipe_env.baselines.adaptis import AdaPtis
+from collapipe_env.baselines.adaptis_search import (
+    boundary_moves,
+    compute_load,
+    memory_load,
+    partition_moves,
+    placement_moves,
+    schedule_moves,
+    search,
+    start_drafts,
+)
+from collapipe_env.baselines.chain_problem import chain_problems
+from collapipe_env.baselines.schedule_search import Draft, caps_of, quickest, usable_devices
+from collapipe_env.baselines.scheduled_plan import allocation_of
+from collapipe_env.errors import AllocationError
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import Scheduler
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.costs import round_costs
+
+HALF = replace(UNEVEN, radio=replace(UNEVEN.radio, d2d_duplex="half"))
+PROFILE = replace(SMALL.devices.profiles[0], memory_bytes=(190e6, 290e6))
+TIGHT = replace(SMALL, devices=replace(SMALL.devices, profiles=(PROFILE,)))
+"""Two or three blocks a device under GPipe, and little beside them."""
+OPTIONS = (2, 4, 8)
+
+
+def partitions(total: int, parts: int):
+    """All splits of ``total`` into positive parts."""
+    for cuts in itertools.combinations(range(1, total), parts - 1):
+        edges = (0, *cuts, total)
+        yield tuple(b - a for a, b in itertools.pairwise(edges))
+
+
+def exhaustive(problem, options) -> float:
+    """The best over device maps, partitions, schedules, uniform and ruled caps and micro-batches."""
+    usable, drafts = usable_devices(problem, options[-1]), []
+    for S in range(1, len(usable) + 1):
+        for devices in itertools.permutations(usable, S):
+            for held in partitions(problem.blocks, S):
+                for M in options:
+                    drafts.append(Draft(devices, held, GPIPE, (1,) * S, M))
+                    for schedule in (ONE_F_ONE_B, ZERO_BUBBLE):
+                        wanted = {(cap,) * S for cap in range(1, M + 1)}
+                        wanted |= {caps_of(rule, schedule, S) for rule in ("ordinary", "link")}
+                        drafts += [Draft(devices, held, schedule, caps, M) for caps in wanted]
+    return quickest(problem, drafts)[0].seconds
+
+
+@pytest.mark.parametrize("scenario", ["small", "medium", UNEVEN, HALF, TIGHT], ids=str)
+def test_plans_are_feasible_and_never_slower_than_the_start(scenario) -> None:
+    scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
+    state = first_state(scenario, 2, seed=3)
+    parameters = system_parameters(scenario)
+    scheduler = AdaPtis(scenario)
+    assert isinstance(scheduler, Scheduler)
+    allocation = scheduler.act(None, state)
+    check_allocation(parameters, state, allocation)
+    problems = chain_problems(parameters, state)
+    options = scheduler._options
+    starts = {at: quickest(p, start_drafts(p, options))[0].draft.plan() for at, p in problems.items()}
+    before = allocation_of(parameters, state, starts)
+    check_allocation(parameters, state, before)
+    delay = round_costs(parameters, state, allocation).cluster_delay
+    start_delay = round_costs(parameters, state, before).cluster_delay
+    assert (delay <= start_delay * (1 + 1e-9)).all()
+    assert (delay < start_delay * 0.999).any()
+
+
+def test_the_start_is_balanced_over_all_devices_in_order_under_1f1b() -> None:
+    problem = random_problem(np.random.default_rng(0), 3, 6, False)
+    problem = problem._replace(
+        block_forward=np.array([1.0, 0.5, 1.0]),
+        block_backward=np.array([2.0, 1.0, 2.0]),
+        memory_bytes=np.full(3, 1e12),
+    )
+    (draft, *_) = start_drafts(problem, (4,))
+    (found,) = quickest(problem, [draft])
+    assert found.draft == Draft((0, 1, 2), (2, 3, 1), ONE_F_ONE_B, (4, 3, 2), 4)
+
+
+@pytest.mark.parametrize("half_duplex", [False, True])
+def test_no_neighbour_of_a_plan_is_quicker(half_duplex: bool) -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(8):
+        problem = random_problem(rng, 4, 7, half_duplex)
+        best = search(problem, OPTIONS, restarts=0)
+        usable, draft = usable_devices(problem, OPTIONS[-1]), best.draft
+        everything = [
+            *partition_moves(problem, draft),
+            *boundary_moves(draft, range(len(draft.devices))),
+            *placement_moves(draft, usable),
+            *schedule_moves(draft, OPTIONS),
+        ]
+        for neighbour in everything:
+            for found in quickest(problem, [neighbour]):
+                # Priced by the event simulation, not by the search's own recurrence.
+                assert found.draft.plan().seconds(problem) >= best.seconds * (1 - 1e-8)
+        assert best.draft.plan().seconds(problem) == pytest.approx(best.seconds, rel=1e-12)
+
+
+def test_the_gap_to_exhaustive_search_is_small_and_restarts_do_not_widen_it(record_property) -> None:
+    rng = np.random.default_rng(13)
+    gaps = []
+    for trial in range(8):
+        problem = random_problem(rng, 3, 5, trial % 4 == 3)
+        best = exhaustive(problem, OPTIONS)
+        once = search(problem, OPTIONS, restarts=0).seconds
+        thrice = search(problem, OPTIONS, restarts=3).seconds
+        assert thrice <= once
+        gaps.append((once / best - 1.0, thrice / best - 1.0))
+    mean, worst = np.mean(gaps, axis=0), np.max(gaps, axis=0)
+    record_property("gap", f"mean {mean}, worst {worst}")
+    assert mean[0] < 0.05
+    assert worst[0] < 0.15
+    assert worst[1] < 0.05
+
+
+def test_the_performance_model_adds_up() -> None:
+    problem = random_problem(np.random.default_rng(17), 3, 6, False)
+    draft = Draft((2, 0), (4, 2), ONE_F_ONE_B, (3, 1), 8)
+    load = compute_load(problem, draft)
+    work = problem.block_forward + problem.block_backward
+    sent = problem.hop_forward[[3, 1], [1, 0]] + problem.hop_backward[[3, 1], [0, 3]]
+    assert np.allclose(load, [4, 2] * work[[2, 0]] + sent, rtol=1e-12)
+    samples = problem.batch_size / 8
+    expected = [
+        4 * (problem.block_state_bytes + 3 * samples * problem.activation_bytes),
+        2 * (problem.block_state_bytes + 1 * samples * problem.activation_bytes),
+    ]
+    assert np.allclose(memory_load(problem, draft), expected, rtol=1e-12)
+    moves = list(partition_moves(problem, draft))
+    assert {m.held for m in moves} == ({(3, 3)} if load[0] > load[1] else {(5, 1)})
+
+
+def test_a_stage_that_gives_its_last_block_disappears() -> None:
+    draft = Draft((2, 0, 1), (4, 1, 1), ONE_F_ONE_B, (4, 3, 2), 8)
+    gone = list(boundary_moves(draft, [1]))
+    assert [(m.devices, m.held, m.caps) for m in gone] == [
+        ((2, 1), (5, 1), (4, 2)),
+        ((2, 1), (4, 2), (4, 2)),
+    ]
+
+
+def test_interleaved_plans_are_reached_and_left() -> None:
+    draft = Draft((2, 0), (4, 2), ONE_F_ONE_B, (3, 2), 8)
+    (there,) = (m for m in placement_moves(draft, (0, 1, 2)) if m.schedule == INTERLEAVED)
+    assert (there.chunks, there.held) == (2, ())
+    problem = random_problem(np.random.default_rng(19), 3, 6, False)._replace(memory_bytes=np.full(3, 1e12))
+    (found,) = quickest(problem, [there])
+    assert np.isfinite(found.draft.plan().seconds(problem))
+    back = [m for m in placement_moves(found.draft, (0, 1, 2)) if m.schedule != INTERLEAVED]
+    assert {(m.schedule, m.chunks) for m in back} == {(ONE_F_ONE_B, 1)}
+
+
+def test_slow_links_want_higher_caps_than_the_start_has() -> None:
+    problem = random_problem(np.random.default_rng(23), 3, 6, False)
+    slow = np.full((4, 4), 6.0)
+    problem = problem._replace(hop_forward=slow, hop_backward=slow, memory_bytes=np.full(3, 1e12))
+    best = search(problem, (16,), restarts=0)
+    start = quickest(problem, start_drafts(problem, (16,)))[0]
+    assert best.seconds < 0.9 * start.seconds
+
+
+def test_decisions_repeat_and_do_not_depend_on_the_batch() -> None:
+    state = first_state(UNEVEN, 3, seed=5)
+    together = AdaPtis(UNEVEN, restarts=1).plans(state)
+    assert AdaPtis(UNEVEN, restarts=1).plans(state) == together
+    for row in range(3):
+        scheduler = AdaPtis(UNEVEN, restarts=1)
+        scheduler.act(None, state[(row + 1) % 3 : (row + 1) % 3 + 1])  # a history that must not matter
+        scheduler.reset(seed=row)
+        alone = scheduler.plans(state[row : row + 1])
+        assert all(alone[0, n] == together[row, n] for n in range(UNEVEN.clusters))
+
+
+def test_absent_devices_and_a_fixed_number_of_micro_batches() -> None:
+    state = first_state(SMALL, 1)
+    present = state.present.copy()
+    present[0, 0, 1] = False
+    state = replace(state, present=present, memory_bytes=np.where(present, state.memory_bytes, 0.0))
+    plans = AdaPtis(SMALL, micro_batches=5).plans(state)
+    assert 1 not in plans[0, 0].devices
+    assert {plan.micro_batches for plan in plans.values()} == {4}
+    check_allocation(system_parameters(SMALL), state, AdaPtis(SMALL).act(None, state))
+
+
+def test_a_cluster_without_room_is_named() -> None:
+    state = first_state(SMALL, 2)
+    memory = state.memory_bytes.copy()
+    memory[1, 0] = [16e6, 30e6, 1e6]
+    with pytest.raises(AllocationError, match="environment 1, cluster 0: its devices can hold 3 blocks"):
+        AdaPtis(SMALL).act(None, replace(state, memory_bytes=memory))
+    with pytest.raises(AllocationError, match="restarts = -1"):
+        AdaPtis(SMALL, restarts=-1)

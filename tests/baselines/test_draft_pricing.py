@@ -1,0 +1,206 @@
+"""The quick pricing of drafts: equal to the event simulation, bounded from below, within the memories."""
+
+import itertools
+
+import numpy as np
+import pytest
+from baseline_support import SMALL, first_state
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from collapipe_env.baselines.chain_problem import ChainProblem, chain_problems, fits_memory, plan_seconds
+from collapipe_env.baselines.chain_recurrence import full_duplex_seconds, quick_seconds
+from collapipe_env.baselines.draft_pricing import balanced_split, lower_bound
+from collapipe_env.baselines.schedule_search import (
+    Draft,
+    caps_of,
+    exchanged_devices,
+    quickest,
+    resized_devices,
+    shifted_blocks,
+    usable_devices,
+)
+from collapipe_env.errors import AllocationError
+from collapipe_env.simulator.build import system_parameters
+
+BASE = chain_problems(system_parameters(SMALL), first_state(SMALL, 1))[0, 0]
+
+
+def random_problem(rng: np.random.Generator, devices: int, blocks: int, half_duplex: bool) -> ChainProblem:
+    """A cluster with random times; links and stages take about equally long."""
+    compute = rng.uniform(0.2, 1.0, devices)
+    hops = rng.uniform(0.0, 2.0, (2, devices + 1, devices + 1))
+    server = rng.choice([0.0, 0.5])
+    return BASE._replace(
+        blocks=blocks,
+        local_steps=int(rng.integers(1, 3)),
+        half_duplex=half_duplex,
+        block_forward=compute,
+        block_backward=2.0 * compute,
+        block_weight=compute * rng.uniform(0.5, 1.5),
+        hop_forward=hops[0],
+        hop_backward=hops[1],
+        uplink=float(rng.uniform(0.0, 2.0)),
+        downlink=float(rng.uniform(0.0, 2.0)),
+        server_forward=float(server),
+        server_backward=2.0 * float(server),
+        server_weight=float(server),
+        block_collect=rng.uniform(0.0, 0.5, devices),
+        memory_bytes=rng.uniform(0.3, 1.0, devices) * 1e9,
+    )
+
+
+def random_plan(rng: np.random.Generator, devices: int, blocks: int):
+    """Devices, held, schedule, caps, chunks and M of a plan without regard to memory."""
+    schedule = int(rng.choice([GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, INTERLEAVED]))
+    M = int(rng.choice([1, 2, 4, 8, 16]))
+    sizes = [S for S in range(1, min(devices, blocks // 2) + 1) if M % S == 0 and S > 1]
+    if schedule == INTERLEAVED and not sizes:
+        schedule = ONE_F_ONE_B
+    S = int(rng.choice(sizes)) if schedule == INTERLEAVED else int(rng.integers(1, min(devices, blocks) + 1))
+    chunks = 2 if schedule == INTERLEAVED else 1
+    held = np.full(S, chunks)
+    held += np.bincount(rng.integers(0, S, blocks - chunks * S), minlength=S)
+    if schedule == INTERLEAVED:
+        caps = np.array(caps_of("ordinary", INTERLEAVED, S, 2))
+    else:
+        caps = rng.integers(1, 2 * S + 5, S)
+    return rng.permutation(devices)[:S], held, schedule, caps, chunks, M
+
+
+@pytest.mark.parametrize("half_duplex", [False, True])
+def test_the_recurrence_equals_the_simulation_and_the_bound_stays_below(half_duplex: bool) -> None:
+    rng = np.random.default_rng(3)
+    closest = np.inf
+    for _ in range(600):
+        problem = random_problem(rng, 4, 9, half_duplex)
+        if rng.random() < 0.5:  # one slow hop, whose turns decide
+            slow = problem.hop_forward.copy()
+            slow[tuple(rng.permutation(5)[:2])] *= 5.0
+            problem = problem._replace(hop_forward=slow, hop_backward=slow)
+        plan = random_plan(rng, 4, 9)
+        exact = plan_seconds(problem, *plan)
+        assert quick_seconds(problem, *plan) == pytest.approx(exact, rel=1e-12)
+        bound = lower_bound(problem, *plan)
+        assert bound <= exact * (1 + 1e-12)
+        closest = min(closest, exact / bound)
+        devices, held, schedule, caps, _, M = plan
+        if schedule == GPIPE:
+            assert bound == pytest.approx(exact, rel=1e-12)
+        elif schedule != INTERLEAVED:
+            assert full_duplex_seconds(problem, devices, held, schedule, caps, M) <= exact * (1 + 1e-12)
+    assert closest < 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("keep", [1, 4])
+def test_pruning_by_the_bound_loses_nothing(keep: int) -> None:
+    rng = np.random.default_rng(5)
+    for trial in range(20):
+        problem = random_problem(rng, 4, 8, trial % 2 == 1)
+        drafts = []
+        for _ in range(40):
+            devices, held, schedule, caps, chunks, M = random_plan(rng, 4, 8)
+            drafts.append(
+                Draft(
+                    tuple(devices.tolist()), tuple(held.tolist()), schedule, tuple(caps.tolist()), M, chunks
+                )
+            )
+        found = quickest(problem, drafts, keep=keep)
+        # Completed one by one and priced by the simulation.
+        alone = [f[0] for f in (quickest(problem, [d]) for d in drafts) if f]
+        exact = sorted({f.draft: f.draft.plan().seconds(problem) for f in alone}.values())
+        assert [f.seconds for f in found] == pytest.approx(exact[:keep], rel=1e-8)
+        assert all(f.draft.plan().fits(problem) for f in found)
+        for f in found:
+            assert drafts[f.place].devices == f.draft.devices
+            assert all(a <= b for a, b in zip(f.draft.caps, drafts[f.place].caps, strict=True))
+        if found:
+            assert quickest(problem, drafts, limit=found[0].seconds) == []
+
+
+@pytest.mark.parametrize("schedule", [GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, INTERLEAVED])
+def test_the_balanced_split_is_exact(schedule: int) -> None:
+    rng = np.random.default_rng(7)
+    infeasible = 0
+    for _ in range(60):
+        problem = random_problem(rng, 3, 8, False)._replace(memory_bytes=rng.uniform(0.05, 0.6, 3) * 1e9)
+        S = int(rng.integers(1, 4))
+        v = 2 if schedule == INTERLEAVED else 1
+        M, devices = int(rng.choice([2, 4, 8])), rng.permutation(3)[:S]
+        caps = np.array(caps_of("ordinary", schedule, S, v))
+        block_s = (problem.block_forward + problem.block_backward)[devices]
+        best = np.inf
+        for split in itertools.product(range(v, 9), repeat=S):
+            held = np.array(split)
+            if held.sum() == 8 and fits_memory(problem, devices, held, schedule, caps, v, M):
+                best = min(best, (held * block_s).max())
+        held = balanced_split(problem, devices, schedule, caps, v, M)
+        if np.isinf(best):
+            infeasible += 1
+            assert not held.any()
+        else:
+            assert held.sum() == 8
+            assert fits_memory(problem, devices, held, schedule, caps, v, M)
+            assert (held * block_s).max() == pytest.approx(best, rel=1e-12)
+    assert 0 < infeasible < 60
+
+
+def test_caps_sink_to_what_the_memories_hold_and_no_further() -> None:
+    rng = np.random.default_rng(9)
+    lowered = 0
+    for _ in range(60):
+        problem = random_problem(rng, 3, 6, False)._replace(memory_bytes=rng.uniform(0.05, 0.4, 3) * 1e9)
+        wanted = Draft((2, 0, 1), (2, 2, 2), ZERO_BUBBLE, (8, 8, 8), 16)
+        found = quickest(problem, [wanted])
+        caps = [
+            max((c for c in range(1, 9) if fits_memory_alone(problem, k, 2, c, 16)), default=0)
+            for k in wanted.devices
+        ]
+        if min(caps) < 1:
+            assert not found
+        else:
+            assert found[0].draft.caps == tuple(caps)
+            lowered += caps != [8, 8, 8]
+    assert lowered > 10
+
+
+def fits_memory_alone(problem: ChainProblem, device: int, held: int, cap: int, M: int) -> bool:
+    return fits_memory(problem, np.array([device]), np.array([held]), ZERO_BUBBLE, np.array([cap]), 1, M)
+
+
+def test_an_open_split_is_found_with_lower_caps_where_the_wanted_ones_leave_no_room() -> None:
+    activation = BASE.batch_size / 4 * BASE.activation_bytes
+    room = BASE.block_state_bytes + activation
+    problem = BASE._replace(memory_bytes=np.array([3 * room, 3 * room, 0.0]))
+    (found,) = quickest(problem, [Draft((0, 1), (), ONE_F_ONE_B, (6, 4), 4)])
+    assert found.draft.held == (3, 3)
+    assert found.draft.caps == (1, 1)
+    assert quickest(problem._replace(blocks=7), [Draft((0, 1), (), ONE_F_ONE_B, (6, 4), 4)]) == []
+
+
+def test_devices_without_room_are_not_used_and_too_little_memory_is_refused() -> None:
+    room = BASE.block_state_bytes + BASE.activation_bytes * BASE.batch_size / 64
+    problem = BASE._replace(memory_bytes=np.array([4.5, 0.5, 2.5]) * room)
+    assert usable_devices(problem, 64) == (0, 2)
+    with pytest.raises(AllocationError, match=r"can hold 6 blocks .* encoder has 7"):
+        usable_devices(problem._replace(blocks=7), 64)
+    crowd = BASE._replace(
+        blocks=2, memory_bytes=np.full(3, 9 * room), block_forward=np.array([0.2, 0.3, 0.1])
+    )
+    assert usable_devices(crowd, 64) == (0, 2)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.integers(0, 2))
+@settings(max_examples=50, deadline=None)
+def test_moves_keep_blocks_and_devices(held: list[int], idle: int) -> None:
+    S = len(held)
+    devices, usable = tuple(range(S)), tuple(range(S + idle))
+    shifted = list(shifted_blocks(tuple(held), range(S)))
+    assert len(shifted) == 2 * (S - 1)
+    assert all(sum(h) == sum(held) and np.abs(np.subtract(h, held)).sum() == 2 for h in shifted)
+    exchanged = list(exchanged_devices(devices, usable))
+    assert len(set(exchanged)) == len(exchanged) == S * (S - 1) // 2 + S * idle
+    resized = list(resized_devices(devices, usable))
+    assert len(set(resized)) == len(resized) == (S if S > 1 else 0) + idle * (S + 1)
+    assert all(len(set(d)) == len(d) and set(d) <= set(usable) for d in exchanged + resized)

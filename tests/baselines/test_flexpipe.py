@@ -1,0 +1,244 @@
+"""FlexPipe: the text form, the pruned beam search, and its plans in the simulator."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from baseline_support import SMALL, UNEVEN, first_state
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_adaptis import HALF, TIGHT, exhaustive
+from test_draft_pricing import random_problem
+
+from collapipe_env.allocation import SCHEDULES
+from collapipe_env.baselines.chain_problem import chain_problems
+from collapipe_env.baselines.flexpipe import DEFAULT_SCHEDULES, FlexPipe
+from collapipe_env.baselines.flexpipe_search import Space, first_candidates, neighbours, priced, search
+from collapipe_env.baselines.schedule_search import quickest, usable_devices
+from collapipe_env.baselines.schedule_tuple import ScheduleTuple, parse_schedule, placed
+from collapipe_env.baselines.scheduled_plan import allocation_of
+from collapipe_env.errors import AllocationError
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import Scheduler
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.costs import round_costs
+
+SPACE = Space(tuple(parse_schedule(text) for text in DEFAULT_SCHEDULES), (2, 4, 8))
+
+open_parts = {
+    "micro_batches": st.none() | st.integers(1, 10**9 - 1),
+    "devices": st.none() | st.lists(st.integers(0, 99), min_size=1, max_size=8, unique=True).map(tuple),
+}
+any_caps = st.sampled_from(["ordinary", "link", "room"]) | st.integers(1, 10**9 - 1)
+tuples = st.one_of(
+    st.builds(ScheduleTuple, breadth_first=st.just(True), caps=st.none(), **open_parts),
+    st.builds(ScheduleTuple, split_backward=st.booleans(), caps=any_caps, **open_parts),
+    st.builds(
+        ScheduleTuple, chunks=st.integers(2, 9), caps=st.sampled_from(["ordinary", "link"]), **open_parts
+    ),
+)
+
+
+@given(tuples)
+@settings(deadline=None)
+def test_the_text_form_is_read_back(schedule: ScheduleTuple) -> None:
+    assert parse_schedule(str(schedule)) == schedule
+    assert str(schedule).split()[0] == schedule.schedule
+
+
+@given(st.text(alphabet="gpielndratz-h1bf =,kvmd0123456789x", max_size=30))
+@settings(deadline=None)
+def test_any_text_is_read_or_refused_with_one_error(text: str) -> None:
+    schedule, message = None, f"schedule {text!r}: "
+    try:
+        schedule = parse_schedule(text)
+    except AllocationError as error:
+        message = str(error)
+    assert message.startswith(f"schedule {text!r}: ")
+    assert schedule is None or parse_schedule(str(schedule)) == schedule
+
+
+def test_the_notation_means_what_it_says() -> None:
+    full = parse_schedule("1f1b k=link v=1 m=16 d=2,0,1")
+    assert full == ScheduleTuple(caps="link", micro_batches=16, devices=(2, 0, 1))
+    assert str(full) == "1f1b k=link v=1 m=16 d=2,0,1"
+    assert parse_schedule("  gpipe   m=4 ") == ScheduleTuple(breadth_first=True, caps=None, micro_batches=4)
+    assert parse_schedule("zb-h1 k=5") == ScheduleTuple(split_backward=True, caps=5)
+    assert parse_schedule("interleaved").chunks == 2
+    assert full.draft((3, 2, 1)) == ((2, 0, 1), (3, 2, 1), SCHEDULES.index("1f1b"), (8, 6, 4), 16, 1)
+    assert placed(parse_schedule("1f1b k=3"), 8, (1, 0)).draft().caps == (3, 3)
+    assert placed(parse_schedule("1f1b k=room"), 8, (1, 0)).draft().caps == (8, 8)
+    with pytest.raises(AllocationError, match="leaves m or d open"):
+        parse_schedule("gpipe").draft()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' is no schedule"),
+        ("1f1c", "did you mean '1f1b'"),
+        ("async k=2", "'async' is no schedule: "),
+        ("1f1b link", "'link' is not understood: k=, v=, m= or d="),
+        ("1f1b K=link", "'K=link' is not understood"),
+        ("1f1b k=", "'k=' is not understood"),
+        ("1f1b m=4 m=8", "m is given twice"),
+        ("1f1b k=lnik", r"k=lnik needs a whole number or a rule \(ordinary, link, room\)"),
+        ("1f1b k=0", "k = 0: at least 1 micro-batch"),
+        ("1f1b m=-4", "m=-4 needs a whole number"),
+        ("1f1b m=0", "m = 0: at least 1"),
+        ("1f1b v=2", "v is 2 or more under 'interleaved' and 1 under the others"),
+        ("interleaved v=1", "v is 2 or more under 'interleaved'"),
+        ("1f1b v=0", "v = 0: a device has 1 chunk or more"),
+        ("interleaved k=3", "use 'ordinary' or 'link'"),
+        ("gpipe k=3", "'gpipe' runs all forwards first and has no caps"),
+        ("1f1b d=0,0", "different devices, counted from 0"),
+        ("1f1b d=0,,1", "d= needs a whole number"),
+    ],
+)
+def test_bad_text_is_refused(text: str, message: str) -> None:
+    with pytest.raises(AllocationError, match=message) as caught:
+        parse_schedule(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"breadth_first": True},
+        {"caps": None},
+        {"breadth_first": True, "caps": None, "split_backward": True},
+        {"split_backward": True, "chunks": 2},
+        {"caps": "lnik"},
+        {"devices": ()},
+    ],
+)
+def test_points_without_a_schedule_are_refused(parts) -> None:
+    with pytest.raises(AllocationError):
+        ScheduleTuple(**parts)
+
+
+@pytest.mark.parametrize("scenario", ["small", "medium", UNEVEN, HALF, TIGHT], ids=str)
+def test_plans_are_feasible_and_never_slower_than_the_plain_ones(scenario) -> None:
+    scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
+    state = first_state(scenario, 2, seed=3)
+    parameters = system_parameters(scenario)
+    scheduler = FlexPipe(scenario)
+    assert isinstance(scheduler, Scheduler)
+    allocation = scheduler.act(None, state)
+    check_allocation(parameters, state, allocation)
+    delay = round_costs(parameters, state, allocation).cluster_delay
+    problems = chain_problems(parameters, state)
+    compared = 0
+    for text in DEFAULT_SCHEDULES:
+        plain = {}
+        for at, problem in problems.items():
+            schedule = placed(parse_schedule(text), 16, usable_devices(problem, 16))
+            for found in quickest(problem, [schedule.draft()]):
+                plain[at] = found.draft.plan()
+        if len(plain) == len(problems):
+            before = allocation_of(parameters, state, plain)
+            check_allocation(parameters, state, before)
+            compared += 1
+            assert (delay <= round_costs(parameters, state, before).cluster_delay * (1 + 1e-9)).all()
+    assert compared >= 3
+
+
+@pytest.mark.parametrize("half_duplex", [False, True])
+def test_no_neighbour_of_a_plan_is_quicker(half_duplex: bool) -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(8):
+        problem = random_problem(rng, 4, 7, half_duplex)
+        best = search(problem, SPACE, 2)
+        usable = usable_devices(problem, 8)
+        for candidate in neighbours(best, SPACE, usable):
+            for point in priced(problem, [candidate], 1):
+                assert point.draft.plan().seconds(problem) >= best.seconds * (1 - 1e-8)
+        assert best.draft.plan().seconds(problem) == pytest.approx(best.seconds, rel=1e-12)
+        assert best.schedule.devices == best.draft.devices
+        (first,) = priced(problem, list(first_candidates(SPACE, [usable])), 1)
+        assert best.seconds <= first.seconds * (1 + 1e-9)
+
+
+def test_the_gap_to_exhaustive_search_is_small(record_property) -> None:
+    rng = np.random.default_rng(13)
+    gaps = []
+    for trial in range(8):
+        problem = random_problem(rng, 3, 5, trial % 4 == 3)
+        best = exhaustive(problem, SPACE.micro_batches)
+        gaps.append([search(problem, SPACE, width).seconds / best - 1.0 for width in (1, 4)])
+    mean, worst = np.mean(gaps, axis=0), np.max(gaps, axis=0)
+    record_property("gap", f"mean {mean}, worst {worst}")
+    assert mean[0] < 0.05
+    assert worst[0] < 0.15
+    assert worst[1] < 0.1
+
+
+def test_what_the_space_fixes_stays() -> None:
+    state = first_state(SMALL, 1)
+    points = FlexPipe(SMALL, schedules=["1f1b k=2 m=8 d=2,0"]).points(state)
+    for point in points.values():
+        assert str(point.schedule) == "1f1b k=2 v=1 m=8 d=2,0"
+        assert point.draft.devices == (2, 0)
+        assert max(point.draft.caps) <= 2
+    points = FlexPipe(SMALL, schedules=["gpipe", "zb-h1"], micro_batches=6).points(state)
+    assert {p.schedule.schedule for p in points.values()} <= {"gpipe", "zb-h1"}
+    assert {p.draft.micro_batches for p in points.values()} == {8}
+    interleaved = FlexPipe(SMALL, schedules=["interleaved v=2"])
+    check_allocation(system_parameters(SMALL), state, interleaved.act(None, state))
+
+
+def test_memory_that_only_the_roomiest_devices_have_is_found() -> None:
+    problem = random_problem(np.random.default_rng(29), 3, 4, False)
+    needed = problem.block_state_bytes + problem.batch_size * problem.activation_bytes
+    problem = problem._replace(
+        block_forward=np.array([0.1, 0.1, 9.0]), memory_bytes=np.array([0.9, 0.9, 4.0]) * needed
+    )
+    best = search(problem, Space((parse_schedule("gpipe"),), (8,)), 1)
+    assert best.draft.devices == (2,)
+    with pytest.raises(AllocationError, match="no memory for any plan among 'gpipe v=1'"):
+        search(
+            problem._replace(memory_bytes=np.full(3, 0.9 * needed), blocks=2),
+            Space((parse_schedule("gpipe"),), (8,)),
+            1,
+        )
+
+
+def test_decisions_repeat_and_do_not_depend_on_the_batch() -> None:
+    state = first_state(UNEVEN, 3, seed=5)
+    together = FlexPipe(UNEVEN).points(state)
+    assert FlexPipe(UNEVEN).points(state) == together
+    for row in range(3):
+        scheduler = FlexPipe(UNEVEN)
+        scheduler.act(None, state[(row + 1) % 3 : (row + 1) % 3 + 1])  # a history that must not matter
+        scheduler.reset(seed=row)
+        alone = scheduler.points(state[row : row + 1])
+        assert all(alone[0, n] == together[row, n] for n in range(UNEVEN.clusters))
+
+
+def test_absent_devices_are_not_used_and_a_cluster_without_room_is_named() -> None:
+    state = first_state(SMALL, 1)
+    present = state.present.copy()
+    present[0, 0, 1] = False
+    memory = np.where(present, state.memory_bytes, 0.0)
+    points = FlexPipe(SMALL).points(replace(state, present=present, memory_bytes=memory))
+    assert 1 not in points[0, 0].draft.devices
+    memory[0, 1] = [16e6, 30e6, 1e6]
+    with pytest.raises(AllocationError, match="environment 0, cluster 1: its devices can hold 3 blocks"):
+        FlexPipe(SMALL).act(None, replace(state, present=present, memory_bytes=memory))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam": 0}, "beam = 0"),
+        ({"schedules": []}, "give a list of at least one"),
+        ({"schedules": "1f1b"}, "give a list of at least one"),
+        ({"schedules": ["1f1b m=5"]}, "m=5 is not allowed, use one of "),
+        ({"schedules": ["1f1b d=0,3"]}, "clusters have 3 devices at most"),
+        ({"schedules": ["2f2b"]}, "is no schedule"),
+    ],
+)
+def test_bad_options_are_refused(options, message: str) -> None:
+    with pytest.raises(AllocationError, match=message):
+        FlexPipe(SMALL, **options)
