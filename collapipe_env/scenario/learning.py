@@ -111,7 +111,11 @@ class LearningSpec:
         0.3
     )
     weight_prediction: Annotated[
-        bool, Field(strict=True, description="predict the weights of stages that lag behind (asynchronous)")
+        bool,
+        Field(
+            strict=True,
+            description="predict weights of stages that lag behind (asynchronous plans); off: stale ones",
+        ),
     ] = True
     samples_per_pass: Annotated[
         int, whole("samples up to which micro-batches are computed in one pass", 1, 65536)

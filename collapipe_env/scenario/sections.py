@@ -269,7 +269,7 @@ class RadioSpec:
     ] = 0.0
     d2d_duplex: Annotated[
         Literal["full", "half"],
-        described("whether a device-to-device hop sends both ways at once; GPipe never does; full or half"),
+        described("whether a device-to-device hop sends both ways at once; one of full, half"),
     ] = "full"
     link_errors: Annotated[
         Literal["drop", "arq", "none"],
