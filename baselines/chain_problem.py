@@ -15,6 +15,7 @@ import numpy.typing as npt
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE
 from collapipe_env.compiled import compiled
 from collapipe_env.physics import radio
+from collapipe_env.physics.chain_recurrence import ordered_step
 from collapipe_env.physics.chain_simulation import ChainTimes
 from collapipe_env.physics.schedule_times import run_chain
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
@@ -260,6 +261,15 @@ def fits_memory(
 
 
 @compiled
+def collection(problem: ChainProblem, devices: IntArray, held: IntArray) -> float:
+    """Time until the CU has all blocks of a plan (S stages) [s]."""
+    longest = 0.0
+    for s in range(len(devices)):
+        longest = max(longest, float(held[s] * problem.block_collect[devices[s]]))
+    return longest
+
+
+@compiled
 def plan_seconds(
     problem: ChainProblem,
     devices: IntArray,
@@ -290,7 +300,31 @@ def plan_seconds(
     times = plan_times(problem, devices, held, schedule == ZERO_BUBBLE, chunks, micro_batches)
     nothing = np.zeros((0, 6))
     step = run_chain(times, schedule, caps, chunks, micro_batches * runs, problem.half_duplex, nothing)
-    collect = 0.0
-    for s in range(len(devices)):
-        collect = max(collect, held[s] * problem.block_collect[devices[s]])
-    return step * problem.local_steps / runs + collect
+    return step * problem.local_steps / runs + collection(problem, devices, held)
+
+
+@compiled
+def full_duplex_seconds(
+    problem: ChainProblem,
+    devices: IntArray,
+    held: IntArray,
+    schedule: int,
+    caps: IntArray,
+    micro_batches: int,
+) -> float:
+    """A close bound from below for a plan on half-duplex links, at the cost of one on full-duplex links.
+
+    Every order that half-duplex links allow is possible on full-duplex ones without weight gradients, and
+    the recurrence runs it as early as possible.
+
+    Args:
+        problem: The cluster.
+        devices: Device of each stage (S,).
+        held: Blocks of each stage (S,).
+        schedule: Place in ``SCHEDULES``: ``gpipe``, ``1f1b`` or ``zb-h1``.
+        caps: Caps (S,).
+        micro_batches: ``M``.
+    """
+    times = plan_times(problem, devices, held, schedule == ZERO_BUBBLE, 1, micro_batches)
+    step = ordered_step(times, schedule, caps, False, micro_batches)
+    return step * problem.local_steps + collection(problem, devices, held)

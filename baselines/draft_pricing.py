@@ -12,8 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
-from collapipe_env.baselines.chain_problem import ChainProblem, fits_memory, plan_times, stored_by_stage
-from collapipe_env.baselines.chain_recurrence import collection, full_duplex_seconds, quick_seconds
+from collapipe_env.baselines.chain_problem import (
+    ChainProblem,
+    collection,
+    fits_memory,
+    full_duplex_seconds,
+    plan_seconds,
+    plan_times,
+    stored_by_stage,
+)
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.chain_orders import effective_caps
 
@@ -187,7 +194,7 @@ def lower_bound(
         micro_batches: ``M``.
 
     Returns:
-        Seconds, comparable with :func:`~collapipe_env.baselines.chain_recurrence.quick_seconds`.
+        Seconds, comparable with :func:`~collapipe_env.baselines.chain_problem.plan_seconds`.
     """
     S, M = len(devices), micro_batches
     split = schedule == ZERO_BUBBLE
@@ -267,7 +274,7 @@ def price(problem: ChainProblem, drafts: Drafts, keep: int, limit: float) -> Flo
         if not bound[r] < best[keep - 1] * (1.0 - LEAST_GAIN):
             break
         S = drafts.stages[r]
-        seconds[r] = quick_seconds(
+        seconds[r] = plan_seconds(
             problem,
             drafts.devices[r, :S],
             drafts.held[r, :S],

@@ -1,7 +1,8 @@
 """Makespans of batches of chains under any schedule, and what the schedules keep in memory ([R], [X]).
 
 GPipe has a closed form (:func:`~collapipe_env.physics.pipeline.gpipe_makespan`); the other schedules go
-through the universal recurrence, chain by chain in compiled code.
+through the universal recurrence, chain by chain in compiled code: wave by wave where that is enough, else
+event by event.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.chain_orders import fill_orders
+from collapipe_env.physics.chain_recurrence import ordered_step
 from collapipe_env.physics.chain_simulation import ChainTimes, simulate_chain
 
 FloatArray = npt.NDArray[np.float64]
@@ -125,6 +127,8 @@ def run_chain(
 ) -> float:
     """Makespan of one chain; under ``zb-h1`` the best of the orders tried.
 
+    Where nobody asks for events and the recurrence can do without a queue of them, it does.
+
     Args:
         times: The chain.
         schedule: Place in ``SCHEDULES``.
@@ -137,6 +141,8 @@ def run_chain(
     Returns:
         Seconds; infinite if the orders wait for each other.
     """
+    if not half_duplex and schedule != INTERLEAVED and len(events) == 0:
+        return ordered_step(times, schedule, caps, True, micro_batches)
     S = len(caps)
     orders = np.zeros((S + 1, 3 * micro_batches * chunks, 3), dtype=np.int64)
     counts = np.zeros(S + 1, dtype=np.int64)

@@ -15,8 +15,16 @@ from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZER
 from collapipe_env.physics.schedule_times import run_chain
 
 
-def run(times, schedule, caps, micro_batches, *, chunks=1, half=False, events=NO_EVENTS):
-    return run_chain(times, schedule, np.asarray(caps, dtype=np.int64), chunks, micro_batches, half, events)
+def run(times, schedule, caps, micro_batches, *, chunks=1, half=False, events=None):
+    """Makespan event by event; where it can also be had wave by wave, both must agree."""
+    caps = np.asarray(caps, dtype=np.int64)
+    if events is None:
+        events = np.zeros((1, 6))  # asking for events, be it one, rules the waves out
+    makespan = run_chain(times, schedule, caps, chunks, micro_batches, half, events)
+    if not half and schedule != INTERLEAVED:
+        waves = run_chain(times, schedule, caps, chunks, micro_batches, half, NO_EVENTS)
+        assert waves == pytest.approx(makespan, rel=1e-12, abs=1e-12)
+    return makespan
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
-"""The time of a plan without an event queue, for searches that price thousands of plans.
+"""The universal recurrence without an event queue: only how long a chain takes, in a fraction of the time.
 
 Where every link serves each direction by itself, micro-batches never overtake each other under GPipe, 1F1B
-and ZB-H1, and the order of all operations is known: the universal recurrence (``algorithms.md`` 5.1) can be
-evaluated wave by wave. It adds up the same terms in the same order as the event simulation, of which this
-is a faster form ([X]).
+and ZB-H1, and the order of all operations is known: the recurrence (``algorithms.md`` 5.1) can be evaluated
+wave by wave. It adds up the same terms in the same order as
+:func:`~collapipe_env.physics.chain_simulation.simulate_chain`, which knows every start and end, half duplex
+and chunks ([X]).
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE
-from collapipe_env.baselines.chain_problem import ChainProblem, plan_seconds, plan_times
+from collapipe_env.allocation import GPIPE, ZERO_BUBBLE
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.chain_orders import effective_caps, warm_ups_and_lags
 from collapipe_env.physics.chain_simulation import ChainTimes
@@ -98,7 +98,7 @@ def ordered_step(times: ChainTimes, schedule: int, caps: IntArray, with_weights:
 
     Args:
         times: Seconds of one micro-batch.
-        schedule: Place in ``SCHEDULES``: ``gpipe``, ``1f1b`` or ``zb-h1``.
+        schedule: Place in ``SCHEDULES``; all but ``interleaved``.
         caps: Caps of the stages (S,).
         with_weights: Whether weight gradients that are split off take time.
         M: Micro-batches.
@@ -124,73 +124,3 @@ def ordered_step(times: ChainTimes, schedule: int, caps: IntArray, with_weights:
             step = min(step, ordered_makespan(times, warm_ups, lags, limits, True, M))
         step = min(step, ordered_makespan(times, warm_ups, lags, limits, False, M))
     return step
-
-
-@compiled
-def collection(problem: ChainProblem, devices: IntArray, held: IntArray) -> float:
-    """Time until the CU has all blocks of a plan (S stages) [s]."""
-    longest = 0.0
-    for s in range(len(devices)):
-        longest = max(longest, float(held[s] * problem.block_collect[devices[s]]))
-    return longest
-
-
-@compiled
-def quick_seconds(
-    problem: ChainProblem,
-    devices: IntArray,
-    held: IntArray,
-    schedule: int,
-    caps: IntArray,
-    chunks: int,
-    micro_batches: int,
-) -> float:
-    """What :func:`~collapipe_env.baselines.chain_problem.plan_seconds` gives, in a fraction of the time.
-
-    Where transfers in both directions share a link or chunks share a device, it is that function.
-
-    Args:
-        problem: The cluster.
-        devices: Device of each stage (S,).
-        held: Blocks of each stage (S,).
-        schedule: Place in ``SCHEDULES``.
-        caps: Caps (S,).
-        chunks: ``v``.
-        micro_batches: ``M``.
-
-    Returns:
-        Seconds.
-    """
-    shared = problem.half_duplex and schedule != GPIPE  # which never uses both directions at once
-    if shared or schedule in (INTERLEAVED, ASYNC):
-        return plan_seconds(problem, devices, held, schedule, caps, chunks, micro_batches)
-    times = plan_times(problem, devices, held, schedule == ZERO_BUBBLE, 1, micro_batches)
-    step = ordered_step(times, schedule, caps, True, micro_batches)
-    return step * problem.local_steps + collection(problem, devices, held)
-
-
-@compiled
-def full_duplex_seconds(
-    problem: ChainProblem,
-    devices: IntArray,
-    held: IntArray,
-    schedule: int,
-    caps: IntArray,
-    micro_batches: int,
-) -> float:
-    """A close bound from below for a plan on half-duplex links, at the cost of :func:`quick_seconds`.
-
-    Every order that half-duplex links allow is possible on full-duplex ones without weight gradients, and
-    the recurrence runs it as early as possible.
-
-    Args:
-        problem: The cluster.
-        devices: Device of each stage (S,).
-        held: Blocks of each stage (S,).
-        schedule: Place in ``SCHEDULES``: ``gpipe``, ``1f1b`` or ``zb-h1``.
-        caps: Caps (S,).
-        micro_batches: ``M``.
-    """
-    times = plan_times(problem, devices, held, schedule == ZERO_BUBBLE, 1, micro_batches)
-    step = ordered_step(times, schedule, caps, False, micro_batches)
-    return step * problem.local_steps + collection(problem, devices, held)
