@@ -8,6 +8,7 @@ PIP_ARGS ?=
 PYTEST_ARGS ?=
 DEMO_ARGS ?= --scenario medium --eval-seeds 3
 BENCH_ARGS ?=
+RESULTS_ARGS ?=
 
 # Relative and without spaces, so that the checkout itself may stand in a folder with spaces. Tools run as
 # `python -m`: the interpreter lines of scripts in .venv/bin would break in such a folder.
@@ -16,14 +17,14 @@ STAMP := $(VENV)/.installed
 RUN := $(VENV)/bin/python
 
 # The arrays of a round are small: threads of the numerical libraries would only get into each other's way.
-test bench: export OMP_NUM_THREADS = 1
-test bench: export OPENBLAS_NUM_THREADS = 1
-test bench: export MKL_NUM_THREADS = 1
+test bench results: export OMP_NUM_THREADS = 1
+test bench results: export OPENBLAS_NUM_THREADS = 1
+test bench results: export MKL_NUM_THREADS = 1
 test-slow: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-slow lint format bench golden clean distclean
+.PHONY: help install demo test test-slow lint format bench results golden clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
@@ -60,6 +61,9 @@ format: $(STAMP) ## Format the sources and fix what can be fixed
 
 bench: $(STAMP) ## Measure step rates against Gymnasium's classics
 	$(RUN) benchmarks/step_rate.py $(BENCH_ARGS)
+
+results: $(STAMP) ## Compare all schedulers and write docs/results.md anew (hours)
+	$(RUN) tools/make_results.py $(RESULTS_ARGS)
 
 golden: $(STAMP) ## Write the golden trajectories anew, after an intended change of behaviour
 	$(RUN) tests/golden/make_golden.py

@@ -1,0 +1,112 @@
+"""The results page: its marked parts are filled from the comparisons, everything else stays."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+import make_results
+
+from collapipe_env.cli.main import main as collapipe
+
+PARTS = ("commands", "surrogate", "stated", "torch")
+RIVALS = ["pipeline", "titanic", "vanilla_fl"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two small comparisons where the command expects them; the second stands for real training."""
+    work = tmp_path_factory.mktemp("results")
+    for name in ("surrogate", "torch-small"):
+        arguments = [
+            "--scenarios",
+            "small",
+            "--schedulers",
+            "dssra",
+            *RIVALS,
+            "--seeds",
+            "2",
+            "--rounds",
+            "3",
+        ]
+        assert collapipe(["compare", *arguments, "--processes", "1", "--out", str(work / name)]) == 0
+    return work
+
+
+@pytest.fixture
+def page(folder, tmp_path, monkeypatch):
+    """The page as written from these comparisons."""
+    path = tmp_path / "results.md"
+    marked = [f"{make_results.BEGIN.format(p)}\nold\n{make_results.END.format(p)}" for p in PARTS]
+    path.write_text("\n".join(["# Words before", *marked, "Words after", ""]))
+    monkeypatch.setattr(make_results, "PAGE", path)
+    monkeypatch.setattr(make_results, "PICTURES", tmp_path / "pictures")
+    options = make_results.Options(scenarios=("small",), torch_seeds=(2,), work=folder)
+    make_results.write_page(options, make_results.comparisons(options))
+    return path
+
+
+def test_words_stay_and_parts_are_replaced(page):
+    text = page.read_text()
+    assert text.startswith("# Words before\n<!-- generated: commands -->\n```bash\n")
+    assert text.endswith("<!-- end of generated: torch -->\nWords after\n")
+    assert "old" not in text.split("\n")
+
+
+def test_numbers_are_those_of_the_rounds(page, folder):
+    with (folder / "surrogate" / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    delay = {
+        name: np.mean([float(row["delay_s"]) for row in rows if row["scheduler"] == name])
+        for name in ("dssra", *RIVALS)
+    }
+    memory = {
+        name: max(float(row["peak_memory_bytes"]) for row in rows if row["scheduler"] == name)
+        for name in ("dssra", "vanilla_fl")
+    }
+    text = page.read_text()
+    line = next(line for line in text.splitlines() if line.startswith("| `small` |"))
+    for name in RIVALS:
+        assert f" {100.0 * (delay['dssra'] / delay[name] - 1.0):+.1f} % " in line
+    assert f" {100.0 * (delay['vanilla_fl'] / delay['dssra'] - 1.0):+.0f} % " in line
+    assert f" {100.0 * (memory['dssra'] / memory['vanilla_fl'] - 1.0):+.0f} % " in line
+    assert f"| 1 | DSSRA | {delay['dssra']:.2f} (" in text
+    assert "2 held-out episodes of 3 rounds" in text
+
+
+def test_pictures_lie_where_the_page_shows_them(page):
+    pictures = {path.name for path in (page.parent / "pictures").iterdir()}
+    shown = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
+    assert {"delay.png", "energy_delay.png", "delay_cdf.png", "memory.png"} <= pictures
+    assert "torch-small-loss_time.png" in pictures
+    assert "images/results/torch-small-loss_time.png" in shown
+    for part in PARTS:
+        assert shown.count(make_results.BEGIN.format(part)) == 1
+
+
+def test_a_page_without_its_marks_is_refused(folder, tmp_path, monkeypatch):
+    path = tmp_path / "results.md"
+    path.write_text("nothing to fill\n")
+    monkeypatch.setattr(make_results, "PAGE", path)
+    options = make_results.Options(scenarios=("small",), torch_seeds=(2,), work=folder)
+    with pytest.raises(SystemExit, match="generated: surrogate"):
+        make_results.write_page(options, make_results.comparisons(options))
+    assert path.read_text() == "nothing to fill\n"
+
+
+def test_the_commands_are_those_that_are_run():
+    options = make_results.Options(torch_seeds=(10, 3, 0))
+    runs = dict(make_results.comparisons(options))
+    assert [path.name for path in runs] == ["surrogate", "torch-small", "torch-medium"]
+    torch_medium = runs[options.work / "torch-medium"]
+    assert torch_medium[:4] == [
+        "--scenarios",
+        "medium",
+        "--agents",
+        f"medium={make_results.agent_of(options, 'medium')}",
+    ]
+    assert json.dumps(torch_medium).count("torch") == 2
