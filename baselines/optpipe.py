@@ -41,7 +41,7 @@ from collapipe_env.apportionment import apportion
 from collapipe_env.baselines.chain_problem import ChainProblem, chain_problems, plan_times
 from collapipe_env.baselines.optpipe_model import solve_chain
 from collapipe_env.baselines.pipeedge import quickest_within, slowest_element
-from collapipe_env.baselines.scheduled_plan import ScheduledPlan, allocation_of
+from collapipe_env.baselines.scheduled_plan import ScheduledPlan, allocation_of, link_aware_caps
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.physics.schedule_times import run_chain
 from collapipe_env.scenario import Scenario
@@ -140,11 +140,6 @@ def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
             devices = np.flatnonzero(blocks)
             splits[tuple(devices.tolist()), tuple(blocks[devices].tolist())] = None
     return list(splits)
-
-
-def link_aware_caps(stages: int) -> IntArray:
-    """Caps that count every link as a stage: ``2 (S - s) + 2`` (S,)."""
-    return 2 * np.arange(stages, 0, -1) + 2
 
 
 def named_plans(

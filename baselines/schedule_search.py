@@ -10,7 +10,7 @@ import numpy as np
 from collapipe_env.allocation import GPIPE, INTERLEAVED, SCHEDULES, ZERO_BUBBLE
 from collapipe_env.baselines.chain_problem import ChainProblem
 from collapipe_env.baselines.draft_pricing import LEAST_GAIN, Drafts, price
-from collapipe_env.baselines.scheduled_plan import ScheduledPlan
+from collapipe_env.baselines.scheduled_plan import ScheduledPlan, link_aware_caps, ordinary_caps
 from collapipe_env.errors import AllocationError
 from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES
 
@@ -48,7 +48,7 @@ def caps_of(
     if schedule == INTERLEAVED:  # Megatron's warm-up and one more; the server adds nothing to wait for
         extra = (chunks - 1) * S + 1 + (S + 1 if link else 0)
         return tuple(2 * (S - s - 1) + extra for s in range(S))
-    return tuple(2 * (S - s) + 2 if link else S + 1 - s for s in range(S))
+    return tuple((link_aware_caps(S) if link else ordinary_caps(S)).tolist())
 
 
 def micro_batch_options(choices: Sequence[int], wanted: int | None) -> tuple[int, ...]:

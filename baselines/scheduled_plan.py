@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
 from collapipe_env.baselines.chain_problem import ChainProblem, fits_memory, plan_seconds
+from collapipe_env.compiled import compiled
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 
@@ -49,6 +51,18 @@ class ScheduledPlan:
             self.chunks,
             self.micro_batches,
         )
+
+
+@compiled
+def ordinary_caps(stages: int) -> npt.NDArray[np.int64]:
+    """1F1B's usual caps, ``P - s`` with the server as the last of ``P = S + 1`` stages (S,)."""
+    return np.arange(stages, 0, -1) + 1
+
+
+@compiled
+def link_aware_caps(stages: int) -> npt.NDArray[np.int64]:
+    """Caps that count links and the CU's relay as stages, too: ``2 (S - s) + 2`` (S,)."""
+    return 2 * np.arange(stages, 0, -1) + 2
 
 
 def allocation_of(

@@ -39,7 +39,12 @@ from collapipe_env.baselines.chain_problem import (
     stored_by_stage,
 )
 from collapipe_env.baselines.group_plan import FloatArray, IntArray, PlanBaseline
-from collapipe_env.baselines.scheduled_plan import ScheduledPlan, allocation_of
+from collapipe_env.baselines.scheduled_plan import (
+    ScheduledPlan,
+    allocation_of,
+    link_aware_caps,
+    ordinary_caps,
+)
 from collapipe_env.compiled import compiled
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES
@@ -60,8 +65,8 @@ def in_flight_caps(stages: int, link_aware: bool, ceiling: int) -> IntArray:
         link_aware: Count links as stages.
         ceiling: No stage has more.
     """
-    behind = stages - np.arange(stages)
-    return np.minimum(2 * behind + 2 if link_aware else behind + 1, ceiling)
+    caps: IntArray = np.minimum(link_aware_caps(stages) if link_aware else ordinary_caps(stages), ceiling)
+    return caps
 
 
 @compiled

@@ -1,8 +1,16 @@
-"""Numba's ``njit`` with a type signature: the decorated function keeps its own type for checkers."""
+"""Numba's ``njit`` with a type signature: the decorated function keeps its own type for checkers.
+
+Compiled code is kept on disk. Numba compiles anew when the function's own file changes, but not when a file
+changes whose functions it calls, although their code is part of what is kept: after such an edit or update,
+old physics would run unnoticed. Here all of the package's sources that are compiled decide.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numba
@@ -33,10 +41,40 @@ def compiled_inner(function: Callable[P, R]) -> Callable[P, R]:
     return _compile(function, no_cpython_wrapper=True)
 
 
+@lru_cache(maxsize=4)
+def source_stamp(folder: Path) -> str:
+    """A digest of the Python files below a folder, links included, that are compiled or tell how.
+
+    These are the files that name this module, and ``allocation.py``, whose constants become part of the
+    compiled code.
+
+    Args:
+        folder: The folder.
+    """
+    digest = hashlib.sha256()
+    for root in (folder, *(entry for entry in sorted(folder.iterdir()) if entry.is_symlink())):
+        for path in sorted(root.rglob("*.py")):
+            content = path.read_bytes()
+            if b"collapipe_env.compiled" in content or path.name == "allocation.py":
+                digest.update(content)
+                digest.update(b"\0")
+    return digest.hexdigest()
+
+
 def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     # no_cfunc_wrapper: nothing calls these functions from C.
     jit: Any = numba.njit
     wrapped: Callable[P, R] = jit(
         cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options
     )(function)
+    _stamp(wrapped)
     return wrapped
+
+
+def _stamp(wrapped: Any) -> None:
+    """Let what is kept on disk depend on all compiled sources, not on the function's file alone."""
+    # Numba has no public way; without these attributes (another Numba, or no place to write) nothing is lost
+    # but this protection.
+    file: Any = getattr(getattr(wrapped, "_cache", None), "_cache_file", None)
+    if hasattr(file, "_source_stamp"):
+        file._source_stamp = (file._source_stamp, source_stamp(Path(__file__).parent))

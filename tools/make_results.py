@@ -25,7 +25,6 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "results.md"
 PICTURES = DOCS / "images" / "results"
 BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated: {} -->"
-STATED_AGAINST = {"vanilla_fl": "VanillaFL", "titanic": "TITANIC", "pipeline": "PipeLine"}
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,7 @@ def main() -> int:
     runs = comparisons(options)
     if not options.page_only:
         for scenario in options.scenarios:
-            if not agent_of(options, scenario).exists():
-                run("train", *training(options, scenario))
+            run("train", *training(options, scenario))  # says so where it is done already
         for _, arguments in runs:
             run("compare", *arguments)
     write_page(options, runs)
@@ -180,16 +178,17 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
 def torch_table(summary: dict[str, Any], name: str) -> str:
     """Learning of all schedulers in one scenario."""
     entry = summary["scenarios"][name]
+    target = "none" if entry["target_loss"] is None else f"{entry['target_loss']:.3f} nat"
     lines = [
-        f"### `{name}`\n\n{size_of(entry)}; target loss {entry['target_loss']:.3f} nat.\n",
+        f"### `{name}`\n\n{size_of(entry)}; target loss: {target}.\n",
         "| scheduler | round delay (s) | simulated time to target (s) | final loss (nat) | accuracy (%) |",
         "|---|---:|---:|---:|---:|",
     ]
     for one in entry["summary"]:
-        target = one["time_to_target"]
-        time = number(target["seconds"], ".0f")
-        if target["reached"] < target["episodes"]:
-            time = f"{target['reached']} of {target['episodes']} reached it"
+        reached = one["time_to_target"]
+        time = number(reached["seconds"], ".0f")
+        if reached["reached"] < reached["episodes"]:
+            time = f"{reached['reached']} of {reached['episodes']} reached it"
         lines.append(
             f"| {one['title']} | {number(one['delay_mean'], '.2f')} | {time} "
             f"| {number(one['final_loss'], '.3f')} | {number(one['metric'], '.1f', 100.0)} |"

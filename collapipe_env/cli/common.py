@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -141,7 +142,9 @@ def record(program: str, arguments: Sequence[str], **more: Any) -> dict[str, Any
 
 def versions() -> dict[str, str]:
     """Versions of the package, of Python and of the libraries that results may depend on."""
-    names = ("numpy", "scipy", "torch", "gymnasium", "stable-baselines3")
+    names = ["numpy", "scipy", "numba", "torch", "gymnasium", "stable-baselines3"]
+    if find_spec("ortools") is not None:
+        names.append("ortools")
     return {
         "collapipe-env": collapipe_env.__version__,
         "python": platform.python_version(),

@@ -113,8 +113,9 @@ def _listen(workers: dict[Connection, tuple[BaseProcess, Any]], here: Connection
     except (EOFError, ConnectionResetError):
         process.join()
         raise CollaPipeError(
-            f"a worker process ended with exit code {process.exitcode} while it worked on {task}; it may "
-            "have run out of memory: try --processes 1. Finished episodes are kept"
+            f"a worker process ended with exit code {process.exitcode} while it worked on {task}: see the "
+            "traceback above, or, if there is none, it may have run out of memory: try --processes 1. "
+            "Finished episodes are kept"
         ) from None
     if kind == "progress":
         hooks.progress(task)

@@ -35,7 +35,7 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     require_shape("device_power", allocation.device_power, devices)
     require_shape("cu_power", allocation.cu_power, clusters)
     L = parameters.costs.blocks
-    # Comparing with the rounded counts also refuses NaN and infinite ones.
+    # Comparing with the rounded counts also refuses NaN; infinity fails at the sum below.
     refuse(
         ~(np.asarray(allocation.blocks) == np.round(allocation.blocks)),
         allocation.blocks,

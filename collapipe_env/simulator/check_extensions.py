@@ -13,7 +13,7 @@ from collapipe_env.allocation import (
     SERVER_MODES,
     Allocation,
 )
-from collapipe_env.simulator.refusal import refuse, require_shape
+from collapipe_env.simulator.refusal import refuse, require_shape, require_whole
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 
@@ -25,9 +25,12 @@ def check_groups(state: SystemState, allocation: Allocation) -> None:
     """
     require_shape("stage", allocation.stage, state.present.shape)
     require_shape("share", allocation.share, state.present.shape)
+    require_whole("stage", allocation.stage)
     stage, share = np.asarray(allocation.stage), np.asarray(allocation.share)
     slots = np.arange(state.present.shape[-1])
     refuse((stage < -1) | (stage > slots[-1]), stage, "stage", f"a slot 0..{slots[-1]}, or -1")
+    # Also where nobody reads it: NaN and infinity would spread through sums.
+    refuse(~((share >= 0.0) & (share <= 1.0 + 1e-9)), share, "share", "a number from 0 to 1")
     member = stage[..., None, :] == slots[:, None]
     total = np.where(member, share[..., None, :], 0.0).sum(axis=-1)
     wrong = (allocation.blocks > 0) & (np.abs(total - 1.0) > 1e-9)
@@ -45,6 +48,8 @@ def check_schedule(allocation: Allocation, slots: tuple[int, ...]) -> None:
     require_shape("schedule", allocation.schedule, slots[:-1])
     require_shape("caps", allocation.caps, slots)
     require_shape("chunks", allocation.chunks, slots[:-1])
+    for name in ("schedule", "caps", "chunks"):
+        require_whole(name, getattr(allocation, name))
     kind, caps = np.asarray(allocation.schedule), np.asarray(allocation.caps)
     v, M, blocks = np.asarray(allocation.chunks), np.asarray(allocation.micro_batches), allocation.blocks
     names = ", ".join(f"{i} ({name})" for i, name in enumerate(SCHEDULES))
@@ -71,7 +76,7 @@ def check_schedule(allocation: Allocation, slots: tuple[int, ...]) -> None:
         "a multiple of the number of stages under 'interleaved', which takes them in groups of that size",
     )
     refuse(
-        interleaved[..., None] & ~_orders_end(allocation),
+        interleaved[..., None] & occupied & ~_orders_end(allocation),
         caps,
         "caps",
         "chunks in flight with which the orders of 'interleaved' do not wait for each other; "
@@ -117,13 +122,15 @@ def check_split(parameters: SystemParameters, allocation: Allocation, clusters: 
     """
     require_shape("server_blocks", allocation.server_blocks, clusters)
     require_shape("server_mode", allocation.server_mode, clusters[:-1])
+    for name in ("server_blocks", "server_mode"):
+        require_whole(name, getattr(allocation, name))
     kept, mode = np.asarray(allocation.server_blocks), np.asarray(allocation.server_mode)
     L = parameters.costs.blocks
     refuse(
-        ~((kept >= 0) & (kept < L) & (kept == np.round(kept))),
+        ~((kept >= 0) & (kept < L)),
         kept,
         "server_blocks",
-        f"a whole number from 0 to L - 1 = {L - 1}: the devices hold at least one block",
+        f"a number from 0 to L - 1 = {L - 1}: the devices hold at least one block",
     )
     names = ", ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
     refuse(~np.isin(mode, range(-1, len(SERVER_MODES))), mode, "server_mode", f"-1 (common), {names}")

@@ -24,6 +24,23 @@ def place_name(place: tuple[int, ...]) -> str:
     return ", ".join(f"{name} {index}" for name, index in zip(names, place, strict=False))
 
 
+def require_whole(name: str, value: Array) -> None:
+    """Refuse what is not an array of whole numbers, which compiled code will not check again.
+
+    Args:
+        name: Its name.
+        value: The array.
+
+    Raises:
+        AllocationError: Names the first value that is no whole number, or the type.
+    """
+    numbers = np.asarray(value)
+    with np.errstate(invalid="ignore"):
+        refuse(~(np.isfinite(numbers) & (numbers == np.round(numbers))), numbers, name, "a whole number")
+    if not np.issubdtype(numbers.dtype, np.integer):
+        raise AllocationError(f"{name} has type {numbers.dtype}, expected integers")
+
+
 def refuse(fault: np.ndarray, value: Array, name: str, expected: str) -> None:
     """Refuse an array where ``fault`` is true anywhere.
 

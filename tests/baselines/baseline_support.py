@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.allocation import ASYNC, ZERO_BUBBLE, Allocation
+from collapipe_env.baselines.chain_problem import plan_times
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics import radio
+from collapipe_env.physics.schedule_times import run_chain
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
 
@@ -57,3 +59,21 @@ def full_power_rates(parameters, state):
         repeats = radio.expected_transmissions(parameters.waterfall_threshold / snr)
     rates = parameters.d2d_bandwidth_hz * np.log2(1.0 + snr)
     return rates, repeats if parameters.link_errors == "arq" else np.ones_like(repeats)
+
+
+def simulated_seconds(problem, devices, held, schedule, caps, chunks, micro_batches):
+    """What a plan takes, event by event: shares nothing with the recurrence that planners price with."""
+    runs = problem.local_steps if schedule == ASYNC else 1
+    devices, held, caps = (np.asarray(a, dtype=np.int64) for a in (devices, held, caps))
+    times = plan_times(problem, devices, held, schedule == ZERO_BUBBLE, chunks, micro_batches)
+    one_event = np.zeros((1, 6))
+    step = run_chain(times, schedule, caps, chunks, micro_batches * runs, problem.half_duplex, one_event)
+    collect = max(h * problem.block_collect[k] for h, k in zip(held, devices, strict=True))
+    return step * problem.local_steps / runs + collect
+
+
+def simulated(problem, draft):
+    """The same of a completed draft."""
+    return simulated_seconds(
+        problem, draft.devices, draft.held, draft.schedule, draft.caps, draft.chunks, draft.micro_batches
+    )

@@ -26,7 +26,8 @@ def plain_chain(forward, backward, links=(), gradients=None, weight=None):
 def random_chain(rng, stages, chunks=1):
     """A chain with every element, the CU's relay included; some elements take no time."""
     P = stages + 1
-    share = rng.dirichlet(np.full(chunks, 5.0), P)
+    # Exactly 1 for a single chunk: one rounding more would decide near-ties of greedy orders otherwise.
+    share = rng.dirichlet(np.full(chunks, 5.0), P) if chunks > 1 else np.ones((P, 1))
     share[-1] = 1.0
     some = [rng.exponential(1.0, n) * (rng.random(n) < 0.9) for n in (P, P, P, stages + 3, stages + 3)]
     return ChainTimes(*some, share)

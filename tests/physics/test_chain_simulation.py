@@ -139,12 +139,14 @@ def test_events_obey_the_chain(seed, kind, half):
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_half_duplex_never_helps_and_leaves_gpipe_alone(seed):
+def test_half_duplex_leaves_gpipe_alone_and_never_helps_1f1b(seed):
     rng = np.random.default_rng(seed)
     S, M = int(rng.integers(1, 5)), int(rng.integers(1, 9))
     times, caps = random_chain(rng, S), rng.integers(1, 7, S)
     both = [run(times, GPIPE, caps, M, half=half) for half in (False, True)]
     assert both[0] == pytest.approx(both[1], rel=1e-12)
+    full, half = (run(times, ONE_F_ONE_B, caps, M, half=half) for half in (False, True))
+    assert half >= full * (1 - 1e-12)
 
 
 def test_gpipe_has_the_closed_form_on_whole_chains():

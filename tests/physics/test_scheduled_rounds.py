@@ -15,6 +15,7 @@ from collapipe_env.allocation import (
     ZERO_BUBBLE,
     Allocation,
     stack_allocations,
+    with_explicit_server,
     with_schedule,
 )
 from collapipe_env.codec import ActionCodec
@@ -237,6 +238,33 @@ def test_impossible_schedules_are_refused(changes, words):
     changed = {k: np.full_like(getattr(plan, k), v) for k, v in changes.items()}
     with pytest.raises(AllocationError, match=words):
         check_allocation(parameters, state, replace(plan, **changed))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("caps", np.inf, "caps .* is inf, expected a whole number"),
+        ("caps", 1.5, "caps .* is 1.5, expected a whole number"),
+        ("caps", 4.0, "caps has type float64, expected integers"),
+        ("chunks", np.nan, "chunks .* is nan, expected a whole number"),
+        ("schedule", 0.5, "schedule .* is 0.5, expected a whole number"),
+        ("stage", np.nan, "stage .* is nan, expected a whole number"),
+        ("stage", 0.0, "stage has type float64, expected integers"),
+        ("share", np.nan, "share .* is nan, expected a number from 0 to 1"),
+        ("share", np.inf, "share .* is inf, expected a number from 0 to 1"),
+        ("server_blocks", 0.5, "server_blocks .* is 0.5, expected a whole number"),
+        ("server_mode", np.nan, "server_mode .* is nan, expected a whole number"),
+    ],
+)
+def test_numbers_that_compiled_code_could_not_bear_are_refused(field, value, words):
+    parameters, state, plan = make_case(8, groups=True)
+    plan = with_explicit_server(scheduled(plan, ONE_F_ONE_B))
+    plan = replace(plan, stage=plan.stage.copy(), share=plan.share.copy())
+    plan.stage[0, 0, -1], plan.share[0, 0, -1] = -1, 0.0  # an idle device, whose share nobody reads
+    changed = getattr(plan, field).astype(np.float64)
+    changed[(0,) * changed.ndim if field not in ("share", "stage") else (0, 0, -1)] = value
+    with pytest.raises(AllocationError, match=words):
+        check_allocation(parameters, state, replace(plan, **{field: changed}))
 
 
 def test_memory_that_one_schedule_needs_and_another_does_not():
