@@ -115,15 +115,11 @@ def write_page(options: Options, runs: list[tuple[Path, list[str]]]) -> None:
     text = replaced(text, "torch", "\n".join(tables))
     text = replaced(text, "commands", commands(options, runs, surrogate))
     PICTURES.mkdir(parents=True, exist_ok=True)
-    for (folder, _), prefix in zip(runs, ("", *("torch-" for _ in torch)), strict=False):
+    for folder, _ in runs:
+        prefix = "" if folder.name == "surrogate" else f"{folder.name}-"
         for picture in sorted((folder / "figures").glob("*.png")):
-            if not prefix or picture.stem.startswith("loss"):
-                name = (
-                    f"{prefix}{'-'.join(folder.name.split('-')[1:])}-{picture.name}"
-                    if prefix
-                    else picture.name
-                )
-                shutil.copyfile(picture, PICTURES / name)
+            if f"/{prefix}{picture.name})" in text:  # only what the page shows
+                shutil.copyfile(picture, PICTURES / f"{prefix}{picture.name}")
     write_text(PAGE, text)
     print(f"wrote {PAGE} and {PICTURES}/")
 
@@ -162,6 +158,7 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
         "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for place, one in enumerate(entry["summary"], 1):
+        decision_ms = 1e3 * one["decision_s"]["mean"]
         lines.append(
             f"| {place} | {one['title']} | {number(one['delay_mean'], '.2f')} "
             f"| {format(one['delay_iqm']['mean'], '.2f')} | {number(one['difference'], '+.1f', 100.0)} "
@@ -169,7 +166,7 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
             f"| {format(100.0 * one['energy_excess']['mean'], '+.1f')} "
             f"| {format(one['final_backlog']['mean'], '.1f')} "
             f"| {format(1e-6 * one['peak_memory_bytes']['mean'], '.0f')} "
-            f"| {format(1e3 * one['decision_s']['mean'], '.2g')} |"
+            f"| {format(decision_ms, '.2f' if decision_ms < 10.0 else '.0f')} |"
         )
     lines += [f"\n{who}: not possible: {why}" for who, why in entry["impossible"].items()]
     return "\n".join(lines) + "\n"
@@ -226,10 +223,12 @@ def stated_table(summary: dict[str, Any]) -> str:
 
 def commands(options: Options, runs: list[tuple[Path, list[str]]], summary: dict[str, Any]) -> str:
     """What produced the page."""
-    lines = ["```bash", shlex.join(["python", "tools/make_results.py", *sys.argv[1:]]), "# which runs"]
+    given = [argument for argument in sys.argv[1:] if argument != "--page-only"]
+    lines = ["```bash", shlex.join(["python", "tools/make_results.py", *given]), "# which runs"]
     lines += [f"collapipe train {shlex.join(training(options, name))}" for name in options.scenarios]
     lines += [f"collapipe compare {shlex.join(arguments)}" for _, arguments in runs]
-    versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
+    shown = {name: version for name, version in summary["versions"].items() if name != "platform"}
+    versions = ", ".join(f"{name} {version}" for name, version in shown.items())
     return "\n".join([*lines, "```", "", f"{versions}. Finished {summary['finished']}.", ""])
 
 
