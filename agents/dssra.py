@@ -22,6 +22,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 FloatArray = npt.NDArray[np.float64]
@@ -183,13 +184,7 @@ class DSSRA:
         """
         inputs = round_input(self.parameters, state)
         environments, N = state.present.shape[:2]
-        room = inputs.cap.sum(axis=-1)
-        if (room < self.parameters.costs.blocks).any():
-            e, n = (int(i) for i in np.argwhere(room < self.parameters.costs.blocks)[0])
-            raise AllocationError(
-                f"environment {e}, cluster {n}: its devices can hold {room[e, n]} blocks, the encoder has "
-                f"{self.parameters.costs.blocks}: no plan exists"
-            )
+        require_room(inputs.cap, self.parameters.costs.blocks)
         blocks, power, bandwidth = solve_batch(inputs, self._constants, self.budget, self.threads)
         used = np.concatenate((np.ones((environments, N, 1), dtype=np.bool_), blocks > 0), axis=-1)
         power = np.where(used, power, self.parameters.power_min_w)

@@ -28,21 +28,17 @@ power; queues are ignored.
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from collapipe_env.allocation import Allocation
 from collapipe_env.baselines.adaptis_search import search
-from collapipe_env.baselines.chain_problem import chain_problems
-from collapipe_env.baselines.schedule_search import micro_batch_options
+from collapipe_env.baselines.group_plan import AllocationBaseline
+from collapipe_env.baselines.schedule_search import micro_batch_options, searched
 from collapipe_env.baselines.scheduled_plan import ScheduledPlan, allocation_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemState
 
 
-class AdaPtis:
+class AdaPtis(AllocationBaseline):
     """A local optimum of the round's delay over partition, placement and schedule of each cluster.
 
     Args:
@@ -59,37 +55,17 @@ class AdaPtis:
     def __init__(self, scenario: Scenario, *, micro_batches: int | None = None, restarts: int = 0) -> None:
         if restarts < 0:
             raise AllocationError(f"restarts = {restarts}: give 0 or more random restarts")
-        self.scenario = scenario
-        self.parameters = system_parameters(scenario)
+        super().__init__(scenario)
         self.restarts = restarts
         self._options = micro_batch_options(self.parameters.micro_batch_choices, micro_batches)
 
-    def reset(self, seed: int | None = None) -> None:
-        """Nothing to forget; restarts have a fixed seed."""
-
-    def act(
-        self,
-        observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
-        state: SystemState,
-    ) -> Allocation:
-        """Decide one round; the action box cannot express schedules, so this is an allocation.
-
-        Args:
-            observation: Not used.
-            state: The system before the round (E, ...).
-
-        Raises:
-            AllocationError: No plan fits the memories of some cluster.
-        """
+    def allocate(self, state: SystemState) -> Allocation:
+        """See :meth:`AllocationBaseline.act`; restarts have a fixed seed."""
         return allocation_of(self.parameters, state, self.plans(state))
 
     def plans(self, state: SystemState) -> dict[tuple[int, int], ScheduledPlan]:
         """The plan of every environment and cluster; arguments and errors as for :meth:`act`."""
-        plans = {}
-        for at, problem in chain_problems(self.parameters, state).items():
-            try:
-                found = search(problem, self._options, self.restarts)
-            except AllocationError as error:
-                raise AllocationError(f"environment {at[0]}, cluster {at[1]}: {error}") from None
-            plans[at] = found.draft.plan()
-        return plans
+        found = searched(
+            self.parameters, state, lambda problem: search(problem, self._options, self.restarts)
+        )
+        return {at: best.draft.plan() for at, best in found.items()}

@@ -22,18 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from collapipe_env.allocation import Allocation
-from collapipe_env.baselines.chain_problem import chain_problems
 from collapipe_env.baselines.flexpipe_search import Point, Space, search
-from collapipe_env.baselines.schedule_search import micro_batch_options
+from collapipe_env.baselines.group_plan import AllocationBaseline
+from collapipe_env.baselines.schedule_search import micro_batch_options, searched
 from collapipe_env.baselines.schedule_tuple import parse_schedule
 from collapipe_env.baselines.scheduled_plan import allocation_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemState
 
 DEFAULT_SCHEDULES = (
@@ -48,7 +44,7 @@ DEFAULT_SCHEDULES = (
 """The space that is searched unless another is given."""
 
 
-class FlexPipe:
+class FlexPipe(AllocationBaseline):
     """The quickest schedule, device map and partition that a beam search finds for each cluster.
 
     Args:
@@ -77,8 +73,7 @@ class FlexPipe:
             raise AllocationError(f"beam = {beam}: the search follows 1 plan at least")
         if not schedules or isinstance(schedules, str):
             raise AllocationError(f"schedules = {schedules!r}: give a list of at least one, as in ['1f1b']")
-        self.scenario = scenario
-        self.parameters = system_parameters(scenario)
+        super().__init__(scenario)
         self.beam = beam
         choices = self.parameters.micro_batch_choices
         space = tuple(dict.fromkeys(parse_schedule(text) for text in schedules))
@@ -95,33 +90,12 @@ class FlexPipe:
                 )
         self._space = Space(space, micro_batch_options(choices, micro_batches))
 
-    def reset(self, seed: int | None = None) -> None:
-        """Nothing to forget and nothing random."""
-
-    def act(
-        self,
-        observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
-        state: SystemState,
-    ) -> Allocation:
-        """Decide one round; the action box cannot express schedules, so this is an allocation.
-
-        Args:
-            observation: Not used.
-            state: The system before the round (E, ...).
-
-        Raises:
-            AllocationError: No plan in the space fits the memories of some cluster.
-        """
+    def allocate(self, state: SystemState) -> Allocation:
+        """See :meth:`AllocationBaseline.act`; refused where no plan of the space fits some cluster."""
         points = self.points(state)
         plans = {at: point.draft.plan() for at, point in points.items()}
         return allocation_of(self.parameters, state, plans)
 
     def points(self, state: SystemState) -> dict[tuple[int, int], Point]:
         """The schedule and plan of every environment and cluster; see :meth:`act`."""
-        points = {}
-        for at, problem in chain_problems(self.parameters, state).items():
-            try:
-                points[at] = search(problem, self._space, self.beam)
-            except AllocationError as error:
-                raise AllocationError(f"environment {at[0]}, cluster {at[1]}: {error}") from None
-        return points
+        return searched(self.parameters, state, lambda problem: search(problem, self._space, self.beam))

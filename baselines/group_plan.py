@@ -16,30 +16,25 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES
+from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, equal_resources, nearest_choice
 from collapipe_env.simulator.state import SystemState
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-class PlanBaseline(ABC):
-    """A scheduler that decides stages, groups or schedules from the state alone; it has no memory.
+class AllocationBaseline(ABC):
+    """A scheduler that decides from the state alone, has no memory and returns allocations, not actions.
 
     Args:
         scenario: The scenario to schedule.
-        micro_batches: Wanted number of micro-batches; the nearest allowed one is used, the larger of two
-            equally near.
     """
 
     name: str
 
-    def __init__(self, scenario: Scenario, *, micro_batches: int = REFERENCE_MICRO_BATCHES) -> None:
+    def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.parameters = system_parameters(scenario)
-        self.micro_batches = min(
-            reversed(self.parameters.micro_batch_choices), key=lambda choice: abs(choice - micro_batches)
-        )
 
     def reset(self, seed: int | None = None) -> None:  # noqa: B027 - rightly empty, and not abstract
         """Nothing to forget and nothing random."""
@@ -49,7 +44,7 @@ class PlanBaseline(ABC):
         observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
         state: SystemState,
     ) -> Allocation:
-        """Decide one round.
+        """Decide one round; the action box cannot express such plans, so this is an allocation.
 
         Args:
             observation: Not used.
@@ -64,25 +59,6 @@ class PlanBaseline(ABC):
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round; see :meth:`act`."""
 
-    def with_defaults(self, blocks: IntArray, *, stage: IntArray, share: FloatArray) -> Allocation:
-        """Groups with the common defaults.
-
-        Args:
-            blocks: Blocks of each stage slot (..., N, K).
-            stage: Slot of each device (..., N, K), -1 for none.
-            share: Each device's share of its stage's samples (..., N, K).
-        """
-        clusters = blocks.shape[:-1]
-        return Allocation(
-            blocks=blocks,
-            micro_batches=np.full(clusters, self.micro_batches, dtype=np.int64),
-            bandwidth=np.full(clusters, 1.0 / self.parameters.clusters),
-            device_power=np.full(blocks.shape, self.parameters.power_max_w),
-            cu_power=np.full(clusters, self.parameters.power_max_w),
-            stage=stage,
-            share=share,
-        )
-
     def refusal(self, environment: int, cluster: int, reason: str) -> AllocationError:
         """The error for a cluster that has no plan.
 
@@ -92,3 +68,33 @@ class PlanBaseline(ABC):
             reason: What its memories cannot hold, and a remedy.
         """
         return AllocationError(f"{self.name}: environment {environment}, cluster {cluster}: {reason}")
+
+
+class PlanBaseline(AllocationBaseline):
+    """An allocation baseline with a fixed number of micro-batches.
+
+    Args:
+        scenario: The scenario to schedule.
+        micro_batches: Wanted number of micro-batches; the nearest allowed one is used, the larger of two
+            equally near.
+    """
+
+    def __init__(self, scenario: Scenario, *, micro_batches: int = REFERENCE_MICRO_BATCHES) -> None:
+        super().__init__(scenario)
+        self.micro_batches = nearest_choice(self.parameters.micro_batch_choices, micro_batches)
+
+    def with_defaults(self, blocks: IntArray, *, stage: IntArray, share: FloatArray) -> Allocation:
+        """Groups with the common defaults.
+
+        Args:
+            blocks: Blocks of each stage slot (..., N, K).
+            stage: Slot of each device (..., N, K), -1 for none.
+            share: Each device's share of its stage's samples (..., N, K).
+        """
+        return Allocation(
+            blocks=blocks,
+            micro_batches=np.full(blocks.shape[:-1], self.micro_batches, dtype=np.int64),
+            **equal_resources(self.parameters, blocks.shape),
+            stage=stage,
+            share=share,
+        )

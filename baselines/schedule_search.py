@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, SCHEDULES, ZERO_BUBBLE
-from collapipe_env.baselines.chain_problem import ChainProblem
+from collapipe_env.baselines.chain_problem import ChainProblem, chain_problems
 from collapipe_env.baselines.draft_pricing import LEAST_GAIN, Drafts, price
 from collapipe_env.baselines.scheduled_plan import ScheduledPlan, link_aware_caps, ordinary_caps
 from collapipe_env.errors import AllocationError
-from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES
+from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, nearest_choice
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+Result = TypeVar("Result")
 
 LARGEST = 3
 """How many of the largest numbers of micro-batches are tried."""
@@ -60,14 +63,31 @@ def micro_batch_options(choices: Sequence[int], wanted: int | None) -> tuple[int
         choices: Allowed numbers, ascending.
         wanted: Use the allowed number nearest to this one only; ``None`` for a choice.
     """
-
-    def nearest(number: int) -> int:
-        # The larger of two equally near, as in the even split.
-        return min(reversed(choices), key=lambda choice: abs(choice - number))
-
     if wanted is not None:
-        return (nearest(wanted),)
-    return tuple(sorted({nearest(REFERENCE_MICRO_BATCHES), *choices[-LARGEST:]}))
+        return (nearest_choice(choices, wanted),)
+    return tuple(sorted({nearest_choice(choices, REFERENCE_MICRO_BATCHES), *choices[-LARGEST:]}))
+
+
+def searched(
+    parameters: SystemParameters, state: SystemState, search: Callable[[ChainProblem], Result]
+) -> dict[tuple[int, int], Result]:
+    """What a search finds for every environment and cluster.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system before the round (E, ...).
+        search: Searches one cluster.
+
+    Raises:
+        AllocationError: No plan fits the memories of some cluster; names it.
+    """
+    found = {}
+    for at, problem in chain_problems(parameters, state).items():
+        try:
+            found[at] = search(problem)
+        except AllocationError as error:
+            raise AllocationError(f"environment {at[0]}, cluster {at[1]}: {error}") from None
+    return found
 
 
 def usable_devices(problem: ChainProblem, micro_batches: int) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
 from collapipe_env.baselines.chain_problem import ChainProblem, fits_memory, plan_seconds
 from collapipe_env.compiled import compiled
+from collapipe_env.simulator.even_split import equal_resources
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 
@@ -95,9 +96,7 @@ def allocation_of(
     return Allocation(
         blocks=blocks,
         micro_batches=micro_batches,
-        bandwidth=np.full((E, N), 1.0 / N),
-        device_power=np.full(shape, parameters.power_max_w),
-        cu_power=np.full((E, N), parameters.power_max_w),
+        **equal_resources(parameters, shape),
         stage=None if in_order else stage,
         share=None if in_order else share,
         schedule=schedule,

@@ -15,11 +15,11 @@ from collapipe_env.agents.dssra import round_input
 from collapipe_env.agents.segment_dp import SegmentProblem
 from collapipe_env.agents.segment_problem import segment_problem
 from collapipe_env.allocation import Allocation
-from collapipe_env.errors import AllocationError
 from collapipe_env.physics import radio
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
-from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, even_split
+from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, even_split, nearest_choice
+from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 FloatArray = npt.NDArray[np.float64]
@@ -44,10 +44,7 @@ class SegmentBaseline(ABC):
         self.scenario = scenario
         self.parameters = system_parameters(scenario)
         wanted = self.default_micro_batches if micro_batches is None else micro_batches
-        # The larger of two equally near, as in the even split.
-        self.micro_batches = min(
-            reversed(self.parameters.micro_batch_choices), key=lambda choice: abs(choice - wanted)
-        )
+        self.micro_batches = nearest_choice(self.parameters.micro_batch_choices, wanted)
         self._codec = action_codec(scenario)
 
     def reset(self, seed: int | None = None) -> None:  # noqa: B027 - rightly empty, and not abstract
@@ -70,14 +67,7 @@ class SegmentBaseline(ABC):
         Raises:
             AllocationError: The devices present in some cluster cannot hold the encoder.
         """
-        room = np.where(state.present, state.memory_cap, 0).sum(axis=-1)
-        short = room < self.parameters.costs.blocks
-        if short.any():
-            e, n = (int(i) for i in np.argwhere(short)[0])
-            raise AllocationError(
-                f"environment {e}, cluster {n}: its devices can hold {room[e, n]} blocks, the encoder has "
-                f"{self.parameters.costs.blocks}: no plan exists"
-            )
+        require_room(np.where(state.present, state.memory_cap, 0), self.parameters.costs.blocks)
         defaults = even_split(self.parameters, state, self.micro_batches)
         return replace(defaults, blocks=self.segments(state))
 

@@ -25,16 +25,15 @@ where the server is slow or shared by many.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.errors import AllocationError
-from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import system_parameters
+from collapipe_env.baselines.group_plan import AllocationBaseline
 from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.even_split import equal_resources
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 FloatArray = npt.NDArray[np.float64]
@@ -82,9 +81,7 @@ def split_plan(
     return Allocation(
         blocks=np.where(own, cut[..., None], 0),
         micro_batches=micro_batches,
-        bandwidth=np.full(cut.shape, 1.0 / parameters.clusters),
-        device_power=np.full(own.shape, parameters.power_max_w),
-        cu_power=np.full(cut.shape, parameters.power_max_w),
+        **equal_resources(parameters, own.shape),
         server_blocks=parameters.costs.blocks - cut,
         server_mode=np.full(cut.shape[:-1], server_mode),
     )
@@ -110,43 +107,23 @@ def best_cuts(delay: FloatArray, broadcast: FloatArray) -> IntArray:
     return cuts
 
 
-class SplitTraining(ABC):
+class SplitTraining(AllocationBaseline):
     """A scheduler that cuts the encoder between a cluster and the server anew in every round.
 
     Args:
         scenario: The scenario to schedule.
     """
 
-    name: str
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.parameters = system_parameters(scenario)
-
-    def reset(self, seed: int | None = None) -> None:  # noqa: B027 - rightly empty, and not abstract
-        """Nothing to forget and nothing random."""
-
-    def act(
-        self,
-        observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
-        state: SystemState,
-    ) -> Allocation:
-        """Decide one round; the action box cannot express a split, so this is an allocation.
-
-        Args:
-            observation: Not used.
-            state: The system before the round (E, ...).
-
-        Raises:
-            AllocationError: In some cluster no device can hold even one block.
-        """
+    def allocate(self, state: SystemState) -> Allocation:
+        """See :meth:`AllocationBaseline.act`; refused where no device of a cluster holds a block."""
         device, exists = strongest_devices(state, self.parameters.costs.blocks)
         if not exists[0].all():
             e, n = (int(i) for i in np.argwhere(~exists[0])[0])
-            raise AllocationError(
-                f"{self.name}: environment {e}, cluster {n}: no device that is present can hold one encoder "
-                "block and the activations of a mini-batch, so there is no client-side model. Give devices "
-                "more memory, or a smaller batch_size"
+            raise self.refusal(
+                e,
+                n,
+                "no device that is present can hold one encoder block and the activations of a mini-batch, "
+                "so there is no client-side model. Give devices more memory, or a smaller batch_size",
             )
         return self.choose(state, device, exists)
 

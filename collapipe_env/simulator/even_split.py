@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.apportionment import apportion
+from collapipe_env.physics._array import Array
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 REFERENCE_MICRO_BATCHES = 4
+
+
+def nearest_choice(choices: Sequence[int], wanted: int) -> int:
+    """The allowed number of micro-batches nearest to the wanted one, the larger of two equally near.
+
+    Args:
+        choices: Allowed numbers, ascending.
+        wanted: Wanted number.
+    """
+    return min(reversed(choices), key=lambda choice: abs(choice - wanted))
+
+
+def equal_resources(parameters: SystemParameters, devices: tuple[int, ...]) -> dict[str, Array]:
+    """Equal bandwidth and full power: what schedulers get that decide neither.
+
+    Args:
+        parameters: Scalars of the scenario.
+        devices: Shape (..., N, K).
+
+    Returns:
+        ``bandwidth`` (..., N), ``device_power`` (..., N, K) [W] and ``cu_power`` (..., N) [W].
+    """
+    clusters = devices[:-1]
+    return {
+        "bandwidth": np.full(clusters, 1.0 / parameters.clusters),
+        "device_power": np.full(devices, parameters.power_max_w),
+        "cu_power": np.full(clusters, parameters.power_max_w),
+    }
 
 
 def even_split(
@@ -24,13 +55,9 @@ def even_split(
         micro_batches: Wanted number of micro-batches; the nearest allowed one is taken (the larger of
             two equally near).
     """
-    choices = np.asarray(parameters.micro_batch_choices, dtype=np.int64)
-    nearest = choices[::-1][np.argmin(np.abs(choices[::-1] - micro_batches))]
-    clusters = state.uplink_gain.shape
+    nearest = nearest_choice(parameters.micro_batch_choices, micro_batches)
     return Allocation(
         blocks=apportion(parameters.costs.blocks, state.present.astype(np.float64), state.memory_cap),
-        micro_batches=np.full(clusters, nearest),
-        bandwidth=np.full(clusters, 1.0 / parameters.clusters),
-        device_power=np.full(state.speed.shape, parameters.power_max_w),
-        cu_power=np.full(clusters, parameters.power_max_w),
+        micro_batches=np.full(state.uplink_gain.shape, nearest, dtype=np.int64),
+        **equal_resources(parameters, state.speed.shape),
     )

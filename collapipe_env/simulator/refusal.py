@@ -41,6 +41,26 @@ def require_whole(name: str, value: Array) -> None:
         raise AllocationError(f"{name} has type {numbers.dtype}, expected integers")
 
 
+def require_room(cap: Array, blocks: int) -> None:
+    """Refuse a system in which some cluster's devices cannot hold the encoder.
+
+    Args:
+        cap: Blocks that each device can hold (E, N, K), 0 for absent ones.
+        blocks: ``L``.
+
+    Raises:
+        AllocationError: Names the first such cluster and what its devices hold.
+    """
+    room = np.asarray(cap).sum(axis=-1)
+    short = room < blocks
+    if short.any():
+        e, n = (int(i) for i in np.argwhere(short)[0])
+        raise AllocationError(
+            f"environment {e}, cluster {n}: its devices can hold {room[e, n]} blocks, the encoder has "
+            f"{blocks}: no plan exists"
+        )
+
+
 def refuse(fault: np.ndarray, value: Array, name: str, expected: str) -> None:
     """Refuse an array where ``fault`` is true anywhere.
 
