@@ -25,7 +25,8 @@ import tyro
 from torch import Tensor
 
 from collapipe_env.learners import RoundOutcome, TorchLearner
-from collapipe_env.learners.model import Architecture, ClusterModel, parameter_count
+from collapipe_env.learners.architecture import Architecture
+from collapipe_env.learners.model import ClusterModel, parameter_count
 from collapipe_env.scenario.learning import LearningSpec, ProxySpec
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.tokenization import PADDING
@@ -57,15 +58,7 @@ class PlainLoop:
     def __init__(self, arguments: Arguments, architecture: Architecture, learning: LearningSpec) -> None:
         """Build the models, with random tokens of the data's shape drawn in :meth:`round`."""
         task = get_task("classification")
-        spec = TaskSpec(
-            "embedded",
-            None,
-            None,
-            architecture.width,
-            architecture.sequence_length,
-            architecture.vocabulary,
-            2,
-        )
+        spec = TaskSpec(architecture, 2)
         data = task.load(spec)
         self._tokens, self._targets = torch.tensor(data.train.tokens), torch.tensor(data.train.targets)
         generator = torch.Generator().manual_seed(0)

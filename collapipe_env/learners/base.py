@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -52,14 +52,15 @@ class LearningReport:
 
     Attributes:
         loss: Held-out loss of the most recent evaluation, in nats, shape (E,).
-        metric: The task's metric of the same evaluation, in [0, 1], shape (E,); NaN if the learner has none.
-        train_loss: Mean training loss over the round's surviving samples, shape (E,); NaN if nothing
-            survived.
+        metric: The task's headline metric, in [0, 1], shape (E,); NaN if the learner has none.
+        train_loss: Mean training loss over what survived of the round, shape (E,); NaN if nothing did.
+        metrics: All metrics of the task by name, each of shape (E,); empty if the learner has none.
     """
 
     loss: FloatArray
     metric: FloatArray
     train_loss: FloatArray
+    metrics: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 class Learner(Protocol):

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
+from collapipe_env.learners.architecture import Architecture
 from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
-from collapipe_env.learners.model import Architecture, ClusterModel, FlatParameters, parameter_count
+from collapipe_env.learners.model import ClusterModel, FlatParameters, parameter_count
 from collapipe_env.learners.pipeline_step import pipeline_step
 from collapipe_env.learners.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
 from collapipe_env.learners.staleness import WeightVersions
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.tasks import Task, TaskSpec
+from collapipe_env.tasks import Split, Task, TaskData, TaskSpec
 from collapipe_env.tasks.partition import partition
 from collapipe_env.tasks.tokenization import PADDING, UNKNOWN
 
@@ -37,8 +39,12 @@ class TrainingSetup:
         batch_size: Samples per cluster and local step, B.
         local_steps: Local steps per round, H.
         strata: Class of every training sample.
+        lengths: Real tokens of every training sample.
         train: Tokens and targets to train on.
-        held_out: Tokens and targets to evaluate on.
+        units: Predictions that every training sample asks for.
+        data: All data of the task.
+        held_out: The samples to evaluate on.
+        evaluation: Their tokens and targets.
     """
 
     architecture: Architecture
@@ -49,8 +55,12 @@ class TrainingSetup:
     batch_size: int
     local_steps: int
     strata: IntArray
+    lengths: IntArray
     train: tuple[Tensor, Tensor]
-    held_out: tuple[Tensor, Tensor]
+    units: Tensor
+    data: TaskData
+    held_out: Split
+    evaluation: tuple[Tensor, Tensor]
 
 
 class SampleStream:
@@ -103,6 +113,7 @@ class Federation:
         """
         self._setup = setup
         learning, device = setup.learning, setup.train[0].device
+        self._loss = partial(setup.task.loss, smoothing=learning.label_smoothing)
         partition_rng, model_rng, *stream_rngs = rng.spawn(2 + setup.clusters)
         parts = partition(
             learning.partition, setup.strata, setup.clusters, learning.dirichlet_alpha, partition_rng
@@ -164,37 +175,38 @@ class Federation:
         versions = self._versions(blocks, staleness)
         updated = np.zeros(setup.clusters, dtype=np.bool_)
         losses: list[float] = []
-        samples: list[int] = []
+        weights_of_losses: list[float] = []
         for step in range(setup.local_steps):
             server.begin_step()
             for n, stream in enumerate(self._streams):
-                tokens, targets = self._next_batch(stream)
+                tokens, targets, units = self._next_batch(stream)
                 self._gradients.zero_()
                 blocks_of_server, head = server.serve(n)
                 result = pipeline_step(
                     self._lagging_model(versions[n]) if n in versions else self._models[n],
                     head,
-                    setup.task.loss,
+                    self._loss,
                     tokens,
                     targets,
                     blocks[n].tolist(),
                     survived[n, step, : micro_batches[n]].tolist(),
                     setup.learning.samples_per_pass,
                     blocks_of_server,
+                    units,
                 )
-                if result.samples:
+                if result.units:
                     self._optimizers[n].step()
-                    server.after_batch(n, result.samples)
+                    server.after_batch(n, result.units)
                     updated[n] = True
                     losses.append(float(result.loss))
-                    samples.append(result.samples)
+                    weights_of_losses.append(result.units)
                 if n in versions and step + 1 < setup.local_steps:
-                    versions[n].record(bool(result.samples))
+                    versions[n].record(bool(result.units))
             server.end_step()
         if updated.any():
             weights = self._average(self._shares * updated)
             server.end_round(self._models, weights)
-        return float(np.average(losses, weights=samples)) if samples else float("nan")
+        return float(np.average(losses, weights=weights_of_losses)) if losses else float("nan")
 
     def _server(self, mode: int) -> Server:
         """Return the server's side of that mode; its optimisers' state lives as long as the run."""
@@ -236,13 +248,13 @@ class Federation:
         versions.fill(flat.values)
         return model
 
-    def _next_batch(self, stream: SampleStream) -> tuple[Tensor, Tensor]:
-        """Return a cluster's next mini-batch, some of its tokens replaced by the unknown token."""
+    def _next_batch(self, stream: SampleStream) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a cluster's next mini-batch and its units, some tokens replaced by the unknown token."""
         tokens, targets = self._setup.train
         chosen = torch.from_numpy(stream.take(self._setup.batch_size)).to(tokens.device)
-        tokens, targets = tokens[chosen], targets[chosen]
+        tokens, targets, units = tokens[chosen], targets[chosen], self._setup.units[chosen]
         hidden = torch.from_numpy(stream.hide(tuple(tokens.shape), self._setup.learning.token_dropout))
-        return tokens.masked_fill(hidden.to(tokens.device) & (tokens != PADDING), UNKNOWN), targets
+        return tokens.masked_fill(hidden.to(tokens.device) & (tokens != PADDING), UNKNOWN), targets, units
 
     def _average(self, weights: FloatArray) -> Tensor:
         """Replace every cluster's model by the weighted mean of all and return the normalised weights."""
@@ -251,14 +263,19 @@ class Federation:
         return normalised
 
     @torch.no_grad()
-    def evaluate(self) -> tuple[float, float]:
-        """Return the common model's mean loss (nats) and mean score (in [0, 1]) on the held-out samples."""
-        tokens, targets = self._setup.held_out
-        loss = score = 0.0
-        for some, some_targets in zip(
-            torch.split(tokens, EVALUATION_BATCH), torch.split(targets, EVALUATION_BATCH), strict=True
+    def evaluate(self) -> tuple[float, dict[str, float]]:
+        """Return the common model's mean loss (nats) on the samples to evaluate on, and the metrics."""
+        setup = self._setup
+        loss = total = 0.0
+        predictions = []
+        for tokens, targets in zip(
+            *(torch.split(part, EVALUATION_BATCH) for part in setup.evaluation), strict=True
         ):
-            outputs = self._head.module(self._models[0](some), some != PADDING)
-            loss += float(self._setup.task.loss(outputs, some_targets)) * len(some)
-            score += float(self._setup.task.score(outputs, some_targets).sum())
-        return loss / len(tokens), score / len(tokens)
+            mask = tokens != PADDING
+            hidden = self._models[0](tokens)
+            units = float(setup.task.units(targets).sum())
+            loss += float(setup.task.loss(self._head.module(hidden, mask, targets), targets)) * units
+            total += units
+            predictions.append(setup.task.predict(self._head.module, hidden, mask, setup.task_spec).cpu())
+        metrics = setup.task.score(torch.cat(predictions).numpy(), setup.held_out, setup.data)
+        return loss / total, dict(metrics)

@@ -4,34 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from collapipe_env.learners.architecture import Architecture
 from collapipe_env.tasks.tokenization import PADDING
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """Sizes of an embedding and encoder.
-
-    Attributes:
-        blocks: Encoder blocks L.
-        width: Model width d, a multiple of ``heads``.
-        feedforward: Feed-forward width d_ff.
-        heads: Attention heads.
-        sequence_length: Tokens per sample q.
-        vocabulary: Rows of the embedding table.
-    """
-
-    blocks: int
-    width: int
-    feedforward: int
-    heads: int
-    sequence_length: int
-    vocabulary: int
 
 
 class Embedding(nn.Module):

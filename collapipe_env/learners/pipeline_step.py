@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,11 +20,11 @@ class StepResult:
     """What a local step trained on.
 
     Attributes:
-        samples: Samples of the surviving micro-batches.
+        units: Predictions that the surviving micro-batches asked for; 0 if none survived.
         loss: Mean loss over them, a detached scalar; 0 if there are none.
     """
 
-    samples: int
+    units: float
     loss: Tensor
 
 
@@ -60,7 +61,7 @@ class CutModel:
         self._segments = [*model.segments([size for size in blocks if size]), server_blocks]
         self.hosts = len(self._segments) + 1
 
-    def run(self, host: int, x: Tensor, tokens: Tensor, attention_mask: Tensor) -> Tensor:
+    def run(self, host: int, x: Tensor, tokens: Tensor, attention_mask: Tensor, targets: Tensor) -> Tensor:
         """Compute one host's part of the forward pass.
 
         Args:
@@ -68,6 +69,7 @@ class CutModel:
             x: Activations from the host before, shape (samples, q, d); host 0 does not read them.
             tokens: Token ids, shape (samples, q).
             attention_mask: Their :func:`~collapipe_env.learners.model.additive_mask`.
+            targets: Targets, for a decoder under teacher forcing.
 
         Returns:
             Activations (samples, q, d), or the head's outputs.
@@ -77,7 +79,7 @@ class CutModel:
             return embedded
         for block in self._segments[host - 1]:
             x = block(x, attention_mask)
-        return self._head(x, tokens != PADDING) if host == self.hosts - 1 else x
+        return self._head(x, tokens != PADDING, targets) if host == self.hosts - 1 else x
 
 
 class InFlight:
@@ -89,8 +91,7 @@ class InFlight:
     interleaved as a schedule wants them.
 
     Attributes:
-        samples: Samples of the micro-batch.
-        loss: Mean loss over them, detached; it is there after the last host's forward pass.
+        loss: Mean loss over its predictions, detached; it is there after the last host's forward pass.
     """
 
     def __init__(self, model: CutModel, tokens: Tensor, targets: Tensor) -> None:
@@ -98,7 +99,6 @@ class InFlight:
         self._mask = additive_mask(tokens)
         self._received: dict[int, Tensor] = {}
         self._sent: dict[int, Tensor] = {-1: tokens}
-        self.samples = len(tokens)
         self.loss = torch.zeros(())
 
     def forward(self, host: int) -> None:
@@ -106,7 +106,7 @@ class InFlight:
         x = self._sent[host - 1]
         if host:
             x = self._received[host] = x.detach().requires_grad_()
-        out = self._model.run(host, x, self._tokens, self._mask)
+        out = self._model.run(host, x, self._tokens, self._mask, self._targets)
         if host == self._model.hosts - 1:
             out = self._model.loss(out, self._targets)
             self.loss = out.detach()
@@ -136,14 +136,15 @@ def pipeline_step(
     survived: Sequence[bool],
     samples_per_pass: int = 1,
     server_blocks: Sequence[nn.Module] = (),
+    units: Tensor | None = None,
 ) -> StepResult:
     """Accumulate the gradients of one mini-batch in GPipe order: all forwards, flush, all backwards.
 
     The mini-batch is cut into as many micro-batches as ``survived`` has entries, their sizes differing by
     one at most. A lost micro-batch gives no gradient and is not computed. Each surviving one is weighted by
-    its share of the *surviving* samples, so the accumulated gradient is that of the mean loss over what
-    arrived: an unbiased estimate of the full gradient whatever the number of losses (with shares of the
-    whole mini-batch, losses would shrink it).
+    its share of the *surviving* units (samples, tagged words, target tokens: whatever the loss averages), so
+    the accumulated gradient is that of the mean loss over what arrived: an unbiased estimate of the full
+    gradient whatever the number of losses (with shares of the whole mini-batch, losses would shrink it).
 
     Other synchronous schedules (1F1B, interleaved chunks, ZB-H1) and data parallelism inside a stage sum the
     same terms in another order, so this order stands for them all; tests execute each of them and compare.
@@ -161,35 +162,39 @@ def pipeline_step(
             few samples cost as much time as larger ones. 1 computes every micro-batch on its own.
         server_blocks: Encoder blocks that the server runs in place of the model's last ones. Gradients are
             added to their parameters' ``grad``.
+        units: Predictions that each sample asks for, shape (samples,); None for one each.
 
     Returns:
-        Samples and mean loss of the surviving micro-batches.
+        Units and mean loss of the surviving micro-batches.
     """
     cut = CutModel(model, head, loss, blocks, server_blocks)
+    counts = np.ones(len(tokens)) if units is None else units.double().cpu().numpy()
     parts = zip(
-        tokens.tensor_split(len(survived)), targets.tensor_split(len(survived)), survived, strict=True
+        tokens.tensor_split(len(survived)),
+        targets.tensor_split(len(survived)),
+        (float(part.sum()) for part in np.array_split(counts, len(survived))),
+        survived,
+        strict=True,
     )
-    arrived = [(part, target) for part, target, arrives in parts if arrives and len(part)]
-    in_flight = [
-        InFlight(cut, part_tokens, part_targets)
-        for part_tokens, part_targets in _merged(arrived, samples_per_pass)
+    arrived = [(part, target, count) for part, target, count, arrives in parts if arrives and count]
+    passes = [
+        (InFlight(cut, part, target), count) for part, target, count in _merged(arrived, samples_per_pass)
     ]
-    for micro_batch in in_flight:
+    for micro_batch, _ in passes:
         for host in range(cut.hosts):
             micro_batch.forward(host)
-    samples = sum(micro_batch.samples for micro_batch in in_flight)
+    total = sum(count for _, count in passes)
     mean_loss = torch.zeros((), device=tokens.device)
-    for micro_batch in in_flight:
-        weight = micro_batch.samples / samples
+    for micro_batch, count in passes:
         for host in reversed(range(cut.hosts)):
-            micro_batch.backward(host, weight)
-        mean_loss += micro_batch.loss * weight
-    return StepResult(samples, mean_loss)
+            micro_batch.backward(host, count / total)
+        mean_loss += micro_batch.loss * (count / total)
+    return StepResult(total, mean_loss)
 
 
-def _merged(parts: Sequence[tuple[Tensor, Tensor]], most: int) -> list[tuple[Tensor, Tensor]]:
+def _merged(parts: Sequence[tuple[Tensor, Tensor, float]], most: int) -> list[tuple[Tensor, Tensor, float]]:
     """Join neighbouring micro-batches while they stay within ``most`` samples."""
-    groups: list[list[tuple[Tensor, Tensor]]] = []
+    groups: list[list[tuple[Tensor, Tensor, float]]] = []
     held = 0
     for part in parts:
         size = len(part[0])
@@ -200,6 +205,12 @@ def _merged(parts: Sequence[tuple[Tensor, Tensor]], most: int) -> list[tuple[Ten
             groups.append([part])
             held = size
     return [
-        group[0] if len(group) == 1 else (torch.cat([t for t, _ in group]), torch.cat([y for _, y in group]))
+        group[0]
+        if len(group) == 1
+        else (
+            torch.cat([tokens for tokens, _, _ in group]),
+            torch.cat([targets for _, targets, _ in group]),
+            sum(count for _, _, count in group),
+        )
         for group in groups
     ]

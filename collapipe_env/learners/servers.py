@@ -58,8 +58,8 @@ class Server(Protocol):
         """Return the encoder blocks and the head that meet a cluster's next batch, without gradients."""
         ...
 
-    def after_batch(self, cluster: int, samples: int) -> None:
-        """Take note of the gradients of a batch of which ``samples`` > 0 samples arrived."""
+    def after_batch(self, cluster: int, units: float) -> None:
+        """Take note of the gradients of a batch of which ``units`` > 0 units arrived."""
         ...
 
     def end_step(self) -> None:
@@ -85,7 +85,7 @@ class CommonServer:
     def __init__(self, head: Trained) -> None:
         self._head = head
         self._gradient = torch.zeros_like(head.flat.gradients)
-        self._arrived = 0
+        self._arrived = 0.0
 
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
         """Nothing to fetch: the head is the common one."""
@@ -93,17 +93,17 @@ class CommonServer:
     def begin_step(self) -> None:
         """Forget the gradients of the last local step."""
         self._gradient.zero_()
-        self._arrived = 0
+        self._arrived = 0.0
 
     def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:  # noqa: ARG002 - one for all
         """Return no blocks and the common head."""
         self._head.flat.gradients.zero_()
         return (), self._head.module
 
-    def after_batch(self, cluster: int, samples: int) -> None:  # noqa: ARG002
-        """Add the gradients up, weighted by samples."""
-        self._gradient.add_(self._head.flat.gradients, alpha=samples)
-        self._arrived += samples
+    def after_batch(self, cluster: int, units: float) -> None:  # noqa: ARG002
+        """Add the gradients up, weighted by units."""
+        self._gradient.add_(self._head.flat.gradients, alpha=units)
+        self._arrived += units
 
     def end_step(self) -> None:
         """Step with the mean gradient, if anything arrived."""
@@ -149,7 +149,7 @@ class CopiesServer:
         self._copies[cluster].flat.gradients.zero_()
         return self._blocks[cluster], self._copies[cluster].module
 
-    def after_batch(self, cluster: int, samples: int) -> None:  # noqa: ARG002 - a batch is a batch
+    def after_batch(self, cluster: int, units: float) -> None:  # noqa: ARG002 - a batch is a batch
         """Step the cluster's copy."""
         self._copies[cluster].optimizer.step()
 
@@ -199,7 +199,7 @@ class SequentialServer:
             part.flat.gradients.zero_()
         return [block.module for block in self._active.values()], self._head.module
 
-    def after_batch(self, cluster: int, samples: int) -> None:  # noqa: ARG002 - a batch is a batch
+    def after_batch(self, cluster: int, units: float) -> None:  # noqa: ARG002 - a batch is a batch
         """Step the server's blocks and head."""
         for part in self._parts():
             part.optimizer.step()

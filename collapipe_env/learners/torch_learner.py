@@ -10,14 +10,35 @@ import torch
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
 from collapipe_env.errors import AllocationError
+from collapipe_env.learners.architecture import Architecture
 from collapipe_env.learners.base import BoolArray, IntArray, LearningReport, RoundOutcome
 from collapipe_env.learners.federation import Federation, TrainingSetup
-from collapipe_env.learners.model import Architecture
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks import TaskSpec, get_task
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
+
+
+def trained_architecture(scenario: Scenario) -> Architecture:
+    """Return what is trained: the scenario's proxy, or the priced architecture if the proxy is off."""
+    workload, learning = scenario.workload, scenario.learning
+    sizes = learning.proxy or workload
+    return Architecture(
+        blocks=workload.blocks,
+        width=sizes.width,
+        feedforward=sizes.feedforward,
+        heads=sizes.heads,
+        sequence_length=sizes.sequence_length,
+        vocabulary=sizes.vocabulary,
+        style=workload.style,
+        # A proxy needs no more positions than it has tokens.
+        learned_positions=min(workload.learned_positions, sizes.sequence_length)
+        if learning.proxy
+        else workload.learned_positions,
+        token_types=workload.token_types,
+        dropout=learning.dropout,
+    )
 
 
 class TorchLearner:
@@ -68,14 +89,15 @@ class TorchLearner:
         self.num_envs = num_envs
         self._task = get_task(task)
         self._task_spec = TaskSpec(
+            architecture=architecture,
+            outputs=outputs,
+            decoder_blocks=decoder_blocks,
             dataset=learning.dataset,
             text_column=learning.text_column,
             label_column=learning.label_column,
-            width=architecture.width,
-            sequence_length=architecture.sequence_length,
-            vocabulary=architecture.vocabulary,
-            outputs=outputs,
-            decoder_blocks=decoder_blocks,
+            languages=learning.languages,
+            checkpoint=learning.checkpoint,
+            beam_size=learning.beam_size,
         )
         self._learning = learning
         self._clusters, self._batch_size, self._local_steps = clusters, batch_size, local_steps
@@ -83,7 +105,8 @@ class TorchLearner:
         self._setup: TrainingSetup | None = None
         self._runs: list[Federation | None] = [None] * num_envs
         self._rounds = np.zeros(num_envs, dtype=np.int64)
-        self._loss, self._metric, self._train_loss = (np.full(num_envs, np.nan) for _ in range(3))
+        self._loss, self._train_loss = np.full(num_envs, np.nan), np.full(num_envs, np.nan)
+        self._metrics = {name: np.full(num_envs, np.nan) for name in self._task.metrics}
 
     @classmethod
     def from_scenario(cls, scenario: Scenario, num_envs: int, device: str = "cpu") -> TorchLearner:
@@ -95,16 +118,8 @@ class TorchLearner:
             device: PyTorch device to train on.
         """
         workload, learning = scenario.workload, scenario.learning
-        sizes = learning.proxy or workload
         return cls(
-            Architecture(
-                blocks=workload.blocks,
-                width=sizes.width,
-                feedforward=sizes.feedforward,
-                heads=sizes.heads,
-                sequence_length=sizes.sequence_length,
-                vocabulary=sizes.vocabulary,
-            ),
+            trained_architecture(scenario),
             task=workload.task,
             outputs=workload.outputs,
             decoder_blocks=workload.decoder_blocks,
@@ -132,7 +147,7 @@ class TorchLearner:
             run = Federation(self._setup, rngs[e])
             self._runs[e] = run
             self._rounds[e] = 0
-            self._loss[e], self._metric[e] = run.evaluate()
+            self._evaluate(e, run)
             self._train_loss[e] = np.nan
         return self._report()
 
@@ -157,15 +172,23 @@ class TorchLearner:
             )
             self._rounds[e] += 1
             if self._rounds[e] == 1 or self._rounds[e] % self._learning.evaluate_every == 0:
-                self._loss[e], self._metric[e] = run.evaluate()
+                self._evaluate(e, run)
         return self._report()
+
+    def _evaluate(self, env: int, run: Federation) -> None:
+        """Evaluate a run's common model and keep the figures."""
+        self._loss[env], metrics = run.evaluate()
+        for name, values in self._metrics.items():
+            values[env] = metrics[name]
 
     def _prepare(self) -> TrainingSetup:
         """Load the data and put it on the device."""
         data = self._task.load(self._task_spec)
+        held_out = data.dev if self._learning.evaluation_split == "dev" else data.test
         # A fixed random subset: files are often sorted by class or source.
-        order = np.random.default_rng(0).permutation(len(data.held_out.tokens))
-        kept = order[: self._learning.evaluation_samples]
+        order = np.random.default_rng(0).permutation(len(held_out))
+        held_out = held_out.subset(order[: self._learning.evaluation_samples])
+        targets = self._tensor(data.train.targets)
         return TrainingSetup(
             architecture=self.architecture,
             task=self._task,
@@ -175,8 +198,12 @@ class TorchLearner:
             batch_size=self._batch_size,
             local_steps=self._local_steps,
             strata=data.strata,
-            train=(self._tensor(data.train.tokens), self._tensor(data.train.targets)),
-            held_out=(self._tensor(data.held_out.tokens[kept]), self._tensor(data.held_out.targets[kept])),
+            lengths=data.lengths,
+            train=(self._tensor(data.train.tokens), targets),
+            units=self._task.units(targets),
+            data=data,
+            held_out=held_out,
+            evaluation=(self._tensor(held_out.tokens), self._tensor(held_out.targets)),
         )
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
@@ -184,8 +211,10 @@ class TorchLearner:
 
     def _report(self) -> LearningReport:
         """Return copies, so that a report does not change under its reader."""
-        loss, metric, train_loss = (array.copy() for array in (self._loss, self._metric, self._train_loss))
-        return LearningReport(loss, metric, train_loss)
+        metrics = {name: values.copy() for name, values in self._metrics.items()}
+        return LearningReport(
+            self._loss.copy(), metrics[self._task.metrics[0]].copy(), self._train_loss.copy(), metrics
+        )
 
     def _check(self, outcome: RoundOutcome) -> None:
         """Refuse an outcome that does not fit the workload."""

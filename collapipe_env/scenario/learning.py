@@ -57,31 +57,58 @@ class LearningSpec:
     """Data, proxy, optimisers and evaluation of the learners.
 
     Attributes:
-        dataset: ``"embedded"`` (rated review sentences shipped with the package) or the path of a local TSV
-            or CSV file, or of a folder with ``train``, ``dev`` and ``test`` files.
-        text_column: Header name or 0-based index of the text column; None detects it.
+        dataset: ``"embedded"`` (what the package ships for the task), the path of a local file or folder, or
+            ``"hf:NAME"`` / ``"hf:NAME:CONFIG"`` for a data set of the Hugging Face hub (extra ``hub``).
+        text_column: Header name or 0-based index of a table's text column; None detects it.
         label_column: Header name or 0-based index of the label column; None detects it.
-        partition: How the training data is spread over the clusters.
-        dirichlet_alpha: Concentration of the Dirichlet label skew; small values skew more.
+        languages: Source and target language of parallel text, the endings of its files; None detects them.
+        checkpoint: Local folder of a BERT checkpoint in Hugging Face format to start from, with
+            ``proxy: off`` and ``workload.style: bert``; None starts from random weights.
+        evaluation_split: Held-out part that is evaluated: ``"test"`` for figures to report, ``"dev"`` to
+            choose hyper-parameters.
+        partition: How the training data is spread over the clusters: evenly at random, with Dirichlet label
+            skew, by length, or in parts of Dirichlet sizes.
+        dirichlet_alpha: Concentration of both Dirichlet kinds; small values skew more.
         proxy: Sizes of the trained proxy; None (``off`` in YAML) trains the priced architecture itself.
-        optimizer: Optimiser of the clusters and of the server.
+        optimizer: Optimiser of the clusters and of the server's head.
+        momentum: Momentum of SGD.
         learning_rate: Step size of the clusters' optimisers. The default suits the default proxy; with proxy
             off, 3e-5 for both rates trains a model of width 256, which 3e-4 throws off in its first round.
-        server_learning_rate: Step size of the server's optimiser, which trains the task head.
+        server_learning_rate: Step size of the server's optimiser, which trains the task head or decoder.
         weight_decay: Decoupled weight decay of matrices (biases and norms are spared).
+        gradient_clip: Largest norm of a cluster's gradient in a local step; 0 leaves it as it is.
+        schedule: How step sizes change over the rounds.
+        warmup_rounds: Rounds in which step sizes grow linearly to their full value.
+        schedule_rounds: Rounds that the schedule is laid out for; None takes the episode's.
+        proximal: Weight mu of FedProx's pull towards the round's common model.
+        aggregation: How the server turns the clusters' mean update into the next model.
+        aggregation_rate: Step size of the server's aggregation.
+        aggregation_momentum: Its first decay, beta_1 (fedavgm, fedadam, fedyogi).
+        aggregation_second_momentum: Its second decay, beta_2 (fedadam, fedyogi).
+        aggregation_floor: What is added to the root of the second moment, tau (fedadam, fedyogi).
         token_dropout: Probability that a training token is replaced by the unknown token, against
             overfitting.
+        dropout: Dropout probability inside the trained model.
+        label_smoothing: Share of the target distribution that is spread over all outputs, in training only.
+        beam_size: Beams of the search that writes translations; 1 is greedy.
         weight_prediction: Under an asynchronous pipeline, let stages whose weights lag behind compute with
             weights predicted by the optimiser's own rule (XPipe); false for the stale weights themselves
             (PipeDream). Synchronous plans are not affected.
         samples_per_pass: Micro-batches in a row are computed in one pass as long as together they have at
             most that many samples: the same gradient in less time. 1 computes every one on its own.
-        evaluate_every: Rounds between two evaluations.
+        evaluate_every: Rounds between two evaluations of the loss.
         evaluation_samples: At most that many held-out samples are evaluated.
+        metric_every: Rounds between two computations of metrics, a multiple of ``evaluate_every`` in effect;
+            writing translations takes longer than a loss.
+        metric_samples: At most that many of the evaluated samples enter the metrics.
+        evaluation: ``inline``, or ``background`` for evaluating a copy of the model while later rounds train;
+            the figures are then reported one evaluation later.
+        device: Where the model is trained: ``auto`` takes a GPU if there is one.
+        precision: ``bfloat16`` computes forward passes in mixed precision; weights stay in float32.
     """
 
     dataset: Annotated[
-        str, Field(min_length=1, description='"embedded" or the path of a TSV/CSV file or folder')
+        str, Field(min_length=1, description='"embedded", the path of a file or folder, or "hf:NAME"')
     ] = "embedded"
     text_column: Annotated[
         ColumnName | None,
@@ -91,11 +118,20 @@ class LearningSpec:
         ColumnName | None,
         described("header name or 0-based index of the label column; empty = detect"),
     ] = None
+    languages: Annotated[
+        tuple[str, str] | None, described("source and target language of parallel text; empty = detect")
+    ] = None
+    checkpoint: Annotated[
+        str | None, described("path of the folder of a BERT checkpoint to start from; empty = random weights")
+    ] = None
+    evaluation_split: Annotated[
+        Literal["test", "dev"], described('held-out part that is evaluated: "test" or "dev"')
+    ] = "test"
     partition: Annotated[
-        Literal["iid", "dirichlet"],
-        described('spread of the data over clusters: "iid" or "dirichlet"'),
+        Literal["iid", "dirichlet", "length", "quantity"],
+        described('spread of the data over clusters: "iid", "dirichlet" (labels), "length" or "quantity"'),
     ] = "iid"
-    dirichlet_alpha: Annotated[float, real("concentration of the label skew", "1", gt=0, le=1e6)] = 0.5
+    dirichlet_alpha: Annotated[float, real("concentration of the skew", "1", gt=0, le=1e6)] = 0.5
     proxy: Annotated[
         ProxySpec | None,
         BeforeValidator(_off_is_none),
@@ -104,12 +140,41 @@ class LearningSpec:
     optimizer: Annotated[
         Literal["adamw", "sgd"], described('optimiser of clusters and server: "adamw" or "sgd"')
     ] = "adamw"
+    momentum: Annotated[float, real("momentum of sgd", "1", ge=0, lt=1)] = 0.0
     learning_rate: Annotated[float, real("step size on the clusters", "1", gt=0, le=10)] = 3e-3
     server_learning_rate: Annotated[float, real("step size of the server's head", "1", gt=0, le=10)] = 3e-3
     weight_decay: Annotated[float, real("decoupled weight decay of matrices", "1", ge=0, le=10)] = 0.1
+    gradient_clip: Annotated[float, real("largest norm of a gradient, 0 for any", "1", ge=0, le=1e6)] = 0.0
+    schedule: Annotated[
+        Literal["constant", "linear", "cosine", "inverse-sqrt"],
+        described('step sizes over the rounds: "constant", "linear", "cosine" or "inverse-sqrt"'),
+    ] = "constant"
+    warmup_rounds: Annotated[
+        int, whole("rounds in which step sizes grow to their full value", 0, 1_000_000)
+    ] = 0
+    schedule_rounds: Annotated[
+        Annotated[int, whole("rounds that the schedule is laid out for", 1, 10_000_000)] | None,
+        described("rounds that the schedule is laid out for, range 1 to 1e7; empty = the episode's"),
+    ] = None
+    proximal: Annotated[float, real("FedProx's mu", "1", ge=0, le=1e6)] = 0.0
+    aggregation: Annotated[
+        Literal["fedavg", "fedavgm", "fedadam", "fedyogi"],
+        described('the server\'s optimiser: "fedavg", "fedavgm", "fedadam" or "fedyogi"'),
+    ] = "fedavg"
+    aggregation_rate: Annotated[float, real("step size of the aggregation", "1", gt=0, le=100)] = 1.0
+    aggregation_momentum: Annotated[float, real("first decay beta_1 of the aggregation", "1", ge=0, lt=1)] = (
+        0.9
+    )
+    aggregation_second_momentum: Annotated[
+        float, real("second decay beta_2 of the aggregation", "1", ge=0, lt=1)
+    ] = 0.99
+    aggregation_floor: Annotated[float, real("floor tau of the aggregation", "1", gt=0, le=1)] = 1e-3
     token_dropout: Annotated[float, real("probability that a training token is hidden", "1", ge=0, lt=1)] = (
         0.3
     )
+    dropout: Annotated[float, real("dropout probability inside the model", "1", ge=0, lt=1)] = 0.0
+    label_smoothing: Annotated[float, real("share of targets spread over all outputs", "1", ge=0, lt=1)] = 0.0
+    beam_size: Annotated[int, whole("beams of the search that writes translations", 1, 64)] = 1
     weight_prediction: Annotated[
         bool,
         Field(
@@ -122,3 +187,27 @@ class LearningSpec:
     ] = 16
     evaluate_every: Annotated[int, whole("rounds between evaluations", 1, 1_000_000)] = 5
     evaluation_samples: Annotated[int, whole("held-out samples per evaluation", 1, 1_000_000)] = 512
+    metric_every: Annotated[int, whole("rounds between metrics", 1, 1_000_000)] = 5
+    metric_samples: Annotated[int, whole("evaluated samples that enter metrics", 1, 1_000_000)] = 512
+    evaluation: Annotated[
+        Literal["inline", "background"], described('when to evaluate: "inline" or "background"')
+    ] = "inline"
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], described('where to train: "auto", "cpu" or "cuda"')
+    ] = "auto"
+    precision: Annotated[
+        Literal["float32", "bfloat16"], described('of forward passes: "float32" or "bfloat16"')
+    ] = "float32"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LearningSpec:
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(
+                f"momentum = {self.momentum:g} is for optimizer = 'sgd', but it is {self.optimizer!r}; set "
+                "momentum to 0"
+            )
+        if self.checkpoint is not None and self.proxy is not None:
+            raise ValueError(
+                "checkpoint needs proxy: off, since the weights of a checkpoint fit its own sizes only"
+            )
+        return self

@@ -36,17 +36,23 @@ class WorkloadSpec:
     """The priced Transformer and how one round trains it (what every delay and energy is charged for)."""
 
     task: Annotated[
-        Literal["classification", "tagging", "translation"],
-        described("the learning task; no unit, one of classification, tagging, translation"),
+        Literal["classification", "ner", "translation"],
+        described("the learning task; no unit, one of classification, ner, translation"),
     ] = "classification"
     blocks: Annotated[int, whole("Transformer encoder blocks L of the encoder", 1, 1024)] = 12
     width: Annotated[int, whole("model width d", 1, 65536)] = 256
     feedforward: Annotated[int, whole("feed-forward width d_ff", 1, 1048576)] = 1024
     heads: Annotated[int, whole("attention heads a, a divisor of the width", 1, 1024)] = 4
     sequence_length: Annotated[int, whole("tokens per sample q", 1, 65536)] = 64
-    vocabulary: Annotated[
-        int, whole("entries of the CU's embedding, which has vocabulary x width parameters", 1, 10_000_000)
-    ] = 8000
+    vocabulary: Annotated[int, whole("tokens in the CU's embedding", 1, 10_000_000)] = 8000
+    style: Annotated[
+        Literal["pre-ln", "transformer", "bert"],
+        described("how blocks and embedding are built; no unit, one of pre-ln, transformer, bert"),
+    ] = "pre-ln"
+    learned_positions: Annotated[
+        int, whole("rows of the table of learned positions, at least q with style bert, else 0", 0, 65536)
+    ] = 0
+    token_types: Annotated[int, whole("rows of the table of token types, style bert only", 0, 1024)] = 0
     decoder_blocks: Annotated[
         int, whole("decoder blocks L_dec on the server, 0 for a bare task head", 0, 1024)
     ] = 0
@@ -67,8 +73,25 @@ class WorkloadSpec:
         Bits, described("precision of the gradients sent over a hop; bits per number, one of 16, 32")
     ] = 32
     weight_bits: Annotated[
-        Bits, described("precision of model updates on the air; bits per number, one of 16, 32")
+        Literal[8, 16, 32],
+        described(
+            "precision to which model updates are quantised and sent; bits per number, one of 8, 16, 32"
+        ),
     ] = 16
+    update_compression: Annotated[
+        Literal["none", "top-k", "lora"],
+        described(
+            "what of an update is sent: all of it, the largest entries with error feedback, or low-rank "
+            "adapters; no unit, one of none, top-k, lora"
+        ),
+    ] = "none"
+    top_k_share: Annotated[float, real("share of a block's update that top-k sends", "1", gt=0.0, le=1.0)] = (
+        0.1
+    )
+    lora_rank: Annotated[int, whole("rank of the adapters of lora", 1, 4096)] = 8
+    lora_alpha: Annotated[
+        float, real("scale of lora's adapters: their product counts alpha / rank", "1", gt=0.0, le=1e6)
+    ] = 16.0
     stored_activation_bits: Annotated[
         Bits,
         described("precision of the activations kept for the backward pass; bits per number, one of 16, 32"),
@@ -87,6 +110,22 @@ class WorkloadSpec:
                 )
         if self.task == "translation" and self.decoder_blocks == 0:
             raise ValueError("task = 'translation' needs decoder_blocks of at least 1, not 0")
+        if self.style == "bert" and self.learned_positions < self.sequence_length:
+            raise ValueError(
+                f"style = 'bert' needs learned_positions of at least sequence_length = "
+                f"{self.sequence_length}, not {self.learned_positions}"
+            )
+        for name in ("learned_positions", "token_types"):
+            if self.style != "bert" and getattr(self, name):
+                raise ValueError(
+                    f"{name} = {getattr(self, name)} needs style = 'bert', but style is {self.style!r}; "
+                    "set it to 0"
+                )
+        if self.update_compression == "lora" and self.lora_rank > min(self.width, self.feedforward):
+            raise ValueError(
+                f"lora_rank = {self.lora_rank} is above the smaller of width = {self.width} and "
+                f"feedforward = {self.feedforward}; adapters of that rank save nothing"
+            )
         return self
 
     @property
@@ -96,8 +135,9 @@ class WorkloadSpec:
 
     @property
     def embedding_parameters(self) -> int:
-        """Parameters of the CU's embedding, ``vocabulary * width``."""
-        return self.vocabulary * self.width
+        """Parameters of the CU's embedding: its tables and, with style bert, its layer norm."""
+        rows = self.vocabulary + self.learned_positions + self.token_types
+        return (rows + (2 if self.style == "bert" else 0)) * self.width
 
 
 @refuse_clearly

@@ -1,12 +1,15 @@
-"""What a task is to the learners: its data, the server's head, the loss and the metric."""
+"""What a task is to the learners: its data, the server's head, the loss and the metrics."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from collapipe_env.learners.architecture import Architecture
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -16,27 +19,30 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """Everything that a task's data and head depend on; hashable, so that data is prepared once per process.
+    """Everything that a task's data, head and metrics depend on; hashable, so that data is prepared once.
 
     Attributes:
-        dataset: ``"embedded"`` or the path of local data.
+        architecture: Sizes of the trained embedding and encoder.
+        outputs: Outputs V_out of the head: classes, tags or target vocabulary.
+        decoder_blocks: Decoder blocks on the server.
+        dataset: ``"embedded"``, the path of local data, or ``"hf:NAME"`` / ``"hf:NAME:CONFIG"`` for a data
+            set of the Hugging Face hub.
         text_column: Header name or 0-based index; None detects.
         label_column: Header name or 0-based index; None detects.
-        width: Width d of the encoder's outputs.
-        sequence_length: Tokens per sample, q.
-        vocabulary: Rows of the embedding table.
-        outputs: Outputs V_out of the head.
-        decoder_blocks: Decoder blocks on the server.
+        languages: Source and target language of parallel text, as the endings of its files; None detects.
+        checkpoint: Local folder of a BERT checkpoint whose tokeniser is to be used; None learns one.
+        beam_size: Beams of the search that writes translations; 1 is greedy.
     """
 
-    dataset: str
-    text_column: str | int | None
-    label_column: str | int | None
-    width: int
-    sequence_length: int
-    vocabulary: int
+    architecture: Architecture
     outputs: int
     decoder_blocks: int = 0
+    dataset: str = "embedded"
+    text_column: str | int | None = None
+    label_column: str | int | None = None
+    languages: tuple[str, str] | None = None
+    checkpoint: str | None = None
+    beam_size: int = 1
 
 
 @dataclass(frozen=True)
@@ -46,10 +52,22 @@ class Split:
     Attributes:
         tokens: Token ids, shape (samples, q); 0 is padding.
         targets: What the head should say, shape (samples, ...).
+        references: What the metrics compare with where targets do not do, one a sample: the words' tags, or
+            the reference translation. Empty where targets do.
     """
 
     tokens: IntArray
     targets: IntArray
+    references: tuple[Any, ...] = ()
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.tokens)
+
+    def subset(self, indices: IntArray) -> Split:
+        """Return the samples at ``indices``, in that order."""
+        references = tuple(self.references[i] for i in indices.tolist()) if self.references else ()
+        return Split(self.tokens[indices], self.targets[indices], references)
 
 
 @dataclass(frozen=True)
@@ -58,21 +76,29 @@ class TaskData:
 
     Attributes:
         train: Training samples.
-        held_out: Samples for evaluation; neither tokeniser nor model ever learns from them.
+        dev: Samples to choose hyper-parameters with; neither tokeniser nor model ever learns from them.
+        test: Samples for the figures that are reported; used for nothing else.
         strata: Class of every training sample for label-skewed partitions, shape (samples,).
-        classes: Names of the outputs, in the order of their numbers.
+        lengths: Real tokens of every training sample for length-skewed partitions, shape (samples,).
+        classes: Names of the outputs, in the order of their numbers; empty for a vocabulary.
+        decode: Turns rows of target ids into texts, where the task writes text.
     """
 
     train: Split
-    held_out: Split
+    dev: Split
+    test: Split
     strata: IntArray
-    classes: tuple[str, ...]
+    lengths: IntArray
+    classes: tuple[str, ...] = ()
+    decode: Callable[[IntArray], list[str]] | None = field(default=None, compare=False)
 
 
 class Task(Protocol):
     """A task of the federation. Implementations keep no state: one instance serves every learner."""
 
     name: str
+    metrics: tuple[str, ...]
+    """Names of what :meth:`score` returns; the first is the headline."""
 
     def load(self, spec: TaskSpec) -> TaskData:
         """Return the data, from a per-process cache if it was asked for before.
@@ -85,14 +111,46 @@ class Task(Protocol):
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the server's module, initialised from ``generator`` alone.
 
-        It is called with encoder outputs (samples, q, d) and the mask of real tokens (samples, q).
+        It is called with encoder outputs (samples, q, d), the mask of real tokens (samples, q) and the
+        targets, which only a decoder under teacher forcing reads.
         """
         ...
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss over the samples, a scalar."""
+    def units(self, targets: Tensor) -> Tensor:
+        """Return how many predictions each sample asks for, shape (samples,), floating point."""
         ...
 
-    def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return each sample's score in [0, 1], shape (samples,); the metric is its mean."""
+    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Return the mean loss over all units, a scalar in nats.
+
+        Args:
+            outputs: What the head returned.
+            targets: What it should have said.
+            smoothing: Label smoothing, in [0, 1).
+        """
+        ...
+
+    def predict(self, head: nn.Module, hidden: Tensor, mask: Tensor, spec: TaskSpec) -> Tensor:
+        """Return predicted ids, one row a sample, without looking at targets.
+
+        Args:
+            head: The server's module.
+            hidden: Encoder outputs, shape (samples, q, d).
+            mask: True at real tokens, shape (samples, q).
+            spec: The specification of the run.
+        """
+        ...
+
+    def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:
+        """Return the metrics of a whole split, by the names in :attr:`metrics`.
+
+        Args:
+            predictions: Rows of :meth:`predict` for all samples of the split.
+            split: Its samples.
+            data: The data that it is part of.
+        """
+        ...
+
+    def default_learning(self) -> Mapping[str, object]:
+        """Return scenario fields, by dotted path, that suit the embedded data and the default proxy."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +12,9 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.errors import DataError, ScenarioError
-from collapipe_env.tasks.base import Split, TaskData, TaskSpec
+from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
 from collapipe_env.tasks.text_files import LabelledTexts, load_splits
-from collapipe_env.tasks.tokenization import encode, train_tokenizer
+from collapipe_env.tasks.tokenization import PADDING, encode, train_tokenizer
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "reviews"
 """Folder of the review sentences that the package ships."""
@@ -30,12 +30,13 @@ class PooledLinear(nn.Module):
         self.weight = nn.Parameter(torch.randn(outputs, width, generator=generator) * 0.5 / width**0.5)
         self.bias = nn.Parameter(torch.zeros(outputs))
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor, targets: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """Return class scores.
 
         Args:
             hidden: Encoder outputs, shape (samples, q, d).
             mask: True at real tokens, shape (samples, q); at least one per sample.
+            targets: Not read.
 
         Returns:
             Logits, shape (samples, V_out).
@@ -49,6 +50,7 @@ class Classification:
     """Sentences of one class each; cross-entropy and accuracy."""
 
     name = "classification"
+    metrics = ("accuracy",)
 
     def load(self, spec: TaskSpec) -> TaskData:
         """Return the labelled sentences as token rows; see :class:`~collapipe_env.tasks.base.Task`."""
@@ -57,15 +59,28 @@ class Classification:
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the pooled linear head."""
         _refuse_decoder(spec)
-        return PooledLinear(spec.width, spec.outputs, generator)
+        return PooledLinear(spec.architecture.width, spec.outputs, generator)
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def units(self, targets: Tensor) -> Tensor:
+        """Return ones: every sample asks for one class."""
+        return torch.ones(len(targets), device=targets.device)
+
+    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the mean cross-entropy in nats."""
-        return functional.cross_entropy(outputs, targets)
+        return functional.cross_entropy(outputs, targets, label_smoothing=smoothing)
 
-    def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return 1 where the most likely class is right, else 0: its mean is the accuracy."""
-        return (outputs.argmax(dim=-1) == targets).to(torch.float64)
+    def predict(self, head: nn.Module, hidden: Tensor, mask: Tensor, spec: TaskSpec) -> Tensor:  # noqa: ARG002
+        """Return the most likely class of each sample."""
+        scores: Tensor = head(hidden, mask)
+        return scores.argmax(dim=-1)
+
+    def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:  # noqa: ARG002
+        """Return the accuracy."""
+        return {"accuracy": float(np.mean(predictions == split.targets))}
+
+    def default_learning(self) -> Mapping[str, object]:
+        """Return what the scenarios are made for."""
+        return {"workload.outputs": 2, "workload.decoder_blocks": 0}
 
 
 def _refuse_decoder(spec: TaskSpec) -> None:
@@ -95,17 +110,18 @@ def _load(spec: TaskSpec) -> TaskData:
             raise DataError(
                 f"{place}: label {label!r} never occurs in training; add it there or drop the line"
             )
-    tokenizer = train_tokenizer(train.texts, spec.vocabulary)
+    tokenizer = train_tokenizer(train.texts, spec.architecture.vocabulary)
 
     def split(part: LabelledTexts) -> Split:
         targets = np.array([numbers[label] for label in part.labels], dtype=np.int64)
-        arrays = encode(tokenizer, part.texts, spec.sequence_length), targets
+        arrays = encode(tokenizer, part.texts, spec.architecture.sequence_length), targets
         for array in arrays:
             array.flags.writeable = False  # shared by every learner of the process
         return Split(*arrays)
 
-    training = split(train)
-    return TaskData(training, split(held_out), training.targets, classes)
+    training, test = split(train), split(held_out)
+    lengths = (training.tokens != PADDING).sum(axis=-1)
+    return TaskData(training, test, test, training.targets, lengths, classes)
 
 
 def _classes(labels: Sequence[str]) -> tuple[str, ...]:

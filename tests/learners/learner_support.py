@@ -8,7 +8,7 @@ from torch.func import functional_call
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.learners import RoundOutcome, TorchLearner
-from collapipe_env.learners.model import Architecture
+from collapipe_env.learners.architecture import Architecture
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks.tokenization import PADDING
 
@@ -126,7 +126,7 @@ class PlainTraining:
         for h in range(survived.shape[1]):
             head_gradients = []
             for n in range(N):
-                tokens, targets = self.run._next_batch(self.run._streams[n])
+                tokens, targets, _ = self.run._next_batch(self.run._streams[n])
                 M = micro_batches[n]
                 parts = torch.arange(len(tokens)).tensor_split(M)
                 kept = torch.cat([p for p, alive in zip(parts, survived[n, h, :M], strict=True) if alive] or

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.learners.model import Architecture, ClusterModel
+from collapipe_env.learners.architecture import Architecture
+from collapipe_env.learners.model import ClusterModel
 from collapipe_env.learners.pipeline_step import pipeline_step
 from collapipe_env.tasks.classification import Classification, PooledLinear
 
@@ -50,7 +51,7 @@ def test_gradient_equals_uncut_full_batch(blocks, micro_batches, samples_per_pas
     expected_loss, expected = uncut(*setup())
     arrive = [True] * micro_batches
     result = pipeline_step(model, head, LOSS, tokens, targets, blocks, arrive, samples_per_pass)
-    assert result.samples == BATCH
+    assert result.units == BATCH
     assert float(result.loss) == pytest.approx(expected_loss, rel=1e-5)
     assert relative_error(gradients(model, head), expected) < 1e-5
 
@@ -70,7 +71,7 @@ def test_lost_micro_batches_are_left_out(blocks, survived, samples_per_pass):
             for part, s in zip(tokens.tensor_split(len(survived)), survived, strict=True)
         ]
     )
-    assert result.samples == int(keep.sum())
+    assert result.units == int(keep.sum())
     if not any(survived):
         assert all(p.grad is None for p in (*model.parameters(), *head.parameters()))
         return

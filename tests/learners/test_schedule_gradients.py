@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from schedule_oracle.recurrence import StageTimes
 from schedule_oracle.schedules import Schedule, simulate, stored_micro_batches
 
-from collapipe_env.learners.model import Architecture, ClusterModel, additive_mask
+from collapipe_env.learners.architecture import Architecture
+from collapipe_env.learners.model import ClusterModel, additive_mask
 from collapipe_env.learners.pipeline_step import CutModel, InFlight
 from collapipe_env.tasks.classification import Classification, PooledLinear
 from collapipe_env.tasks.tokenization import PADDING
@@ -72,6 +73,7 @@ def execute(schedule, blocks, micro_batches, seed, chunks=1, server_blocks=0):
         [p for module in modules for p in module.parameters()]
         for modules in ([model.embedding], *segments, [*at_server, head])
     ]
+    sizes = [len(part) for part in tokens.tensor_split(micro_batches)]
     in_flight = [
         SplitBackward(cut, *part, parameters) if schedule.name == "zb-h1" else InFlight(cut, *part)
         for part in zip(tokens.tensor_split(micro_batches), targets.tensor_split(micro_batches), strict=True)
@@ -95,7 +97,7 @@ def execute(schedule, blocks, micro_batches, seed, chunks=1, server_blocks=0):
             micro_batch.forward(host)
             held[host] += 1
         elif event.kind == "B":
-            micro_batch.backward(host, micro_batch.samples / BATCH)
+            micro_batch.backward(host, sizes[event.micro_batch] / BATCH)
             held[host] -= 1
         else:
             micro_batch.weight_gradient(host)

@@ -149,6 +149,6 @@ def test_shipped_fit_states_its_error_and_its_command():
 
 
 def test_task_without_a_fit_is_refused_by_name():
-    scenario = load_scenario("small").with_overrides({"workload.task": "tagging", "workload.outputs": 9})
-    with pytest.raises(ScenarioError, match=r"workload\.task = 'tagging' has no surrogate fit"):
+    scenario = load_scenario("small").with_overrides({"workload.task": "ner", "workload.outputs": 9})
+    with pytest.raises(ScenarioError, match=r"workload\.task = 'ner' has no surrogate fit"):
         SurrogateLearner.from_scenario(scenario, 1)

@@ -11,8 +11,8 @@ import torch
 
 from collapipe_env.errors import AllocationError, DataError, ScenarioError
 from collapipe_env.learners import RoundOutcome, TorchLearner
+from collapipe_env.learners.architecture import Architecture
 from collapipe_env.learners.federation import SampleStream
-from collapipe_env.learners.model import Architecture
 from collapipe_env.scenario.learning import LearningSpec, ProxySpec
 from collapipe_env.tasks.tokenization import PADDING, UNKNOWN
 
@@ -173,7 +173,7 @@ def test_head_moves_by_the_mean_gradient_over_all_samples_that_arrived():
 
     subject.reset(rngs(2))
     run = subject._runs[0]
-    tokens, targets = run._next_batch(run._streams[0])
+    tokens, targets, _ = run._next_batch(run._streams[0])
     run._setup.task.loss(run._head.module(run._models[0](tokens), tokens != PADDING), targets).backward()
     torch.testing.assert_close(moved["first"], -run._head.flat.gradients, rtol=1e-4, atol=1e-6)
 
@@ -236,7 +236,7 @@ def scenario(**workload):
     defaults = {
         "task": "classification", "blocks": 3, "width": 12, "feedforward": 20, "heads": 3,
         "sequence_length": 9, "vocabulary": 200, "decoder_blocks": 0, "outputs": 2, "batch_size": B,
-        "local_steps": H,
+        "local_steps": H, "style": "pre-ln", "learned_positions": 0, "token_types": 0,
     }  # fmt: skip
     return types.SimpleNamespace(
         workload=types.SimpleNamespace(**{**defaults, **workload}),

@@ -86,7 +86,7 @@ def test_misspelt_preset_names_the_nearest() -> None:
         ),
         ({"cluster": {"devices": [3, 0, 3, 3]}}, ["cluster.devices.1: got 0", "greater than or equal to 1"]),
         ({"workload": {"activation_bits": 8}}, ["workload.activation_bits: got 8", "16 or 32"]),
-        ({"workload": {"task": "vision"}}, ["workload.task: got 'vision'", "'tagging'"]),
+        ({"workload": {"task": "vision"}}, ["workload.task: got 'vision'", "'ner'"]),
         ({"cluster": {"layout": "moving"}}, ["cluster.layout: got 'moving'", "'per_episode'"]),
         (
             {"dynamics": {"target_loss": -1}},

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.learners.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task, register_task, task_names
 from collapipe_env.tasks.classification import EMBEDDED
 from collapipe_env.tasks.text_files import load_splits
@@ -15,17 +16,15 @@ from collapipe_env.tasks.tokenization import PADDING, UNKNOWN, encode, train_tok
 
 
 def spec(**changes):
-    defaults = {
-        "dataset": "embedded", "text_column": None, "label_column": None, "width": 8, "sequence_length": 16,
-        "vocabulary": 500, "outputs": 2,
-    }  # fmt: skip
-    return TaskSpec(**{**defaults, **changes})
+    sizes = {"blocks": 2, "width": 8, "feedforward": 16, "heads": 2, "sequence_length": 16, "vocabulary": 500}
+    sizes |= {name: changes.pop(name) for name in sizes.keys() & changes.keys()}
+    return TaskSpec(**{"architecture": Architecture(**sizes), "outputs": 2, **changes})
 
 
 def test_embedded_reviews():
     data = get_task("classification").load(spec())
     assert data.train.tokens.shape == (1980, 16)
-    assert data.held_out.tokens.shape == (475, 16)
+    assert data.test.tokens.shape == (475, 16)
     assert data.classes == ("0", "1")
     assert data.train.targets.sum() == 1221
     assert data.train.tokens.max() < 500
@@ -43,7 +42,8 @@ def test_data_is_cached_and_read_only():
 def test_tokens_are_the_same_in_every_process():
     code = (
         "import hashlib; from collapipe_env.tasks import TaskSpec, get_task;"
-        "s = TaskSpec('embedded', None, None, 8, 16, 500, 2);"
+        "from collapipe_env.learners.architecture import Architecture;"
+        "s = TaskSpec(Architecture(2, 8, 16, 2, 16, 500), 2);"
         "print(hashlib.sha256(get_task('classification').load(s).train.tokens.tobytes()).hexdigest())"
     )
     found = subprocess.run(
