@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import io
 import os
@@ -19,10 +18,15 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.errors import ScenarioError, nearest_name
 from collapipe_env.scenario.faults import dataclass_at, fault_text
+from collapipe_env.scenario.layers import MODEL, layered, merge
 from collapipe_env.scenario.schema import Scenario
 
-PRESETS = ("small", "medium", "large", "xlarge")
-"""Names of the files in ``presets``, smallest system first."""
+LADDER = ("small", "medium", "large", "xlarge")
+"""Scenarios of growing size, smallest first."""
+PUBLISHED = ("bert-small", "bert-base", "transformer-base")
+"""Scenarios with a published model on the clusters of ``medium``."""
+PRESETS = LADDER + PUBLISHED
+"""Names of the files in ``presets``."""
 
 YAML_SUFFIXES = (".yaml", ".yml")
 MAX_BYTES = 1_000_000
@@ -31,7 +35,7 @@ MAX_DEPTH = 12
 
 
 def scenario_names() -> tuple[str, ...]:
-    """Return the names of the presets, smallest system first."""
+    """Return the names of the presets: the ladder from the smallest system on, then published models."""
     return PRESETS
 
 
@@ -42,7 +46,9 @@ def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario)
         source: A preset's name (see ``scenario_names``), the path of a YAML file (``.yaml`` or ``.yml``), a
             mapping of sections, or a scenario, which is returned as it is. Files and mappings may name a
             preset under ``base``; their fields then replace the preset's, section by section (lists are
-            replaced whole). Whatever is left out keeps its default.
+            replaced whole). A ``workload.task`` other than the base's brings the fields that it needs, and
+            ``workload.model`` those of a published model (``bert-base``, ``bert-small``,
+            ``transformer-base``). Whatever is left out keeps its default.
 
     Returns:
         The scenario. A file or mapping without a ``name`` is called after its file, or ``custom``.
@@ -98,10 +104,19 @@ def override_scenario(scenario: Scenario, overrides: Mapping[str, object]) -> Sc
     Raises:
         ScenarioError: If a path does not exist or the result is not a valid scenario.
     """
+    source = f"overrides of scenario {scenario.name!r}"
     data = scenario_to_dict(scenario)
-    for dotted, value in _plain(overrides, "overrides").items():
-        _assign(data, dotted, value)
-    return _validate(data, f"overrides of scenario {scenario.name!r}")
+    changes = _plain(overrides, "overrides")
+    bringing = {key: changes[f"workload.{key}"] for key in ("task", MODEL) if f"workload.{key}" in changes}
+    if isinstance(changes.get("workload"), dict):
+        bringing |= changes["workload"]
+    data = layered(data, {"workload": bringing}, _task_fields(), source)
+    for dotted, value in changes.items():
+        if dotted == "workload" and isinstance(value, dict):
+            value = {key: item for key, item in value.items() if key != MODEL}
+        if dotted != f"workload.{MODEL}":
+            _assign(data, dotted, value)
+    return _validate(data, source)
 
 
 def _looks_like_path(text: str) -> bool:
@@ -124,6 +139,17 @@ def _known_preset(name: object, place: str) -> str:
         f"{place}: there is no preset {name!r}; {nearest_name(str(name), scenario_names())} "
         f"(or give a path that ends in .yaml)"
     )
+
+
+@cache
+def _task_fields() -> dict[str, dict[str, Any]]:
+    """Fields that each task needs, by its name."""
+    folder = resources.files("collapipe_env.scenario").joinpath("tasks")
+    return {
+        file.name.removesuffix(".yaml"): _parse(file.read_text(encoding="utf-8"), f"task file {file.name!r}")
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".yaml")
+    }
 
 
 @cache
@@ -221,7 +247,7 @@ def _plain_value(value: object) -> object:
 
 
 def _build(data: dict[str, Any], source: str, name: str) -> Scenario:
-    """Merge the data into its base, name the result and check it."""
+    """Lay the data over its base, name the result and check it."""
     merged = _with_base(data, source)
     merged["name"] = data.get("name", name)
     return _validate(merged, source)
@@ -230,21 +256,10 @@ def _build(data: dict[str, Any], source: str, name: str) -> Scenario:
 def _with_base(data: dict[str, Any], source: str) -> dict[str, Any]:
     rest = {key: value for key, value in data.items() if key != "base"}
     if "base" not in data:
-        return rest
+        return layered({}, rest, _task_fields(), source)
     name = _known_preset(data["base"], f"{source}: base")
     # A preset inherits from another preset only, and these files are ours: no cycle to guard against.
-    return _merge(_with_base(_preset_data(name), f"preset {name!r}"), rest)
-
-
-def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with the entries of ``change``, mappings merged recursively, all else replaced."""
-    merged = copy.deepcopy(base)
-    for key, value in change.items():
-        if isinstance(value, dict) and isinstance(merged.get(key), dict):
-            merged[key] = _merge(merged[key], value)
-        else:
-            merged[key] = copy.deepcopy(value)
-    return merged
+    return layered(_with_base(_preset_data(name), f"preset {name!r}"), rest, _task_fields(), source)
 
 
 def _assign(data: dict[str, Any], dotted: str, value: object) -> None:
@@ -273,7 +288,7 @@ def _assign(data: dict[str, Any], dotted: str, value: object) -> None:
             key = step
         if depth == len(steps) - 1:
             both = isinstance(value, dict) and isinstance(current[key], dict)
-            current[key] = _merge(current[key], value) if both else value  # type: ignore[arg-type]
+            current[key] = merge(current[key], value) if both else value  # type: ignore[arg-type]
             return
         current = current[key]
 

@@ -116,7 +116,8 @@ class Scenario:
 
         Args:
             overrides: New values by dotted path, for example ``{"radio.diversity": 1}``; list entries by
-                index, as in ``"devices.profiles.0.weight"``.
+                index, as in ``"devices.profiles.0.weight"``. A new ``"workload.task"`` brings the fields that
+                it needs, and ``"workload.model"`` those of a published model, unless they are overridden too.
 
         Raises:
             ScenarioError: If a path does not exist or the result is not a valid scenario.
@@ -124,3 +125,21 @@ class Scenario:
         from collapipe_env.scenario.loading import override_scenario
 
         return override_scenario(self, overrides)
+
+    def with_task(self, task: str, dataset: str | None = None) -> Scenario:
+        """Return the scenario for a task, named after both, with the fields that the task needs.
+
+        Args:
+            task: Name of the task.
+            dataset: What to train on; None keeps the data for the same task and takes the embedded data for
+                another.
+
+        Raises:
+            ScenarioError: If there is no such task.
+        """
+        changes: dict[str, object] = {}
+        if task != self.workload.task:
+            changes = {"workload.task": task, "name": f"{self.name}-{task}", "learning.dataset": "embedded"}
+        if dataset is not None:
+            changes["learning.dataset"] = dataset
+        return self.with_overrides(changes)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 from pydantic.dataclasses import dataclass
 
+from collapipe_env.errors import nearest_name
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.scenario.faults import refuse_clearly
 from collapipe_env.scenario.fields import (
@@ -24,10 +25,17 @@ from collapipe_env.scenario.fields import (
     require_ordered,
     whole,
 )
+from collapipe_env.tasks import task_names
 
 Bits = Literal[16, 32]
 Members = Annotated[int, whole("devices of a cluster", 1, 512)]
 Share = Annotated[float, real("share of the full clock", "1", gt=0.0, le=1.0)]
+
+
+def _known_task(name: str) -> str:
+    if name not in task_names():
+        raise ValueError(f"there is no task {name!r}; {nearest_name(name, task_names())}")
+    return name
 
 
 @refuse_clearly
@@ -36,8 +44,9 @@ class WorkloadSpec:
     """The priced Transformer and how one round trains it (what every delay and energy is charged for)."""
 
     task: Annotated[
-        Literal["classification", "ner", "translation"],
-        described("the learning task; no unit, one of classification, ner, translation"),
+        str,
+        AfterValidator(_known_task),
+        described("the learning task; no unit, one of classification, ner, translation, or a registered one"),
     ] = "classification"
     blocks: Annotated[int, whole("Transformer encoder blocks L of the encoder", 1, 1024)] = 12
     width: Annotated[int, whole("model width d", 1, 65536)] = 256

@@ -86,7 +86,7 @@ def test_misspelt_preset_names_the_nearest() -> None:
         ),
         ({"cluster": {"devices": [3, 0, 3, 3]}}, ["cluster.devices.1: got 0", "greater than or equal to 1"]),
         ({"workload": {"activation_bits": 8}}, ["workload.activation_bits: got 8", "16 or 32"]),
-        ({"workload": {"task": "vision"}}, ["workload.task: got 'vision'", "'ner'"]),
+        ({"workload": {"task": "vision"}}, ["workload.task: got 'vision'", "ner"]),
         ({"cluster": {"layout": "moving"}}, ["cluster.layout: got 'moving'", "'per_episode'"]),
         (
             {"dynamics": {"target_loss": -1}},
@@ -143,7 +143,10 @@ def test_wrong_type(mapping: dict[str, Any], place: str, allowed: str) -> None:
             r"workload: micro_batches must be in ascending order.*4 .* 2",
         ),
         ({"workload": {"micro_batches": [2, 2]}}, r"workload: micro_batches must be .* without repeats"),
-        ({"workload": {"task": "translation"}}, r"workload: task = 'translation' needs decoder_blocks"),
+        (
+            {"workload": {"task": "translation", "decoder_blocks": 0}},
+            r"workload: task = 'translation' needs decoder_blocks",
+        ),
         ({"devices": {"profiles": []}}, r"devices: profiles must hold at least one"),
         ({"devices": {"power_min_w": 0.3}}, r"devices: power_min_w = 0\.3 is above power_max_w = 0\.2"),
         ({"devices": {"profiles": [{}]}}, r"devices\.profiles\.0: exactly one of switched.*found neither"),

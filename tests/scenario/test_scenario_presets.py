@@ -18,11 +18,16 @@ from collapipe_env.scenario import (
     Scenario,
     WorkloadSpec,
     draw_layout,
+    fixed_layout,
     load_scenario,
     scenario_names,
 )
+from collapipe_env.simulator.build import mean_state, system_parameters
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.even_split import even_split
 
-SIZES = {"small": (2, 3, 6), "medium": (4, 5, 12), "large": (16, 8, 12), "xlarge": (64, 16, 16)}
+LADDER = {"small": (2, 3, 6), "medium": (4, 5, 12), "large": (16, 8, 12), "xlarge": (64, 16, 16)}
+SIZES = LADDER | {"bert-small": (4, 5, 4), "bert-base": (4, 5, 12), "transformer-base": (4, 5, 6)}
 
 
 def test_the_listed_presets_are_the_shipped_files() -> None:
@@ -38,7 +43,7 @@ def test_preset_has_its_name_and_size(name: str) -> None:
     assert (scenario.clusters, scenario.max_devices, scenario.blocks) == SIZES[name]
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", LADDER)
 def test_per_cluster_shares_are_those_of_medium(name: str) -> None:
     scenario, medium = load_scenario(name), load_scenario("medium")
     for field in ("uplink_bandwidth_hz", "downlink_bandwidth_hz", "bs_power_w"):
@@ -154,3 +159,12 @@ def test_profiles_of_both_kinds_of_power_mix() -> None:
     assert layout.max_clock_hz.min() >= 0.5e9
     assert layout.max_clock_hz.max() <= 2e9
     assert layout.max_clock_hz.mean() == pytest.approx(1.25e9, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["bert-small", "bert-base", "transformer-base"])
+def test_published_models_stand_on_the_clusters_of_medium(name: str) -> None:
+    scenario, medium = load_scenario(name), load_scenario("medium")
+    assert (scenario.cluster, scenario.radio) == (medium.cluster, medium.radio)
+    state, parameters = mean_state(scenario, fixed_layout(scenario)), system_parameters(scenario)
+    used = round_costs(parameters, state, even_split(parameters, state)).energy_ratio.max()
+    assert 1.1 < used < 1.6, "the even split breaks a budget, so that there is something to schedule"

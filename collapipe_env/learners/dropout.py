@@ -1,0 +1,47 @@
+"""Dropout that leaves PyTorch's global random state alone.
+
+PyTorch draws dropout masks from the global generator of a device and takes no other. So whoever trains with
+dropout wraps the work in :func:`private_randomness`, with a seed from its own generator; modules in
+evaluation mode draw nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def drop(x: Tensor, probability: float, training: bool) -> Tensor:
+    """Zero entries at random and scale the others up to keep the mean; the very tensor if nothing is to do.
+
+    Args:
+        x: Activations of any shape.
+        probability: Probability of a zero, in [0, 1).
+        training: False leaves the activations as they are.
+    """
+    return functional.dropout(x, probability) if probability and training else x
+
+
+@contextlib.contextmanager
+def private_randomness(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Let PyTorch's global generators start from a seed, and put them back afterwards.
+
+    The generators belong to the process: no other thread may draw from them meanwhile. Takes some tens of
+    microseconds, so it suits a round rather than a micro-batch.
+
+    Args:
+        seed: Seed, in [0, 2^63).
+        device: A GPU to seed along with the CPU; None or the CPU itself for the CPU alone.
+    """
+    gpu = None if device is None or device.type == "cpu" else device
+    with torch.random.fork_rng([] if gpu is None else [gpu]):
+        # Not torch.manual_seed, which would seed all GPUs, also those that are not put back.
+        torch.default_generator.manual_seed(seed)
+        if gpu is not None:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(seed)
+        yield

@@ -1,0 +1,90 @@
+"""A module's parameters as one contiguous vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+class FlatParameters:
+    """One contiguous vector that holds what a module trains, and one that holds the gradients.
+
+    The module's parameters become views, so that an optimiser step, an average over clusters or a reset of
+    the gradients is one operation on a vector instead of one on each of hundreds of small tensors. Matrices
+    come first, vectors (biases, norms) after them: only the former are decayed. Parameters that are not
+    trained (``requires_grad`` False, as of a model under low-rank adapters) stay where they are.
+
+    Attributes:
+        values: The parameters, shape (P,).
+        gradients: Their gradients, shape (P,).
+    """
+
+    def __init__(self, module: nn.Module, values: Tensor, gradients: Tensor) -> None:
+        """Move the parameters into the vectors.
+
+        Args:
+            module: The module; which of its parameters are trained must not change any more.
+            values: Vector to hold them, shape (P,) with P the module's :func:`parameter_count`.
+            gradients: Vector to hold their gradients, shape (P,).
+        """
+        self.values, self.gradients = values, gradients
+        ordered = sorted(_trained(module), key=lambda parameter: parameter.ndim < 2)  # the sort is stable
+        self._matrices = sum(parameter.numel() for parameter in ordered if parameter.ndim >= 2)
+        self._places: dict[nn.Parameter, slice] = {}
+        start = 0
+        for parameter in ordered:
+            place = self._places[parameter] = slice(start, start + parameter.numel())
+            values[place].copy_(parameter.detach().view(-1))
+            parameter.data = values[place].view(parameter.shape)
+            parameter.grad = gradients[place].view(parameter.shape)
+            start += parameter.numel()
+
+    def slices(self, modules: Iterable[nn.Module]) -> list[slice]:
+        """Return where parts of the module lie in the vectors, in ascending order, neighbours joined.
+
+        Args:
+            modules: Parts of the module, each at most once. Blocks in a row take two slices: all their
+                matrices and all their vectors.
+        """
+        places = [self._places[parameter] for module in modules for parameter in _trained(module)]
+        joined: list[slice] = []
+        for place in sorted(places, key=lambda place: int(place.start)):
+            if joined and joined[-1].stop == place.start:
+                joined[-1] = slice(joined[-1].start, place.stop)
+            else:
+                joined.append(place)
+        return joined
+
+    def optimizer(
+        self, name: str, learning_rate: float, weight_decay: float, momentum: float = 0.0
+    ) -> torch.optim.Optimizer:
+        """Return a PyTorch optimiser of these parameters.
+
+        Args:
+            name: ``"adamw"`` or ``"sgd"``.
+            learning_rate: Step size.
+            weight_decay: Weight decay of the matrices. AdamW decays apart from its moments; SGD adds the
+                decay to the gradient, so that momentum carries it on.
+            momentum: Momentum of SGD, in [0, 1); AdamW does not read it.
+        """
+        groups = []
+        for place, decay in ((slice(0, self._matrices), weight_decay), (slice(self._matrices, None), 0.0)):
+            part = nn.Parameter(self.values[place])
+            part.grad = self.gradients[place]
+            groups.append({"params": [part], "weight_decay": decay})
+        if name == "adamw":
+            # The original Transformer's betas; with PyTorch's 0.999 the steps grow too long as gradients
+            # sharpen.
+            return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), fused=True)
+        return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, fused=True)
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Return how many numbers a module trains; frozen parameters do not count."""
+    return sum(parameter.numel() for parameter in _trained(module))
+
+
+def _trained(module: nn.Module) -> Iterable[nn.Parameter]:
+    return (parameter for parameter in module.parameters() if parameter.requires_grad)

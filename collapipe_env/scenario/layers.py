@@ -1,0 +1,62 @@
+"""What a scenario is laid out of: a preset, what its task needs, a named model, and fields of its own.
+
+Each layer replaces fields of those below it. A task or a model that a file, a mapping or an override names
+brings the fields that suit it, so ``{"base": "small", "workload": {"task": "ner"}}`` is complete.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario.models import model_fields
+
+MODEL = "model"
+"""Key of a workload that names a published model; it is spelt out and not kept."""
+DEFAULT_TASK = "classification"
+
+
+def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with the entries of ``change``, mappings merged recursively, all else replaced."""
+    merged = copy.deepcopy(dict(base))
+    for key, value in change.items():
+        if isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = merge(merged[key], value)
+        else:
+            merged[key] = copy.deepcopy(value)
+    return merged
+
+
+def layered(
+    base: Mapping[str, Any], own: Mapping[str, Any], task_fields: Mapping[str, Mapping[str, Any]], source: str
+) -> dict[str, Any]:
+    """Lay own fields over a base, with those between them that a new task or a named model brings.
+
+    Args:
+        base: Sections of the preset or scenario to start from.
+        own: Sections that replace its fields; ``workload.model`` may name a published model.
+        task_fields: Fields that each known task needs.
+        source: Where ``own`` comes from, for messages.
+
+    Returns:
+        All sections, without ``workload.model``.
+
+    Raises:
+        ScenarioError: If there is no such model.
+    """
+    workload = own.get("workload")
+    if not isinstance(workload, dict):
+        return merge(base, own)
+    own = {**own, "workload": {key: value for key, value in workload.items() if key != MODEL}}
+    model: dict[str, object] = {}
+    if workload.get(MODEL) is not None:
+        try:
+            model = model_fields(workload[MODEL])
+        except ScenarioError as error:
+            raise ScenarioError(f"{source}: workload.{MODEL}: {error}") from None
+    before = base.get("workload", {}).get("task", DEFAULT_TASK)
+    task = workload.get("task", model.get("task", before))
+    needed = task_fields.get(task, {}) if isinstance(task, str) and task != before else {}
+    return merge(merge(merge(base, needed), {"workload": model}), own)

@@ -1,0 +1,365 @@
+"""Three styles of encoder: the same sizes and costs, and the formulas of their papers."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.learners.architecture import Architecture
+from collapipe_env.learners.dropout import private_randomness
+from collapipe_env.learners.encoder_blocks import EncoderBlock
+from collapipe_env.learners.flat_parameters import FlatParameters, parameter_count
+from collapipe_env.learners.model import ClusterModel, additive_mask
+from collapipe_env.learners.pipeline_step import pipeline_step
+
+STYLES = ("pre-ln", "transformer", "bert")
+LENGTH, VOCABULARY = 6, 50
+
+
+def architecture(style, blocks=2, d=8, f=12, heads=2, dropout=0.0):
+    learned = {"learned_positions": 10, "token_types": 2} if style == "bert" else {}
+    return Architecture(blocks, d, f, heads, LENGTH, VOCABULARY, style=style, dropout=dropout, **learned)
+
+
+def seeded(seed=3):
+    return torch.Generator().manual_seed(seed)
+
+
+def some_tokens(samples=5):
+    """Rows of unequal length, padded by 0."""
+    tokens = torch.randint(2, VOCABULARY, (samples, LENGTH), generator=seeded())
+    for row in range(samples):
+        tokens[row, 1 + row % LENGTH :] = 0
+    return tokens
+
+
+@torch.no_grad()
+def perturbed(module):
+    """Move gains and biases off ones and zeros, so that none can be forgotten or mixed up."""
+    generator = seeded(8)
+    for parameter in module.parameters():
+        parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return module
+
+
+def reference_layer(block, style, dropout=0.0):
+    """PyTorch's own layer with a block's weights."""
+    d, f = block.down_weight.shape
+    layer = nn.TransformerEncoderLayer(
+        d, block.heads, f, dropout, activation="relu" if style == "transformer" else "gelu",
+        layer_norm_eps=1e-12 if style == "bert" else 1e-5, batch_first=True, norm_first=style == "pre-ln",
+    )  # fmt: skip
+    layer.dropout = nn.Identity()  # neither paper drops inside the feed-forward branch
+    own = dict(block.named_parameters())
+    names = {
+        "self_attn.in_proj_weight": "qkv_weight", "self_attn.in_proj_bias": "qkv_bias",
+        "self_attn.out_proj.weight": "out_weight", "self_attn.out_proj.bias": "out_bias",
+        "linear1.weight": "up_weight", "linear1.bias": "up_bias",
+        "linear2.weight": "down_weight", "linear2.bias": "down_bias",
+        "norm1.weight": "norm1_gain", "norm1.bias": "norm1_bias",
+        "norm2.weight": "norm2_gain", "norm2.bias": "norm2_bias",
+    }  # fmt: skip
+    layer.load_state_dict({theirs: own[ours].detach() for theirs, ours in names.items()})
+    return layer
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("sizes", [(2, 32, 64, 2), (3, 24, 100, 3), (2, 15, 7, 1)])
+def test_parameter_counts(style, sizes):
+    blocks, d, f, _ = sizes
+    model = ClusterModel(architecture(style, *sizes), torch.Generator())
+    block = 4 * d * d + 2 * d * f + 9 * d + f
+    rows = VOCABULARY + 10 + 2 + 2 if style == "bert" else VOCABULARY
+    assert parameter_count(model.blocks[0]) == block
+    assert parameter_count(model.embedding) == rows * d
+    assert parameter_count(model) == rows * d + blocks * block
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_block_flops_forward_and_backward(style):
+    samples, d, f, q = 3, 16, 24, LENGTH
+    block = EncoderBlock(architecture(style, 2, d, f), seeded())
+    x = torch.randn(samples, q, d, generator=seeded(), requires_grad=True)
+    mask = additive_mask(torch.ones(samples, q, dtype=torch.int64))
+    forward = samples * (2 * q * (4 * d * d + 2 * d * f) + 4 * q * q * d)
+    with sdpa_kernel(SDPBackend.MATH):
+        with FlopCounterMode(display=False) as counter:
+            y = block(x, mask)
+        assert counter.get_total_flops() == forward
+        with FlopCounterMode(display=False) as counter:
+            y.pow(2).sum().backward()
+        assert counter.get_total_flops() == 2 * forward
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("style", STYLES)
+def test_block_equals_pytorchs_layer(style):
+    block = perturbed(EncoderBlock(architecture(style), seeded()))
+    layer = reference_layer(block, style)
+    tokens = some_tokens()
+    x = torch.randn(len(tokens), LENGTH, 8, generator=seeded(5), requires_grad=True)
+    found = block(x, additive_mask(tokens))
+    expected = layer(x, src_key_padding_mask=tokens == 0)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    weights = torch.randn(found.shape, generator=seeded(6))
+    gradients = [torch.autograd.grad((y * weights).sum(), x)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_dropout_falls_where_pytorchs_layer_has_it(style):
+    """The same seed gives the same masks on attention weights and on both branches."""
+    block = perturbed(EncoderBlock(architecture(style, dropout=0.3), seeded()))
+    layer = reference_layer(block, style, dropout=0.3)
+    # One sample: PyTorch's layer lays several out in another order, so their masks would differ.
+    x = torch.randn(1, LENGTH, 8, generator=seeded(5))
+    mask = additive_mask(torch.ones(1, LENGTH))
+    for seed in range(5):
+        with private_randomness(seed):
+            found = block(x, mask)
+        with private_randomness(seed):
+            expected = layer(x, src_key_padding_mask=torch.zeros(1, LENGTH, dtype=torch.bool))
+        torch.testing.assert_close(found, expected)
+        with private_randomness(seed + 5):
+            assert not torch.allclose(found, block(x, mask))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_dropout_is_off_in_evaluation_and_at_zero(style):
+    tokens = some_tokens()
+    plain, dropping = (ClusterModel(architecture(style, dropout=p), seeded()) for p in (0.0, 0.5))
+    before = torch.get_rng_state()
+    expected = plain(tokens)
+    assert torch.equal(dropping.eval()(tokens), expected)
+    assert torch.equal(torch.get_rng_state(), before)  # nothing was drawn
+    with private_randomness(1):
+        assert not torch.allclose(dropping.train()(tokens), expected)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_embedding_drops_out(style):
+    embedding = ClusterModel(architecture(style, d=64, dropout=0.25), seeded()).embedding
+    tokens = torch.randint(1, VOCABULARY, (40, LENGTH), generator=seeded())
+    with private_randomness(2):
+        dropped = embedding(tokens)
+    kept = dropped != 0
+    assert float(kept.float().mean()) == pytest.approx(0.75, abs=0.02)
+    torch.testing.assert_close(dropped[kept], embedding.eval()(tokens)[kept] / 0.75)
+
+
+def test_private_randomness_survives_an_error():
+    before = torch.get_rng_state()
+    with pytest.raises(KeyError), private_randomness(4):
+        {}[torch.rand(3)]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_private_randomness_on_a_gpu():
+    device = torch.device("cuda")
+    before = torch.cuda.get_rng_state(), torch.get_rng_state()
+    draws = []
+    for _ in range(2):
+        with private_randomness(5, device):
+            draws.append(torch.rand(4, device=device))
+    assert torch.equal(*draws)
+    assert torch.equal(torch.cuda.get_rng_state(), before[0])
+    assert torch.equal(torch.get_rng_state(), before[1])
+
+
+def positions_by_hand(d):
+    return torch.tensor(
+        [
+            [
+                (math.sin, math.cos)[i % 2](position / 10_000 ** ((i - i % 2) / d))
+                for i in range(d)
+            ]
+            for position in range(LENGTH)
+        ]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("d", [8, 15])
+def test_sinusoidal_embeddings_by_hand(d):
+    tokens = some_tokens()
+    for style, scale in (("pre-ln", 1.0), ("transformer", math.sqrt(d))):
+        embedding = ClusterModel(architecture(style, d=d, heads=1), seeded()).embedding
+        expected = embedding.weight[tokens] * scale + positions_by_hand(d)
+        torch.testing.assert_close(embedding(tokens), expected, rtol=1e-5, atol=1e-6)
+        assert float((embedding.weight.detach() * scale).std()) == pytest.approx(1, abs=0.1)
+
+
+def test_bert_embedding_by_hand():
+    embedding = perturbed(ClusterModel(architecture("bert"), seeded()).embedding)
+    tokens = some_tokens()
+    x = embedding.weight[tokens] + embedding.positions[:LENGTH] + embedding.types[0]
+    x = x - x.mean(dim=-1, keepdim=True)
+    x = x / x.pow(2).mean(dim=-1, keepdim=True).sqrt() * embedding.norm_gain + embedding.norm_bias
+    torch.testing.assert_close(embedding(tokens), x)
+
+
+def test_bert_embedding_without_types():
+    sizes = Architecture(1, 8, 12, 2, LENGTH, VOCABULARY, style="bert", learned_positions=LENGTH)
+    embedding = ClusterModel(sizes, seeded()).embedding
+    assert parameter_count(embedding) == (VOCABULARY + LENGTH + 2) * 8
+    assert embedding(some_tokens()).shape == (5, LENGTH, 8)
+
+
+def test_bert_needs_a_position_for_every_token():
+    sizes = Architecture(1, 8, 12, 2, LENGTH, VOCABULARY, style="bert", learned_positions=5)
+    with pytest.raises(ScenarioError, match=r"learned_positions is 5.*6 tokens.*learned_positions: 6"):
+        ClusterModel(sizes, seeded())
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_shorter_rows_are_the_beginning_of_longer_ones(style):
+    model = ClusterModel(architecture(style), seeded())
+    tokens = torch.full((2, LENGTH), 7)
+    tokens[:, 4:] = 0
+    torch.testing.assert_close(model(tokens[:, :4]), model(tokens)[:, :4])
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_padding_changes_nothing(style):
+    model = ClusterModel(architecture(style), seeded())
+    tokens = some_tokens()
+    before = model(tokens)[tokens != 0]
+    with torch.no_grad():
+        model.embedding.weight[0] = 10 * torch.randn(8, generator=seeded())  # the padding token's row
+    torch.testing.assert_close(model(tokens)[tokens != 0], before)
+
+
+def test_pre_ln_weights_are_drawn_as_ever():
+    """The order and scale of the draws, spelt out: results of earlier versions stay reproducible."""
+    blocks, d, f = 3, 8, 12
+    model, generator = ClusterModel(architecture("pre-ln", blocks), seeded()), seeded()
+    assert torch.equal(model.embedding.weight, torch.randn(VOCABULARY, d, generator=generator))
+    for block in model.blocks:
+        branch = 1 / math.sqrt(2 * blocks)
+        for name, rows, columns, scale in (
+            ("qkv", 3 * d, d, 1.0), ("out", d, d, branch), ("up", f, d, 1.0), ("down", d, f, branch),
+        ):  # fmt: skip
+            expected = torch.randn(rows, columns, generator=generator) * (scale / math.sqrt(columns))
+            assert torch.equal(getattr(block, f"{name}_weight"), expected)
+
+
+@pytest.mark.parametrize(("style", "deviation"), [("transformer", math.sqrt(2 / (64 + 256))), ("bert", 0.02)])
+def test_initial_weights_of_the_papers(style, deviation):
+    weight = EncoderBlock(architecture(style, d=64, f=256), seeded()).up_weight.detach()
+    assert float(weight.std()) == pytest.approx(deviation, rel=0.03)
+    assert float(weight.mean()) == pytest.approx(0, abs=deviation / 30)
+    if style == "transformer":
+        assert float(weight.abs().max()) <= math.sqrt(3) * deviation  # uniform
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    ("blocks", "micro_batches", "on_server"),
+    [((5,), 1, 0), ((2, 0, 1, 2), 4, 0), ((1, 1, 1, 1, 1), 3, 0), ((0, 2), 2, 3)],
+)
+def test_cut_gradients_equal_uncut_ones(style, blocks, micro_batches, on_server):
+    def fresh():
+        generator = seeded()
+        model, head = ClusterModel(architecture(style, 5), generator), FirstToken(generator)
+        return perturbed(model), head
+
+    tokens = some_tokens(12)
+    targets = torch.arange(12) % 3
+    (model, head), (whole, whole_head) = fresh(), fresh()
+    served = list(model.blocks)[5 - on_server :]
+    pipeline_step(
+        model,
+        head,
+        nn.functional.cross_entropy,
+        tokens,
+        targets,
+        blocks,
+        [True] * micro_batches,
+        server_blocks=served,
+    )
+    nn.functional.cross_entropy(whole_head(whole(tokens), tokens != 0), targets).backward()
+    for (name, found), expected in zip(
+        [*model.named_parameters(), *head.named_parameters()],
+        [*whole.parameters(), *whole_head.parameters()],
+        strict=True,
+    ):
+        torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
+class FirstToken(nn.Module):
+    """A head with parameters that reads the first token only."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 8, generator=generator))
+
+    def forward(self, hidden, *_):
+        return nn.functional.linear(hidden[:, 0], self.weight)
+
+
+class Doubling(nn.Module):
+    """Adds twice its input's mean to all outputs of a map."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows, self.factor = rows, nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, h):
+        return (self.factor * h.mean(dim=-1, keepdim=True)).expand(*h.shape[:-1], self.rows)
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("name", ["qkv", "out", "up", "down"])
+def test_adapters_add_to_each_linear_map(style, name):
+    """An adapter that is itself a linear map equals a change of the map's weights."""
+    block = EncoderBlock(architecture(style), seeded())
+    changed = EncoderBlock(architecture(style), seeded())
+    rows, columns = getattr(block, f"{name}_weight").shape
+    block.adapters[name] = Doubling(rows)
+    with torch.no_grad():
+        getattr(changed, f"{name}_weight").add_(2 / columns)
+    x, mask = torch.randn(3, LENGTH, 8, generator=seeded()), additive_mask(torch.ones(3, LENGTH))
+    found = block(x, mask)
+    torch.testing.assert_close(found, changed(x, mask), rtol=1e-4, atol=1e-5)
+    found.pow(2).sum().backward()
+    assert float(block.adapters[name].factor.grad) != 0
+
+
+def test_flat_vectors_hold_only_what_is_trained():
+    model = perturbed(ClusterModel(architecture("bert"), seeded()))
+    model.requires_grad_(False)
+    block = model.blocks[1]
+    block.adapters["up"] = Doubling(12)
+    block.down_weight.requires_grad_(True)
+    assert parameter_count(model) == 8 * 12 + 1
+    frozen = model.embedding.weight.data_ptr()
+    flat = FlatParameters(model, torch.empty(97), torch.zeros(97))
+    assert model.embedding.weight.data_ptr() == frozen
+    assert model.embedding.weight.grad is None
+    assert torch.equal(flat.values[:96], block.down_weight.flatten())
+    assert float(flat.values[96]) == 2
+    assert flat.slices([model.embedding, model.blocks[0]]) == []
+    assert flat.slices([block]) == [slice(0, 97)]
+    model(some_tokens())[..., 0].sum().backward()
+    before = flat.values.clone()
+    flat.optimizer("sgd", 0.1, 0.0).step()
+    torch.testing.assert_close(flat.values, before - 0.1 * flat.gradients)
+    assert block.adapters["up"].factor.item() != 2
+
+
+def test_momentum_of_sgd():
+    """Polyak's heavy ball, and only where it was asked for."""
+    for momentum, expected in ((0.0, 1 - 0.1 * (3 + 5)), (0.5, 1 - 0.1 * (3 + (0.5 * 3 + 5)))):
+        module = nn.Linear(1, 1, bias=False)
+        module.weight.data.fill_(1.0)
+        flat = FlatParameters(module, torch.empty(1), torch.zeros(1))
+        optimizer = flat.optimizer("sgd", 0.1, 0.0, momentum)
+        for gradient in (3.0, 5.0):
+            flat.gradients.fill_(gradient)
+            optimizer.step()
+        assert module.weight.item() == pytest.approx(expected)
