@@ -13,7 +13,11 @@ from collapipe_env.tasks.base import Split, Task, TaskData, TaskSpec
 
 __all__ = ["Split", "Task", "TaskData", "TaskSpec", "get_task", "register_task", "task_names"]
 
-_ENTRY_POINTS: dict[str, str] = {"classification": "collapipe_env.tasks.classification:Classification"}
+_ENTRY_POINTS: dict[str, str] = {
+    "classification": "collapipe_env.tasks.classification:Classification",
+    "ner": "collapipe_env.tasks.ner:NamedEntities",
+    "translation": "collapipe_env.tasks.translation:Translation",
+}
 
 
 def task_names() -> tuple[str, ...]:

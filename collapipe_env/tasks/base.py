@@ -14,6 +14,8 @@ from collapipe_env.learners.architecture import Architecture
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
+    from collapipe_env.scenario import Scenario
+
 IntArray = npt.NDArray[np.int64]
 
 
@@ -43,6 +45,52 @@ class TaskSpec:
     languages: tuple[str, str] | None = None
     checkpoint: str | None = None
     beam_size: int = 1
+
+
+def task_spec(scenario: Scenario) -> TaskSpec:
+    """Return what the task of a scenario depends on, for the architecture that is really trained.
+
+    Args:
+        scenario: The scenario.
+    """
+    workload, learning = scenario.workload, scenario.learning
+    return TaskSpec(
+        architecture=trained_architecture(scenario),
+        outputs=workload.outputs,
+        decoder_blocks=workload.decoder_blocks,
+        dataset=learning.dataset,
+        text_column=learning.text_column,
+        label_column=learning.label_column,
+        languages=learning.languages,
+        checkpoint=learning.checkpoint,
+        beam_size=learning.beam_size,
+    )
+
+
+def trained_architecture(scenario: Scenario) -> Architecture:
+    """Return what is trained: the scenario's proxy, or the priced architecture if the proxy is off.
+
+    Args:
+        scenario: The scenario.
+    """
+    workload, proxy = scenario.workload, scenario.learning.proxy
+    sizes = proxy or workload
+    # A proxy needs no more positions than it has tokens.
+    positions = (
+        min(workload.learned_positions, sizes.sequence_length) if proxy else workload.learned_positions
+    )
+    return Architecture(
+        blocks=workload.blocks,
+        width=sizes.width,
+        feedforward=sizes.feedforward,
+        heads=sizes.heads,
+        sequence_length=sizes.sequence_length,
+        vocabulary=sizes.vocabulary,
+        style=workload.style,
+        learned_positions=positions,
+        token_types=workload.token_types,
+        dropout=scenario.learning.dropout,
+    )
 
 
 @dataclass(frozen=True)
@@ -82,6 +130,7 @@ class TaskData:
         lengths: Real tokens of every training sample for length-skewed partitions, shape (samples,).
         classes: Names of the outputs, in the order of their numbers; empty for a vocabulary.
         decode: Turns rows of target ids into texts, where the task writes text.
+        hidden: Token that stands for a hidden one in training: the unknown token, or a checkpoint's mask.
     """
 
     train: Split
@@ -91,6 +140,7 @@ class TaskData:
     lengths: IntArray
     classes: tuple[str, ...] = ()
     decode: Callable[[IntArray], list[str]] | None = field(default=None, compare=False)
+    hidden: int = 1
 
 
 class Task(Protocol):
@@ -105,6 +155,16 @@ class Task(Protocol):
 
         Raises:
             DataError: If the data does not fit the specification.
+        """
+        ...
+
+    def classes(self, spec: TaskSpec) -> tuple[str, ...]:
+        """Return the classes or tags of the training data, whose number ``outputs`` must be.
+
+        Empty for a task whose outputs are a vocabulary. ``spec.outputs`` is not read.
+
+        Raises:
+            DataError: If the data cannot be read.
         """
         ...
 
@@ -149,8 +209,4 @@ class Task(Protocol):
             split: Its samples.
             data: The data that it is part of.
         """
-        ...
-
-    def default_learning(self) -> Mapping[str, object]:
-        """Return scenario fields, by dotted path, that suit the embedded data and the default proxy."""
         ...

@@ -12,7 +12,10 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
+from collapipe_env.tasks.hub import PREFIX as HUB_PREFIX
+from collapipe_env.tasks.hub import hub_labelled_texts
 from collapipe_env.tasks.text_files import LabelledTexts, load_splits
 from collapipe_env.tasks.tokenization import PADDING, encode, train_tokenizer
 
@@ -47,14 +50,26 @@ class PooledLinear(nn.Module):
 
 
 class Classification:
-    """Sentences of one class each; cross-entropy and accuracy."""
+    """Sentences of one class each; cross-entropy, accuracy and Matthews correlation."""
 
     name = "classification"
-    metrics = ("accuracy",)
+    metrics = ("accuracy", "mcc")
 
     def load(self, spec: TaskSpec) -> TaskData:
-        """Return the labelled sentences as token rows; see :class:`~collapipe_env.tasks.base.Task`."""
+        """Return the labelled sentences as token rows; see :class:`~collapipe_env.tasks.base.Task`.
+
+        The tokeniser is the checkpoint's, if there is one, else learned from the training part. Strata are
+        the classes.
+
+        Raises:
+            DataError: If the data cannot be read or does not fit ``outputs``.
+            CheckpointError: If the checkpoint's tokeniser cannot be read.
+        """
         return _load(spec)
+
+    def classes(self, spec: TaskSpec) -> tuple[str, ...]:
+        """Return the labels of the training part: as numbers if all are, else in alphabetical order."""
+        return _classes(_texts(spec.dataset, spec.text_column, spec.label_column)[0].labels)
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the pooled linear head."""
@@ -74,54 +89,93 @@ class Classification:
         scores: Tensor = head(hidden, mask)
         return scores.argmax(dim=-1)
 
-    def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the accuracy."""
-        return {"accuracy": float(np.mean(predictions == split.targets))}
+    def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:
+        """Return the accuracy and the Matthews correlation."""
+        correlation = matthews_correlation(split.targets, predictions, len(data.classes))
+        return {"accuracy": float(np.mean(predictions == split.targets)), "mcc": correlation}
 
-    def default_learning(self) -> Mapping[str, object]:
-        """Return what the scenarios are made for."""
-        return {"workload.outputs": 2, "workload.decoder_blocks": 0}
+
+def matthews_correlation(truth: IntArray, predictions: IntArray, classes: int) -> float:
+    """Return the correlation of true and predicted classes, in [-1, 1]; chance has 0.
+
+    Gorodkin's R_K for any number of classes (Computational Biology and Chemistry 28, 2004, 367-374), for two
+    of them Matthews' coefficient. Unlike the accuracy, it rewards no answer that is always the same.
+
+    Args:
+        truth: True classes, shape (samples,).
+        predictions: Predicted classes, shape (samples,).
+        classes: Number of classes K; all are in 0 to K - 1.
+
+    Returns:
+        The correlation; 0 where all true or all predicted classes are the same.
+    """
+    true_counts = np.bincount(truth, minlength=classes).astype(np.float64)
+    said_counts = np.bincount(predictions, minlength=classes).astype(np.float64)
+    samples = float(len(truth))
+    true_variance = samples**2 - true_counts @ true_counts
+    said_variance = samples**2 - said_counts @ said_counts
+    if true_variance * said_variance == 0.0:
+        return 0.0
+    covariance = np.sum(truth == predictions) * samples - true_counts @ said_counts
+    return float(covariance / np.sqrt(true_variance * said_variance))
 
 
 def _refuse_decoder(spec: TaskSpec) -> None:
     if spec.decoder_blocks:
         raise ScenarioError(
             f"decoder_blocks is {spec.decoder_blocks}, but classification has a linear head on the server "
-            "and no "
-            "decoder; set decoder_blocks: 0"
+            "and no decoder; set decoder_blocks: 0"
         )
+
+
+@functools.cache
+def _texts(
+    dataset: str, text: str | int | None, label: str | int | None
+) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
+    """Return training, dev and test texts."""
+    if dataset.startswith(HUB_PREFIX):
+        return hub_labelled_texts(dataset, text, label)
+    return load_splits(EMBEDDED if dataset == "embedded" else Path(dataset).expanduser(), text, label)
 
 
 @functools.cache
 def _load(spec: TaskSpec) -> TaskData:
     _refuse_decoder(spec)
-    folder = EMBEDDED if spec.dataset == "embedded" else Path(spec.dataset).expanduser()
-    train, held_out = load_splits(folder, spec.text_column, spec.label_column)
-    classes = _classes(train.labels)
+    parts = _texts(spec.dataset, spec.text_column, spec.label_column)
+    classes = _classes(parts[0].labels)
     if len(classes) != spec.outputs:
         named = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
         raise DataError(
-            f"{folder}: {len(classes)} classes ({named}) where the workload has outputs {spec.outputs}; "
-            f"set outputs: {len(classes)}"
+            f"{spec.dataset}: {len(classes)} classes ({named}) where the workload has outputs "
+            f"{spec.outputs}; set outputs: {len(classes)}"
         )
     numbers = {name: i for i, name in enumerate(classes)}
-    for label, place in zip(held_out.labels, held_out.places, strict=True):
-        if label not in numbers:
-            raise DataError(
-                f"{place}: label {label!r} never occurs in training; add it there or drop the line"
-            )
-    tokenizer = train_tokenizer(train.texts, spec.architecture.vocabulary)
+    for part in parts[1:]:
+        for label, place in zip(part.labels, part.places, strict=True):
+            if label not in numbers:
+                raise DataError(
+                    f"{place}: label {label!r} never occurs in training; add it there or drop the line"
+                )
+    length = spec.architecture.sequence_length
+    if spec.checkpoint is None:
+        tokenizer = train_tokenizer(parts[0].texts, spec.architecture.vocabulary)
+    else:
+        tokenizer = checkpoint_tokenizer(spec.checkpoint, length)
 
     def split(part: LabelledTexts) -> Split:
         targets = np.array([numbers[label] for label in part.labels], dtype=np.int64)
-        arrays = encode(tokenizer, part.texts, spec.architecture.sequence_length), targets
-        for array in arrays:
-            array.flags.writeable = False  # shared by every learner of the process
-        return Split(*arrays)
+        return Split(_shared(encode(tokenizer, part.texts, length)), _shared(targets))
 
-    training, test = split(train), split(held_out)
-    lengths = (training.tokens != PADDING).sum(axis=-1)
-    return TaskData(training, test, test, training.targets, lengths, classes)
+    train, dev, test = (split(part) for part in parts)
+    lengths = _shared((train.tokens != PADDING).sum(axis=-1))
+    hidden = special_ids(tokenizer).hidden
+    return TaskData(train, dev, test, train.targets, lengths, classes, hidden=hidden)
+
+
+def _shared(array: IntArray) -> IntArray:
+    """Return the array, read-only: every learner of the process gets the same one."""
+    array.flags.writeable = False
+    return array
 
 
 def _classes(labels: Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""How a training set is spread over clusters: evenly at random, or with a Dirichlet label skew."""
+"""How a training set is spread over clusters: evenly at random, or skewed in labels, lengths or amounts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ import numpy.typing as npt
 from collapipe_env.errors import DataError
 
 IntArray = npt.NDArray[np.int64]
-PartitionName = Literal["iid", "dirichlet"]
+PartitionName = Literal["iid", "dirichlet", "length", "quantity"]
 
 
 def partition(
-    name: PartitionName, labels: IntArray, clusters: int, alpha: float, rng: np.random.Generator
+    name: PartitionName,
+    strata: IntArray,
+    lengths: IntArray,
+    clusters: int,
+    alpha: float,
+    rng: np.random.Generator,
 ) -> list[IntArray]:
     """Spread the samples over the clusters; every sample goes to exactly one cluster.
 
     Args:
-        name: ``"iid"`` or ``"dirichlet"``.
-        labels: Class of every training sample, shape (samples,).
+        name: ``"iid"``, ``"dirichlet"`` (skewed classes), ``"length"`` (skewed sentence lengths) or
+            ``"quantity"`` (skewed numbers of samples).
+        strata: Class of every training sample, shape (samples,).
+        lengths: Real tokens of every training sample, shape (samples,).
         clusters: Number of clusters N, 1 to the number of samples.
-        alpha: Concentration of the Dirichlet distribution (ignored by ``"iid"``), above 0.
+        alpha: Concentration of the Dirichlet distribution of ``"dirichlet"`` and ``"quantity"``, above 0.
         rng: Only source of randomness.
 
     Returns:
@@ -32,14 +39,16 @@ def partition(
     Raises:
         DataError: If there are fewer samples than clusters.
     """
-    if len(labels) < clusters:
+    samples = len(strata)
+    if samples < clusters:
         raise DataError(
-            f"the training set has {len(labels)} samples for {clusters} clusters; give every cluster at "
-            "least one"
+            f"the training set has {samples} samples for {clusters} clusters; give every cluster at least one"
         )
     splitters: dict[str, Callable[[], list[IntArray]]] = {
-        "iid": lambda: iid(len(labels), clusters, rng),
-        "dirichlet": lambda: dirichlet(labels, clusters, alpha, rng),
+        "iid": lambda: iid(samples, clusters, rng),
+        "dirichlet": lambda: dirichlet(strata, clusters, alpha, rng),
+        "length": lambda: by_length(lengths, clusters, rng),
+        "quantity": lambda: by_quantity(samples, clusters, alpha, rng),
     }
     return splitters[name]()
 
@@ -75,3 +84,47 @@ def dirichlet(labels: IntArray, clusters: int, alpha: float, rng: np.random.Gene
         if not part:
             part.append(max(parts, key=len).pop())
     return [np.sort(np.array(part, dtype=np.int64)) for part in parts]
+
+
+def by_length(lengths: IntArray, clusters: int, rng: np.random.Generator) -> list[IntArray]:
+    """Give each cluster one quantile of the lengths: the first the shortest samples, the last the longest.
+
+    Samples are put in the order of their lengths, equally long ones at random, and cut in parts whose sizes
+    differ by at most one. So no sample of a cluster is longer than any of the next one, and lengths overlap
+    only where a cut goes through samples of one length.
+
+    Args:
+        lengths: Length of every sample, shape (samples,).
+        clusters: Number of clusters N.
+        rng: Only source of randomness.
+
+    Returns:
+        For every cluster the sorted indices of its samples.
+    """
+    shuffled = rng.permutation(len(lengths))
+    order = shuffled[np.argsort(lengths[shuffled], kind="stable")]
+    return [np.sort(part) for part in np.array_split(order, clusters)]
+
+
+def by_quantity(samples: int, clusters: int, alpha: float, rng: np.random.Generator) -> list[IntArray]:
+    """Deal a random permutation out in parts whose sizes are drawn from Dirichlet(alpha, ..., alpha).
+
+    Quantity skew as in Li, Diao, Chen and He (2022, arXiv 2102.02079): clusters differ in how much data they
+    have, not in what it is like. Each cluster gets one sample, and the others in the drawn proportions, so
+    that its size differs from 1 + share * (samples - N) by one at most.
+
+    Args:
+        samples: Number of samples.
+        clusters: Number of clusters N.
+        alpha: Concentration, above 0; small values skew more.
+        rng: Only source of randomness.
+
+    Returns:
+        For every cluster the sorted indices of its samples.
+    """
+    order = rng.permutation(samples)
+    spare = samples - clusters
+    shares = rng.dirichlet(np.full(clusters, alpha))
+    # Rounding the running total keeps the sum exact.
+    ends = np.rint(np.cumsum(shares)[:-1] * spare).astype(np.int64) + np.arange(1, clusters)
+    return [np.sort(part) for part in np.split(order, ends)]

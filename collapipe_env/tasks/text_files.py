@@ -1,15 +1,17 @@
-"""Labelled texts from local TSV and CSV files; every complaint names the file and the line."""
+"""Labelled texts from tables: which column is what, and which rows are for training, dev and test."""
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from collapipe_env.errors import DataError, nearest_name
+from collapipe_env.tasks.parts import choose_named, held_out
+from collapipe_env.tasks.table_files import Table, read_table, table_ending
 
 TEXT_NAMES = frozenset(
     ("text", "sentence", "review", "content", "title", "description", "body", "phrase", "comment", "tweet")
@@ -21,8 +23,6 @@ LABEL_NAMES = frozenset(
 """Header names that mark a label column."""
 MAX_CLASSES = 200
 """A column with more distinct values is no class label."""
-TRAIN_SHARE = 0.8
-"""Share of a file without its own held-out part that is trained on."""
 
 Column = str | int | None
 
@@ -41,6 +41,10 @@ class LabelledTexts:
     labels: tuple[str, ...]
     places: tuple[str, ...]
 
+    def __len__(self) -> int:
+        """Number of texts."""
+        return len(self.texts)
+
     def subset(self, indices: np.ndarray) -> LabelledTexts:
         """Return the samples at ``indices``, in that order."""
         return LabelledTexts(
@@ -50,206 +54,229 @@ class LabelledTexts:
         )
 
 
-def load_splits(path: Path, text: Column = None, label: Column = None) -> tuple[LabelledTexts, LabelledTexts]:
-    """Read the training and the held-out texts of a file or a folder.
+@dataclass(frozen=True)
+class Columns:
+    """Which of a table's columns are read.
 
-    A folder holds ``train.tsv`` (or ``.csv``) and maybe ``test`` and ``dev``; the held-out part is ``test``,
-    else ``dev``. Without either, and for a single file, a fixed permutation gives 80 % to training.
+    Attributes:
+        count: Columns of the table.
+        header: Their names, if the table has them.
+        text: Indices of the columns that are joined to the text.
+        label: Index of the label column.
+    """
+
+    count: int
+    header: list[str] | None
+    text: tuple[int, ...]
+    label: int
+
+
+def load_splits(
+    path: Path, text: Column = None, label: Column = None
+) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
+    """Read the training, dev and test texts of a file or a folder.
+
+    In a folder, a file's name tells its part, see :func:`collapipe_env.tasks.parts.part_of`; a folder without
+    training part must hold a single table. Parts that are missing, all of a single file's, are a tenth of the
+    training samples each, by a fixed random choice.
 
     Args:
         path: The file or the folder.
-        text: Header name or 0-based index of the text column; None detects it.
-        label: The same for the label column.
+        text: Header name or 0-based index of the text column, or several joined by plus signs (``"1+2"``,
+            ``"title+body"``), whose cells are then joined by spaces; None detects one column.
+        label: Header name or 0-based index of the label column; None detects it.
 
     Returns:
-        Training texts and held-out texts.
+        Training, dev and test texts.
 
     Raises:
         DataError: If something is missing or malformed.
     """
     if path.is_dir():
-        train_file = _split_file(path, "train")
-        if train_file is None:
-            raise DataError(f"{path}: no train.tsv or train.csv in this folder; add one or name a file")
-        held_out_file = _split_file(path, "test") or _split_file(path, "dev")
-        train = read_labelled_texts(train_file, text, label)
-        if held_out_file is not None:
-            return train, read_labelled_texts(held_out_file, text, label)
+        files = _table_files(path)
+        named = choose_named(list(files), str(path))
+        tables = {part: read_table(files[name]) for part, name in named.items()}
+        if "train" not in tables:
+            sole = [file for file in files.values() if table_ending(file) != ".txt"]
+            if len(sole) != 1:
+                raise DataError(
+                    f"{path}: no train.tsv or train.csv in this folder, and {len(sole)} tables where a "
+                    "single one could be split; add a training file or name a file"
+                )
+            tables = {"train": read_table(sole[0])}
     elif path.is_file():
-        train = read_labelled_texts(path, text, label)
+        tables = {"train": read_table(path)}
     else:
         raise DataError(
             f"{path}: no such file or folder; give the path of a TSV or CSV file or of a folder of them"
         )
-    if len(train.texts) < 2:
-        raise DataError(
-            f"{path}: {len(train.texts)} sample cannot be split in training and held-out; add more"
-        )
-    order = np.random.default_rng(0).permutation(len(train.texts))
-    cut = min(max(1, round(TRAIN_SHARE * len(order))), len(order) - 1)
-    return train.subset(order[:cut]), train.subset(order[cut:])
+    return labelled_parts(tables, str(path), text, label)
 
 
-def _split_file(folder: Path, split: str) -> Path | None:
-    """Return the file of a split, or None; refuse two of them."""
-    found = [
-        folder / f"{split}{suffix}" for suffix in (".tsv", ".csv") if (folder / f"{split}{suffix}").is_file()
-    ]
-    if len(found) > 1:
-        raise DataError(f"{folder}: both {found[0].name} and {found[1].name} exist; keep one")
-    return found[0] if found else None
+def labelled_parts(
+    tables: Mapping[str, Table], source: str, text: Column = None, label: Column = None
+) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
+    """Return the labelled texts of a data set's tables; see :func:`load_splits`.
+
+    Args:
+        tables: Table of the training part (``"train"``) and maybe of ``"dev"`` and ``"test"``.
+        source: What they belong to, for errors.
+        text: Which column or columns hold the text; None detects it.
+        label: Which column holds the label; None detects it.
+    """
+    train, columns = labelled_texts(tables["train"], text, label)
+    parts = {
+        part: labelled_texts(tables[part], text, label, columns)[0]
+        for part in ("dev", "test")
+        if part in tables
+    }
+    chosen = held_out(len(train), [part for part in ("dev", "test") if part not in parts], source)
+    parts |= {part: train.subset(indices) for part, indices in chosen.items()}
+    return parts["train"], parts["dev"], parts["test"]
 
 
 def read_labelled_texts(path: Path, text: Column = None, label: Column = None) -> LabelledTexts:
-    """Read one TSV (never quoted) or CSV (quoted where needed) file in UTF-8, with or without a header.
+    """Read one file; see :func:`labelled_texts` and :func:`load_splits`."""
+    return labelled_texts(read_table(path), text, label)[0]
 
-    The first line is a header if one of its cells is a usual name of a text or label column, or if a column
-    is asked for by name. Blank lines are skipped.
+
+def labelled_texts(
+    table: Table, text: Column = None, label: Column = None, like: Columns | None = None
+) -> tuple[LabelledTexts, Columns]:
+    """Pick texts and labels out of a table, with or without a header.
+
+    The first row is a header if one of its cells is a usual name of a text or label column, or if a column is
+    asked for by name.
 
     Args:
-        path: A file that ends in .tsv, .txt (read as TSV) or .csv.
-        text: Header name or 0-based index of the text column; None takes the column with the longest cells.
-        label: Header name or 0-based index of the label column; None takes the only other column that has few
-            distinct values.
+        table: The table.
+        text: Which column or columns hold the text; None takes the one that is named like a text, else the
+            one with the longest cells.
+        label: Which column holds the label; None takes the one that is named like a label, else the only
+            other one that has few distinct values, else the only one of these that holds nothing but whole
+            numbers.
+        like: Columns of another part of the same data set, to take if this one has no header or the same.
 
     Returns:
-        The labelled texts in file order.
+        The labelled texts in the table's order, and the columns they are from.
 
     Raises:
         DataError: Naming the file and, where there is one, the line.
     """
-    rows, lines = _read_rows(path)
-    first = [cell.strip().lower() for cell in rows[0]]
-    has_header = (
-        isinstance(text, str) or isinstance(label, str) or any(c in TEXT_NAMES | LABEL_NAMES for c in first)
-    )
-    header = rows[0] if has_header else None
-    body, body_lines = (rows[1:], lines[1:]) if has_header else (rows, lines)
-    if not body:
-        raise DataError(f"{path}: a header and no samples; add at least two lines")
-    text_index = _asked_column(path, "text_column", text, header, len(rows[0]))
-    label_index = _asked_column(path, "label_column", label, header, len(rows[0]))
-    if text_index is None:
-        text_index = _detect_text(body, first if has_header else [], label_index)
-    if label_index is None:
-        label_index = _detect_label(path, body, first if has_header else [], text_index)
-    if text_index == label_index:
-        raise DataError(
-            f"{path}: column {text_index} is asked for both as text and as label; name two columns"
-        )
-    texts = [row[text_index].strip() for row in body]
-    labels = [row[label_index].strip() for row in body]
+    header, rows, places = table.header, table.rows, table.places
+    if header is None and _has_header(rows[0], text, label):
+        header, rows, places = [cell.strip() for cell in rows[0]], rows[1:], places[1:]
+        if not rows:
+            raise DataError(f"{table.source}: a header and no samples; add at least three lines")
+    if like is not None and like.count == len(rows[0]) and header in (None, like.header):
+        columns = like
+    else:
+        columns = _find_columns(table.source, header, rows, text, label)
+    texts = [" ".join(cell for i in columns.text if (cell := row[i].strip())) for row in rows]
+    labels = [row[columns.label].strip() for row in rows]
     for name, cells in (("text", texts), ("label", labels)):
         if "" in cells:
-            raise DataError(
-                f"{path}:{body_lines[cells.index('')]}: the {name} is empty; fill it in or drop the line"
-            )
+            raise DataError(f"{places[cells.index('')]}: the {name} is empty; fill it in or drop the line")
     counts = Counter(labels)
     if len(counts) > MAX_CLASSES:
         raise DataError(
-            f"{path}: column {label_index} has {len(counts)} distinct values, more than the {MAX_CLASSES} "
-            "classes "
-            "allowed; name the right label_column"
+            f"{table.source}: column {columns.label} has {len(counts)} distinct values, more than the "
+            f"{MAX_CLASSES} classes allowed; name the right label_column"
         )
-    if (
-        not has_header
-        and len(labels) > 10
-        and counts[labels[0]] == 1
-        and min(list(counts.values())[1:], default=1) > 1
-    ):
+    others = list(counts.values())[1:]
+    if header is None and len(labels) > 10 and counts[labels[0]] == 1 and min(others, default=1) > 1:
         raise DataError(
-            f"{path}:{body_lines[0]}: label {labels[0]!r} occurs in this line only; if the line is a "
-            "header, set "
+            f"{places[0]}: label {labels[0]!r} occurs in this line only; if the line is a header, set "
             "text_column and label_column to its names"
         )
-    return LabelledTexts(tuple(texts), tuple(labels), tuple(f"{path}:{line}" for line in body_lines))
+    return LabelledTexts(tuple(texts), tuple(labels), tuple(places)), columns
 
 
-def _read_rows(path: Path) -> tuple[list[list[str]], list[int]]:
-    """Return the rows that are not blank and their first line numbers; all rows have equally many cells."""
-    suffix = path.suffix.lower()
-    if suffix not in {".tsv", ".txt", ".csv"}:
-        raise DataError(f"{path}: unknown ending {suffix!r}; use .tsv or .csv")
-    try:
-        content = path.read_bytes()
-    except OSError as error:
+def _table_files(folder: Path) -> dict[str, Path]:
+    """Return the table files of a folder by their names without ending."""
+    files: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        ending = table_ending(file)
+        if ending and file.is_file():
+            stem = file.name.lower().removesuffix(".gz").removesuffix(ending)
+            if stem in files:
+                raise DataError(f"{folder}: both {files[stem].name} and {file.name} exist; keep one")
+            files[stem] = file
+    return files
+
+
+def _column_list(asked: str | int) -> list[str | int]:
+    """Return the columns of ``"1+2"`` or ``"title+body"``; whole numbers in a list are indices."""
+    if isinstance(asked, int) or "+" not in asked:
+        return [asked]
+    names = [name.strip() for name in asked.split("+")]
+    return [int(name) if name.isdecimal() else name for name in names]
+
+
+def _has_header(first: list[str], text: Column, label: Column) -> bool:
+    by_name = isinstance(label, str) or (
+        text is not None and any(isinstance(name, str) for name in _column_list(text))
+    )
+    return by_name or any(cell.strip().lower() in TEXT_NAMES | LABEL_NAMES for cell in first)
+
+
+def _find_columns(
+    source: str, header: list[str] | None, rows: list[list[str]], text: Column, label: Column
+) -> Columns:
+    count = len(rows[0])
+    names = [name.lower() for name in header or []]
+    text_columns: tuple[int, ...] = ()
+    if text is not None:
+        asked = [text] if text in (header or []) else _column_list(text)
+        text_columns = tuple(_asked_column(source, "text_column", name, header, count) for name in asked)
+    label_column = None if label is None else _asked_column(source, "label_column", label, header, count)
+    if not text_columns:
+        text_columns = (_detect_text(rows, names, label_column),)
+    if label_column is None:
+        label_column = _detect_label(source, rows, names, text_columns)
+    if label_column in text_columns:
         raise DataError(
-            f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
-        ) from error
-    try:
-        decoded = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line}: not UTF-8 text; convert the file to UTF-8") from error
-    # Only \n and \r end a line: str.splitlines would also cut at form feeds and Unicode separators in a text.
-    source = (part + "\n" for part in decoded.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
-    if suffix == ".csv":
-        reader = csv.reader(source, delimiter=",", strict=True)
-    else:
-        reader = csv.reader(source, delimiter="\t", quoting=csv.QUOTE_NONE)
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    start = 1
-    try:
-        for row in reader:
-            if any(cell.strip() for cell in row):
-                if rows and len(row) != len(rows[0]):
-                    raise DataError(
-                        f"{path}:{start}: {len(row)} columns where line {lines[0]} has {len(rows[0])}; "
-                        "check the "
-                        "separators" + (" and quotes" if suffix == ".csv" else "")
-                    )
-                rows.append(row)
-                lines.append(start)
-            start = reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{path}:{start}: {error}; check the quotes of this line") from error
-    if not rows:
-        raise DataError(f"{path}: empty file; it needs one sample a line")
-    if len(rows[0]) < 2:
-        raise DataError(
-            f"{path}:{lines[0]}: one column only; separate text and label by a tab (.tsv) or comma (.csv)"
+            f"{source}: column {label_column} is asked for both as text and as label; name two columns"
         )
-    return rows, lines
+    return Columns(count, header, text_columns, label_column)
 
 
-def _asked_column(
-    path: Path, field: str, asked: Column, header: list[str] | None, columns: int
-) -> int | None:
-    """Return the index of the column asked for by name or index, None if none was."""
-    if asked is None:
-        return None
+def _asked_column(source: str, field: str, asked: str | int, header: list[str] | None, count: int) -> int:
+    """Return the index of the column asked for by name or index."""
     if isinstance(asked, int):
-        if not 0 <= asked < columns:
-            raise DataError(
-                f"{path}: {field} {asked} is out of range; the file has columns 0 to {columns - 1}"
-            )
+        if not 0 <= asked < count:
+            raise DataError(f"{source}: {field} {asked} is out of range; there are columns 0 to {count - 1}")
         return asked
-    names = [cell.strip() for cell in header or []]
+    names = header or []
     if asked not in names:
-        raise DataError(f"{path}:1: no column {asked!r} for {field}; {nearest_name(asked, names)}")
+        raise DataError(f"{source}: no column {asked!r} for {field}; {nearest_name(asked, names)}")
     return names.index(asked)
 
 
-def _detect_text(body: list[list[str]], header: list[str], label: int | None) -> int:
+def _detect_text(rows: list[list[str]], names: list[str], label: int | None) -> int:
     """Return the column named like a text, else the one with the longest cells."""
-    named = [i for i, cell in enumerate(header) if cell in TEXT_NAMES and i != label]
-    candidates = named or [i for i in range(len(body[0])) if i != label]
-    return max(candidates, key=lambda i: sum(len(row[i]) for row in body))
+    named = [i for i, name in enumerate(names) if name in TEXT_NAMES and i != label]
+    candidates = named or [i for i in range(len(rows[0])) if i != label]
+    return max(candidates, key=lambda i: sum(len(row[i]) for row in rows))
 
 
-def _detect_label(path: Path, body: list[list[str]], header: list[str], text: int) -> int:
-    """Return the column named like a label, else the only other one that has few distinct values."""
-    named = [i for i, cell in enumerate(header) if cell in LABEL_NAMES and i != text]
-    others = [i for i in range(len(body[0])) if i != text]
+def _detect_label(source: str, rows: list[list[str]], names: list[str], text: tuple[int, ...]) -> int:
+    """Return the column named like a label, else the one whose values look like classes."""
+    others = [i for i in range(len(rows[0])) if i not in text]
     if len(others) == 1:
         return others[0]
-    few = min(MAX_CLASSES, max(2, len(body) // 2))
-    candidates = named or [i for i in others if 2 <= len({row[i] for row in body}) <= few]
+    few = min(MAX_CLASSES, max(2, len(rows) // 2))
+    values = {i: {row[i].strip() for row in rows} for i in others}
+    candidates = [i for i in others if i < len(names) and names[i] in LABEL_NAMES] or [
+        i for i in others if 2 <= len(values[i]) <= few
+    ]
+    if len(candidates) > 1:
+        numbers = [i for i in candidates if all(value.lstrip("+-").isdecimal() for value in values[i])]
+        candidates = numbers if len(numbers) == 1 else candidates
     if len(candidates) != 1:
+        named = f" ({', '.join(names)})" if names else ""
         raise DataError(
-            f"{path}: {len(candidates)} of the {len(body[0])} columns look like a class label; set "
-            "label_column to "
-            "the right one's index (from 0) or header name"
+            f"{source}: {len(candidates)} of the {len(rows[0])} columns{named} look like a class label; set "
+            "label_column to the right one's index (from 0) or header name"
         )
     return candidates[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,10 +34,16 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
         [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
     )
     tokenizer.decoder = decoders.Metaspace()
+    # Chosen here: the library's own choice among equally frequent characters follows a hash table's order.
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update("▁" + tokenizer.normalizer.normalize_str(text).replace(" ", "▁"))
+    alphabet = sorted(counts, key=lambda c: (-counts[c], c))[: min(256, vocabulary - 2)]
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=["[PAD]", "[UNK]"],
-        limit_alphabet=min(256, vocabulary - 2),
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)

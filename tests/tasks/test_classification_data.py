@@ -1,16 +1,21 @@
 """Tokeniser and classification data: from the training split alone, the same in every process."""
 
 import hashlib
+import json
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.learners.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task, register_task, task_names
-from collapipe_env.tasks.classification import EMBEDDED
+from collapipe_env.tasks.classification import EMBEDDED, matthews_correlation
 from collapipe_env.tasks.text_files import load_splits
 from collapipe_env.tasks.tokenization import PADDING, UNKNOWN, encode, train_tokenizer
 
@@ -23,13 +28,20 @@ def spec(**changes):
 
 def test_embedded_reviews():
     data = get_task("classification").load(spec())
-    assert data.train.tokens.shape == (1980, 16)
+    assert data.train.tokens.shape == (1735, 16)
+    assert data.dev.tokens.shape == (245, 16)
     assert data.test.tokens.shape == (475, 16)
-    assert data.classes == ("0", "1")
-    assert data.train.targets.sum() == 1221
+    assert data.classes == get_task("classification").classes(spec(outputs=7)) == ("0", "1")
+    assert [part.targets.sum() for part in (data.train, data.dev, data.test)] == [1068, 153, 293]
     assert data.train.tokens.max() < 500
     assert (data.train.tokens[:, 0] != PADDING).all()
-    assert (EMBEDDED / "NOTICE").read_text().count("Permission is hereby granted") == 1
+
+
+def test_strata_are_classes_and_lengths_count_tokens():
+    data = get_task("classification").load(spec())
+    np.testing.assert_array_equal(data.strata, data.train.targets)
+    assert data.lengths.tolist() == [sum(token != PADDING for token in row) for row in data.train.tokens]
+    assert (data.lengths.min(), data.lengths.max()) == (2, 16)
 
 
 def test_data_is_cached_and_read_only():
@@ -37,6 +49,8 @@ def test_data_is_cached_and_read_only():
     assert task.load(spec()) is get_task("classification").load(spec())
     with pytest.raises(ValueError, match="read-only"):
         task.load(spec()).train.tokens[0, 0] = 1
+    with pytest.raises(ValueError, match="read-only"):
+        task.load(spec()).lengths[0] = 1
 
 
 def test_tokens_are_the_same_in_every_process():
@@ -52,6 +66,25 @@ def test_tokens_are_the_same_in_every_process():
     assert found == hashlib.sha256(get_task("classification").load(spec()).train.tokens.tobytes()).hexdigest()
 
 
+def test_rare_characters_get_the_same_tokens_in_every_process():
+    code = (
+        "from collapipe_env.tasks.tokenization import encode, train_tokenizer;"
+        "texts = [chr(0x4E00 + i) for i in range(400)];"
+        "print(encode(train_tokenizer(texts, 300), texts, 4).sum(axis=0).tolist())"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": str(seed), "RAYON_NUM_THREADS": "1"},
+        ).stdout
+        for seed in range(3)
+    }
+    assert len(found) == 1
+
+
 def test_held_out_texts_do_not_shape_the_tokeniser(tmp_path):
     train = "".join(f"{word} film\t{i % 2}\n" for i, word in enumerate(["good", "bad", "fine", "dull"]))
     rows = []
@@ -60,6 +93,7 @@ def test_held_out_texts_do_not_shape_the_tokeniser(tmp_path):
         folder.mkdir()
         (folder / "train.tsv").write_text(train)
         (folder / "test.tsv").write_text(held_out)
+        (folder / "dev.tsv").write_text(held_out)
         rows.append(get_task("classification").load(spec(dataset=str(folder))).train.tokens)
     np.testing.assert_array_equal(*rows)
 
@@ -82,11 +116,112 @@ def test_numeric_labels_sort_as_numbers(tmp_path):
     assert data.classes == tuple(str(i) for i in range(11))
 
 
-def test_held_out_label_unknown_in_training(tmp_path):
-    (tmp_path / "train.tsv").write_text("good film\tp\nbad film\tn\n")
-    (tmp_path / "test.tsv").write_text("fine film\tp\nodd film\tx\n")
-    with pytest.raises(DataError, match=r"test\.tsv:2: label 'x' never occurs in training"):
+@pytest.mark.parametrize("part", ["dev", "test"])
+def test_held_out_label_unknown_in_training(tmp_path, part):
+    (tmp_path / "train.tsv").write_text("good film\tp\nbad film\tn\n" * 5)
+    (tmp_path / f"{part}.tsv").write_text("fine film\tp\nodd film\tx\n")
+    with pytest.raises(DataError, match=rf"{part}\.tsv:2: label 'x' never occurs in training"):
         get_task("classification").load(spec(dataset=str(tmp_path)))
+
+
+def test_wrong_number_of_classes():
+    with pytest.raises(DataError, match=r"embedded: 2 classes \(0, 1\) .* set outputs: 2"):
+        get_task("classification").load(spec(outputs=3))
+
+
+def test_decoder_is_refused():
+    with pytest.raises(ScenarioError, match="decoder_blocks is 2, but classification has a linear head"):
+        get_task("classification").load(spec(decoder_blocks=2))
+
+
+def checkpoint(folder):
+    """A BERT checkpoint without weights, whose vocabulary is a handful of words."""
+    words = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "##s", "."]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    config = {"model_type": "bert", "vocab_size": len(words), "max_position_embeddings": 32} | sizes
+    config |= {"type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def test_tokeniser_of_a_checkpoint(tmp_path):
+    texts = {"train": "Good films.\t1\nbad odd film\t0\n", "dev": "good good good bad bad\t1\n"}
+    for part, lines in (texts | {"test": texts["train"]}).items():
+        (tmp_path / f"{part}.tsv").write_text(lines)
+    (tmp_path / "bert").mkdir()
+    data = get_task("classification").load(
+        spec(
+            dataset=str(tmp_path),
+            checkpoint=checkpoint(tmp_path / "bert"),
+            sequence_length=6,
+            vocabulary=11,
+        )
+    )
+    # [CLS] ... [SEP]; what does not fit goes, the closing token stays.
+    assert data.train.tokens.tolist() == [[3, 6, 8, 9, 10, 4], [3, 7, 2, 8, 4, 0]]
+    assert data.dev.tokens.tolist() == [[3, 6, 6, 6, 7, 4]]
+    assert data.lengths.tolist() == [6, 5]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    classes=st.integers(2, 5),
+    pairs=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40),
+)
+def test_matthews_correlation_is_the_correlation_of_indicators(classes, pairs):
+    truth, said = (np.array(side) % classes for side in zip(*pairs, strict=True))
+    # Gorodkin's definition: covariances of one-hot rows, summed over classes.
+    x, y = (np.eye(classes)[side] - np.eye(classes)[side].mean(axis=0) for side in (truth, said))
+    scale = np.sqrt((x * x).sum() * (y * y).sum())
+    wanted = (x * y).sum() / scale if scale > 1e-9 else 0.0
+    assert matthews_correlation(truth, said, classes) == pytest.approx(wanted, abs=1e-9)
+
+
+def test_matthews_correlation_is_that_of_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(0)
+    for classes in (2, 3, 7):
+        truth = rng.integers(0, classes, 200)
+        said = np.where(rng.random(200) < 0.5, truth, rng.integers(0, classes, 200))
+        wanted = metrics.matthews_corrcoef(truth, said)
+        assert matthews_correlation(truth, said, classes) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_scores():
+    task = get_task("classification")
+    data = task.load(spec())
+    always = task.score(np.ones_like(data.test.targets), data.test, data)
+    assert dict(always) == {"accuracy": pytest.approx(293 / 475), "mcc": 0.0}
+    assert dict(task.score(data.test.targets, data.test, data)) == {"accuracy": 1.0, "mcc": 1.0}
+    assert task.score(1 - data.test.targets, data.test, data)["mcc"] == -1.0
+    assert tuple(always) == task.metrics
+
+
+def test_loss_and_units():
+    task = get_task("classification")
+    outputs, targets = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
+    units = task.units(targets)
+    assert units.tolist() == [1.0] * 10
+    for smoothing in (0.0, 0.2):
+        whole = task.loss(outputs, targets, smoothing)
+        parts = [
+            task.loss(outputs[s], targets[s], smoothing) * units[s].sum() for s in (slice(3), slice(3, 10))
+        ]
+        torch.testing.assert_close(sum(parts) / units.sum(), whole)
+    by_hand = -outputs.log_softmax(-1)[torch.arange(10), targets].mean()
+    torch.testing.assert_close(task.loss(outputs, targets), by_hand)
+
+
+def test_head_and_prediction():
+    task, sizes = get_task("classification"), spec(outputs=3)
+    head = task.build_head(sizes, torch.Generator().manual_seed(0))
+    hidden = torch.randn(4, 16, 8, generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(16).expand(4, 16) < torch.tensor([[1], [5], [16], [2]])
+    said = task.predict(head, hidden, mask, sizes)
+    for row, real, answer in zip(hidden, mask, said, strict=True):
+        scores = head.weight @ row[real].mean(dim=0) + head.bias
+        assert answer == scores.argmax()
 
 
 def test_registry():

@@ -1,9 +1,10 @@
 """Local data files: every layout is read, every fault is named with file and line."""
 
+import gzip
 import os
+from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from collapipe_env.errors import DataError
@@ -60,7 +61,7 @@ def test_columns_by_name_and_index(tmp_path):
             "d.tsv",
             "good film\t1\nbad film 0\n",
             {},
-            r"d\.tsv:2: 1 columns where line 1 has 2; check the separators",
+            r"d\.tsv:2: 1 columns where .*d\.tsv:1 has 2; check the separators",
         ),
         ("d.csv", "good film,1\n\nbad, film,0\n", {}, r"d\.csv:3: 3 columns .* and quotes"),
         ("d.csv", 'a,1\n"b,0\n', {}, r"d\.csv:2: .* check the quotes"),
@@ -75,9 +76,14 @@ def test_columns_by_name_and_index(tmp_path):
             "d.tsv",
             "words\tgold\na b\t1\n",
             {"text": "wrods"},
-            r"d\.tsv:1: no column 'wrods'.*did you mean 'words'",
+            r"d\.tsv: no column 'wrods'.*did you mean 'words'",
         ),
-        ("d.tsv", "a b\t1\nc d\t0\n", {"label": 2}, "label_column 2 is out of range; .* 0 to 1"),
+        (
+            "d.tsv",
+            "a b\t1\nc d\t0\n",
+            {"label": 2},
+            "label_column 2 is out of range; there are columns 0 to 1",
+        ),
         ("d.tsv", "a b\t1\nc d\t0\n", {"label": 1, "text": 1}, "both as text and as label"),
         (
             "d.tsv",
@@ -101,42 +107,164 @@ def test_faults_are_named(tmp_path, name, content, options, message):
 
 def test_single_file_is_split_deterministically(tmp_path):
     path = write(tmp_path, "d.tsv", "".join(f"text number {i}\t{i % 2}\n" for i in range(50)))
-    train, held_out = load_splits(path)
-    assert (len(train.texts), len(held_out.texts)) == (40, 10)
-    assert sorted(train.texts + held_out.texts) == sorted(f"text number {i}" for i in range(50))
-    assert load_splits(path) == (train, held_out)
+    parts = load_splits(path)
+    assert [len(part) for part in parts] == [40, 5, 5]
+    texts = [text for part in parts for text in part.texts]
+    assert sorted(texts) == sorted(f"text number {i}" for i in range(50))
+    assert load_splits(path) == parts
+    # The same samples by any route: the folder's only table is split like the file.
+    write(tmp_path, "README.txt", "not a table")
+    assert load_splits(tmp_path) == parts
 
 
-def test_folder_prefers_test_to_dev_to_a_split(tmp_path):
-    lines = "".join(f"text {i}\t{i % 2}\n" for i in range(10))
+def test_sorted_files_are_split_across_labels(tmp_path):
+    path = write(tmp_path, "d.tsv", "".join(f"text number {i}\t{i // 100}\n" for i in range(200)))
+    assert [set(part.labels) for part in load_splits(path)] == [{"0", "1"}] * 3
+
+
+def test_parts_that_a_folder_lacks_come_from_training(tmp_path):
+    lines = "".join(f"text {i}\t{i % 2}\n" for i in range(20))
     write(tmp_path, "train.tsv", lines)
-    assert [len(part.texts) for part in load_splits(tmp_path)] == [8, 2]
+    assert [len(part) for part in load_splits(tmp_path)] == [16, 2, 2]
     write(tmp_path, "dev.csv", "in dev,1\n")
-    assert load_splits(tmp_path)[1].texts == ("in dev",)
+    train, dev, test = load_splits(tmp_path)
+    assert (len(train), dev.texts, len(test)) == (18, ("in dev",), 2)
+    assert sorted(train.texts + test.texts) == sorted(f"text {i}" for i in range(20))
     write(tmp_path, "test.tsv", "in test\t1\n")
-    assert load_splits(tmp_path)[1].texts == ("in test",)
+    assert [len(part) for part in load_splits(tmp_path)] == [20, 1, 1]
     write(tmp_path, "test.csv", "in test,1\n")
-    with pytest.raises(DataError, match=r"both test\.tsv and test\.csv"):
+    with pytest.raises(DataError, match=r"both test\.csv and test\.tsv"):
+        load_splits(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "parts"),
+    [
+        (("train", "validation", "test"), ("train", "validation", "test")),
+        (("train", "val", "test", "train_small"), ("train", "val", "test")),
+        (("news.train", "news.valid", "news.test"), ("news.train", "news.valid", "news.test")),
+        (
+            ("in_domain_train", "in_domain_dev", "out_of_domain_dev"),
+            ("in_domain_train", "in_domain_dev", "out_of_domain_dev"),
+        ),
+        (("Training", "Development", "Testing", "latest"), ("Training", "Development", "Testing")),
+    ],
+)
+def test_names_of_parts(tmp_path, names, parts):
+    for name in names:
+        write(tmp_path, f"{name}.tsv", f"from {name}\t0\nalso {name}\t1\n")
+    found = [part.texts[0] for part in load_splits(tmp_path)]
+    assert found == [f"from {name}" for name in parts]
+
+
+def test_equally_good_names_are_refused(tmp_path):
+    for name in ("train", "dev_a", "dev_b"):
+        write(tmp_path, f"{name}.tsv", "a\t0\nb\t1\n")
+    with pytest.raises(DataError, match="both dev_a and dev_b could be the dev part"):
         load_splits(tmp_path)
 
 
 def test_missing_paths(tmp_path):
-    with pytest.raises(DataError, match=r"no train\.tsv or train\.csv"):
+    with pytest.raises(DataError, match=r"no train\.tsv or train\.csv in this folder, and 0 tables"):
+        load_splits(tmp_path)
+    for name in ("a.tsv", "b.tsv"):
+        write(tmp_path, name, "a\t0\nb\t1\n")
+    with pytest.raises(DataError, match="and 2 tables where a single one"):
         load_splits(tmp_path)
     with pytest.raises(DataError, match="no such file or folder"):
         load_splits(tmp_path / "absent")
+    with pytest.raises(DataError, match=r"2 samples cannot be split in training and dev and test"):
+        load_splits(tmp_path / "a.tsv")
 
 
-@pytest.mark.skipif(not (DATA / "cls").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
-def test_real_sets():
-    train, test = load_splits(DATA / "cls" / "sst2")
-    assert (len(train.texts), len(test.texts)) == (6920, 1821)
-    assert train.labels.count("1") == 3610
-    dev = read_labelled_texts(DATA / "cls" / "sst2" / "dev.tsv")
-    assert (dev.texts[0], dev.labels[0], len(dev.texts)) == ("one long string of cliches", "0", 872)
-    news = read_labelled_texts(DATA / "cls" / "ag_news" / "test.csv")
-    assert len(news.texts) == 7600
-    assert np.unique(news.labels, return_counts=True)[1].tolist() == [1900] * 4
-    cola = read_labelled_texts(DATA / "cls" / "cola" / "in_domain_train.tsv", label=1)
-    assert len(cola.texts) == 8551
-    assert cola.texts[0].endswith(".")
+def test_gzip(tmp_path):
+    plain = write(tmp_path, "d.tsv", "a film\tgood\nno film\tbad\n")
+    packed = write(tmp_path, "e.tsv.gz", gzip.compress(plain.read_bytes()))
+    found = read_labelled_texts(packed)
+    assert (found.texts, found.labels) == (("a film", "no film"), ("good", "bad"))
+    assert found.places[1] == f"{packed}:2"
+    cut = write(tmp_path, "cut.tsv.gz", packed.read_bytes()[:-9])
+    with pytest.raises(DataError, match=r"cut\.tsv\.gz: not a complete gzip file"):
+        read_labelled_texts(cut)
+    with pytest.raises(DataError, match="not a complete gzip file"):
+        read_labelled_texts(write(tmp_path, "f.csv.gz", b"a film,good"))
+
+
+def test_several_text_columns_are_joined(tmp_path):
+    path = write(tmp_path, "d.csv", '1,Old title,A body\n2,,"Only, body"\n')
+    assert read_labelled_texts(path, "1+2").texts == ("Old title A body", "Only, body")
+    named = write(tmp_path, "e.csv", "kind,head,body\n1,Old title,A body\n2,,Only body\n")
+    assert read_labelled_texts(named, "body + head", "kind").texts == ("A body Old title", "Only body")
+    assert read_labelled_texts(named, "head+2", "kind").texts == ("Old title A body", "Only body")
+    with pytest.raises(DataError, match="no column 'haed' for text_column; did you mean 'head'"):
+        read_labelled_texts(named, "haed+body", "kind")
+    with pytest.raises(DataError, match="column 1 is asked for both"):
+        read_labelled_texts(path, "1+2", 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"a second\team, gave\no sign", "a second team, gave no sign"),
+        (r"first.\\Second", "first. Second"),
+        (r"first.\n\nSecond\n", "first. Second"),
+    ],
+)
+def test_backslashes_in_csv_files_are_line_breaks(tmp_path, written, meant):
+    path = write(tmp_path, "d.csv", f'1,"{written}"\n2,other text\n')
+    assert read_labelled_texts(path).texts[0] == meant
+    path = write(tmp_path, "d.tsv", f"1\t{written}\n2\tother text\n")
+    assert read_labelled_texts(path).texts[0] == written
+
+
+def test_held_out_files_are_read_like_the_training_file(tmp_path):
+    # On its own, the test file's first column looks like the text.
+    write(tmp_path, "train.tsv", "".join(f"long text number {i}\t{i % 2}\n" for i in range(20)))
+    write(tmp_path, "test.tsv", "no\t1000000001\nyes\t1\n")
+    assert load_splits(tmp_path)[2].texts == ("no", "yes")
+    # A header of its own wins.
+    write(tmp_path, "dev.tsv", "label\ttext\n0\tsome text\n")
+    dev = load_splits(tmp_path)[1]
+    assert (dev.texts, dev.labels) == (("some text",), ("0",))
+
+
+def test_whole_numbers_decide_between_columns_of_few_values(tmp_path):
+    rows = "".join(f"{'ab'[i // 10]}\t{i % 2}\t{'*' * (i % 2)}\tThe text number {i}.\n" for i in range(20))
+    assert set(read_labelled_texts(write(tmp_path, "d.tsv", rows)).labels) == {"0", "1"}
+
+
+needs_data = pytest.mark.skipif(not (DATA / "cls").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "sizes", "counts"),
+    [
+        ("sst2", [6920, 872, 1821], {"0": 3310, "1": 3610}),
+        ("cola", [8551, 527, 516], {"0": 2528, "1": 6023}),
+    ],
+)
+def test_real_sets_with_parts(name, sizes, counts):
+    parts = load_splits(DATA / "cls" / name)
+    assert [len(part) for part in parts] == sizes
+    assert Counter(parts[0].labels) == counts
+
+
+@needs_data
+def test_real_sets_of_known_rows():
+    dev = load_splits(DATA / "cls" / "sst2")[1]
+    assert (dev.texts[0], dev.labels[0]) == ("one long string of cliches", "0")
+    cola = load_splits(DATA / "cls" / "cola")
+    assert cola[1].texts[0] == "The sailors rode the breeze clear of the rocks."
+    assert cola[2].texts[0] == "Somebody just left - guess who."
+
+
+@needs_data
+def test_real_set_without_parts():
+    parts = load_splits(DATA / "cls" / "ag_news", "1+2")
+    assert [len(part) for part in parts] == [6080, 760, 760]
+    assert Counter(label for part in parts for label in part.labels) == dict.fromkeys("1234", 1900)
+    assert not any("\\" in text for part in parts for text in part.texts)
+    news = read_labelled_texts(DATA / "cls" / "ag_news" / "test.csv", "1+2")
+    assert news.texts[0].startswith("Fears for T N pension after talks Unions representing workers")
+    assert news.labels[0] == "3"

@@ -1,0 +1,249 @@
+"""Sentences with one tag a word from CoNLL column files: one word a line, blank lines between sentences.
+
+A line's columns are separated by tabs if it holds one, else by spaces. What is read:
+
+- two columns or more, by default the word in the first and the tag in the last; all lines of a file have
+  equally many, since a word with a separator inside would otherwise shift the columns unnoticed
+- UTF-8 with or without byte order mark, any line ends, plain or gzip-compressed
+- blank lines, which may hold spaces and tabs, between sentences; ``-DOCSTART-`` lines do the same
+- words that are empty (a separator and a tag), a no-break space or other characters that do not show: they
+  stay words, so that words and tags keep step
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from collapipe_env.errors import DataError
+from collapipe_env.tasks.parts import choose_named, held_out, part_of
+
+ENDINGS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".tsv")
+"""Endings of column files; each may be followed by ``.gz``."""
+
+CONLL_NAMES = {"testa": "dev", "testb": "test"}
+"""What the CoNLL shared tasks call their held-out parts."""
+
+TAG_FORM = re.compile(r"O|[BIESLU]-\S+")
+"""Tags of the schemes in :mod:`collapipe_env.tasks.tagging_schemes`."""
+
+LEAST_TO_CUT = 10
+"""Sentences of a single file from which on no part of it is empty."""
+
+_DOCUMENT = "-DOCSTART-"
+
+
+@dataclass(frozen=True)
+class TaggedSentences:
+    """Sentences of one file.
+
+    Attributes:
+        path: The file.
+        words: Words of every sentence, at least one.
+        tags: Tags of every sentence, one a word.
+        lines: Line of every sentence's first word, from 1; the other words are on the lines that follow.
+    """
+
+    path: Path
+    words: tuple[tuple[str, ...], ...]
+    tags: tuple[tuple[str, ...], ...]
+    lines: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Number of sentences."""
+        return len(self.words)
+
+    def subset(self, indices: Iterable[int]) -> TaggedSentences:
+        """Return the sentences at ``indices``, in that order."""
+        chosen = list(indices)
+        return TaggedSentences(
+            self.path,
+            tuple(self.words[i] for i in chosen),
+            tuple(self.tags[i] for i in chosen),
+            tuple(self.lines[i] for i in chosen),
+        )
+
+    def place(self, sentence: int, word: int) -> str:
+        """Return file and line of a word, for errors."""
+        return f"{self.path}:{self.lines[sentence] + word}"
+
+
+def load_column_splits(
+    path: Path, token_column: int | None = None, tag_column: int | None = None
+) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
+    """Read the three parts of a data set.
+
+    A single file is cut in file order: the first 80 % of its sentences (rounded down) are for training, those
+    up to 90 % are the dev part, the rest is the test part. A folder has one file for each part, told by its
+    name (see :func:`~collapipe_env.tasks.parts.choose_named`; ``testa`` and ``testb`` are dev and test). Dev
+    or test sentences that have no file are a fixed random tenth of the training sentences.
+
+    Args:
+        path: A file or a folder.
+        token_column: 0-based index of the words' column; None for the first.
+        tag_column: 0-based index of the tags' column; None for the last.
+
+    Returns:
+        Training, dev and test sentences.
+
+    Raises:
+        DataError: Naming the file and, where there is one, the line.
+    """
+    if not path.is_dir():
+        if not path.exists():
+            raise DataError(f"{path}: no such file or folder; check the path")
+        whole = read_column_file(path, token_column, tag_column)
+        count = len(whole)
+        if count < LEAST_TO_CUT:
+            raise DataError(
+                f"{path}: {count} sentences are too few to cut in training, dev and test parts; give at "
+                f"least {LEAST_TO_CUT}, or a folder with a file for each"
+            )
+        first, second = 8 * count // 10, 9 * count // 10
+        return (
+            whole.subset(range(first)),
+            whole.subset(range(first, second)),
+            whole.subset(range(second, count)),
+        )
+    files = _files(path)
+    if "train" not in files:
+        raise DataError(
+            f"{path}: no file for the training part; add train{ENDINGS[0]} (or another of "
+            f"{', '.join(ENDINGS)}, with or without .gz)"
+        )
+    parts = {part: read_column_file(file, token_column, tag_column) for part, file in files.items()}
+    missing = [part for part in ("dev", "test") if part not in parts]
+    whole = parts["train"]
+    for part, indices in held_out(len(whole), missing, str(whole.path)).items():
+        parts[part] = whole.subset(indices.tolist())
+    return parts["train"], parts["dev"], parts["test"]
+
+
+def read_column_file(
+    path: Path, token_column: int | None = None, tag_column: int | None = None
+) -> TaggedSentences:
+    """Read one file.
+
+    Args:
+        path: A file with one of the :data:`ENDINGS`, possibly followed by ``.gz``.
+        token_column: 0-based index of the words' column; None for the first.
+        tag_column: 0-based index of the tags' column; None for the last.
+
+    Returns:
+        Its sentences in file order, at least one.
+
+    Raises:
+        DataError: If it cannot be read or is malformed; names the line.
+    """
+    if not path.name.lower().removesuffix(".gz").endswith(ENDINGS):
+        raise DataError(f"{path}: unknown ending; use one of {', '.join(ENDINGS)}, with or without .gz")
+    words: list[tuple[str, ...]] = []
+    tags: list[tuple[str, ...]] = []
+    lines: list[int] = []
+    sentence: list[tuple[str, str]] = []
+    columns = first_line = word_index = tag_index = 0
+
+    def close(after: int) -> None:
+        """End the sentence whose last word is on the line before ``after``."""
+        if sentence:
+            words.append(tuple(word for word, _ in sentence))
+            tags.append(tuple(tag for _, tag in sentence))
+            lines.append(after - len(sentence))
+            sentence.clear()
+
+    number = 0
+    for number, line in enumerate(_text(path).split("\n"), 1):
+        # Spaces and tabs alone: str.strip would take a word that is a no-break space for nothing.
+        content = line.rstrip(" \t")
+        if not content or content.lstrip(" \t").startswith(_DOCUMENT):
+            close(number)
+            continue
+        cells = _cells(content)
+        if len(cells) < 2:
+            raise DataError(
+                f"{path}:{number}: one column only ({content!r}); a line needs a word, a tab or space, and a "
+                "tag"
+            )
+        if not columns:
+            columns, first_line = len(cells), number
+            word_index = _column(path, "text_column", token_column, 0, columns)
+            tag_index = _column(path, "label_column", tag_column, columns - 1, columns)
+            if word_index == tag_index:
+                raise DataError(
+                    f"{path}: column {word_index} is asked for both as word and as tag; set text_column and "
+                    "label_column to two columns"
+                )
+        if len(cells) != columns:
+            raise DataError(
+                f"{path}:{number}: {len(cells)} columns where line {first_line} has {columns}; check the "
+                "separators, and separate by tabs if a word holds a space"
+            )
+        tag = cells[tag_index]
+        if not TAG_FORM.fullmatch(tag):
+            raise DataError(
+                f"{path}:{number}: tag {tag!r} is neither O nor like B-person or I-person (prefixes B, I, E, "
+                "S, L, U); correct it, or set label_column to the tags' column"
+            )
+        sentence.append((cells[word_index], tag))
+    close(number + 1)
+    if not words:
+        raise DataError(f"{path}: empty file; it needs one word and its tag a line")
+    return TaggedSentences(path, tuple(words), tuple(tags), tuple(lines))
+
+
+def _cells(line: str) -> list[str]:
+    """Return the columns of a line without trailing blanks; an empty first column is an empty word."""
+    if "\t" in line:
+        return [cell.strip(" ") for cell in line.split("\t")]
+    cells = [cell for cell in line.split(" ") if cell]
+    if len(cells) == 1 and line[0] == " ":
+        return ["", *cells]
+    return cells
+
+
+def _column(path: Path, field: str, asked: int | None, default: int, columns: int) -> int:
+    if asked is None:
+        return default
+    if not 0 <= asked < columns:
+        raise DataError(f"{path}: {field} {asked} is out of range; the file has columns 0 to {columns - 1}")
+    return asked
+
+
+def _text(path: Path) -> str:
+    """Return the file's text with line feeds as its only line ends."""
+    try:
+        content = path.read_bytes()
+        if path.suffix.lower() == ".gz":
+            content = gzip.decompress(content)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: not a complete gzip file ({error}); compress it anew") from error
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
+        ) from error
+    try:
+        decoded = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}:{line}: not UTF-8 text; convert the file to UTF-8") from error
+    # Only these end a line: str.splitlines would also cut at form feeds and Unicode separators in a word.
+    return decoded.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Return the column file of each part that has one."""
+    names: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        stem, ending = os.path.splitext(file.name.lower().removesuffix(".gz"))
+        if ending in ENDINGS and file.is_file():
+            for theirs, ours in CONLL_NAMES.items():
+                stem = stem.replace(theirs, ours)
+            if stem in names and part_of(stem):
+                raise DataError(f"{folder}: both {names[stem].name} and {file.name}; keep one of them")
+            names[stem] = file
+    return {part: names[stem] for part, stem in choose_named(list(names), str(folder)).items()}

@@ -1,0 +1,145 @@
+"""Greedy and beam search: from a model that scores the next token to whole sequences."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from collapipe_env.tasks.subwords import BEGIN, END
+from collapipe_env.tasks.tokenization import PADDING, UNKNOWN
+
+NEVER_WRITTEN = (PADDING, UNKNOWN, BEGIN)
+"""Ids that stand for no text, so that no search may choose them."""
+
+LENGTH_EXPONENT = 0.6
+"""Exponent alpha of the length penalty (Wu et al., 2016, arXiv 1609.08144), as in Vaswani et al. (2017)."""
+
+
+class Stepper(Protocol):
+    """A batch of sequences that grow by one token at a time."""
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Append a token to every row, shape (rows,); return scores of the next, shape (rows, V_out).
+
+        Scores are logarithms of probabilities up to a constant of the row.
+        """
+        ...
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows, in this order; a row may occur several times or never."""
+        ...
+
+
+def length_penalty(length: int, exponent: float = LENGTH_EXPONENT) -> float:
+    """Return what the log-probability of a sequence is divided by, ``((5 + length) / 6) ** exponent``.
+
+    Args:
+        length: Tokens of the sequence, its end included.
+        exponent: 0 compares log-probabilities themselves, 1 nearly their means.
+    """
+    return float(((5 + length) / 6) ** exponent)
+
+
+def greedy(stepper: Stepper, first: Tensor, max_length: int) -> Tensor:
+    """Take the most likely token at every step.
+
+    Args:
+        stepper: A row for each source.
+        first: The tokens that sequences begin with, shape (sources,).
+        max_length: Tokens to write at most, the end included; at least 1.
+
+    Returns:
+        Ids, shape (sources, max_length), without the first; padding follows the end token. A sequence that
+        did not end has none.
+    """
+    written = first.new_full((len(first), max_length), PADDING)
+    rows, tokens = torch.arange(len(first), device=first.device), first
+    for t in range(max_length):
+        tokens = _without_special(stepper.step(tokens)).argmax(dim=-1)
+        written[rows, t] = tokens
+        going = (tokens != END).nonzero()[:, 0]
+        if len(going) == 0:
+            break
+        if len(going) < len(rows):
+            stepper.select(going)
+            rows, tokens = rows[going], tokens[going]
+    return written
+
+
+def beam_search(
+    stepper: Stepper, first: Tensor, beams: int, max_length: int, exponent: float = LENGTH_EXPONENT
+) -> Tensor:
+    """Keep the ``beams`` likeliest beginnings at every step and return the best sequence of each source.
+
+    Sequences are compared by log-probability over :func:`length_penalty`. A beginning that ends counts as
+    finished if it is among the ``beams`` best continuations of its step; the search of a source stops when
+    ``beams`` have finished, or when none that goes on can surpass the best finished one. Sequences that reach
+    ``max_length`` compete as they are. With one beam this is :func:`greedy`.
+
+    Args:
+        stepper: A row for each source.
+        first: The tokens that sequences begin with, shape (sources,).
+        beams: Beams, at least 1.
+        max_length: Tokens to write at most, the end included; at least 1.
+        exponent: Exponent of the length penalty, at least 0.
+
+    Returns:
+        Ids as from :func:`greedy`.
+    """
+    result = first.new_full((len(first), max_length), PADDING)
+    sources = torch.arange(len(first), device=first.device)  # those whose search goes on
+    stepper.select(sources.repeat_interleave(beams))
+    tokens = first.repeat_interleave(beams)
+    written = result.repeat_interleave(beams, dim=0).view(len(first), beams, max_length)
+    # All beams of a source are equal at first, so only one of them may go on.
+    totals = torch.full((len(first), beams), -math.inf, device=first.device)
+    totals[:, 0] = 0.0
+    best, finished = totals.new_full((len(first),), -math.inf), torch.zeros_like(sources)
+    for t in range(max_length):
+        scores = _without_special(stepper.step(tokens).float().log_softmax(dim=-1))
+        vocabulary = scores.shape[-1]
+        continued = (totals[:, :, None] + scores.view(len(sources), beams, -1)).flatten(start_dim=1)
+        # Each beam has one way to end, so twice as many as beams leave enough that go on.
+        candidates, places = continued.topk(2 * beams)
+        parents, tokens = places // vocabulary, places % vocabulary
+        grown = written.gather(1, parents[:, :, None].expand(-1, -1, max_length))
+        grown[:, :, t] = tokens
+        ends = (tokens == END) & (candidates > -math.inf)
+
+        ended = candidates[:, :beams].masked_fill(~ends[:, :beams], -math.inf)
+        _improve(best, result, sources, ended / length_penalty(t + 1, exponent), grown)
+        finished = finished + ends[:, :beams].sum(dim=1)
+
+        totals, chosen = candidates.masked_fill(ends, -math.inf).topk(beams)
+        written = grown.gather(1, chosen[:, :, None].expand(-1, -1, max_length))
+        # A log-probability only falls, and no penalty is larger than that of the greatest length.
+        reachable = totals / length_penalty(max_length, exponent)
+        if t + 1 == max_length:
+            _improve(best, result, sources, reachable, written)
+            break
+        going = ((finished < beams) & (reachable[:, 0] > best)).nonzero()[:, 0]
+        if len(going) == 0:
+            break
+        parents, tokens = parents.gather(1, chosen)[going], tokens.gather(1, chosen)[going].flatten()
+        stepper.select((going[:, None] * beams + parents).flatten())
+        sources, totals, written = sources[going], totals[going], written[going]
+        best, finished = best[going], finished[going]
+    return result
+
+
+def _without_special(scores: Tensor) -> Tensor:
+    """Return the scores with -inf for ids that must not be written."""
+    scores = scores.clone()
+    scores[:, NEVER_WRITTEN] = -math.inf
+    return scores
+
+
+def _improve(best: Tensor, result: Tensor, sources: Tensor, scores: Tensor, sequences: Tensor) -> None:
+    """Where a source's best of ``scores`` (sources, n) beats ``best``, take it and its sequence over."""
+    top, column = scores.max(dim=1)
+    better = (top > best).nonzero()[:, 0]
+    best[better] = top[better]
+    result[sources[better]] = sequences[better, column[better]]

@@ -1,0 +1,307 @@
+"""Data sets of the Hugging Face hub by name, for those who are online (extra ``hub``).
+
+``hf:NAME`` or ``hf:NAME:CONFIG`` names a data set of the hub, or a local folder that the ``datasets``
+library wrote or can read. Versions of that library from 4.0 on, which the extra asks for, run no code from
+the hub. What they return is turned into what local files give: splits by name, parts that are missing from
+the training part by a fixed random choice (see :mod:`collapipe_env.tasks.parts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapipe_env.errors import DataError, nearest_name
+from collapipe_env.tasks.column_files import TAG_FORM, TaggedSentences
+from collapipe_env.tasks.parallel_text import Pairs
+from collapipe_env.tasks.parts import choose_named, held_out
+from collapipe_env.tasks.table_files import Table
+from collapipe_env.tasks.text_files import LabelledTexts, labelled_parts
+
+PREFIX = "hf:"
+"""What names of data sets of the hub begin with."""
+WORD_COLUMNS = ("tokens", "words")
+"""Usual names of a column of words, in order of preference."""
+TAG_COLUMNS = ("ner_tags", "tags", "entities", "labels")
+"""The same for their tags."""
+
+Asked = str | int | None
+
+
+@dataclass(frozen=True)
+class HubSentences(TaggedSentences):
+    """Tagged sentences that have rows instead of lines."""
+
+    def place(self, sentence: int, word: int) -> str:
+        """Return data set, row and word, both from 0, for errors."""
+        return f"{self.path} row {self.lines[sentence]}, word {word}"
+
+    def subset(self, indices: Iterable[int]) -> HubSentences:
+        """Return the sentences at ``indices``, in that order."""
+        part = super().subset(indices)
+        return HubSentences(part.path, part.words, part.tags, part.lines)
+
+
+def fetch(dataset: str) -> Mapping[str, Any]:
+    """Load a data set with the ``datasets`` library.
+
+    Args:
+        dataset: ``"hf:NAME"`` or ``"hf:NAME:CONFIG"``.
+
+    Returns:
+        ``datasets.Dataset`` objects by the names of their splits.
+
+    Raises:
+        DataError: If the library is absent, the name unknown or the hub out of reach.
+    """
+    try:
+        import datasets
+    except ImportError:
+        raise DataError(
+            f"dataset {dataset!r} needs the package datasets; pip install 'collapipe-env[hub]', or give the "
+            "path of local files"
+        ) from None
+    name, _, config = dataset.removeprefix(PREFIX).partition(":")
+    saved = any((Path(name) / file).is_file() for file in ("dataset_dict.json", "state.json"))
+    try:
+        found: Any = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config or None)
+    except Exception as error:  # of the library, the network stack or a parser; there is no common class
+        reason = (str(error).splitlines() or [""])[0][:300]
+        raise DataError(
+            f"cannot load dataset {dataset!r} ({type(error).__name__}: {reason}); check the name "
+            "(hf:NAME or hf:NAME:CONFIG) and the network, or give the path of local files"
+        ) from None
+    return found if isinstance(found, Mapping) else {"train": found}
+
+
+def hub_labelled_texts(
+    dataset: str, text: Asked = None, label: Asked = None
+) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
+    """Return the training, dev and test texts of a data set; see :func:`labelled_texts_of`."""
+    return labelled_texts_of(fetch(dataset), dataset, text, label)
+
+
+def hub_tagged_sentences(
+    dataset: str, words: Asked = None, tags: Asked = None
+) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
+    """Return the training, dev and test sentences of a data set; see :func:`tagged_sentences_of`."""
+    return tagged_sentences_of(fetch(dataset), dataset, words, tags)
+
+
+def labelled_texts_of(
+    splits: Mapping[str, Any], source: str, text: Asked = None, label: Asked = None
+) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
+    """Turn columns of strings, whole numbers and classes into labelled texts.
+
+    Classes get their names. A held-out part without labels, as in public benchmarks, counts as missing.
+
+    Args:
+        splits: What :func:`fetch` returned.
+        source: Name of the data set, for errors.
+        text: Text column or columns as in :func:`collapipe_env.tasks.text_files.load_splits`.
+        label: Label column; None takes the only column of classes, else as for files.
+
+    Raises:
+        DataError: If columns do not fit.
+    """
+    tables = {}
+    for part, (name, data) in _parts(splits, source).items():
+        place = f"{source} {name}"
+        columns = {column: _cells(data, column) for column in data.column_names}
+        usable = {column: cells for column, cells in columns.items() if cells is not None}
+        if len(usable) < 2:
+            raise DataError(f"{place}: no columns of text and label among {_listed(data)}; choose another")
+        label_name = _column_name(data, label)
+        if label_name is None:
+            classes = [column for column in usable if _class_names(data.features[column])]
+            label_name = classes[0] if len(classes) == 1 else None
+        if part != "train" and label_name in usable and not any(usable[label_name]):
+            continue
+        rows = [list(row) for row in zip(*usable.values(), strict=True)]
+        if not rows:
+            raise DataError(f"{place}: no rows; choose another data set")
+        places = [f"{place} row {i}" for i in range(len(rows))]
+        tables[part] = Table(place, rows, places, list(usable))
+        if part == "train":
+            text, label = _column_name(data, text), label_name
+    return labelled_parts(tables, source, text, label)
+
+
+def pairs_of(
+    splits: Mapping[str, Any], source: str, languages: tuple[str, str] | None = None
+) -> tuple[Pairs, Pairs, Pairs]:
+    """Turn a column of translations, or two columns of strings, into pairs of sentences.
+
+    Args:
+        splits: What :func:`fetch` returned.
+        source: Name of the data set, for errors.
+        languages: Source and target: languages of the translations, or names of two columns. None takes the
+            two there are: English (``en``) is the source if it is one of them, else they are in alphabetical
+            order.
+
+    Raises:
+        DataError: If columns do not fit or a text is empty.
+    """
+    from datasets import Translation
+
+    parts = {}
+    for part, (name, data) in _parts(splits, source).items():
+        place = f"{source} {name}"
+        nested = {
+            column: list(feature.languages if isinstance(feature, Translation) else feature)
+            for column, feature in data.features.items()
+            if isinstance(feature, Translation | dict)
+        }
+        strings = [column for column, feature in data.features.items() if _is_text(feature)]
+        column, names = next(iter(nested.items())) if nested else (None, strings)
+        if languages is None and len(names) != 2:
+            raise DataError(
+                f"{place}: {len(names)} languages or columns of text ({', '.join(names)}) where two are "
+                "expected; set languages to the source and the target"
+            )
+        first, second = languages or sorted(names, key=lambda language: (language != "en", language))
+        for language in (first, second):
+            if language not in names:
+                raise DataError(
+                    f"{place}: no texts in {language!r} (languages); {nearest_name(language, names)}"
+                )
+        sides: list[list[str]]
+        if column is None:
+            sides = [list(data[first]), list(data[second])]
+        else:
+            rows = list(data[column])
+            sides = [[row[language] for row in rows] for language in (first, second)]
+        texts = [[(text or "").strip() for text in side] for side in sides]
+        for language, side in zip((first, second), texts, strict=True):
+            if "" in side:
+                raise DataError(
+                    f"{place} row {side.index('')}: the text in {language!r} is empty; use a copy "
+                    "without the row"
+                )
+        if not texts[0]:
+            raise DataError(f"{place}: no rows; choose another data set")
+        parts[part] = Pairs(tuple(texts[0]), tuple(texts[1]))
+    chosen = held_out(len(parts["train"]), _missing(parts), source)
+    parts |= {part: parts["train"].subset(indices) for part, indices in chosen.items()}
+    return parts["train"], parts["dev"], parts["test"]
+
+
+def tagged_sentences_of(
+    splits: Mapping[str, Any], source: str, words: Asked = None, tags: Asked = None
+) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
+    """Turn a column of lists of words and one of lists of tags into tagged sentences.
+
+    Args:
+        splits: What :func:`fetch` returned.
+        source: Name of the data set, for errors.
+        words: Column of the words; None takes the first of :data:`WORD_COLUMNS` that there is.
+        tags: Column of the tags, strings or classes; None takes the first of :data:`TAG_COLUMNS`.
+
+    Returns:
+        Training, dev and test sentences; those without words are left out. Their lines are rows, from 0.
+
+    Raises:
+        DataError: If columns do not fit, or a tag is neither ``O`` nor like ``B-person``.
+    """
+    parts = {}
+    for part, (name, data) in _parts(splits, source).items():
+        place = f"{source} {name}"
+        word_column = _list_column(data, place, "text_column", words, WORD_COLUMNS)
+        tag_column = _list_column(data, place, "label_column", tags, TAG_COLUMNS)
+        classes = _class_names(data.features[tag_column].feature)
+        if not classes and not _is_text(data.features[tag_column].feature):
+            raise DataError(
+                f"{place}: the tags in {tag_column!r} are numbers without names; choose another label_column "
+                f"of {_listed(data)}, or a data set whose tags are named"
+            )
+        rows: list[tuple[int, tuple[str, ...], tuple[str, ...]]] = []
+        for i, (sentence, marks) in enumerate(zip(data[word_column], data[tag_column], strict=True)):
+            named = tuple(classes[m] if m is not None and m >= 0 else "" for m in marks) if classes else marks
+            if len(sentence) != len(named) or not all(TAG_FORM.fullmatch(tag or "") for tag in named):
+                raise DataError(
+                    f"{place} row {i}: {len(sentence)} words and the tags {list(named)[:5]}; every word "
+                    "needs one tag, O or like B-person: check text_column and label_column"
+                )
+            if sentence:
+                rows.append((i, tuple(word or "" for word in sentence), tuple(named)))
+        if not rows:
+            raise DataError(f"{place}: no sentences; choose another data set")
+        lines, texts, labels = zip(*rows, strict=True)
+        parts[part] = HubSentences(Path(place), texts, labels, lines)
+    chosen = held_out(len(parts["train"]), _missing(parts), source)
+    parts |= {part: parts["train"].subset(indices.tolist()) for part, indices in chosen.items()}
+    return parts["train"], parts["dev"], parts["test"]
+
+
+def _parts(splits: Mapping[str, Any], source: str) -> dict[str, tuple[str, Any]]:
+    """Return name and content of the split for each part; a sole split is for training."""
+    named = choose_named(
+        list(splits), source, "save a copy with only one of them and give its folder (hf:FOLDER)"
+    )
+    if "train" not in named:
+        if len(splits) != 1:
+            raise DataError(
+                f"{source}: no training part among the splits {', '.join(splits)}; choose another data set"
+            )
+        named = {"train": next(iter(splits))}
+    return {part: (name, splits[name]) for part, name in named.items()}
+
+
+def _missing(parts: Mapping[str, object]) -> list[str]:
+    return [part for part in ("dev", "test") if part not in parts]
+
+
+def _cells(data: Any, column: str) -> list[str] | None:
+    """Return a column's cells as strings, empty where there is no value; None if it holds other things."""
+    feature = data.features[column]
+    names = _class_names(feature)
+    if names:
+        return ["" if value is None or value < 0 else names[value] for value in data[column]]
+    if _is_text(feature) or str(getattr(feature, "dtype", "")).startswith(("int", "uint", "bool")):
+        return ["" if value is None else str(value) for value in data[column]]
+    return None
+
+
+def _class_names(feature: Any) -> list[str]:
+    """Return the names of a feature's classes, none if it is none of classes."""
+    from datasets import ClassLabel
+
+    return list(feature.names) if isinstance(feature, ClassLabel) else []
+
+
+def _is_text(feature: Any) -> bool:
+    return getattr(feature, "dtype", None) in ("string", "large_string")
+
+
+def _column_name(data: Any, asked: Asked) -> str | None:
+    """Return the names of the columns asked for; indices count all columns."""
+    if asked is None:
+        return None
+    names = list(data.column_names)
+    if asked in names:
+        return str(asked)
+    columns = [asked] if isinstance(asked, int) else asked.split("+")
+    chosen = []
+    for column in columns:
+        index = column if isinstance(column, int) else int(column) if column.strip().isdecimal() else None
+        chosen.append(names[index] if index is not None and index < len(names) else str(column))
+    return "+".join(chosen)
+
+
+def _list_column(data: Any, place: str, field: str, asked: Asked, usual: tuple[str, ...]) -> str:
+    """Return the name of a column of lists."""
+    lists = [name for name, feature in data.features.items() if hasattr(feature, "feature")]
+    wanted = _column_name(data, asked)
+    found = [name for name in (usual if wanted is None else (wanted,)) if name in lists]
+    if not found:
+        names = ", ".join(usual) if wanted is None else repr(wanted)
+        raise DataError(
+            f"{place}: no column of lists called {names} among {_listed(data)}; set {field} to one"
+        )
+    return found[0]
+
+
+def _listed(data: Any) -> str:
+    return "the columns " + ", ".join(data.column_names)

@@ -1,0 +1,92 @@
+"""Training, dev and test parts of data sets: by name, and by a fixed random choice where there is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.errors import DataError
+
+IntArray = npt.NDArray[np.int64]
+
+PARTS = ("train", "dev", "test")
+"""Names of the parts."""
+PART_WORDS = {
+    "train": frozenset(("train", "training")),
+    "dev": frozenset(("dev", "devel", "development", "val", "valid", "validation")),
+    "test": frozenset(("test", "testing")),
+}
+"""Words that name a part."""
+HELD_OUT_SHARE = 10
+"""One in so many samples goes to a part that a data set lacks."""
+
+
+def part_of(name: str) -> str | None:
+    """Return the part that a file's or a split's name tells of, None if it does not.
+
+    A name tells by one of its words: ``validation``, ``in_domain_train``, ``news.test``. Where it says
+    ``out_of_domain``, the part is held out for testing whatever other word there is: that is how CoLA names
+    its two held-out parts.
+    """
+    lowered = name.lower()
+    words = set(re.split(r"[^a-z]+", lowered))
+    found = [part for part in PARTS if words & PART_WORDS[part]]
+    if "out_of_domain" in lowered and found and found != ["train"]:
+        return "test"
+    return found[0] if len(found) == 1 else None
+
+
+def choose_named(names: Sequence[str], source: str, remedy: str = "keep one") -> dict[str, str]:
+    """Return which of some names is which part.
+
+    A name that is the part's word and nothing else goes before one with further words.
+
+    Args:
+        names: Names of files without ending, or of splits.
+        source: What they belong to, for errors.
+        remedy: What to do about two of a kind, for errors.
+
+    Raises:
+        DataError: If two are equally good for a part.
+    """
+    chosen: dict[str, str] = {}
+    for part in PARTS:
+        exact = [name for name in names if name.lower() in PART_WORDS[part]]
+        found = exact or [name for name in names if part_of(name) == part]
+        if len(found) > 1:
+            raise DataError(f"{source}: both {found[0]} and {found[1]} could be the {part} part; {remedy}")
+        if found:
+            chosen[part] = found[0]
+    return chosen
+
+
+def held_out(samples: int, missing: Sequence[str], source: str) -> dict[str, IntArray]:
+    """Choose samples of a training part for the parts that a data set lacks, always the same ones.
+
+    The choice is random, since files are often sorted by label or by source.
+
+    Args:
+        samples: Samples in the training part.
+        missing: Parts that are missing.
+        source: What the samples are from, for errors.
+
+    Returns:
+        Sorted indices for the training part and for every missing part, a tenth of the samples for each of
+        the latter, one at least.
+
+    Raises:
+        DataError: If there are too few samples.
+    """
+    if samples <= len(missing):
+        raise DataError(
+            f"{source}: {samples} sample{'s' * (samples != 1)} cannot be split in training and "
+            f"{' and '.join(missing)}; add more"
+        )
+    order = np.random.default_rng(0).permutation(samples)
+    share = max(1, samples // HELD_OUT_SHARE)
+    cut = samples - share * len(missing)
+    parts = zip(missing, np.split(order[cut:], len(missing)), strict=True) if missing else ()
+    return {"train": np.sort(order[:cut]), **{part: np.sort(indices) for part, indices in parts}}

@@ -1,0 +1,117 @@
+"""Subword tokenisers for text that is to be written again: case, accents and spacing survive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from collapipe_env.tasks.tokenization import PADDING, UNKNOWN
+
+BEGIN = 2
+"""Id of the token that a target begins with."""
+END = 3
+"""Id of the token that a source or target ends with."""
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
+"""Tokens that are no text, in the order of their ids."""
+MOST_CHARACTERS = 1000
+"""Characters that a vocabulary holds at most; half of it at most, too."""
+
+
+def train_subwords(texts: Sequence[str], vocabulary: int) -> Tokenizer:
+    """Learn a byte-pair encoding that can be undone but for Unicode's composition and runs of white space.
+
+    The same texts give the same tokeniser in every process. The alphabet is chosen here, because the
+    library's own choice between equally frequent characters follows a hash table's order.
+
+    Args:
+        texts: Training texts only; held-out texts must not shape the vocabulary.
+        vocabulary: Largest number of tokens, the four special ones included; 16 at least.
+
+    Returns:
+        The tokeniser. It knows nothing of begin and end, which :func:`encode_sources` and
+        :func:`encode_targets` add.
+    """
+    normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    )
+    counts = Counter("▁")
+    for text in texts:
+        counts.update(normalizer.normalize_str(text).replace(" ", "▁"))
+    frequent = sorted(counts, key=lambda character: (character != "▁", -counts[character], character))
+    alphabet = frequent[: min(MOST_CHARACTERS, (vocabulary - len(SPECIAL_TOKENS)) // 2)]
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[UNKNOWN], fuse_unk=True))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+    )
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> npt.NDArray[np.int64]:
+    """Turn texts into rows of ids that close with the end token, cut or padded to one length.
+
+    Args:
+        tokenizer: What :func:`train_subwords` returned.
+        texts: The texts.
+        sequence_length: Tokens per row q, the end token included; a longer text loses its last tokens.
+
+    Returns:
+        Ids, shape (texts, q).
+    """
+    rows = np.full((len(texts), sequence_length), PADDING, dtype=np.int64)
+    for row, ids in zip(rows, _ids(tokenizer, texts), strict=True):
+        kept = [*ids[: sequence_length - 1], END]
+        row[: len(kept)] = kept
+    return rows
+
+
+def encode_targets(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> npt.NDArray[np.int64]:
+    """Turn texts into rows of ids between the begin and the end token, cut or padded to one length.
+
+    Args:
+        tokenizer: What :func:`train_subwords` returned.
+        texts: The texts.
+        sequence_length: Tokens to predict q, the end token included. A text that does not fit is cut and has
+            no end token, so that nobody learns to stop in the middle of a sentence.
+
+    Returns:
+        Ids, shape (texts, q + 1).
+    """
+    rows = np.full((len(texts), sequence_length + 1), PADDING, dtype=np.int64)
+    rows[:, 0] = BEGIN
+    for row, ids in zip(rows[:, 1:], _ids(tokenizer, texts), strict=True):
+        kept = [*ids, END][:sequence_length]
+        row[: len(kept)] = kept
+    return rows
+
+
+def decode(tokenizer: Tokenizer, rows: npt.NDArray[np.int64]) -> list[str]:
+    """Turn rows of ids, up to their first end token, into texts.
+
+    Args:
+        tokenizer: What :func:`train_subwords` returned.
+        rows: Ids, shape (texts, n). Special tokens, and ids beyond the tokeniser's, add nothing to the text.
+    """
+    size = tokenizer.get_vocab_size()
+    kept: list[list[int]] = []
+    for row in rows.tolist():
+        text = row[: row.index(END)] if END in row else row
+        kept.append([i for i in text if len(SPECIAL_TOKENS) <= i < size])
+    return [text.strip() for text in tokenizer.decode_batch(kept)]
+
+
+def _ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    return [encoding.ids for encoding in tokenizer.encode_batch(list(texts))]

@@ -1,0 +1,115 @@
+"""Rows of local TSV and CSV files, plain or gzip-compressed; every complaint names the file and the line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from collapipe_env.errors import DataError
+
+ENDINGS = (".tsv", ".csv", ".txt")
+"""Endings of table files, each maybe followed by ``.gz``; .txt is read as .tsv."""
+
+# In AG News and its relatives a backslash, or a backslash and an n, stands for a line break. Before a small
+# letter the n is taken for the word's own, since "gave\no sign" is one of the former.
+_LINE_BREAK = re.compile(r"(?:\\n)+(?![a-z])|\\+")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of a file or of a part of a data set.
+
+    Attributes:
+        source: What it is called in errors.
+        rows: At least one row, all with equally many cells, two at least.
+        places: Where each row is from, ``"file:line"``.
+        header: Names of the columns, where they are known for certain; None if the first row may hold them.
+    """
+
+    source: str
+    rows: list[list[str]]
+    places: list[str]
+    header: list[str] | None = None
+
+
+def table_ending(path: Path) -> str:
+    """Return which of :data:`ENDINGS` a file has, without ``.gz``; empty if none."""
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    return ending if ending in ENDINGS else ""
+
+
+def read_table(path: Path) -> Table:
+    """Read one TSV (never quoted) or CSV (quoted where needed) file in UTF-8.
+
+    Blank lines are skipped. In CSV files backslashes become spaces: sets that have any write line breaks so.
+
+    Args:
+        path: A file with one of the :data:`ENDINGS`.
+
+    Returns:
+        Its rows; the header, if any, is the first of them.
+
+    Raises:
+        DataError: Naming the file and, where there is one, the line.
+    """
+    ending = table_ending(path)
+    if not ending:
+        raise DataError(f"{path}: unknown ending {path.suffix!r}; use .tsv or .csv, with or without .gz")
+    decoded = read_text(path)
+    # Only \n and \r end a line: str.splitlines would also cut at form feeds and Unicode separators in a text.
+    source = (part + "\n" for part in decoded.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    quoted = ending == ".csv"
+    if quoted:
+        reader = csv.reader(source, delimiter=",", strict=True)
+    else:
+        reader = csv.reader(source, delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows: list[list[str]] = []
+    places: list[str] = []
+    start = 1
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                if rows and len(row) != len(rows[0]):
+                    raise DataError(
+                        f"{path}:{start}: {len(row)} columns where {places[0]} has {len(rows[0])}; check the "
+                        "separators" + (" and quotes" if quoted else "")
+                    )
+                rows.append([_LINE_BREAK.sub(" ", cell) for cell in row] if quoted else row)
+                places.append(f"{path}:{start}")
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{path}:{start}: {error}; check the quotes of this line") from error
+    if not rows:
+        raise DataError(f"{path}: empty file; it needs one sample a line")
+    if len(rows[0]) < 2:
+        raise DataError(
+            f"{places[0]}: one column only; separate text and label by a tab (.tsv) or comma (.csv)"
+        )
+    return Table(str(path), rows, places)
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text without byte order mark, decompressed if its name ends in ``.gz``.
+
+    Raises:
+        DataError: If it cannot be read, is cut short or no UTF-8.
+    """
+    try:
+        content = path.read_bytes()
+        if path.suffix.lower() == ".gz":
+            content = gzip.decompress(content)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: not a complete gzip file ({error}); compress it anew") from error
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
+        ) from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}:{line}: not UTF-8 text; convert the file to UTF-8") from error

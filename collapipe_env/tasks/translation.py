@@ -1,0 +1,168 @@
+"""Machine translation: a decoder on the server writes while it attends to the devices' output."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from torch import Generator, Tensor, int64, nn
+from torch.nn import functional
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.learners.decoder import CachedDecoding, Decoder
+from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer
+from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
+from collapipe_env.tasks.decoding import beam_search, greedy
+from collapipe_env.tasks.hub import PREFIX, fetch, pairs_of
+from collapipe_env.tasks.parallel_text import Pairs, load_parallel
+from collapipe_env.tasks.subwords import (
+    BEGIN,
+    decode,
+    encode_sources,
+    encode_targets,
+    train_subwords,
+)
+from collapipe_env.tasks.tokenization import PADDING, encode
+
+EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "messages"
+"""Folder of the message pairs that the package ships."""
+
+SMALLEST_VOCABULARY = 64
+"""Fewer target tokens than this leave no room for an alphabet."""
+
+LENGTH_STRATA = 5
+"""Classes of source length, equally many pairs in each, for partitions that skew by class."""
+
+
+class Translation:
+    """Sentences and their translations; cross-entropy of the target tokens, BLEU and chrF.
+
+    Targets begin with the begin token, so the decoder reads q tokens of a row of q + 1 and predicts q.
+    """
+
+    name = "translation"
+    metrics = ("bleu", "chrf")
+
+    def load(self, spec: TaskSpec) -> TaskData:
+        """Return the pairs as token rows; see :class:`~collapipe_env.tasks.base.Task`.
+
+        Source and target have tokenisers of their own, learned from the training part; with a checkpoint,
+        the source has the checkpoint's.
+
+        Raises:
+            DataError: If the data cannot be read.
+            ScenarioError: If the workload has no decoder or too few outputs.
+        """
+        _check(spec)
+        sizes = spec.architecture
+        return _load(
+            str(EMBEDDED) if spec.dataset == "embedded" else spec.dataset,
+            spec.languages,
+            spec.checkpoint,
+            sizes.vocabulary,
+            spec.outputs,
+            sizes.sequence_length,
+        )
+
+    def classes(self, spec: TaskSpec) -> tuple[str, ...]:  # noqa: ARG002
+        """Return nothing: the outputs are a vocabulary."""
+        return ()
+
+    def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
+        """Return the decoder."""
+        _check(spec)
+        return Decoder(spec.architecture, spec.decoder_blocks, spec.outputs, generator)
+
+    def units(self, targets: Tensor) -> Tensor:
+        """Return the tokens to predict: each sample's without the begin token, with the end token."""
+        return (targets[:, 1:] != PADDING).sum(dim=1).float()
+
+    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Return the mean cross-entropy of the target tokens in nats.
+
+        Args:
+            outputs: The decoder's scores of all positions, or of those with a token to predict only, shape
+                (positions, V_out).
+            targets: Ids, shape (samples, q + 1).
+            smoothing: Label smoothing over all V_out tokens.
+        """
+        expected = targets[:, 1:].flatten()
+        if len(outputs) < len(expected):
+            expected = expected[expected != PADDING]
+        return functional.cross_entropy(outputs, expected, ignore_index=PADDING, label_smoothing=smoothing)
+
+    def predict(self, head: nn.Module, hidden: Tensor, mask: Tensor, spec: TaskSpec) -> Tensor:
+        """Write translations, shape (samples, q), padded behind the end token."""
+        if not isinstance(head, Decoder):
+            raise TypeError(f"translation writes with a Decoder, not with a {type(head).__name__}")
+        stepper = CachedDecoding(head, hidden, mask)
+        first = mask.new_full((len(hidden),), BEGIN, dtype=int64)
+        length = spec.architecture.sequence_length
+        if spec.beam_size == 1:
+            return greedy(stepper, first, length)
+        return beam_search(stepper, first, spec.beam_size, length)
+
+    def score(self, predictions: IntArray, split: Split, data: TaskData) -> Mapping[str, float]:
+        """Return BLEU (Papineni et al., 2002) and chrF (Popović, 2015) of the whole split, in [0, 1].
+
+        Both are sacrebleu's with its default settings, against the references as they are in the file.
+        """
+        # Imported here, because only scores need it.
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+
+        if data.decode is None:
+            raise ValueError("the data of a translation task must have a decode function")
+        texts, references = data.decode(predictions), [list(split.references)]
+        bleu = BLEU(force=True).corpus_score(texts, references).score  # force: no warning about tokens
+        return {"bleu": bleu / 100, "chrf": CHRF().corpus_score(texts, references).score / 100}
+
+
+def _check(spec: TaskSpec) -> None:
+    if spec.decoder_blocks < 1:
+        raise ScenarioError(
+            f"decoder_blocks is {spec.decoder_blocks}, but translation needs a decoder on the server; set "
+            "decoder_blocks: 2 or another number of blocks"
+        )
+    if spec.outputs < SMALLEST_VOCABULARY:
+        raise ScenarioError(
+            f"outputs is {spec.outputs}, but for translation it is the target vocabulary; set outputs: "
+            f"{SMALLEST_VOCABULARY} at least (2000 suits small data)"
+        )
+
+
+@functools.cache
+def _load(
+    dataset: str,
+    languages: tuple[str, str] | None,
+    checkpoint: str | None,
+    vocabulary: int,
+    outputs: int,
+    sequence_length: int,
+) -> TaskData:
+    if dataset.startswith(PREFIX):
+        parts = pairs_of(fetch(dataset), dataset, languages)
+    else:
+        parts = load_parallel(Path(dataset).expanduser(), languages)
+    if checkpoint is None:
+        source, encode_source = train_subwords(parts[0].sources, vocabulary), encode_sources
+    else:
+        source, encode_source = checkpoint_tokenizer(checkpoint, sequence_length), encode
+    target = train_subwords(parts[0].targets, outputs)
+
+    def split(pairs: Pairs) -> Split:
+        tokens = encode_source(source, pairs.sources, sequence_length)
+        targets = encode_targets(target, pairs.targets, sequence_length)
+        for array in (tokens, targets):
+            array.flags.writeable = False  # shared by every learner of the process
+        return Split(tokens, targets, pairs.targets)
+
+    train, dev, test = (split(pairs) for pairs in parts)
+    lengths = (train.tokens != PADDING).sum(axis=1)
+    borders = np.quantile(lengths, np.arange(1, LENGTH_STRATA) / LENGTH_STRATA)
+    strata = np.searchsorted(borders, lengths).astype(np.int64)
+    for array in (lengths, strata):
+        array.flags.writeable = False
+    return TaskData(train, dev, test, strata, lengths, (), functools.partial(decode, target))

@@ -1,0 +1,123 @@
+"""Words as sub-word pieces, with the piece that each word begins at: for tasks that label words.
+
+Upper and lower case stay apart, since capitals tell names from other words; the tokeniser in
+:mod:`collapipe_env.tasks.tokenization` is for whole texts and lower-cases them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from collapipe_env.errors import DataError
+from collapipe_env.learners.hf_tokenizer import special_ids
+from collapipe_env.tasks.base import IntArray
+from collapipe_env.tasks.tokenization import PADDING
+
+ALPHABET = 256
+"""Most characters that get a token of their own."""
+
+NOT_A_START = -1
+"""Word number of a piece that continues a word, and of padding."""
+
+
+@dataclass(frozen=True)
+class PieceRows:
+    """Sentences as rows of pieces.
+
+    Attributes:
+        tokens: Token ids, shape (sentences, q); 0 is padding.
+        words: Number of the word that begins at each piece, -1 elsewhere, shape (sentences, q). Words that
+            the cut to q pieces left without their first piece do not occur.
+    """
+
+    tokens: IntArray
+    words: IntArray
+
+
+def train_cased_tokenizer(sentences: Sequence[Sequence[str]], vocabulary: int) -> Tokenizer:
+    """Learn a byte-pair encoding of words and punctuation marks that keeps upper and lower case apart.
+
+    Characters are counted here rather than in the trainer, which picks among equally frequent ones in the
+    order of a hash table: the same sentences give the same tokeniser in every process.
+
+    Args:
+        sentences: Words of the training sentences only; held-out ones must not shape the vocabulary.
+        vocabulary: Largest number of tokens, padding and unknown included.
+
+    Returns:
+        The tokeniser; it is made for single words.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+    # Characters that do not show (zero-width spaces and joiners, controls) would make two words of one.
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(Regex(r"[\p{Cf}\p{Cc}]"), "")]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+    )
+    words = [word for sentence in sentences for word in sentence]
+    counts: Counter[str] = Counter()
+    for word, times in Counter(words).items():
+        for character in tokenizer.normalizer.normalize_str(word).replace(" ", "▁"):
+            counts[character] += times
+    counts["▁"] += len(words)  # what the pre-tokeniser puts before every word
+    most = min(ALPHABET, vocabulary - 2)
+    alphabet = sorted(counts, key=lambda character: (-counts[character], character))[:most]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=["[PAD]", "[UNK]"],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(words, trainer)
+    return tokenizer
+
+
+def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], sequence_length: int) -> PieceRows:
+    """Turn sentences into rows of pieces, cut or padded at the end.
+
+    Every word has at least one piece: one that the tokeniser leaves nothing of becomes an unknown token. A
+    tokeniser that has the tokens ``[CLS]`` and ``[SEP]`` (BERT) gets them around each row.
+
+    Args:
+        tokenizer: Tokeniser of single words.
+        sentences: Words of every sentence.
+        sequence_length: Pieces per row, q.
+
+    Returns:
+        The rows; each holds the first word's first piece.
+
+    Raises:
+        DataError: If rows are too short for that.
+    """
+    distinct = sorted({word for sentence in sentences for word in sentence})
+    encodings = tokenizer.encode_batch(distinct, add_special_tokens=False)
+    special = special_ids(tokenizer)
+    pieces = {w: encoding.ids or [special.unknown] for w, encoding in zip(distinct, encodings, strict=True)}
+    opening, closing = ([i] if i is not None else [] for i in (special.start, special.end))
+    room = sequence_length - len(closing)
+    if room <= len(opening):
+        raise DataError(
+            f"sequence_length {sequence_length} has no room for a word between [CLS] and [SEP]; set it to 3 "
+            "or more"
+        )
+
+    tokens = np.full((len(sentences), sequence_length), PADDING, dtype=np.int64)
+    numbers = np.full((len(sentences), sequence_length), NOT_A_START, dtype=np.int64)
+    for row, sentence in enumerate(sentences):
+        ids, starts = list(opening), []
+        for word in sentence:
+            if len(ids) >= room:
+                break
+            starts.append(len(ids))
+            ids += pieces[word]
+        ids = ids[:room] + closing
+        tokens[row, : len(ids)] = ids
+        numbers[row, starts] = np.arange(len(starts))
+    return PieceRows(tokens, numbers)

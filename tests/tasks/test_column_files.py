@@ -1,0 +1,208 @@
+"""CoNLL column files: words and tags stay in step in every layout, faults are named with file and line."""
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collapipe_env.errors import DataError
+from collapipe_env.tasks.column_files import TaggedSentences, load_column_splits, read_column_file
+
+DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+needs_data = pytest.mark.skipif(not (DATA / "ner").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
+
+WORDS = (("Anna", "saw", "Oslo"), ("Yes", "."))
+TAGS = (("B-per", "O", "B-loc"), ("O", "O"))
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def numbered(count, mark="w"):
+    return "\n".join(f"{mark}{i}\tB-x\n" for i in range(count))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tabs.conll", "Anna\tB-per\nsaw\tO\nOslo\tB-loc\n\nYes\tO\n.\tO\n"),
+        ("spaces.txt", "Anna B-per\nsaw O\nOslo B-loc\n\nYes O\n. O"),
+        ("aligned.bio", "Anna   B-per\nsaw    O\nOslo   B-loc  \n   \nYes    O\n.      O\n\n\n"),
+        ("four.iob", "Anna NNP I-NP B-per\nsaw VB I-VP O\nOslo NNP I-NP B-loc\n\nYes UH O O\n. . O O\n"),
+        ("lone_tab.tsv", "\n\t\nAnna\tB-per\nsaw\tO\nOslo\tB-loc\n\t\n\nYes\tO\n.\tO\n\t\n"),
+        ("bom.iob2", "\ufeffAnna\tB-per\nsaw\tO\nOslo\tB-loc\n\nYes\tO\n.\tO\n"),
+        ("crlf.conll", "Anna\tB-per\r\nsaw\tO\r\nOslo\tB-loc\r\n\r\nYes\tO\r\n.\tO\r\n"),
+        (
+            "documents.txt",
+            "-DOCSTART- -X- O O\n\nAnna a B-per\nsaw a O\nOslo a B-loc\n-DOCSTART- O\nYes a O\n. a O\n",
+        ),
+        ("packed.conll.gz", gzip.compress(b"Anna\tB-per\nsaw\tO\nOslo\tB-loc\n\nYes\tO\n.\tO\n")),
+        ("UPPER.CONLL", "Anna\tB-per\nsaw\tO\nOslo\tB-loc\n\nYes\tO\n.\tO\n"),
+    ],
+)
+def test_layouts(tmp_path, name, content):
+    found = read_column_file(write(tmp_path, name, content))
+    assert (found.words, found.tags) == (WORDS, TAGS)
+
+
+def test_columns_by_index(tmp_path):
+    path = write(tmp_path, "d.tsv", "1\tAnna\tB-per\tO\n2\tsaw\tO\tB-x\n")
+    found = read_column_file(path, 1, 2)
+    assert (found.words, found.tags) == ((("Anna", "saw"),), (("B-per", "O"),))
+
+
+def test_odd_words_stay_in_step_with_their_tags(tmp_path):
+    odd = ["", "\u00a0", "\u200b", "New York", "\u2028", "\x0c", '"', "#", "\u0085", "a\u00a0b"]
+    found = read_column_file(write(tmp_path, "d.tsv", "".join(f"{w}\tO\n" for w in odd) + "last\tB-x\n"))
+    assert found.words == ((*odd, "last"),)
+    assert found.tags == (("O",) * len(odd) + ("B-x",),)
+    spaced = read_column_file(write(tmp_path, "d.txt", " O\n\u00a0 B-x\n"))
+    assert (spaced.words, spaced.tags) == ((("", "\u00a0"),), (("O", "B-x"),))
+
+
+@given(
+    data=st.lists(
+        st.lists(
+            st.tuples(
+                st.text(st.characters(exclude_characters="\t\n\r ", codec="utf-8")).filter(
+                    lambda word: word[:1] not in ("\ufeff", "-")
+                ),
+                st.sampled_from(["O", "B-x", "I-x"]),
+            ),
+            min_size=1,
+            max_size=4,
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_whatever_is_written_with_tabs_is_read_back(tmp_path_factory, data):
+    text = "\n".join("".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in data)
+    found = read_column_file(write(tmp_path_factory.getbasetemp(), "h.conll", text))
+    assert [list(zip(*pair, strict=True)) for pair in zip(found.words, found.tags, strict=True)] == data
+
+
+def test_places(tmp_path):
+    path = write(tmp_path, "d.txt", "-DOCSTART- O\n\nAnna B-per\nsaw O\n\n\n\nYes O\n")
+    found = read_column_file(path)
+    assert [found.place(0, 0), found.place(0, 1), found.place(1, 0)] == [
+        f"{path}:{line}" for line in (3, 4, 8)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("d.conll", "Anna\tB-per\nsaw\n", {}, r"d\.conll:2: one column only \('saw'\)"),
+        ("d.conll", "Anna\tB-per\nsaw\t\n", {}, r"d\.conll:2: one column only \('saw'\)"),
+        (
+            "d.txt",
+            "Anna B-per\n\nNew York B-loc\n",
+            {},
+            r"d\.txt:3: 3 columns where line 1 has 2; .* by tabs",
+        ),
+        ("d.txt", "Anna NNP O B-per\nsaw O\n", {}, r"d\.txt:2: 2 columns where line 1 has 4"),
+        ("d.conll", "Anna\tO\nsaw\tX-per\n", {}, r"d\.conll:2: tag 'X-per' is neither O nor like"),
+        ("d.conll", "token\ttag\nsaw\tO\n", {}, r"d\.conll:1: tag 'tag' is neither"),
+        ("d.conll", "Anna\tB-\n", {}, r"d\.conll:1: tag 'B-' is neither"),
+        ("d.conll", "Anna\to\n", {}, r"d\.conll:1: tag 'o' is neither"),
+        ("d.conll", "saw\tO\nA\xffnna\tO\n".encode("latin-1"), {}, r"d\.conll:2: not UTF-8"),
+        ("d.conll", "saw\tO\n".encode("utf-16"), {}, r"d\.conll:1: not UTF-8"),
+        ("d.conll", "", {}, "empty file"),
+        ("d.conll", "\n\t\n-DOCSTART- O\n\n", {}, "empty file"),
+        ("d.json", "{}", {}, r"unknown ending; use one of \.conll, \.txt"),
+        ("d.conll.gz", b"no gzip at all", {}, "not a complete gzip file"),
+        ("d.conll.gz", gzip.compress(b"Anna\tO\n" * 100)[:-9], {}, "not a complete gzip file"),
+        ("d.conll", "Anna\tO\n", {"tag_column": 2}, "label_column 2 is out of range; .* 0 to 1"),
+        ("d.conll", "Anna\tO\n", {"token_column": -1}, "text_column -1 is out of range"),
+        ("d.conll", "O\tO\n", {"token_column": 1}, "column 1 is asked for both as word and as tag"),
+    ],
+)
+def test_faults_are_named(tmp_path, name, content, options, message):
+    with pytest.raises(DataError, match=message):
+        read_column_file(write(tmp_path, name, content), **options)
+
+
+def test_single_file_is_cut_in_file_order(tmp_path):
+    parts = load_column_splits(write(tmp_path, "d.conll", numbered(25)))
+    assert [len(part) for part in parts] == [20, 2, 3]
+    assert [sentence[0] for part in parts for sentence in part.words] == [f"w{i}" for i in range(25)]
+    assert parts[2].place(0, 0).endswith(":45")
+    with pytest.raises(DataError, match="9 sentences are too few"):
+        load_column_splits(write(tmp_path, "d.conll", numbered(9)))
+    assert [len(part) for part in load_column_splits(write(tmp_path, "d.conll", numbered(10)))] == [8, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train.conll", "dev.conll", "test.conll"),
+        ("train.txt", "valid.txt", "test.txt"),
+        ("eng.train.txt", "eng.testa.txt.gz", "eng.testb.txt"),
+        ("wnut.train.iob2", "wnut.val.bio", "wnut.test.tsv"),
+    ],
+)
+def test_files_of_a_folder(tmp_path, names):
+    for name, mark in zip(names, ("a", "b", "c"), strict=True):
+        content = numbered(3, mark).encode()
+        write(tmp_path, name, gzip.compress(content) if name.endswith(".gz") else content)
+    write(tmp_path, "README.md", "train, dev, test")
+    assert [part.words[0][0] for part in load_column_splits(tmp_path)] == ["a0", "b0", "c0"]
+
+
+def test_missing_parts_are_carved_out_of_training(tmp_path):
+    write(tmp_path, "train.conll", numbered(40))
+    train, dev, test = load_column_splits(tmp_path)
+    assert [len(part) for part in (train, dev, test)] == [32, 4, 4]
+    assert sorted(train.words + dev.words + test.words) == sorted((f"w{i}",) for i in range(40))
+    assert load_column_splits(tmp_path) == (train, dev, test)
+    write(tmp_path, "test.conll", numbered(5, "t"))
+    train, dev, test = load_column_splits(tmp_path)
+    assert [len(part) for part in (train, dev, test)] == [36, 4, 5]
+    assert test.words[0] == ("t0",)
+
+
+def test_folders_that_do_not_do(tmp_path):
+    with pytest.raises(DataError, match="no such file or folder"):
+        load_column_splits(tmp_path / "absent")
+    write(tmp_path, "dev.conll", numbered(3))
+    with pytest.raises(DataError, match=r"no file for the training part; add train\.conll"):
+        load_column_splits(tmp_path)
+    write(tmp_path, "train.conll", numbered(3))
+    write(tmp_path, "train.txt", numbered(3))
+    with pytest.raises(DataError, match=r"both train\.conll and train\.txt"):
+        load_column_splits(tmp_path)
+
+
+def test_subset_keeps_places():
+    whole = TaggedSentences(Path("f"), (("a",), ("b", "c")), (("O",), ("O", "O")), (1, 3))
+    assert whole.subset([1]).place(0, 1) == "f:4"
+
+
+@needs_data
+def test_wnut():
+    parts = load_column_splits(DATA / "ner" / "wnut17")
+    assert [len(part) for part in parts] == [3394, 1009, 1287]
+    assert [sum(map(len, part.words)) for part in parts] == [62730, 15733, 23394]
+    assert parts[1].words[0][:2] == ("Stabilized", "approach")
+    assert len({tag for tags in parts[0].tags for tag in tags}) == 13
+    for part in parts:
+        assert all(len(words) == len(tags) for words, tags in zip(part.words, part.tags, strict=True))
+
+
+@needs_data
+def test_wikigold():
+    path = DATA / "ner" / "wikigold" / "wikigold.conll"
+    whole = read_column_file(path)
+    assert (len(whole), sum(map(len, whole.words))) == (1696, 39007)
+    assert (whole.words[0][0], whole.tags[0][0]) == ("010", "I-MISC")
+    parts = load_column_splits(path)
+    assert parts[0].words == whole.words[:1356]
+    assert parts[1].words == whole.words[1356:1526]
+    assert parts[2].words == whole.words[1526:]

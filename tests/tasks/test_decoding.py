@@ -1,0 +1,204 @@
+"""Searches against exhaustive enumeration, and against each other."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from collapipe_env.learners.architecture import Architecture
+from collapipe_env.learners.decoder import CachedDecoding, Decoder
+from collapipe_env.tasks.decoding import NEVER_WRITTEN, beam_search, greedy, length_penalty
+from collapipe_env.tasks.subwords import BEGIN, END
+
+
+class Oracle:
+    """A stepper whose scores are drawn for each source and each prefix; it notes what it is asked for."""
+
+    def __init__(self, sources, vocabulary, sharpness=1.0, end=0.0):
+        self.vocabulary, self.sharpness, self.end = vocabulary, sharpness, end
+        self.rows = [(source, ()) for source in range(sources)]
+        self.steps = []
+
+    def scores(self, source, prefix):
+        rng = np.random.default_rng([source, *prefix])
+        scores = self.sharpness * rng.standard_normal(self.vocabulary)
+        scores[END] += self.end
+        return torch.from_numpy(scores)
+
+    def step(self, tokens):
+        self.rows = [(s, (*p, t)) for (s, p), t in zip(self.rows, tokens.tolist(), strict=True)]
+        self.steps.append(len(self.rows))
+        return torch.stack([self.scores(s, p) for s, p in self.rows])
+
+    def select(self, rows):
+        self.rows = [self.rows[i] for i in rows.tolist()]
+
+
+def begin(sources):
+    return torch.full((sources,), BEGIN)
+
+
+def all_sequences(vocabulary, length):
+    """Every sequence that ends at its first end token, or has the full length and none."""
+    text = [i for i in range(vocabulary) if i not in {*NEVER_WRITTEN, END}]
+    for n in range(length):
+        yield from ((*words, END) for words in itertools.product(text, repeat=n))
+    yield from itertools.product(text, repeat=length)
+
+
+def value(oracle, source, sequence, exponent):
+    total = 0.0
+    for i, token in enumerate(sequence):
+        total += float(oracle.scores(source, (BEGIN, *sequence[:i])).log_softmax(-1)[token])
+    return total / ((5 + len(sequence)) / 6) ** exponent
+
+
+def row_of(sequence, length):
+    return [*sequence, *[0] * (length - len(sequence))]
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 3.0])
+@pytest.mark.parametrize("end", [-2.0, 0.0])
+def test_a_beam_of_all_sequences_finds_the_best_of_all(exponent, end):
+    vocabulary, length, sources = 7, 4, 6
+    sequences = list(all_sequences(vocabulary, length))
+    found = beam_search(
+        Oracle(sources, vocabulary, end=end), begin(sources), len(sequences), length, exponent
+    )
+    oracle = Oracle(sources, vocabulary, end=end)
+    best = [max(sequences, key=lambda s: value(oracle, n, s, exponent)) for n in range(sources)]
+    assert found.tolist() == [row_of(sequence, length) for sequence in best]
+    # The case tells something: greedy search misses the best, and the lengths differ.
+    missed = greedy(Oracle(sources, vocabulary, end=end), begin(sources), length)
+    assert missed.tolist() != found.tolist()
+
+
+def test_the_length_penalty_decides_between_lengths():
+    lengths = {
+        exponent: [(row != 0).sum().item() for row in beam_search(Oracle(12, 7), begin(12), 121, 4, exponent)]
+        for exponent in (0.0, 3.0)
+    }
+    assert sum(lengths[0.0]) < sum(lengths[3.0])
+
+
+@pytest.mark.parametrize("end", [-1.0, 1.0])
+def test_one_beam_is_greedy(end):
+    for sharpness in (0.3, 3.0):
+        single = beam_search(Oracle(40, 9, sharpness, end), begin(40), 1, 6)
+        assert single.tolist() == greedy(Oracle(40, 9, sharpness, end), begin(40), 6).tolist()
+
+
+class Tempting(Oracle):
+    """To end at once has probability 0.5; another token has 0.45, and then all is certain for five tokens."""
+
+    def __init__(self):
+        super().__init__(1, 6)
+
+    def scores(self, source, prefix):  # noqa: ARG002
+        likely = {1: {END: 0.5, 4: 0.45}, 6: {END: 1.0}}.get(len(prefix), {5: 1.0})
+        return torch.tensor([likely.get(i, 1e-9) for i in range(6)], dtype=torch.float64).log()
+
+
+def test_a_search_stops_when_as_many_as_its_beams_have_finished():
+    # By hand: log(0.5) / (6 / 6)^0.6 = -0.693, log(0.45) / (11 / 6)^0.6 = -0.555.
+    assert greedy(Tempting(), begin(1), 8).tolist() == [row_of([END], 8)]
+    assert beam_search(Tempting(), begin(1), 1, 8).tolist() == [row_of([END], 8)]
+    assert beam_search(Tempting(), begin(1), 2, 8).tolist() == [row_of([4, 5, 5, 5, 5, END], 8)]
+    assert beam_search(Tempting(), begin(1), 2, 8, 0.0).tolist() == [row_of([END], 8)]
+
+
+def test_greedy_takes_the_likeliest_token_that_may_be_written():
+    oracle = Oracle(30, 9)
+    for source, row in enumerate(greedy(Oracle(30, 9), begin(30), 5).tolist()):
+        prefix = (BEGIN,)
+        for token in row:
+            if prefix[-1] == END:
+                assert token == 0
+                prefix = (*prefix, END)
+                continue
+            scores = oracle.scores(source, prefix)
+            scores[list(NEVER_WRITTEN)] = -math.inf
+            assert token == scores.argmax()
+            prefix = (*prefix, token)
+
+
+@pytest.mark.parametrize("beams", [2, 3, 5])
+def test_wider_beams_score_no_worse_on_average(beams):
+    sources, vocabulary, length = 60, 12, 6
+    oracle = Oracle(sources, vocabulary, 2.0)
+
+    def mean(rows):
+        sequences = [[t for t in row if t] for row in rows.tolist()]
+        return np.mean([value(oracle, n, s, 0.6) for n, s in enumerate(sequences)])
+
+    narrow = greedy(Oracle(sources, vocabulary, 2.0), begin(sources), length)
+    wide = beam_search(Oracle(sources, vocabulary, 2.0), begin(sources), beams, length)
+    assert mean(wide) > mean(narrow)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_batch_is_searched_like_each_source_alone(beams):
+    class Alone(Oracle):
+        def __init__(self, source):
+            super().__init__(1, 9)
+            self.rows = [(source, ())]
+
+    together = beam_search(Oracle(25, 9), begin(25), beams, 6)
+    for source in range(25):
+        assert beam_search(Alone(source), begin(1), beams, 6).tolist() == together[[source]].tolist()
+
+
+def test_finished_sources_are_computed_no_further():
+    oracle = Oracle(50, 9, end=1.0)
+    greedy(oracle, begin(50), 8)
+    assert oracle.steps[0] == 50
+    assert oracle.steps[-1] < 10
+    oracle = Oracle(50, 9, end=1.0)
+    beam_search(oracle, begin(50), 2, 8)
+    assert oracle.steps[0] == 100
+    assert oracle.steps[-1] < 20
+
+
+def test_penalty_by_hand():
+    assert length_penalty(1) == 1.0
+    assert length_penalty(7) == pytest.approx(2**0.6)
+    assert length_penalty(13, 1.0) == pytest.approx(3.0)
+    assert length_penalty(9, 0.0) == 1.0
+
+
+class Recomputing:
+    """Runs the whole decoder again for every token."""
+
+    def __init__(self, decoder, hidden, mask):
+        self.decoder, self.hidden, self.mask = decoder, hidden, mask
+        self.read = torch.zeros(len(hidden), 0, dtype=torch.int64)
+
+    def step(self, tokens):
+        self.read = torch.cat((self.read, tokens[:, None]), dim=1)
+        targets = torch.cat((self.read, torch.full_like(tokens, END)[:, None]), dim=1)
+        return self.decoder(self.hidden, self.mask, targets).unflatten(0, (len(tokens), -1))[:, -1]
+
+    def select(self, rows):
+        self.hidden, self.mask, self.read = self.hidden[rows], self.mask[rows], self.read[rows]
+
+
+@pytest.mark.parametrize("style", ["pre-ln", "transformer"])
+def test_the_decoder_writes_the_same_with_and_without_its_cache(style):
+    generator = torch.Generator().manual_seed(0)
+    decoder = Decoder(Architecture(1, 16, 32, 2, 8, 64, style), 2, 30, generator).double()
+    with torch.no_grad():
+        decoder.weight[END] *= 1.5  # so that some sequences end
+        for block in decoder.blocks:  # so that an untrained decoder does not just repeat what it read
+            block.cross_weight *= 6
+    hidden = 2 * torch.randn(20, 8, 16, generator=generator, dtype=torch.float64)
+    mask = torch.arange(8) < torch.randint(1, 9, (20, 1), generator=generator)
+    with torch.no_grad():
+        for search in (
+            lambda stepper: greedy(stepper, begin(20), 8),
+            lambda stepper: beam_search(stepper, begin(20), 4, 8),
+        ):
+            written = search(CachedDecoding(decoder, hidden, mask))
+            assert written.tolist() == search(Recomputing(decoder, hidden, mask)).tolist()
+            assert len({tuple(row) for row in written.tolist()}) > 10

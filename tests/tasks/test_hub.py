@@ -1,0 +1,257 @@
+"""Data sets of the Hugging Face hub: from objects in memory and from local folders; nothing goes online."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from collapipe_env.errors import DataError
+from collapipe_env.learners.architecture import Architecture
+from collapipe_env.tasks import TaskSpec, get_task, hub
+
+datasets = pytest.importorskip("datasets")
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Translation, Value  # noqa: E402
+
+SENTIMENT = Features(
+    {"idx": Value("int32"), "sentence": Value("string"), "label": ClassLabel(names=["neg", "pos"])}
+)
+TAGS = ["O", "B-person", "I-person"]
+TAGGED = Features(
+    {"id": Value("string"), "tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=TAGS))}
+)
+
+
+def sentiment(count, label=None):
+    labels = [i % 2 if label is None else label for i in range(count)]
+    rows = {"idx": list(range(count)), "sentence": [f"film {i}" for i in range(count)], "label": labels}
+    return Dataset.from_dict(rows, features=SENTIMENT)
+
+
+def tagged(count, features=TAGGED, tags=(0, 1, 2)):
+    rows = {
+        "id": [str(i) for i in range(count)],
+        "tokens": [["by", "Ada", f"L{i}"] for i in range(count)],
+        "ner_tags": [list(tags)] * count,
+    }
+    return Dataset.from_dict(rows, features=features)
+
+
+def translated(count, languages=("de", "en")):
+    pairs = [{language: f"{language} {i}" for language in languages} for i in range(count)]
+    return Dataset.from_dict(
+        {"translation": pairs}, features=Features({"translation": Translation(languages=list(languages))})
+    )
+
+
+def test_labelled_texts_with_names_of_classes():
+    splits = DatasetDict(
+        train=sentiment(20), validation=sentiment(4), test=sentiment(6), unsupervised=sentiment(3)
+    )
+    train, dev, test = hub.labelled_texts_of(splits, "hf:films")
+    assert [len(part) for part in (train, dev, test)] == [20, 4, 6]
+    assert (train.texts[:2], train.labels[:2]) == (("film 0", "film 1"), ("neg", "pos"))
+    assert dev.places[3] == "hf:films validation row 3"
+    assert hub.labelled_texts_of(splits, "hf:films", 1, 2) == (train, dev, test)
+    assert hub.labelled_texts_of(splits, "hf:films", "sentence", "label") == (train, dev, test)
+    assert hub.labelled_texts_of(splits, "hf:films", "0+sentence")[0].texts[1] == "1 film 1"
+
+
+def test_unlabelled_parts_count_as_missing():
+    splits = DatasetDict(train=sentiment(20), validation=sentiment(4), test=sentiment(6, label=-1))
+    train, dev, test = hub.labelled_texts_of(splits, "hf:films")
+    assert [len(part) for part in (train, dev, test)] == [18, 4, 2]
+    assert set(train.texts).isdisjoint(test.texts)
+    assert sorted(train.texts + test.texts) == sorted(f"film {i}" for i in range(20))
+
+
+def test_sole_split_is_cut_in_three():
+    parts = hub.labelled_texts_of({"test": sentiment(40)}, "hf:films")
+    assert [len(part) for part in parts] == [32, 4, 4]
+    assert sorted(text for part in parts for text in part.texts) == sorted(f"film {i}" for i in range(40))
+
+
+def test_labels_without_names():
+    data = Dataset.from_dict(
+        {"text": ["a film", "no film"] * 9, "stars": [5, 1] * 9, "score": [0.5, 0.1] * 9}
+    )
+    parts = hub.labelled_texts_of({"train": data}, "hf:films")
+    assert sorted(label for part in parts for label in part.labels) == ["1"] * 9 + ["5"] * 9
+
+
+@pytest.mark.parametrize(
+    ("splits", "options", "message"),
+    [
+        (
+            {"train": sentiment(9)},
+            {"text": "sentnce"},
+            "hf:x train: no column 'sentnce' .* did you mean 'sentence'",
+        ),
+        (
+            {"train": sentiment(9)},
+            {"label": "gold"},
+            "no column 'gold' for label_column; valid names: idx, label, sent",
+        ),
+        ({"a": sentiment(9), "b": sentiment(9)}, {}, "no training part among the splits a, b"),
+        (
+            {"train": sentiment(9), "validation_matched": sentiment(3), "validation_other": sentiment(3)},
+            {},
+            "both validation_matched and validation_other could be the dev part; save a copy",
+        ),
+        ({"train": tagged(9)}, {}, "no columns of text and label among the columns id, tokens, ner_tags"),
+        (
+            {"train": Dataset.from_dict({"text": ["a film", None, "b"], "label": [0, 1, 0]})},
+            {},
+            "hf:x train row 1: the text is empty",
+        ),
+        (
+            {"train": Dataset.from_dict({"text": ["a", "b"] * 9, "p": [0, 1] * 9, "q": [1, 0] * 9})},
+            {},
+            r"2 of the 3 columns \(text, p, q\) look like a class label; set label_column",
+        ),
+    ],
+)
+def test_labelled_texts_that_do_not_fit(splits, options, message):
+    with pytest.raises(DataError, match=message):
+        hub.labelled_texts_of(splits, "hf:x", **options)
+
+
+def test_pairs_of_a_translation_column():
+    splits = DatasetDict(train=translated(20), validation=translated(3))
+    train, dev, test = hub.pairs_of(splits, "hf:mt", ("de", "en"))
+    assert (dev.sources[1], dev.targets[1]) == ("de 1", "en 1")
+    assert [len(part) for part in (train, dev, test)] == [18, 3, 2]
+    assert set(train.sources).isdisjoint(test.sources)
+    assert hub.pairs_of(splits, "hf:mt")[1].sources[1] == "en 1"
+    three = {"train": translated(20, ("cs", "de", "fr"))}
+    assert hub.pairs_of(three, "hf:mt", ("fr", "cs"))[0].targets[0].startswith("cs ")
+    with pytest.raises(DataError, match=r"3 languages or columns of text \(cs, de, fr\) where two"):
+        hub.pairs_of(three, "hf:mt")
+    with pytest.raises(DataError, match=r"no texts in 'pl' .*; valid names: cs, de, fr"):
+        hub.pairs_of(three, "hf:mt", ("pl", "cs"))
+
+
+def test_pairs_of_two_columns_and_of_plain_dictionaries():
+    columns = Dataset.from_dict({"id": [1, 2, 3], "tgt": ["x", "y", "z"], "src": ["a", "b", "c"]})
+    train, dev, test = hub.pairs_of({"train": columns}, "hf:mt")
+    pairs = {pair for part in (train, dev, test) for pair in zip(part.sources, part.targets, strict=True)}
+    assert pairs == {("a", "x"), ("b", "y"), ("c", "z")}
+    assert hub.pairs_of({"train": columns}, "hf:mt", ("tgt", "src"))[0].sources[0] in "xyz"
+    nested = Dataset.from_dict({"translation": [{"en": f"a {i}", "de": f"b {i}"} for i in range(5)]})
+    assert hub.pairs_of({"train": nested}, "hf:mt")[0].sources[0].startswith("a ")
+    holes = Dataset.from_dict({"en": ["a", " ", "c"], "de": ["x", "y", "z"]})
+    with pytest.raises(DataError, match="hf:mt train row 1: the text in 'en' is empty"):
+        hub.pairs_of({"train": holes}, "hf:mt")
+
+
+def test_tagged_sentences():
+    splits = DatasetDict(train=tagged(20), validation=tagged(3))
+    train, dev, test = hub.tagged_sentences_of(splits, "hf:names")
+    assert [len(part) for part in (train, dev, test)] == [18, 3, 2]
+    assert (dev.words[1], dev.tags[1]) == (("by", "Ada", "L1"), ("O", "B-person", "I-person"))
+    assert dev.place(1, 2) == "hf:names validation row 1, word 2"
+    assert train.subset([4]).place(0, 0) == f"hf:names train row {train.lines[4]}, word 0"
+    assert train.words[4][2] == f"L{train.lines[4]}"
+    strings = Features(
+        {"id": Value("string"), "tokens": List(Value("string")), "ner_tags": List(Value("string"))}
+    )
+    same = hub.tagged_sentences_of(
+        {"train": tagged(20, strings, TAGS), "dev": tagged(3, strings, TAGS)}, "hf:names"
+    )
+    assert same[0].tags == train.tags
+    assert hub.tagged_sentences_of(splits, "hf:names", 1, 2) == (train, dev, test)
+
+
+def test_sentences_without_words_are_left_out():
+    data = Dataset.from_dict(
+        {"tokens": [["a"], []] * 10, "tags": [["O"], []] * 10},
+        features=Features({"tokens": List(Value("string")), "tags": List(Value("string"))}),
+    )
+    parts = hub.tagged_sentences_of({"train": data}, "hf:names")
+    assert sum(map(len, parts)) == 10
+    assert all(line % 2 == 0 for part in parts for line in part.lines)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (
+            tagged(9, tags=(0, 1)),
+            {},
+            r"train row 0: 3 words and the tags \['O', 'B-person'\]; every word needs one",
+        ),
+        (tagged(9, tags=(0, 1, -1)), {}, r"the tags \['O', 'B-person', ''\]"),
+        (
+            tagged(9),
+            {"tags": "ner"},
+            "no column of lists called 'ner' among the columns id, tokens, ner_tags; set label",
+        ),
+        (tagged(9), {"words": "id"}, "no column of lists called 'id'"),
+        (sentiment(9), {}, "no column of lists called tokens, words among the columns idx, sentence, label"),
+        (
+            Dataset.from_dict({"tokens": [["a"]] * 9, "tags": [[3]] * 9}),
+            {},
+            "the tags in 'tags' are numbers without names",
+        ),
+    ],
+)
+def test_tagged_sentences_that_do_not_fit(data, options, message):
+    with pytest.raises(DataError, match=message):
+        hub.tagged_sentences_of({"train": data}, "hf:x", **options)
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def test_folders_of_the_library(tmp_path, offline):
+    folder = tmp_path / "films"
+    DatasetDict(train=sentiment(20), test=sentiment(6)).save_to_disk(str(folder))
+    assert [len(part) for part in hub.hub_labelled_texts(f"hf:{folder}")] == [18, 2, 6]
+    sentiment(20).save_to_disk(str(tmp_path / "sole"))
+    assert [len(part) for part in hub.hub_labelled_texts(f"hf:{tmp_path / 'sole'}")] == [16, 2, 2]
+    tagged(20).save_to_disk(str(tmp_path / "names"))
+    assert [len(part) for part in hub.hub_tagged_sentences(f"hf:{tmp_path / 'names'}")] == [16, 2, 2]
+    translated(20).save_to_disk(str(tmp_path / "mt"))
+    assert [len(part) for part in hub.pairs_of(hub.fetch(f"hf:{tmp_path / 'mt'}"), "hf:mt")] == [16, 2, 2]
+
+
+def test_plain_files_through_the_library(tmp_path, offline):
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    for part, count in (("train", 20), ("test", 6)):
+        lines = "".join(f"film {i},{i % 2}\n" for i in range(count))
+        (folder / f"{part}.csv").write_text("text,label\n" + lines)
+    assert [len(part) for part in hub.hub_labelled_texts(f"hf:{folder}")] == [18, 2, 6]
+
+
+def test_name_and_configuration_are_told_apart(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "datasets.load_dataset", lambda *given: asked.append(given) or {"train": sentiment(20)}
+    )
+    hub.fetch("hf:glue:sst2")
+    hub.fetch("hf:owner/films")
+    assert asked == [("glue", "sst2"), ("owner/films", None)]
+
+
+def test_what_cannot_be_loaded(offline, monkeypatch):
+    with pytest.raises(
+        DataError, match=r"cannot load dataset 'hf:no/such' .*check the name .* and the network"
+    ):
+        hub.fetch("hf:no/such")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(
+        DataError, match=r"'hf:glue' needs the package datasets; pip install 'collapipe-env\[hub\]'"
+    ):
+        hub.fetch("hf:glue")
+
+
+def test_classification_of_a_hub_data_set(tmp_path):
+    DatasetDict(train=sentiment(20), test=sentiment(6)).save_to_disk(str(tmp_path / "films"))
+    task = get_task("classification")
+    spec = TaskSpec(Architecture(2, 8, 16, 2, 16, 64), 2, dataset=f"hf:{tmp_path / 'films'}")
+    data = task.load(spec)
+    assert data.classes == task.classes(spec) == ("neg", "pos")
+    np.testing.assert_array_equal(data.test.targets, [0, 1, 0, 1, 0, 1])

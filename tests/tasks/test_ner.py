@@ -1,0 +1,398 @@
+"""Entity tagging: words, pieces and tags stay in step; scores are those of a span matcher written here."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.learners.architecture import Architecture
+from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer
+from collapipe_env.tasks import Split, TaskSpec, get_task, ner
+from collapipe_env.tasks.hub import HubSentences
+from collapipe_env.tasks.ner import EMBEDDED, NO_TAG, TokenLinear, entity_scores, load_entities
+from collapipe_env.tasks.word_pieces import encode_words, train_cased_tokenizer
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+import make_embedded_entities
+
+DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+needs_data = pytest.mark.skipif(not (DATA / "ner").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
+TASK = get_task("ner")
+KINDS = ("date", "location", "organisation", "person", "product")
+
+
+def spec(**changes):
+    sizes = {"blocks": 2, "width": 8, "feedforward": 16, "heads": 2, "sequence_length": 24, "vocabulary": 800}
+    sizes |= {name: changes.pop(name) for name in sizes.keys() & changes.keys()}
+    return TaskSpec(**{"architecture": Architecture(**sizes), "outputs": 11, **changes})
+
+
+def folder_with(folder, train, held_out="Anna\tB-x\n"):
+    folder.mkdir(exist_ok=True)
+    for name, content in (("train", train), ("dev", held_out), ("test", held_out)):
+        (folder / f"{name}.conll").write_text(content, encoding="utf-8")
+    return str(folder)
+
+
+# --- scores ---------------------------------------------------------------------------------------------
+
+
+def matched_spans(references, predictions):
+    """Micro precision, recall and F1 of exact spans, by marking each word and walking over it."""
+
+    def spans(tags):
+        found, start = set(), None
+        for i in range(len(tags) + 1):
+            tag = tags[i] if i < len(tags) else "O"
+            if start is not None and tag != f"I-{tags[start][2:]}":
+                found.add((start, i, tags[start][2:]))
+                start = None
+            if start is None and tag != "O":
+                start = i
+        return found
+
+    right = said = true = 0
+    for reference, prediction in zip(references, predictions, strict=True):
+        expected, guessed = spans(reference), spans(prediction)
+        right, said, true = right + len(expected & guessed), said + len(guessed), true + len(expected)
+    precision, recall = right / said if said else 0.0, right / true if true else 0.0
+    return precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0
+
+
+tag_names = st.sampled_from(["O", "O", "B-x", "I-x", "B-long-name", "I-long-name"])
+pairs = st.lists(st.tuples(tag_names, tag_names), min_size=1, max_size=10)
+
+
+@settings(max_examples=150)
+@given(data=st.lists(pairs, min_size=1, max_size=6))
+def test_scores_are_those_of_a_span_matcher(data):
+    references = [[right for right, _ in sentence] for sentence in data]
+    predictions = [[said for _, said in sentence] for sentence in data]
+    precision, recall, f1 = matched_spans(references, predictions)
+    found = entity_scores(references, predictions)
+    assert found["entity_precision"] == pytest.approx(precision)
+    assert found["entity_recall"] == pytest.approx(recall)
+    assert found["entity_f1"] == pytest.approx(f1)
+    flat = [right == said for sentence in data for right, said in sentence]
+    assert found["token_accuracy"] == pytest.approx(sum(flat) / len(flat))
+
+
+def test_scores_by_hand():
+    references = [["B-x", "I-x", "O", "B-y"], ["O", "B-x"]]
+    predictions = [["B-x", "I-x", "O", "B-x"], ["B-x", "I-x"]]  # right; wrong type; wrong start
+    found = entity_scores(references, predictions)
+    assert list(found) == list(TASK.metrics)
+    assert found == pytest.approx(
+        {"entity_f1": 1 / 3, "entity_precision": 1 / 3, "entity_recall": 1 / 3, "token_accuracy": 3 / 6}
+    )
+
+
+def test_an_entity_longer_than_a_hundred_words_counts_once():
+    long = ["B-x", *["I-x"] * 149]
+    assert entity_scores([long], [["B-x", *["O"] * 149]])["entity_f1"] == 0
+    assert entity_scores([long], [long])["entity_f1"] == 1
+
+
+# --- pieces and targets ---------------------------------------------------------------------------------
+
+
+def test_first_piece_carries_the_tag_and_words_beyond_the_cut_are_o(tmp_path):
+    train = "\n".join(f"{w}\tB-x\nran\tO\n" for w in ("Anna", "Bert", "Carl")) + "\nO\u00a0\tI-x\n\u200b\tO\n"
+    held_out = "Qxzwv\tB-x\nXqz\tI-x\nran\tO\nAnna\tB-x\n\nran\tO\n"
+    data = TASK.load(spec(dataset=folder_with(tmp_path, train, held_out), outputs=3, sequence_length=10))
+    assert data.classes == ("O", "B-x", "I-x")
+    first = data.dev.targets[0]
+    assert data.dev.references == (("B-x", "I-x", "O", "B-x"), ("O",))
+    shown = first[first != NO_TAG].tolist()
+    assert shown == [1, 2, 0, 1][: len(shown)]
+    assert first[0] == 1
+    assert first[1] == NO_TAG, "the unknown word has several pieces"
+    assert 2 <= len(shown) < 4, "the row is too short for all words"
+
+    perfect = np.where(data.dev.targets == NO_TAG, 2, data.dev.targets)
+    found = TASK.score(perfect, data.dev, data)
+    # One of two entities lies beyond the cut: found precision 1, recall 1/2.
+    assert (found["entity_precision"], found["entity_recall"]) == (1.0, 0.5)
+    assert found["token_accuracy"] == pytest.approx(4 / 5)
+    part = data.dev.subset(np.array([1]))
+    assert TASK.score(perfect[[1]], part, data)["token_accuracy"] == 1.0
+
+
+def test_every_word_has_a_first_piece_whatever_it_is():
+    odd = ("", " ", "\u00a0", "\u200b", "\u200b\u200d", "\x07", "日本", "\U0001f600", "a b", "can't")
+    tokenizer = train_cased_tokenizer([("plain", "words")], 64)
+    rows = encode_words(tokenizer, [odd, ("plain",)], 64)
+    assert rows.words[0][rows.words[0] >= 0].tolist() == list(range(len(odd)))
+    assert (rows.tokens[rows.words >= 0] != 0).all()
+    starts = np.flatnonzero(rows.words[0] >= 0)
+    assert rows.tokens[0, starts[3]] == 1, "nothing is left of a zero-width space"
+
+
+def test_zero_width_characters_do_not_make_another_word():
+    tokenizer = train_cased_tokenizer([("plain", "words")] * 3, 64)
+    rows = encode_words(tokenizer, [("pl\u200bain",), ("plain",), ("Plain",)], 8)
+    np.testing.assert_array_equal(rows.tokens[0], rows.tokens[1])
+    assert (rows.tokens[1] != rows.tokens[2]).any(), "case is kept"
+
+
+@pytest.mark.parametrize("vocabulary", [64, 300, 2000])
+def test_vocabulary_is_never_exceeded(vocabulary):
+    words = [*load_entities("embedded").train.words, tuple(chr(0x4E00 + i) for i in range(400))]
+    tokenizer = train_cased_tokenizer(words, vocabulary)
+    assert tokenizer.get_vocab_size() <= vocabulary
+
+
+def test_held_out_words_do_not_shape_the_tokeniser(tmp_path):
+    train = "Anna\tB-x\nran\tO\n\nBert\tB-x\n"
+    rows = [
+        TASK.load(spec(dataset=folder_with(tmp_path / word, train, f"{word}\tO\n"), outputs=3)).train.tokens
+        for word in ("zebra", "Quartz")
+    ]
+    np.testing.assert_array_equal(*rows)
+
+
+def test_tokens_are_the_same_in_every_process(tmp_path):
+    # More equally frequent characters than have tokens of their own.
+    train = "".join(f"{chr(0x4E00 + i)}{chr(0x4E01 + i)}\tO\n" for i in range(400)) + "Anna\tB-x\n"
+    dataset = folder_with(tmp_path, train + "\n" + train)
+    code = (
+        "import hashlib; from collapipe_env.tasks import TaskSpec, get_task;"
+        "from collapipe_env.learners.architecture import Architecture;"
+        f"s = TaskSpec(Architecture(2, 8, 16, 2, 900, 800), 3, dataset={dataset!r});"
+        "print(hashlib.sha256(get_task('ner').load(s).train.tokens.tobytes()).hexdigest())"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    tokens = TASK.load(spec(dataset=dataset, outputs=3, sequence_length=900)).train.tokens
+    assert found.stdout.strip() == hashlib.sha256(tokens.tobytes()).hexdigest()
+
+
+BERT_PIECES = [
+    "[PAD]",
+    "[unused0]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "Anna",
+    "ran",
+    "Os",
+    "##lo",
+    "##ran",
+]
+
+
+def bert_checkpoint(folder):
+    """Write what names a checkpoint's tokeniser."""
+    folder.mkdir()
+    sizes = {"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    tables = {"vocab_size": len(BERT_PIECES), "max_position_embeddings": 32, "type_vocab_size": 2}
+    (folder / "config.json").write_text(json.dumps(sizes | tables))
+    (folder / "vocab.txt").write_text("\n".join(BERT_PIECES))
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    return str(folder)
+
+
+def test_rows_of_a_checkpoint_are_framed(tmp_path):
+    checkpoint = bert_checkpoint(tmp_path / "bert")
+    tokenizer = checkpoint_tokenizer(checkpoint)
+    rows = encode_words(tokenizer, [("Anna", "ran", "Oslo"), ("Oslo", "Anna"), ("", "Bergen")], 5)
+    assert rows.tokens.tolist() == [[3, 6, 7, 8, 4], [3, 8, 9, 6, 4], [3, 2, 2, 4, 0]]
+    assert rows.words.tolist() == [[-1, 0, 1, 2, -1], [-1, 0, -1, 1, -1], [-1, 0, 1, -1, -1]]
+    with pytest.raises(DataError, match="no room for a word"):
+        encode_words(tokenizer, [("Anna",)], 2)
+    dataset = folder_with(tmp_path / "data", "Anna\tB-x\nOslo\tI-x\nran\tO\n")
+    data = TASK.load(spec(dataset=dataset, outputs=3, checkpoint=checkpoint, sequence_length=8))
+    assert data.train.tokens.tolist() == [[3, 6, 8, 9, 7, 4, 0, 0]]
+    assert data.train.targets.tolist() == [[-100, 1, 2, -100, 0, -100, -100, -100]]
+    assert data.lengths.tolist() == [6]
+
+
+# --- the embedded data ----------------------------------------------------------------------------------
+
+
+def test_embedded_sentences():
+    data = TASK.load(spec())
+    assert [len(part) for part in (data.train, data.dev, data.test)] == [1800, 350, 350]
+    assert data.classes == TASK.classes(spec()) == ("O", *(f"{p}-{kind}" for kind in KINDS for p in "BI"))
+    assert data.train.tokens.max() < 800
+    assert (data.lengths == (data.train.tokens != 0).sum(axis=1)).all()
+    assert sorted(set(data.strata)) == [0, 1, 2, 3, 4, 5]
+    for row in range(0, 1800, 97):
+        counts = [data.train.references[row].count(f"B-{kind}") for kind in KINDS]
+        expected = 1 + int(np.argmax(counts)) if any(counts) else 0
+        assert data.strata[row] == expected
+    assert sum(file.stat().st_size for file in EMBEDDED.iterdir()) < 350_000
+    assert "synthetic" in (EMBEDDED / "NOTICE").read_text()
+
+
+def test_embedded_sentences_are_what_the_script_makes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["make_embedded_entities.py", str(tmp_path)])
+    make_embedded_entities.main()
+    for part in ("train", "dev", "test"):
+        assert (tmp_path / f"{part}.conll").read_bytes() == (EMBEDDED / f"{part}.conll").read_bytes()
+
+
+def test_embedded_names_cannot_be_looked_up():
+    """A tagger that remembers each training word's most frequent tag finds few entities."""
+    corpus = load_entities("embedded")
+    counts = {}
+    for words, tags in zip(corpus.train.words, corpus.train.tags, strict=True):
+        for word, tag in zip(words, tags, strict=True):
+            counts.setdefault(word, {}).setdefault(tag, 0)
+            counts[word][tag] += 1
+    known = {word: max(tags, key=tags.get) for word, tags in counts.items()}
+    for part in (corpus.dev, corpus.test):
+        remembered = [[known.get(word, "O") for word in words] for words in part.words]
+        f1 = entity_scores([list(tags) for tags in part.tags], remembered)["entity_f1"]
+        assert 0.1 < f1 < 0.25
+    assert (corpus.scheme, corpus.repaired) == ("BIO2", 0)
+
+
+def test_data_is_cached_and_read_only():
+    data = TASK.load(spec())
+    assert data is TASK.load(spec())
+    for array in (data.train.tokens, data.dev.targets, data.strata, data.lengths):
+        with pytest.raises(ValueError, match="read-only"):
+            array.flat[0] = 1
+
+
+# --- head, loss and predictions -------------------------------------------------------------------------
+
+
+def test_loss_of_parts_weighted_by_units_is_the_loss_of_the_whole():
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.randint(0, 5, (6, 9), generator=generator)
+    targets[torch.rand(6, 9, generator=generator) < 0.5] = NO_TAG
+    targets[:, 0] = 1
+    outputs = torch.randn(6, 9, 5, generator=generator)
+    units = TASK.units(targets)
+    assert units.tolist() == [(row != NO_TAG).sum().item() for row in targets]
+    for smoothing in (0.0, 0.1):
+        parts = [
+            TASK.loss(outputs[part], targets[part], smoothing) * units[part].sum()
+            for part in (slice(0, 1), slice(1, 4), slice(4, 6))
+        ]
+        torch.testing.assert_close(sum(parts) / units.sum(), TASK.loss(outputs, targets, smoothing))
+    # By hand: the mean of -log softmax at tagged positions.
+    chosen = [
+        -outputs[s, i].log_softmax(0)[k] for s, row in enumerate(targets) for i, k in enumerate(row) if k >= 0
+    ]
+    torch.testing.assert_close(TASK.loss(outputs, targets), torch.stack(chosen).mean())
+
+
+def test_trailing_padding_may_be_cut_off():
+    targets = torch.tensor([[1, NO_TAG, 2, NO_TAG], [0, NO_TAG, NO_TAG, NO_TAG]])
+    outputs = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(TASK.loss(outputs[:, :3], targets), TASK.loss(outputs, targets))
+    data = TASK.load(spec())
+    width = int((data.dev.targets[:3] != NO_TAG).nonzero()[1].max()) + 1
+    said = np.where(data.dev.targets == NO_TAG, 0, data.dev.targets)[:3]
+    part = data.dev.subset(np.arange(3))
+    assert TASK.score(said[:, :width], part, data) == TASK.score(said, part, data)
+
+
+def test_head_is_drawn_from_its_generator_and_predicts_the_best_tag():
+    heads = [TASK.build_head(spec(), torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    assert isinstance(heads[0], TokenLinear)
+    assert torch.equal(heads[0].weight, heads[1].weight)
+    assert not torch.equal(heads[0].weight, heads[2].weight)
+    hidden, mask = torch.randn(3, 24, 8), torch.ones(3, 24, dtype=torch.bool)
+    predicted = TASK.predict(heads[0], hidden, mask, spec())
+    scores = heads[0](hidden, mask, None)
+    assert scores.shape == (3, 24, 11)
+    assert all(
+        scores[s, i, predicted[s, i]] == max(scores[s, i].tolist()) for s in range(3) for i in range(24)
+    )
+
+
+def test_a_head_learns_what_its_inputs_say():
+    data = TASK.load(spec())
+    targets = torch.tensor(data.train.targets[:64])
+    hidden = torch.nn.functional.one_hot(targets.clamp(min=0), 11).float()
+    head = TASK.build_head(spec(width=11, heads=1), torch.Generator().manual_seed(0))
+    optimizer = torch.optim.AdamW(head.parameters(), lr=0.3)
+    mask = torch.tensor(data.train.tokens[:64] != 0)
+    for _ in range(30):
+        optimizer.zero_grad()
+        TASK.loss(head(hidden, mask), targets).backward()
+        optimizer.step()
+    tagged = targets != NO_TAG
+    assert torch.equal(TASK.predict(head, hidden, mask, spec())[tagged], targets[tagged])
+
+
+# --- faults ---------------------------------------------------------------------------------------------
+
+
+def test_faults_are_named(tmp_path):
+    good = "Anna\tB-x\nran\tO\n"
+    with pytest.raises(ScenarioError, match="decoder_blocks is 2, but ner has a linear head"):
+        TASK.load(spec(decoder_blocks=2))
+    with pytest.raises(ScenarioError, match="decoder_blocks is 1"):
+        TASK.build_head(spec(decoder_blocks=1), torch.Generator())
+    with pytest.raises(DataError, match=r"11 tags .*date, .* has outputs 9; set outputs: 11"):
+        TASK.load(spec(outputs=9))
+    dataset = folder_with(tmp_path / "unseen", good, "ran\tO\nOslo\tB-y\n")
+    with pytest.raises(DataError, match=r"dev\.conll:2: type 'y' never occurs in training"):
+        TASK.load(spec(dataset=dataset, outputs=3))
+    dataset = folder_with(tmp_path / "none", "Anna\tO\n", "ran\tO\n")
+    with pytest.raises(DataError, match=r"train\.conll: no entities in the training part"):
+        TASK.classes(spec(dataset=dataset))
+    with pytest.raises(DataError, match="text_column is 'word', but column files have no header"):
+        TASK.load(spec(dataset=dataset, text_column="word"))
+
+
+def test_an_i_tag_that_training_never_shows_is_no_fault(tmp_path):
+    dataset = folder_with(tmp_path, "Anna\tB-x\nran\tO\n", "Anna\tB-x\nBell\tI-x\n")
+    assert TASK.load(spec(dataset=dataset, outputs=3)).dev.references == (("B-x", "I-x"),)
+
+
+def test_sets_of_the_hub_come_from_there(tmp_path, monkeypatch):
+    asked = []
+
+    def fake(dataset, words, tags):
+        asked.append((dataset, words, tags))
+        rows = HubSentences(Path(dataset), (("Anna",), ("ran", "Bert")), (("I-x",), ("O", "I-x")), (0, 1))
+        strange = HubSentences(Path(dataset), (("a", "b"),), (("O", "I-y"),), (7,))
+        return rows, rows, strange if dataset == "hf:strange" else rows
+
+    monkeypatch.setattr(ner, "hub_tagged_sentences", fake)
+    found = load_entities("hf:some:config", "words", "tags")
+    assert asked == [("hf:some:config", "words", "tags")]
+    assert found.dev.tags == (("B-x",), ("O", "B-x"))
+    with pytest.raises(DataError, match="row 7, word 1: type 'y' never occurs in training"):
+        load_entities("hf:strange")
+
+
+# --- real sets ------------------------------------------------------------------------------------------
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "outputs", "scheme", "sizes"),
+    [("wnut17", 13, "BIO2", (3394, 1009, 1287)), ("wikigold/wikigold.conll", 9, "IO", (1356, 170, 170))],
+)
+def test_real_sets(name, outputs, scheme, sizes):
+    dataset = str(DATA / "ner" / name)
+    corpus = load_entities(dataset)
+    assert (corpus.scheme, corpus.repaired) == (scheme, 0)
+    real = spec(dataset=dataset, outputs=outputs, sequence_length=160, vocabulary=4000)
+    data = TASK.load(real)
+    assert tuple(len(part) for part in (data.train, data.dev, data.test)) == sizes
+    for part in (data.dev, data.test):
+        assert isinstance(part, Split)
+        said = np.where(part.targets == NO_TAG, 0, part.targets)
+        found = TASK.score(said, part, data)
+        assert found["entity_precision"] > 0.99  # less than 1 by entities that the cut shortens
+        assert found["entity_recall"] > 0.99  # hardly a sentence is longer than 160 pieces
+        nothing = TASK.score(np.zeros_like(said), part, data)
+        assert (nothing["entity_f1"], nothing["entity_precision"]) == (0.0, 0.0)
+        assert nothing["token_accuracy"] > 0.8

@@ -1,0 +1,190 @@
+"""Parallel text: what is read, what is carved out, and what is refused in which words."""
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.errors import DataError
+from collapipe_env.tasks.parallel_text import Pairs, load_parallel, read_files, read_table
+
+SHARED = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
+MULTI30K = SHARED / "mt" / "multi30k_en_de"
+
+
+def write(path, content):
+    data = content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(gzip.compress(data) if path.name.endswith(".gz") else data)
+
+
+def part(folder, name, count, languages=("en", "de"), gz=""):
+    for language in languages:
+        write(folder / f"{name}.{language}{gz}", "".join(f"{name} {language} {i}\n" for i in range(count)))
+
+
+def expect(path, *words, languages=None):
+    with pytest.raises(DataError) as caught:
+        load_parallel(path, languages)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_folder_with_all_parts_is_read_as_it_is(tmp_path):
+    part(tmp_path, "train", 5)
+    part(tmp_path, "val", 3, gz=".gz")
+    part(tmp_path, "test_2016", 2)
+    train, dev, test = load_parallel(tmp_path)
+    assert train == Pairs(tuple(f"train en {i}" for i in range(5)), tuple(f"train de {i}" for i in range(5)))
+    assert dev == Pairs(tuple(f"val en {i}" for i in range(3)), tuple(f"val de {i}" for i in range(3)))
+    assert test.targets == ("test_2016 de 0", "test_2016 de 1")
+
+
+def test_languages_turn_the_direction_round(tmp_path):
+    for name in ("train", "dev", "test"):
+        part(tmp_path, name, 2)
+    train, dev, test = load_parallel(tmp_path, ("de", "en"))
+    assert [p.sources[1] for p in (train, dev, test)] == ["train de 1", "dev de 1", "test de 1"]
+    assert [p.targets[1] for p in (train, dev, test)] == ["train en 1", "dev en 1", "test en 1"]
+
+
+@pytest.mark.parametrize(("endings", "source"), [(("de", "en"), "en"), (("fr", "cs"), "cs")])
+def test_detected_languages_are_in_a_fixed_order(tmp_path, endings, source):
+    part(tmp_path, "train", 20, languages=endings)
+    assert load_parallel(tmp_path)[0].sources[0].split()[1] == source
+
+
+def test_which_files_are_the_held_out_parts(tmp_path):
+    part(tmp_path, "train", 2)
+    for name in ("test_b", "test_a", "valid", "dev"):
+        part(tmp_path, name, 2)
+    _, dev, test = load_parallel(tmp_path)
+    assert (dev.sources[0], test.sources[0]) == ("dev en 0", "test_a en 0")
+    part(tmp_path, "test", 2, gz=".gz")
+    assert load_parallel(tmp_path)[2].sources[0] == "test en 0"
+
+
+@pytest.mark.parametrize("there", [(), ("dev",), ("test",)])
+def test_missing_parts_come_out_of_training_and_share_nothing(tmp_path, there):
+    part(tmp_path, "train", 50)
+    for name in there:
+        part(tmp_path, name, 7)
+    train, dev, test = load_parallel(tmp_path)
+    assert (train, dev, test) == load_parallel(tmp_path)
+    missing = 2 - len(there)
+    assert [len(p) for p in (train, dev, test)] == [
+        50 - 5 * missing, 7 if "dev" in there else 5, 7 if "test" in there else 5,
+    ]  # fmt: skip
+    carved = [p for p, name in ((dev, "dev"), (test, "test")) if name not in there]
+    everything = [*train.sources, *(s for p in carved for s in p.sources)]
+    assert sorted(everything) == sorted(f"train en {i}" for i in range(50))
+    for p in (train, *carved):
+        assert [s.replace("en", "de") for s in p.sources] == list(p.targets)
+        order = [int(s.split()[-1]) for s in p.sources]
+        assert order == sorted(order)
+    # Not simply the first or the last ones.
+    assert carved[0].sources not in (train.sources[:5], tuple(f"train en {i}" for i in range(5)))
+
+
+def test_lines_are_cleaned_and_blank_pairs_skipped(tmp_path):
+    write(tmp_path / "a.en", b"\xef\xbb\xbf one \r\n\r\nthree\x0cform\r\n\r\n\r\n")
+    write(tmp_path / "a.de", "eins\n \ndrei\u2028Zeile")
+    pairs = read_files(tmp_path / "a.en", tmp_path / "a.de")
+    assert pairs == Pairs(("one", "three\x0cform"), ("eins", "drei\u2028Zeile"))
+
+
+@pytest.mark.parametrize(("header", "flip"), [("", False), ("source\ttarget\n", False), ("Tgt\tSrc\n", True)])
+@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.tsv.gz"])
+def test_a_table_of_two_columns(tmp_path, header, flip, name):
+    rows = [(f'say "{i}', f"sage {i}") for i in range(30)]
+    lines = ["\t".join(reversed(row) if flip else row) for row in rows]
+    write(tmp_path / name, header + "\n\n".join(lines) + "\n")
+    assert read_table(tmp_path / name) == Pairs(*zip(*rows, strict=True))
+    train, dev, test = load_parallel(tmp_path / name)
+    assert [len(p) for p in (train, dev, test)] == [24, 3, 3]
+
+
+def test_a_table_with_named_languages_may_have_more_columns(tmp_path):
+    write(tmp_path / "t.tsv", "id\tde\ten\n1\teins\tone\n2\tzwei\ttwo\n")
+    assert read_table(tmp_path / "t.tsv", ("en", "de")) == Pairs(("one", "two"), ("eins", "zwei"))
+
+
+def test_lines_that_do_not_pair_are_named(tmp_path):
+    part(tmp_path, "train", 3)
+    write(tmp_path / "train.de", "a\nb\nc\nd\ne\n")
+    expect(tmp_path, "train.de:4:", "train.en", "5 lines", "3")
+    write(tmp_path / "train.de", "a\nb\n")
+    expect(tmp_path, "train.en:3:", "train.de")
+    write(tmp_path / "train.de", "a\n  \nc\n")
+    expect(tmp_path, "train.de:2: blank", "train.en:2")
+    write(tmp_path / "train.de", "a\nb\nc\n")
+    write(tmp_path / "train.en", "a\n\nc\n")
+    expect(tmp_path, "train.en:2: blank", "train.de:2")
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path):
+    part(tmp_path, "train", 3)
+    write(tmp_path / "train.de", b"gut\nsch\xf6n\n")
+    expect(tmp_path, "train.de:2:", "UTF-8")
+    (tmp_path / "train.de").unlink()
+    write(tmp_path / "train.de.gz", b"gut\ngut\nsch\xf6n\n")
+    expect(tmp_path, "train.de.gz:3:", "UTF-8")
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-10], lambda b: b[:5], lambda b: b"plain" + b,
+                                    lambda b: b[:20] + bytes(20) + b[40:]])  # fmt: skip
+def test_damaged_gzip_is_named(tmp_path, damage):
+    part(tmp_path, "train", 50, gz=".gz")
+    file = tmp_path / "train.de.gz"
+    file.write_bytes(damage(file.read_bytes()))
+    expect(tmp_path, "train.de.gz", "gzip")
+
+
+def test_missing_and_surplus_files_are_named(tmp_path):
+    expect(tmp_path / "nowhere", "nowhere", "no such file")
+    expect(tmp_path, "0 files train.LANGUAGE", "add")
+    part(tmp_path, "train", 3)
+    (tmp_path / "train.de").rename(tmp_path / "train.fr")
+    part(tmp_path, "train", 3, languages=["de"])
+    expect(tmp_path, "3 files", "de, en, fr", "set languages")
+    load_parallel(tmp_path, ("en", "fr"))
+    expect(tmp_path, "no train.it", languages=("en", "it"))
+    (tmp_path / "train.fr").unlink()
+    part(tmp_path, "dev", 3, languages=["de"])
+    expect(tmp_path, "no dev.en")
+    (tmp_path / "dev.de").unlink()
+    part(tmp_path, "test_x", 3, languages=["en"])
+    expect(tmp_path, "no test_x.de")
+    part(tmp_path, "train", 3, gz=".gz")
+    expect(tmp_path, "both train.en and train.en.gz", "keep one")
+
+
+def test_too_little_is_named(tmp_path):
+    part(tmp_path, "train", 2)
+    expect(tmp_path, "2 samples cannot be split")
+    part(tmp_path, "dev", 1)
+    assert [len(p) for p in load_parallel(tmp_path)] == [1, 1, 1]
+    write(tmp_path / "train.en", "\n")
+    write(tmp_path / "train.de", "\n\n")
+    expect(tmp_path, "train.en", "no pair")
+
+
+def test_tables_that_do_not_fit_are_named(tmp_path):
+    write(tmp_path / "t.csv", "a,b\n")
+    expect(tmp_path / "t.csv", "t.csv", ".tsv")
+    write(tmp_path / "t.tsv", "a\tb\n\nc\td\te\n")
+    expect(tmp_path / "t.tsv", "t.tsv:3:", "3 columns")
+    write(tmp_path / "t.tsv", "a\tb\nc\t \n")
+    expect(tmp_path / "t.tsv", "t.tsv:2:", "translation is blank")
+    write(tmp_path / "t.tsv", "a\tb\n\tc\n")
+    expect(tmp_path / "t.tsv", "t.tsv:2:", "sentence is blank")
+    write(tmp_path / "t.tsv", "")
+    expect(tmp_path / "t.tsv", "no pair")
+
+
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"Multi30k is not at {MULTI30K}; set COLLAPIPE_DATA")
+def test_multi30k():
+    train, dev, test = load_parallel(MULTI30K)
+    assert [len(p) for p in (train, dev, test)] == [29_000, 1_014, 1_000]
+    assert train.sources[0] == "Two young, White males are outside near many bushes."
+    assert train.targets[0] == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."

@@ -1,0 +1,354 @@
+"""Translation end to end: data, loss, searches and scores; and it learns."""
+
+import gzip
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.learners.architecture import Architecture
+from collapipe_env.learners.model import ClusterModel
+from collapipe_env.tasks import Split, TaskData, TaskSpec, get_task
+from collapipe_env.tasks.parallel_text import Pairs
+from collapipe_env.tasks.subwords import BEGIN, END, decode, encode_sources, encode_targets, train_subwords
+from collapipe_env.tasks.translation import EMBEDDED, Translation
+
+TASK = Translation()
+Q = 10
+NOUNS = ("Hund", "Katze", "Maus", "Äpfel", "Kuh")
+VERBS = ("sieht", "hört", "mag")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def sentences():
+    """60 sentences, and as their translations the same words in reverse order."""
+    made = [f"{a} {v} {b}!" for a in NOUNS for b in NOUNS if a != b for v in VERBS]
+    return made, [" ".join(reversed(s[:-1].split())) + " ?" for s in made]
+
+
+def folder(tmp_path, test_count=60):
+    for language, texts in zip(("en", "de"), sentences(), strict=True):
+        for name, count in (("train", 60), ("dev", 5), ("test", test_count)):
+            (tmp_path / f"{name}.{language}").write_text("\n".join(texts[:count]) + "\n", encoding="utf-8")
+    return str(tmp_path)
+
+
+def spec(dataset, style="pre-ln", beam_size=1, **other):
+    architecture = Architecture(2, 32, 64, 2, Q, 120, style)
+    return TaskSpec(**{"architecture": architecture, "outputs": 110, "decoder_blocks": 1,
+                       "dataset": dataset, "beam_size": beam_size, **other})  # fmt: skip
+
+
+def test_the_task_is_registered():
+    assert isinstance(get_task("translation"), Translation)
+
+
+def test_load_gives_ids_references_and_lengths(tmp_path):
+    data = TASK.load(spec(folder(tmp_path)))
+    sources, targets = sentences()
+    assert [len(part) for part in (data.train, data.dev, data.test)] == [60, 5, 60]
+    assert data.train.tokens.shape == (60, Q)
+    assert data.train.targets.shape == (60, Q + 1)
+    assert (data.train.targets[:, 0] == BEGIN).all()
+    assert data.train.references == tuple(targets)
+    assert data.decode(data.train.targets[:, 1:]) == targets
+    assert data.lengths.tolist() == [(row > 0).sum() for row in data.train.tokens]
+    assert ((data.train.tokens == END).sum(axis=1) == 1).all()
+    assert data.train.tokens.max() < 120
+    assert data.train.targets.max() < 110
+    for array in (data.train.tokens, data.test.targets, data.strata, data.lengths):
+        assert not array.flags.writeable
+    assert TASK.load(spec(str(tmp_path), beam_size=4)) is data
+    again = TASK.load(spec(str(tmp_path), languages=("de", "en")))
+    assert again.train.references == tuple(sources)
+
+
+def test_outputs_are_a_vocabulary_and_no_classes():
+    assert TASK.classes(spec("embedded")) == ()
+
+
+def test_strata_are_even_buckets_of_length(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = [" ".join(["wort"] * n) for n in rng.integers(1, 9, 400)]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines), encoding="utf-8")
+    data = TASK.load(spec(str(tmp_path / "pairs.tsv")))
+    counts = np.bincount(data.strata)
+    assert len(counts) == 5
+    assert counts.min() > 30
+    for a in range(4):
+        assert data.lengths[data.strata == a].max() < data.lengths[data.strata == a + 1].min()
+
+
+def test_long_sentences_are_cut(tmp_path):
+    tokenizer = train_subwords(["a b c"], 64)
+    source = encode_sources(tokenizer, ["a b c a b c a b c", "a"], 6)
+    assert source[0, -1] == END
+    assert (source[0] > 0).all()
+    target = encode_targets(tokenizer, ["a b c a b c a b c", "a b c a b", "a b c a b c"], 6)
+    assert target.shape == (3, 7)
+    assert END not in target[0]  # nobody learns to stop here
+    assert target[1, -1] == END
+    assert END not in target[2]
+    assert decode(tokenizer, target[:, 1:]) == ["a b c a b c", "a b c a b", "a b c a b c"]
+
+
+TRICKY = (
+    "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.",
+    "She said: \"It's 3.50 €, isn't it?\" (really!) {url}/path_x - T-Shirt...",
+    "iOS & Android;  two   spaces\tand a tab ",
+    "Straße STRASSE e\u0301tude",
+)
+
+
+@pytest.mark.parametrize("vocabulary", [150, 400])
+def test_texts_survive_the_tokeniser(vocabulary):
+    tokenizer = train_subwords(TRICKY, vocabulary)
+    assert tokenizer.get_vocab_size() <= vocabulary
+    rows = encode_targets(tokenizer, TRICKY, 200)[:, 1:]
+    assert decode(tokenizer, rows) == [
+        TRICKY[0], TRICKY[1], "iOS & Android; two spaces and a tab", "Straße STRASSE étude",
+    ]  # fmt: skip
+    unknown = encode_sources(tokenizer, ["Deich 漢字"], 20)[0].tolist()
+    assert unknown.count(1) == 1
+    assert decode(tokenizer, np.array([[BEGIN, *unknown]]))[0].startswith("Deich")
+    assert decode(tokenizer, np.array([[10**6, 0, 1, 2, END, 7], [END] * 6])) == ["", ""]
+
+
+def test_tokenisers_are_the_same_in_every_process():
+    # More characters than the alphabet holds, nearly all equally frequent.
+    program = (
+        "from collapipe_env.tasks.subwords import train_subwords\n"
+        "texts = [chr(0x4e00 + 7 * i) + ' ' + chr(0x4e00 + 7 * i) + chr(0x3041 + i) for i in range(80)]\n"
+        "print(sorted(train_subwords(texts, 100).get_vocab().items(), key=lambda item: item[1]))\n"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONIOENCODING": "utf-8"}, encoding="utf-8",
+        ).stdout
+        for seed in range(3)
+    }  # fmt: skip
+    assert len(outputs) == 1
+
+
+def random_batch(samples=7, outputs=50):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(samples, Q, outputs, generator=generator, dtype=torch.float64)
+    targets = torch.randint(4, outputs, (samples, Q + 1), generator=generator)
+    lengths = torch.tensor([2, 5, 10, 3, 7, 1, 8])[:samples]
+    targets[torch.arange(Q + 1) > lengths[:, None]] = 0
+    targets[:, 0] = BEGIN
+    return scores, targets, lengths
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_by_hand(smoothing):
+    scores, targets, lengths = random_batch()
+    assert TASK.units(targets).tolist() == lengths.tolist()
+    total = 0.0
+    for s, length in enumerate(lengths.tolist()):
+        for t in range(length):
+            logs = scores[s, t] - math.log(scores[s, t].exp().sum())
+            total -= (1 - smoothing) * logs[targets[s, t + 1]] + smoothing * logs.mean()
+    assert TASK.loss(scores.flatten(0, 1), targets, smoothing).item() == pytest.approx(
+        total.item() / lengths.sum().item()
+    )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_losses_of_parts_add_up_to_the_whole(smoothing):
+    scores, targets, _ = random_batch()
+    units = TASK.units(targets)
+    whole = sum(
+        TASK.loss(scores[p].flatten(0, 1), targets[p], smoothing) * units[p].sum() / units.sum()
+        for p in (slice(0, 3), slice(3, 4), slice(4, 7))
+    )
+    torch.testing.assert_close(whole, TASK.loss(scores.flatten(0, 1), targets, smoothing))
+
+
+def test_scores_without_those_of_padding_give_the_same_loss():
+    scores, targets, lengths = random_batch()
+    asked = scores[torch.arange(Q) < lengths[:, None]]
+    for smoothing in (0.0, 0.1):
+        both = [TASK.loss(rows, targets, smoothing) for rows in (asked, scores.flatten(0, 1))]
+        torch.testing.assert_close(*both)
+
+
+def test_gradients_of_micro_batches_add_up(tmp_path):
+    asked = spec(folder(tmp_path))
+    data = TASK.load(asked)
+    model, head = model_and_head(asked)
+    model, head = model.double(), head.double()
+    tokens, targets = torch.tensor(data.train.tokens[::5]), torch.tensor(data.train.targets[::5])
+    targets[3, 3:] = 0
+    units = TASK.units(targets)
+
+    def gradients(parts):
+        for parameter in (*model.parameters(), *head.parameters()):
+            parameter.grad = None
+        for p in parts:
+            loss = TASK.loss(head(model(tokens[p]), tokens[p] != 0, targets[p]), targets[p], 0.1)
+            (loss * units[p].sum() / units.sum()).backward()
+        return [p.grad.clone() for p in (*model.parameters(), *head.parameters())]
+
+    whole, cut = gradients([slice(0, 12)]), gradients([slice(0, 5), slice(5, 6), slice(6, 12)])
+    for a, b in zip(whole, cut, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def model_and_head(asked):
+    generator = torch.Generator().manual_seed(0)
+    return ClusterModel(asked.architecture, generator), TASK.build_head(asked, generator)
+
+
+def train(asked, steps, rate):
+    data = TASK.load(asked)
+    model, head = model_and_head(asked)
+    parameters = [*model.parameters(), *head.parameters()]
+    optimizer = torch.optim.AdamW(parameters, rate, betas=(0.9, 0.98), weight_decay=0.0)
+    tokens, targets = torch.tensor(data.train.tokens), torch.tensor(data.train.targets)
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * min(1, (step + 1) / 20, 2 * (1 - step / steps))
+        loss = TASK.loss(head(model(tokens), tokens != 0, targets), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model, head
+
+
+@torch.no_grad()
+def translate(model, head, asked, part):
+    tokens = torch.tensor(part.tokens)
+    return TASK.predict(head, model(tokens), tokens != 0, asked).numpy()
+
+
+@pytest.mark.parametrize(("style", "rate"), [("pre-ln", 1e-2), ("transformer", 3e-3), ("bert", 3e-3)])
+def test_a_tiny_model_learns_to_turn_sentences_round(tmp_path, style, rate):
+    learned = {} if style != "bert" else {"learned_positions": Q, "token_types": 2}
+    architecture = Architecture(2, 32, 64, 2, Q, 120, style, **learned)
+    asked = spec(folder(tmp_path), architecture=architecture)
+    data = TASK.load(asked)
+    model, head = model_and_head(asked)
+    untrained = TASK.score(translate(model, head, asked, data.test), data.test, data)
+    assert untrained["bleu"] < 0.1
+    model, head = train(asked, 120, rate)
+    for beams in (1, 3):
+        wider = spec(str(tmp_path), architecture=architecture, beam_size=beams)
+        scores = TASK.score(translate(model, head, wider, data.test), data.test, data)
+        assert scores["bleu"] > 0.9, beams
+        assert scores["chrf"] > 0.9, beams
+
+
+def test_scores_against_known_figures():
+    texts = ["the cat sat on the mat", "a dog runs fast"]
+    rows = np.array([[0], [1]])
+    data = TaskData(
+        *[Split(rows, rows)] * 3, rows[:, 0], rows[:, 0], (), lambda ids: [texts[i] for i in ids[:, 0]]
+    )
+    assert TASK.score(rows, Split(rows, rows, tuple(texts)), data) == pytest.approx({"bleu": 1, "chrf": 1})
+    other = Split(rows, rows, ("the cat sat on a mat", "a dog runs fast"))
+    # By hand: precisions 9/10, 6/8, 4/6, 2/4 (one word, and what contains it, differs), equal lengths.
+    expected = (9 / 10 * 6 / 8 * 4 / 6 * 2 / 4) ** 0.25
+    scores = TASK.score(rows, other, data)
+    assert tuple(scores) == TASK.metrics
+    assert scores["bleu"] == pytest.approx(expected)
+    assert 0.5 < scores["chrf"] < 1
+
+
+def test_workloads_that_do_not_fit_are_refused(tmp_path):
+    generator = torch.Generator()
+    for refuse in (TASK.load, lambda asked: TASK.build_head(asked, generator)):
+        with pytest.raises(ScenarioError, match="decoder_blocks is 0"):
+            refuse(spec("embedded", decoder_blocks=0))
+        with pytest.raises(ScenarioError, match="outputs is 2"):
+            refuse(spec("embedded", outputs=2))
+    with pytest.raises(DataError, match="nowhere"):
+        TASK.load(spec(str(tmp_path / "nowhere")))
+    with pytest.raises(TypeError, match="Linear"):
+        TASK.predict(torch.nn.Linear(1, 1), torch.zeros(1, 1, 1), torch.ones(1, 1), spec("embedded"))
+
+
+def test_gzipped_files_give_the_same_data(tmp_path):
+    plain = TASK.load(spec(folder(tmp_path)))
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for file in tmp_path.glob("*.*"):
+        (packed / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    other = TASK.load(spec(str(packed)))
+    assert np.array_equal(other.train.tokens, plain.train.tokens)
+    assert np.array_equal(other.test.targets, plain.test.targets)
+
+
+@pytest.mark.skipif(not Path(EMBEDDED).is_dir(), reason="the embedded messages are not there")
+def test_embedded_messages_fit_the_default_proxy():
+    asked = spec("embedded", architecture=Architecture(2, 32, 64, 2, 32, 2000), outputs=2000)
+    data = TASK.load(asked)
+    assert len(data.train) > 5000
+    for part in (data.train, data.dev, data.test):
+        written = data.decode(part.targets[:, 1:])
+        cut = ~(part.targets == END).any(axis=1)
+        assert cut.mean() < 0.01
+        kept = [(text, ref) for text, ref, c in zip(written, part.references, cut, strict=True) if not c]
+        assert np.mean([text == ref for text, ref in kept]) > 0.99
+
+
+def test_with_a_checkpoint_the_source_has_its_tokeniser(tmp_path):
+    checkpoint = tmp_path / "bert"
+    checkpoint.mkdir()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "hund", "katze", "sieht", "!"]
+    (checkpoint / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    config = {
+        "model_type": "bert", "vocab_size": len(words), "hidden_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": Q,
+        "type_vocab_size": 2, "hidden_act": "gelu",
+    }  # fmt: skip
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    data = TASK.load(spec(folder(tmp_path), checkpoint=str(checkpoint)))
+    first = data.train.references.index("Katze sieht Hund ?")
+    assert data.train.tokens[first].tolist() == [2, 4, 6, 5, 7, 3, 0, 0, 0, 0]
+    assert data.decode(data.train.targets[first : first + 1, 1:]) == ["Katze sieht Hund ?"]
+
+
+def test_pairs_of_the_hub_are_taken_as_they_are(monkeypatch):
+    sources, targets = sentences()
+    asked = []
+
+    def fetch(dataset):
+        asked.append(dataset)
+        return {}
+
+    def pairs_of(splits, dataset, languages):
+        asked.append(languages)
+        part = Pairs(tuple(sources), tuple(targets))
+        return part, part, part
+
+    monkeypatch.setattr("collapipe_env.tasks.translation.fetch", fetch)
+    monkeypatch.setattr("collapipe_env.tasks.translation.pairs_of", pairs_of)
+    data = TASK.load(spec("hf:some/pairs", languages=("a", "b")))
+    assert asked == ["hf:some/pairs", ("a", "b")]
+    assert data.test.references == tuple(targets)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_diverged_model_still_writes_something(beams):
+    asked = spec("embedded", beam_size=beams)
+    _, head = model_and_head(asked)
+    hidden = torch.full((2, Q, 32), math.nan)
+    with torch.no_grad():
+        written = TASK.predict(head, hidden, torch.ones(2, Q, dtype=torch.bool), asked)
+    assert written.shape == (2, Q)
