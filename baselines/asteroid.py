@@ -87,7 +87,7 @@ def ring_seconds(parameters: SystemParameters, state: SystemState) -> FloatArray
     noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
     snr = radio.d2d_snr(np.full((*clusters, K + 1), parameters.power_max_w), state.d2d_gain, noise)
     with np.errstate(divide="ignore"):  # nodes do not send to themselves
-        seconds: FloatArray = parameters.costs.block_payload_bits / radio.shannon_rate(
+        seconds: FloatArray = parameters.costs.block_gradient_bits / radio.shannon_rate(
             snr[..., 1:, 1:], parameters.d2d_bandwidth_hz
         )
     return seconds

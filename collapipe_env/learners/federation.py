@@ -1,29 +1,35 @@
-"""One training run of the federation: clusters, server, averaging and evaluation."""
+"""One training run of the federation: clusters, server and the exchange between them."""
 
 from __future__ import annotations
 
 import copy
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.learners.architecture import Architecture
 from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
-from collapipe_env.learners.model import ClusterModel, FlatParameters, parameter_count
+from collapipe_env.learners.dropout import private_randomness
+from collapipe_env.learners.exchange import Exchange
+from collapipe_env.learners.flat_parameters import FlatParameters, parameter_count
+from collapipe_env.learners.hf_checkpoint import load_into
+from collapipe_env.learners.lora import add_adapters
+from collapipe_env.learners.merged_step import ClusterBatch, can_merge, merged_step
+from collapipe_env.learners.model import ClusterModel
 from collapipe_env.learners.pipeline_step import pipeline_step
 from collapipe_env.learners.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
 from collapipe_env.learners.staleness import WeightVersions
+from collapipe_env.learners.step_sizes import StepSizes
+from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.tasks import Split, Task, TaskData, TaskSpec
+from collapipe_env.tasks import Task, TaskSpec
 from collapipe_env.tasks.partition import partition
-from collapipe_env.tasks.tokenization import PADDING, UNKNOWN
-
-EVALUATION_BATCH = 64
-"""Samples evaluated at once: few enough for the activations to stay in a core's cache."""
+from collapipe_env.tasks.tokenization import PADDING
 
 
 @dataclass(frozen=True)
@@ -41,10 +47,10 @@ class TrainingSetup:
         strata: Class of every training sample.
         lengths: Real tokens of every training sample.
         train: Tokens and targets to train on.
-        units: Predictions that every training sample asks for.
-        data: All data of the task.
-        held_out: The samples to evaluate on.
-        evaluation: Their tokens and targets.
+        units: Predictions that every training sample asks for, shape (samples,).
+        hidden: Token that stands for a hidden one.
+        update_format: How updates of the model travel.
+        schedule_rounds: Rounds that the step sizes' schedule is laid out for.
     """
 
     architecture: Architecture
@@ -57,10 +63,10 @@ class TrainingSetup:
     strata: IntArray
     lengths: IntArray
     train: tuple[Tensor, Tensor]
-    units: Tensor
-    data: TaskData
-    held_out: Split
-    evaluation: tuple[Tensor, Tensor]
+    units: FloatArray
+    hidden: int
+    update_format: UpdateFormat
+    schedule_rounds: int
 
 
 class SampleStream:
@@ -84,13 +90,14 @@ class SampleStream:
 
 
 class Federation:
-    """Weighted FedAvg over clusters that train embedding and encoder in pipelines; the head is on the server.
+    """Clusters that train embedding and encoder in pipelines and exchange updates; the head is on the server.
 
     Within a round every cluster starts from the common model and takes H local steps with its own optimiser,
     whose state lives on from round to round. In each local step the server updates the head once, with the
-    mean gradient over all samples of all clusters that arrived. A cluster none of whose micro-batches arrive
-    in a local step makes no update in it, but its batch is used up, so which samples come next does not
-    depend on losses.
+    mean gradient over all that arrived from all clusters. A cluster none of whose micro-batches arrive in a
+    local step makes no update in it, but its batch is used up, so which samples come next does not depend on
+    losses. With FedProx (Li et al., 2020, arXiv 1812.06127) the clusters' gradients have ``mu (w - w_round)``
+    added; then they are clipped, each cluster's as a whole. The server's gradients are neither.
 
     Under split training (SplitFed) the server trains its side in another way, and may run the encoder's last
     blocks: see :class:`~collapipe_env.learners.servers.CopiesServer` (V1) and
@@ -98,10 +105,9 @@ class Federation:
     and ends with one, so the way may change from round to round. Under an asynchronous pipeline stages
     compute with weights that lag behind: see :class:`~collapipe_env.learners.staleness.WeightVersions`.
 
-    At the end of the round the new model is the mean of the clusters' models, weighted by their shares of
-    the training data, over those clusters that made at least one update. If none did, the model stays as it
-    is. Models are exchanged in float32; the precision of transfers is priced by the simulator but not
-    imitated.
+    At the end of the round the clusters' updates travel to the server and their mean travels back: see
+    :class:`~collapipe_env.learners.exchange.Exchange`. The mean is weighted by the clusters' shares of the
+    training data, over those clusters that made at least one update. If none did, the model stays as it is.
     """
 
     def __init__(self, setup: TrainingSetup, rng: np.random.Generator) -> None:
@@ -114,33 +120,47 @@ class Federation:
         self._setup = setup
         learning, device = setup.learning, setup.train[0].device
         self._loss = partial(setup.task.loss, smoothing=learning.label_smoothing)
-        partition_rng, model_rng, *stream_rngs = rng.spawn(2 + setup.clusters)
+        partition_rng, model_rng, *stream_rngs, self._noise_rng = rng.spawn(3 + setup.clusters)
         parts = partition(
-            learning.partition, setup.strata, setup.clusters, learning.dirichlet_alpha, partition_rng
+            learning.partition,
+            setup.strata,
+            setup.lengths,
+            setup.clusters,
+            learning.dirichlet_alpha,
+            partition_rng,
         )
         self._streams = [SampleStream(part, child) for part, child in zip(parts, stream_rngs, strict=True)]
         self._shares = np.array([len(part) for part in parts], dtype=np.float64)
 
         generator = torch.Generator().manual_seed(int(model_rng.integers(2**63)))
-        model = ClusterModel(setup.architecture, generator).to(device)
+        model = ClusterModel(setup.architecture, generator)
+        head = setup.task.build_head(setup.task_spec, generator)
+        if setup.task_spec.checkpoint is not None:
+            load_into(model, setup.task_spec.checkpoint)
+        wire = setup.update_format
+        if wire.compression == "lora":
+            add_adapters(model, wire.lora_rank, wire.lora_alpha, generator)
+        model, head = model.to(device), head.to(device)
         self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
-        self._head = Trained(
-            setup.task.build_head(setup.task_spec, generator).to(device),
-            learning,
-            learning.server_learning_rate,
-        )
+        self._head = Trained(head, learning, learning.server_learning_rate)
         size = parameter_count(model)
         # Row n holds cluster n's parameters; between rounds all rows are equal, the common model.
         self._parameters = torch.empty(setup.clusters, size, device=device)
+        self._common = torch.empty(size, device=device)
         self._gradients = torch.zeros(size, device=device)
         self._flats = [
             FlatParameters(replica, row, self._gradients)
             for replica, row in zip(self._models, self._parameters, strict=True)
         ]
         self._optimizers = [
-            flat.optimizer(learning.optimizer, learning.learning_rate, learning.weight_decay)
+            flat.optimizer(
+                learning.optimizer, learning.learning_rate, learning.weight_decay, learning.momentum
+            )
             for flat in self._flats
         ]
+        self._step_sizes = StepSizes(learning, setup.schedule_rounds)
+        rounding = torch.Generator(device).manual_seed(int(self._noise_rng.integers(2**63)))
+        self._exchange = Exchange(self._models[0], self._flats[0], wire, learning, rounding)
         self._servers: dict[int, Server] = {COMMON: CommonServer(self._head)}
         self._lagging: tuple[ClusterModel, FlatParameters] | None = None
 
@@ -167,15 +187,79 @@ class Federation:
         Returns:
             Mean training loss over the samples that arrived, in nats; NaN if none did.
         """
-        setup = self._setup
+        on_server = np.zeros_like(micro_batches) if server_blocks is None else server_blocks
         server = self._server(server_mode)
-        server.begin_round(
-            self._models, np.zeros_like(micro_batches) if server_blocks is None else server_blocks
+        server.begin_round(self._models, on_server)
+        self._step_sizes.next_round([*self._optimizers, *server.optimizers()])
+        self._common.copy_(self._parameters[0])
+        with self._private_randomness():
+            if self._may_merge(server_mode):
+                updated, mean_loss = self._train_merged(server, micro_batches, survived[:, 0])
+            else:
+                updated, mean_loss = self._train_clusters(server, blocks, micro_batches, survived, staleness)
+        if updated.any():
+            shares = self._shares * updated
+            weights = torch.from_numpy(shares / shares.sum()).to(self._parameters)
+            self._exchange.end_round(self._parameters, self._common, weights, on_server, server_mode)
+            server.end_round(self._models, weights)
+        return mean_loss
+
+    def _may_merge(self, server_mode: int) -> bool:
+        """Whether the round's local steps and their mean may be computed as one step of one model."""
+        setup = self._setup
+        return can_merge(
+            setup.learning,
+            local_steps=setup.local_steps,
+            server_mode=server_mode,
+            lossless=setup.update_format.lossless,
+            dropout=setup.architecture.dropout,
         )
+
+    def _train_merged(
+        self, server: Server, micro_batches: IntArray, survived: BoolArray
+    ) -> tuple[BoolArray, float]:
+        """Leave the mean of the clusters' models after one local step in all of them.
+
+        Returns:
+            Which clusters made an update, shape (N,), and the mean training loss.
+        """
+        setup = self._setup
+        batches = [
+            ClusterBatch(*self._next_batch(stream), survived[n, : micro_batches[n]].tolist())
+            for n, stream in enumerate(self._streams)
+        ]
+        self._gradients.zero_()
+        server.begin_step()
+        _, head = server.serve(0)
+        most = setup.learning.samples_per_pass * setup.clusters
+        result = merged_step(
+            self._models[0], head, self._loss, batches, self._shares, most, setup.learning.precision
+        )
+        if result.units:
+            self._optimizers[0].step()
+            self._parameters[1:] = self._parameters[0]
+            server.after_batch(0, result.units)
+        server.end_step()
+        return result.updated, float(result.loss) if result.units else float("nan")
+
+    def _train_clusters(
+        self,
+        server: Server,
+        blocks: IntArray,
+        micro_batches: IntArray,
+        survived: BoolArray,
+        staleness: IntArray | None,
+    ) -> tuple[BoolArray, float]:
+        """Let every cluster take its local steps.
+
+        Returns:
+            Which clusters made an update, shape (N,), and the mean training loss.
+        """
+        setup = self._setup
         versions = self._versions(blocks, staleness)
         updated = np.zeros(setup.clusters, dtype=np.bool_)
-        losses: list[float] = []
-        weights_of_losses: list[float] = []
+        losses: list[Tensor] = []
+        units_of_losses: list[float] = []
         for step in range(setup.local_steps):
             server.begin_step()
             for n, stream in enumerate(self._streams):
@@ -193,20 +277,42 @@ class Federation:
                     setup.learning.samples_per_pass,
                     blocks_of_server,
                     units,
+                    setup.learning.precision,
                 )
                 if result.units:
-                    self._optimizers[n].step()
+                    self._update(n)
                     server.after_batch(n, result.units)
                     updated[n] = True
-                    losses.append(float(result.loss))
-                    weights_of_losses.append(result.units)
+                    losses.append(result.loss)
+                    units_of_losses.append(result.units)
                 if n in versions and step + 1 < setup.local_steps:
                     versions[n].record(bool(result.units))
             server.end_step()
-        if updated.any():
-            weights = self._average(self._shares * updated)
-            server.end_round(self._models, weights)
-        return float(np.average(losses, weights=weights_of_losses)) if losses else float("nan")
+        if not losses:
+            return updated, float("nan")
+        # Fetched at the end: on a GPU every number that is asked for earlier holds the next batch up.
+        return updated, float(np.average(torch.stack(losses).tolist(), weights=units_of_losses))
+
+    @torch.no_grad()
+    def _update(self, cluster: int) -> None:
+        """Let a cluster's optimiser step, by the gradient of what it minimises."""
+        learning = self._setup.learning
+        if learning.proximal:
+            self._gradients.add_(self._flats[cluster].values - self._common, alpha=learning.proximal)
+        if learning.gradient_clip:
+            self._gradients.mul_((learning.gradient_clip / self._gradients.norm()).clamp(max=1.0))
+        self._optimizers[cluster].step()
+
+    def _private_randomness(self) -> AbstractContextManager[None]:
+        """Return where dropout may draw from PyTorch's global generators."""
+        if not self._setup.architecture.dropout:
+            return nullcontext()
+        return private_randomness(int(self._noise_rng.integers(2**63)), self._common.device)
+
+    @property
+    def common_model(self) -> tuple[ClusterModel, nn.Module]:
+        """The model of the clusters, all equal between rounds, and the server's head; they train on."""
+        return self._models[0], self._head.module
 
     def _server(self, mode: int) -> Server:
         """Return the server's side of that mode; its optimisers' state lives as long as the run."""
@@ -248,34 +354,13 @@ class Federation:
         versions.fill(flat.values)
         return model
 
-    def _next_batch(self, stream: SampleStream) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a cluster's next mini-batch and its units, some tokens replaced by the unknown token."""
-        tokens, targets = self._setup.train
-        chosen = torch.from_numpy(stream.take(self._setup.batch_size)).to(tokens.device)
-        tokens, targets, units = tokens[chosen], targets[chosen], self._setup.units[chosen]
-        hidden = torch.from_numpy(stream.hide(tuple(tokens.shape), self._setup.learning.token_dropout))
-        return tokens.masked_fill(hidden.to(tokens.device) & (tokens != PADDING), UNKNOWN), targets, units
-
-    def _average(self, weights: FloatArray) -> Tensor:
-        """Replace every cluster's model by the weighted mean of all and return the normalised weights."""
-        normalised = torch.from_numpy(weights / weights.sum()).to(self._parameters)
-        self._parameters.copy_(normalised @ self._parameters)
-        return normalised
-
-    @torch.no_grad()
-    def evaluate(self) -> tuple[float, dict[str, float]]:
-        """Return the common model's mean loss (nats) on the samples to evaluate on, and the metrics."""
+    def _next_batch(self, stream: SampleStream) -> tuple[Tensor, Tensor, FloatArray]:
+        """Return a cluster's next mini-batch and its units, some of its tokens hidden."""
         setup = self._setup
-        loss = total = 0.0
-        predictions = []
-        for tokens, targets in zip(
-            *(torch.split(part, EVALUATION_BATCH) for part in setup.evaluation), strict=True
-        ):
-            mask = tokens != PADDING
-            hidden = self._models[0](tokens)
-            units = float(setup.task.units(targets).sum())
-            loss += float(setup.task.loss(self._head.module(hidden, mask, targets), targets)) * units
-            total += units
-            predictions.append(setup.task.predict(self._head.module, hidden, mask, setup.task_spec).cpu())
-        metrics = setup.task.score(torch.cat(predictions).numpy(), setup.held_out, setup.data)
-        return loss / total, dict(metrics)
+        tokens, targets = setup.train
+        indices = stream.take(setup.batch_size)
+        chosen = torch.from_numpy(indices).to(tokens.device)
+        tokens, targets = tokens[chosen], targets[chosen]
+        hidden = torch.from_numpy(stream.hide(tuple(tokens.shape), setup.learning.token_dropout))
+        tokens = tokens.masked_fill(hidden.to(tokens.device) & (tokens != PADDING), setup.hidden)
+        return tokens, targets, setup.units[indices]

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from collapipe_env.learners.base import IntArray
-from collapipe_env.learners.model import ClusterModel, FlatParameters, parameter_count
+from collapipe_env.learners.flat_parameters import FlatParameters, parameter_count
+from collapipe_env.learners.model import ClusterModel
 from collapipe_env.scenario.learning import LearningSpec
 
 
@@ -28,14 +29,16 @@ class Trained:
 
         Args:
             module: The module; its parameters become views of the flat vector.
-            learning: Kind of optimiser and weight decay.
+            learning: Kind of optimiser, momentum and weight decay.
             learning_rate: Step size.
         """
         size = parameter_count(module)
         device = next(module.parameters()).device
         self.module = module
         self.flat = FlatParameters(module, torch.empty(size, device=device), torch.zeros(size, device=device))
-        self.optimizer = self.flat.optimizer(learning.optimizer, learning_rate, learning.weight_decay)
+        self.optimizer = self.flat.optimizer(
+            learning.optimizer, learning_rate, learning.weight_decay, learning.momentum
+        )
 
 
 class Server(Protocol):
@@ -48,6 +51,10 @@ class Server(Protocol):
             models: The clusters' models, all equal.
             server_blocks: Last blocks that the server runs, shape (N,).
         """
+        ...
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        """Return what steps the server's part in the round that has begun."""
         ...
 
     def begin_step(self) -> None:
@@ -89,6 +96,10 @@ class CommonServer:
 
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
         """Nothing to fetch: the head is the common one."""
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        """Return the head's."""
+        return [self._head.optimizer]
 
     def begin_step(self) -> None:
         """Forget the gradients of the last local step."""
@@ -141,6 +152,10 @@ class CopiesServer:
             for model, count in zip(models, server_blocks.tolist(), strict=True)
         ]
 
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        """Return those of the copies."""
+        return [replica.optimizer for replica in self._copies]
+
     def begin_step(self) -> None:
         """Nothing is shared between clusters."""
 
@@ -189,6 +204,10 @@ class SequentialServer:
                 )
             self._active[index] = self._known[index]
             _copy_parameters(blocks[index], self._known[index].module)
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        """Return those of the head and of the blocks that the server runs."""
+        return [part.optimizer for part in self._parts()]
 
     def begin_step(self) -> None:
         """The server's model goes on from cluster to cluster."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from collapipe_env.learners.model import FlatParameters
+from collapipe_env.learners.flat_parameters import FlatParameters
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class WeightVersions:
     what the mini-batches before ``g`` have made; the gradient is applied to the true weights. With prediction
     the version is first carried on by ``min(s, g)`` steps of the optimiser's own rule: AdamW
     ``w - min(s, g) lr m_hat / (sqrt(v_hat) + eps)`` with PyTorch's bias correction, SGD
-    ``w - min(s, g) lr (last gradient applied)``.
+    ``w - min(s, g) lr (last gradient applied)``, and SGD with momentum ``w - min(s, g) lr (velocity)``. The
+    learning rate is that of the round.
 
     Of XPipe only the idea is public: mini-batches overlap, and weights predicted by the optimiser's rule mend
     the staleness. Reconstructed [R] are the gap per stage, the rule above, that forward and backward of a
@@ -39,8 +40,9 @@ class WeightVersions:
     * A mini-batch that was lost makes no step, so its version equals the one before; a device cannot know
       that ahead, so it predicts ``min(s, g)`` steps all the same.
     * A round ends with a flush, so version 0 is the common model and no gap reaches back into an earlier
-      round. AdamW's moments live on over rounds, so predictions start from version 0, too; SGD has no
-      gradient to go on before the round's first step, so there version 0 itself is used.
+      round. AdamW's moments and SGD's velocity live on over rounds, so predictions start from version 0,
+      too; SGD without momentum has no gradient to go on before the round's first step, so there version 0
+      itself is used.
 
     Versions are kept as long as some gap reaches back to them, each as its weights and one step.
     """
@@ -102,8 +104,9 @@ def next_step(optimizer: torch.optim.Optimizer, *, applied: bool) -> Tensor | No
     """What the optimiser would subtract from the weights if its gradient stayed as it was.
 
     Args:
-        optimizer: AdamW or SGD without momentum; its parameters one after the other are the flat vector.
-        applied: Whether the gradients at hand are those of its last step; SGD knows no others.
+        optimizer: AdamW or SGD; its parameters one after the other are the flat vector.
+        applied: Whether the gradients at hand are those of its last step; SGD without momentum knows no
+            others.
 
     Returns:
         The step without weight decay, shape (P,); None if the optimiser knows no gradient yet.
@@ -111,14 +114,18 @@ def next_step(optimizer: torch.optim.Optimizer, *, applied: bool) -> Tensor | No
     parts = []
     for group in optimizer.param_groups:
         for parameter in group["params"]:
+            state = optimizer.state.get(parameter)
             if isinstance(optimizer, torch.optim.AdamW):
-                state = optimizer.state.get(parameter)
                 if not state:
                     return None
                 count, (beta1, beta2) = float(state["step"]), group["betas"]
                 mean = state["exp_avg"] / (1 - beta1**count)
                 deviation = state["exp_avg_sq"].sqrt() / (1 - beta2**count) ** 0.5
                 parts.append(group["lr"] * mean / (deviation + group["eps"]))
+            elif group["momentum"]:
+                if not state:
+                    return None
+                parts.append(group["lr"] * state["momentum_buffer"])
             elif applied:
                 parts.append(group["lr"] * parameter.grad)
             else:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collapipe_env.physics.payload import Compression, UpdateFormat, message_bits
+
 BACKWARD_OVER_FORWARD = 2.0
 """A backward pass costs twice a forward pass (one product for each of the two gradients)."""
 
@@ -128,7 +130,13 @@ class WorkloadCosts:
         stored_activation_bytes: ``alpha`` per sample and block [byte].
         activation_bits: Boundary activation ``A`` per sample [bit].
         gradient_bits: Boundary gradient per sample [bit].
-        weight_bits: Bits of one parameter in segment collection, upload and broadcast.
+        weight_bits: Bits of one number in segment collection, upload, broadcast and all-reduce.
+        compression: What of an update is sent.
+        top_k_share: Share of a part's entries that compression ``top-k`` sends.
+        adapter_parameters: Parameters of a block's low-rank adapters if nothing else of it is trained; 0 if
+            the whole block is. FLOPs are those of the whole block's training all the same, an upper bound:
+            adapters save the frozen maps' weight gradients, a third of the block's products, and add three
+            times their own forward pass.
     """
 
     blocks: int
@@ -144,23 +152,75 @@ class WorkloadCosts:
     activation_bits: float
     gradient_bits: float
     weight_bits: int
+    compression: Compression = "none"
+    top_k_share: float = 0.1
+    adapter_parameters: int = 0
+
+    @property
+    def update_format(self) -> UpdateFormat:
+        """How updates travel."""
+        return UpdateFormat(self.weight_bits, self.compression, self.top_k_share)
+
+    @property
+    def trained_block_parameters(self) -> int:
+        """Parameters of a block that are trained: all of them, or its adapters."""
+        return self.adapter_parameters or self.block_parameters
 
     @property
     def block_state_bytes(self) -> float:
-        """Bytes of one block's weights, gradients and optimiser moments."""
-        return TRAINING_STATE_BYTES_PER_PARAMETER * self.block_parameters
+        """Bytes of one block's weights, gradients and optimiser moments; ``4 w + 16 w_a`` with adapters.
+
+        Frozen weights are kept in fp32 without gradients and moments.
+        """
+        frozen = self.block_parameters if self.adapter_parameters else 0
+        return 4.0 * frozen + TRAINING_STATE_BYTES_PER_PARAMETER * self.trained_block_parameters
 
     @property
     def block_copy_bytes(self) -> float:
-        """Bytes of a second copy of one block's weights in fp32."""
-        return 4.0 * self.block_parameters
+        """Bytes of a second copy of what is trained of one block, in fp32."""
+        return 4.0 * self.trained_block_parameters
 
     @property
     def block_payload_bits(self) -> float:
-        """Bits of one block's parameters on the air."""
-        return float(self.block_parameters * self.weight_bits)
+        """Bits of the message about one block's update, in segment collection and upload."""
+        return float(self.update_format.upload_bits(self.trained_block_parameters))
+
+    @property
+    def block_gradient_bits(self) -> float:
+        """Bits of one block's gradients in an all-reduce, which compresses nothing."""
+        return float(self.trained_block_parameters * self.weight_bits)
+
+    @property
+    def embedding_payload_bits(self) -> float:
+        """Bits of the message about the embedding's update; adapters leave the embedding as it is."""
+        return float(self._embedding(self.update_format.upload_bits(self.embedding_parameters)))
 
     @property
     def update_payload_bits(self) -> float:
         """Bits of a cluster's whole update: encoder and embedding."""
-        return float((self.blocks * self.block_parameters + self.embedding_parameters) * self.weight_bits)
+        return self.blocks * self.block_payload_bits + self.embedding_payload_bits
+
+    def block_broadcast_bits(self, senders: int) -> float:
+        """Bits of the message about a block's new state.
+
+        Args:
+            senders: Clusters whose compressed updates went into it; 0 if some went in as they were, so that
+                the message has to be dense.
+        """
+        return float(self._broadcast(self.trained_block_parameters, senders))
+
+    def embedding_broadcast_bits(self, senders: int) -> float:
+        """Bits of the message about the embedding's new state.
+
+        Args:
+            senders: Clusters that contributed.
+        """
+        return float(self._embedding(self._broadcast(self.embedding_parameters, senders)))
+
+    def _broadcast(self, size: int, senders: int) -> int:
+        if senders:
+            return self.update_format.broadcast_bits(size, senders)
+        return message_bits(size, size, self.weight_bits)
+
+    def _embedding(self, bits: int) -> int:
+        return 0 if self.adapter_parameters else bits

@@ -9,6 +9,7 @@ import numpy as np
 from collapipe_env.codec import ActionCodec
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_cap_blocks
+from collapipe_env.physics.payload import adapter_parameters
 from collapipe_env.physics.workload import (
     WorkloadCosts,
     block_forward_flops,
@@ -48,6 +49,11 @@ def workload_costs(scenario: Scenario) -> WorkloadCosts:
         activation_bits=float(boundary * w.activation_bits),
         gradient_bits=float(boundary * w.gradient_bits),
         weight_bits=w.weight_bits,
+        compression=w.update_compression,
+        top_k_share=w.top_k_share,
+        adapter_parameters=(
+            adapter_parameters(w.width, w.feedforward, w.lora_rank) if w.update_compression == "lora" else 0
+        ),
     )
 
 

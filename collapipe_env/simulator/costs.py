@@ -167,7 +167,8 @@ def round_costs(
     if graph.same_stage is None:
         allreduce = xp.zeros_like(local_step)
     else:
-        group_time = pipeline.allreduce_times(graph, rates, payload)
+        gradients = device_blocks * costs.block_gradient_bits
+        group_time = pipeline.allreduce_times(graph, rates, gradients)
         allreduce = xp.max(group_time, axis=-1)
         local_step = local_step + allreduce
         device_airtime = device_airtime + steps * group_time

@@ -244,14 +244,21 @@ def server_times(parameters: SystemParameters, allocation: Allocation, samples: 
 def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array | float, Array | float]:
     """Bits that each cluster uploads (..., N) and that the base station broadcasts (...).
 
-    Blocks that the server trains need no transfer; the broadcast carries what any cluster trains.
+    Blocks that the server trains need no transfer; the broadcast carries what any cluster trains. A block
+    that the server trains for some clusters only is broadcast densely: those clusters' updates of it were
+    never compressed.
     """
+    N = allocation.blocks.shape[-2]
+    embedding, block = costs.embedding_broadcast_bits(N), costs.block_broadcast_bits(N)
     if allocation.server_blocks is None:
-        return costs.update_payload_bits, costs.update_payload_bits
+        return costs.update_payload_bits, embedding + costs.blocks * block
     xp = namespace(allocation.bandwidth)
     kept = xp.astype(allocation.server_blocks, allocation.bandwidth.dtype)
-    bits = costs.update_payload_bits - kept * costs.block_payload_bits
-    return bits, xp.max(bits, axis=-1)
+    most, least = xp.max(kept, axis=-1), xp.min(kept, axis=-1)
+    return (
+        costs.update_payload_bits - kept * costs.block_payload_bits,
+        embedding + (costs.blocks - most) * block + (most - least) * costs.block_broadcast_bits(0),
+    )
 
 
 def split_steps(

@@ -212,7 +212,7 @@ def test_planned_latency_of_groups_is_that_of_the_systems_links_and_speeds(scena
                 work = [3.0 * b * share[k - 1] * d / state.speed[e, n, k - 1] for k in there]
                 slowest = min([rate[i, j] for i, j in itertools.permutations(there, 2)], default=np.inf)
                 steps.append(max(work) * costs.block_forward_flops)
-                rings.append(2.0 * (g - 1) / g * d * costs.block_payload_bits / slowest)
+                rings.append(2.0 * (g - 1) / g * d * costs.block_gradient_bits / slowest)
         steps.append(chain.uplink[p, e, n] + chain.downlink[p, e, n])
         steps.append(chain.server_forward[p, e, n] + chain.server_backward[p, e, n])
         assert planned[p, e, n] == pytest.approx(latency(steps, [*rings, 0.0, 0.0], M), rel=1e-9)

@@ -11,7 +11,7 @@ from schedule_oracle.schedules import Schedule, schedule_caps, simulate
 from torch import nn
 
 from collapipe_env.errors import AllocationError
-from collapipe_env.learners.model import FlatParameters
+from collapipe_env.learners.flat_parameters import FlatParameters
 from collapipe_env.learners.staleness import WeightVersions, next_step
 
 BLOCKS_OF = [(1, 0, 3), (0, 2, 2), (2, 1, 1)]

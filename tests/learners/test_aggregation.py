@@ -1,0 +1,140 @@
+"""Server optimisers against a transcription of the papers, number by number, and inside a training run."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learner_support import B, N, single_outcome, small_learner
+
+from collapipe_env.learners.aggregation import FedAvgM, make_aggregation
+from collapipe_env.scenario.learning import LearningSpec
+
+KINDS = ["fedavg", "fedavgm", "fedadam", "fedyogi"]
+RATE, BETA1, BETA2, TAU = 0.3, 0.8, 0.95, 0.02
+
+
+class Paper:
+    """One coordinate, in the letters of Reddi et al., Algorithm 2 (and Hsu et al. for FedAvgM)."""
+
+    def __init__(self, kind):
+        self.kind, self.x, self.m, self.v = kind, 0.0, 0.0, TAU**2
+
+    def round(self, delta):
+        if self.kind == "fedavg":
+            self.x = self.x + RATE * delta
+            return
+        if self.kind == "fedavgm":
+            self.m = BETA1 * self.m + delta
+            self.x = self.x + RATE * self.m
+            return
+        self.m = BETA1 * self.m + (1 - BETA1) * delta
+        if self.kind == "fedadam":
+            self.v = BETA2 * self.v + (1 - BETA2) * delta**2
+        else:
+            sign = (self.v > delta**2) - (self.v < delta**2)
+            self.v = self.v - (1 - BETA2) * delta**2 * sign
+        self.x = self.x + RATE * self.m / (math.sqrt(self.v) + TAU)
+
+
+def options(kind):
+    return {
+        "aggregation": kind, "aggregation_rate": RATE, "aggregation_momentum": BETA1,
+        "aggregation_second_momentum": BETA2, "aggregation_floor": TAU,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=30, deadline=None)
+@given(rounds=st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), min_size=1, max_size=12))
+def test_rules_are_the_papers(kind, rounds):
+    rule, coordinates = make_aggregation(LearningSpec(**options(kind))), [Paper(kind) for _ in range(3)]
+    x = torch.zeros(3, dtype=torch.float64)
+    for delta in rounds:
+        x = x + rule.step(torch.tensor(delta, dtype=torch.float64))
+        for coordinate, d in zip(coordinates, delta, strict=True):
+            coordinate.round(d)
+        np.testing.assert_allclose(x.numpy(), [c.x for c in coordinates], rtol=1e-10, atol=1e-14)
+
+
+def test_adaptive_rules_differ_where_the_second_moment_must_fall():
+    """After one large update Yogi forgets more slowly than Adam, so it steps less far."""
+    steps = {}
+    for kind in ("fedadam", "fedyogi"):
+        rule = make_aggregation(LearningSpec(**options(kind)))
+        for delta in (1.0, *[0.01] * 30):
+            steps[kind] = float(rule.step(torch.tensor([delta])))
+    assert 0 < steps["fedyogi"] < steps["fedadam"]
+
+
+def test_server_momentum_is_sgd_with_momentum():
+    weights = torch.nn.Parameter(torch.zeros(5, dtype=torch.float64))
+    sgd, rule = torch.optim.SGD([weights], lr=0.7, momentum=0.6), FedAvgM(0.7, 0.6)
+    x = torch.zeros(5, dtype=torch.float64)
+    for seed in range(6):
+        update = torch.randn(5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        weights.grad = -update  # a step descends, an update is what the clusters want to add
+        sgd.step()
+        x = x + rule.step(update)
+    torch.testing.assert_close(x, weights.detach())
+
+
+def move(learner, alive):
+    """Train a round and return how the common model has moved."""
+    run = learner._runs[0]
+    before = run._parameters[0].clone()
+    learner.train_round(single_outcome([(2, 2, 0)] * N, alive))
+    assert all(torch.equal(row, run._parameters[0]) for row in run._parameters)
+    return run._parameters[0] - before
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_round_feeds_the_rule_with_the_weighted_mean_over_those_that_took_part(kind):
+    """One cluster fails altogether; in one local step, clusters do not hear of each other."""
+    everybody = np.ones((N, 1, B), dtype=bool)
+    moved = []
+    for n in range(N):
+        only = np.zeros_like(everybody)
+        only[n] = True
+        moved.append(move(small_learner(1), only))
+    learner = small_learner(1, **options(kind))
+    share = learner._runs[0]._shares * [1, 0, 1]
+    mean = sum(w * d for w, d in zip(share / share.sum(), moved, strict=True))
+    rule = make_aggregation(LearningSpec(**options(kind)))
+    alive = everybody.copy()
+    alive[1] = False
+    torch.testing.assert_close(move(learner, alive), rule.step(mean), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_round_without_anybody_leaves_model_and_memory_alone(kind):
+    """Two learners, one with an empty round between its others, meet the same batches otherwise."""
+    everybody = np.ones((N, 2, B), dtype=bool)
+    learner, other = small_learner(2, **options(kind)), small_learner(2, **options(kind))
+    assert torch.equal(move(learner, everybody), move(other, everybody))
+    assert not move(learner, np.zeros_like(everybody)).any()
+    run = other._runs[0]
+    for _ in range(2):
+        for stream in run._streams:
+            run._next_batch(stream)
+    assert torch.equal(move(learner, everybody), move(other, everybody))
+
+
+def test_fedavg_is_the_mean_of_the_models():
+    """The default rule, spelt out with models instead of updates, to rounding."""
+    alive = np.ones((N, 2, B), dtype=bool)
+    learner = small_learner(2)
+    run = learner._runs[0]
+    seen = {}
+    end_round = run._exchange.end_round
+
+    def watched(parameters, common, weights, *rest):
+        seen["mean"] = (weights.double() @ parameters.double()).float()
+        end_round(parameters, common, weights, *rest)
+
+    run._exchange.end_round = watched
+    learner.train_round(single_outcome([(2, 2, 0)] * N, alive))
+    torch.testing.assert_close(run._parameters[0], seen["mean"], rtol=0, atol=3e-7)

@@ -1,0 +1,234 @@
+"""Messages as they travel: their real size, what arrives, and what error feedback remembers."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapipe_env.learners.compression import UpdateCompressor, encode
+from collapipe_env.physics.payload import SCALED_TOGETHER, UpdateFormat, index_bits, message_bits
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def update(senders, size, seed=0, scale=1.0):
+    return scale * torch.randn(senders, size, generator=generator(seed))
+
+
+def compressor(parts, seed=0, **options):
+    return UpdateCompressor(UpdateFormat(**options), parts, generator(seed))
+
+
+def unpack(data, size, entries, bits):
+    """An independent receiver: values, scales and indices from the bytes of a message."""
+    kind = {32: np.float32, 16: np.float16, 8: np.int8}[bits]
+    values = np.frombuffer(data, kind, entries).astype(np.float64)
+    place = entries * bits // 8
+    if bits == 8:
+        groups = -(-entries // SCALED_TOGETHER)
+        scales = np.frombuffer(data, np.float32, groups, place).astype(np.float64)
+        values = values * np.repeat(scales, SCALED_TOGETHER)[:entries]
+        place += 4 * groups
+    indices = np.arange(size)
+    if entries < size:
+        width = index_bits(size)
+        digits = np.unpackbits(np.frombuffer(data, np.uint8, offset=place))[: entries * width]
+        indices = digits.reshape(entries, width) @ (1 << np.arange(width - 1, -1, -1, dtype=np.int64))
+    return values, indices
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(1, 5000),
+    share=st.floats(0.001, 1),
+    bits=st.sampled_from([8, 16, 32]),
+    seed=st.integers(0, 99),
+)
+def test_messages_have_the_priced_size_and_can_be_read_back(size, share, bits, seed):
+    wire = UpdateFormat(bits, "top-k", share)
+    x = update(2, size, seed)
+    entries = wire.entries(size)
+    indices = x.abs().topk(entries).indices if entries < size else None
+    message = encode(x, bits, generator(seed), indices)
+    for sender in range(2):
+        data = message.pack(sender)
+        assert len(data) == -(-wire.upload_bits(size) // 8)
+        values, places = unpack(data, size, entries, bits)
+        if bits == 16:
+            values = values * float(message.scale[sender])  # the shift, a control message
+        received = np.zeros(size)
+        received[places] = values
+        np.testing.assert_allclose(message.decode()[sender].numpy(), received, rtol=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(1, 3000), scale=st.sampled_from([1e-30, 1e-9, 1.0, 1e30]), seed=st.integers(0, 99))
+def test_half_precision_keeps_eleven_digits_at_any_scale(size, scale, seed):
+    """Relative error of half precision is 2^-11, down to entries 2^-28 times as large as the largest."""
+    x = update(3, size, seed, scale)
+    arrived = encode(x, 16, generator()).decode()
+    assert ((arrived - x).abs() <= 2.0**-11 * x.abs() + 2.0**-38 * x.abs().amax(-1, keepdim=True)).all()
+    plain = x.half().float()
+    if scale in (1e-9, 1e-30):
+        assert not plain.any()  # what the shift is there for
+        assert arrived.any()
+
+
+def test_half_precision_of_halves_is_exact():
+    x = update(2, 500).half().float()
+    assert torch.equal(encode(x, 16, generator()).decode(), x)
+
+
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(1, 4000), scale=st.sampled_from([1e-12, 1.0, 1e12]), seed=st.integers(0, 99))
+def test_integers_err_by_less_than_a_step_of_their_own_group(size, scale, seed):
+    x = update(2, size, seed, scale)
+    x[:, : size // 2] *= 100.0
+    arrived = encode(x, 8, generator(seed)).decode()
+    for start in range(0, size, SCALED_TOGETHER):
+        part = slice(start, start + SCALED_TOGETHER)
+        step = x[:, part].abs().amax(dim=-1, keepdim=True) / 127
+        assert ((arrived[:, part] - x[:, part]).abs() <= 1.0001 * step).all()
+
+
+def test_random_rounding_is_unbiased():
+    """Mean of many roundings, within five standard errors; rounding to nearest would be off by far more."""
+    x = torch.tensor([[1.27, 0.0123, -0.0057, 0.0049, -0.6261, 0.0]])
+    rolls, draws = 4000, generator(1)
+    mean = sum(encode(x, 8, draws).decode() for _ in range(rolls)) / rolls
+    step = 0.01
+    error = 5 * 0.5 * step / rolls**0.5
+    assert ((mean - x).abs() < error).all()
+    nearest = (x / step).round() * step
+    assert ((nearest - x).abs().max() > 2 * error).item()
+
+
+def test_random_rounding_comes_from_the_generator_alone():
+    x = update(1, 300)
+    state = torch.get_rng_state()
+    first, second, other = (encode(x, 8, generator(seed)).decode() for seed in (4, 4, 5))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_zeros_stay_zeros_and_broken_updates_do_not_look_sound(bits):
+    assert not encode(torch.zeros(2, 40), bits, generator()).decode().any()
+    x = update(2, 40)
+    x[0, 3] = torch.nan
+    arrived = encode(x, bits, generator()).decode()
+    assert not arrived[0].isfinite().all()
+    assert arrived[1].isfinite().all()
+
+
+PARTS = [[slice(0, 30)], [slice(30, 50), slice(70, 80)], [slice(50, 70), slice(80, 90)]]
+EVERYTHING = np.ones((3, 3), dtype=bool)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    share=st.floats(0.02, 1),
+    bits=st.sampled_from([8, 16, 32]),
+    rounds=st.integers(1, 6),
+    seed=st.integers(0, 99),
+)
+def test_error_feedback_loses_nothing(share, bits, rounds, seed):
+    """All that was sent and what is still remembered add up to all updates; unsent parts stay untouched."""
+    subject = compressor(PARTS, weight_bits=bits, compression="top-k", top_k_share=share)
+    sent_total, update_total = (
+        torch.zeros(3, 90, dtype=torch.float64),
+        torch.zeros(3, 90, dtype=torch.float64),
+    )
+    rng = np.random.default_rng(seed)
+    for t in range(rounds):
+        x = update(3, 90, seed + t).double()
+        sent = rng.random((3, 3)) < 0.7
+        arrived = x.clone()
+        memory = None if subject.residuals is None else subject.residuals.clone()
+        subject.upload(arrived, sent)
+        for n in range(3):
+            for p, places in enumerate(PARTS):
+                for place in places:
+                    if sent[n, p]:
+                        sent_total[n, place] += arrived[n, place]
+                        update_total[n, place] += x[n, place]
+                    else:
+                        assert torch.equal(arrived[n, place], x[n, place])
+                        assert memory is None or torch.equal(subject.residuals[n, place], memory[n, place])
+    torch.testing.assert_close(sent_total + subject.residuals, update_total, rtol=0, atol=1e-12)
+
+
+def test_the_largest_entries_of_each_part_are_sent():
+    subject = compressor(PARTS, weight_bits=32, compression="top-k", top_k_share=0.1)
+    x = update(3, 90)
+    arrived = x.clone()
+    subject.upload(arrived, EVERYTHING)
+    for places in PARTS:
+        part, got = (torch.cat([rows[:, place] for place in places], -1) for rows in (x, arrived))
+        for row, kept in zip(part, got != 0, strict=True):
+            assert int(kept.sum()) == 3
+            assert row[kept].abs().min() > row[~kept].abs().max()
+        assert torch.equal(got[got != 0], part[got != 0])
+
+
+def test_small_entries_get_their_turn():
+    """A steady entry below the others is sent once its memory has outgrown them."""
+    subject = compressor([[slice(0, 20)]], weight_bits=32, compression="top-k", top_k_share=0.05)
+    steady = torch.full((1, 20), 0.1)
+    steady[0, 7], steady[0, 3] = 0.35, 1.0
+    when = []
+    for t in range(8):
+        x = steady.clone()
+        subject.upload(x, np.ones((1, 1), dtype=bool))
+        assert x.count_nonzero() == 1
+        if x[0, 7]:
+            when.append((t, round(float(x[0, 7]), 6)))
+    assert when[0] == (2, 1.05)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_broadcast_sends_the_union_in_no_more_than_it_is_priced(bits, monkeypatch):
+    """Three senders' entries, added up: all of them arrive, and the real message fits its price."""
+    size, wire = 2000, UpdateFormat(bits, "top-k", 0.01)
+    subject = UpdateCompressor(wire, [[slice(0, size)]], generator())
+    x = update(3, size)
+    subject.upload(x, np.ones((3, 1), dtype=bool))
+    mean = x.mean(dim=0)
+    union = mean != 0
+    assert 20 < int(union.sum()) <= 60
+    sent = []
+    monkeypatch.setattr(
+        "collapipe_env.learners.compression.encode", lambda *a: sent.append(encode(*a)) or sent[-1]
+    )
+    arrived = mean.clone()
+    subject.broadcast(arrived, np.ones(1, dtype=bool))
+    (message,) = sent
+    assert 8 * len(message.pack(0)) <= -(-wire.broadcast_bits(size, 3) // 8) * 8
+    assert 8 * len(message.pack(0)) == -(-message_bits(size, int(union.sum()), bits) // 8) * 8
+    assert not arrived[~union].any()
+    tolerance = {8: float(mean.abs().max()) / 127, 16: 1e-3 * float(mean.abs().max()), 32: 0.0}[bits]
+    assert (arrived - mean).abs().max() <= 1.0001 * tolerance
+
+
+def test_nothing_to_send_is_nothing():
+    subject = compressor([[slice(0, 5)], []], weight_bits=8, compression="top-k", top_k_share=0.2)
+    nothing = torch.zeros(2, 5)
+    subject.upload(nothing, np.ones((2, 2), dtype=bool))
+    assert not nothing.any()
+    mean = torch.zeros(5)
+    subject.broadcast(mean, np.ones(2, dtype=bool))
+    assert not mean.any()
+
+
+def test_single_precision_is_what_is_trained():
+    subject = compressor(PARTS, weight_bits=32)
+    x = update(3, 90).double() * 1.1
+    arrived = x.clone()
+    subject.upload(arrived, EVERYTHING)
+    subject.broadcast(arrived[0], np.ones(3, dtype=bool))
+    assert torch.equal(arrived, x)
+    assert subject.residuals is None

@@ -1,0 +1,161 @@
+"""Low-rank adapters: what they compute, what of a model they train, and what of it is sent."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from federation_support import make
+from learner_support import BLOCKS, B, N, single_outcome
+
+from collapipe_env.allocation import COPIES, SEQUENTIAL
+from collapipe_env.learners.architecture import Architecture
+from collapipe_env.learners.flat_parameters import parameter_count
+from collapipe_env.learners.lora import add_adapters, merge_adapters
+from collapipe_env.learners.model import ClusterModel
+from collapipe_env.physics.payload import UpdateFormat, adapter_parameters
+
+WIDTH, FEEDFORWARD = 8, 12
+RANK, ALPHA = 3, 6.0
+LORA = UpdateFormat(32, "lora", lora_rank=RANK, lora_alpha=ALPHA)
+
+
+def model(style="pre-ln", seed=0, adapters=True):
+    sizes = Architecture(BLOCKS, WIDTH, FEEDFORWARD, 2, 7, 50, style, 9 if style == "bert" else 0)
+    made = ClusterModel(sizes, torch.Generator().manual_seed(seed))
+    if adapters:
+        add_adapters(made, RANK, ALPHA, torch.Generator().manual_seed(seed + 1))
+    return made
+
+
+def tokens(seed=0):
+    found = torch.randint(2, 50, (5, 7), generator=torch.Generator().manual_seed(seed))
+    found[0, 4:] = 0
+    return found
+
+
+def stir(made, seed=5):
+    """Give all adapters weights that matter."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.requires_grad:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return made
+
+
+@pytest.mark.parametrize("style", ["pre-ln", "transformer", "bert"])
+def test_fresh_adapters_change_nothing(style):
+    assert torch.equal(model(style)(tokens()), model(style, adapters=False)(tokens()))
+
+
+def test_only_adapters_are_trained_and_there_are_as_many_as_priced():
+    made = model()
+    names = {name for name, parameter in made.named_parameters() if parameter.requires_grad}
+    assert len(names) == BLOCKS * 4 * 2
+    assert all(".adapters." in name for name in names)
+    assert parameter_count(made) == BLOCKS * adapter_parameters(WIDTH, FEEDFORWARD, RANK)
+
+
+@pytest.mark.parametrize("name", ["qkv", "out", "up", "down"])
+def test_an_adapter_adds_its_low_rank_product(name):
+    block = stir(model()).blocks[1]
+    weight, bias = getattr(block, f"{name}_weight"), getattr(block, f"{name}_bias")
+    adapter = block.adapters[name]
+    h = torch.randn(2, 7, weight.shape[1], generator=torch.Generator().manual_seed(3))
+    expected = h @ (weight + ALPHA / RANK * adapter.up @ adapter.down).T + bias
+    torch.testing.assert_close(block.linear(name, h), expected, rtol=1e-5, atol=1e-5)
+    assert torch.linalg.matrix_rank(adapter.up @ adapter.down) == RANK
+
+
+@pytest.mark.parametrize("style", ["pre-ln", "bert"])
+def test_merged_weights_compute_the_same_without_adapters(style):
+    made = stir(model(style))
+    with torch.no_grad():
+        expected = made(tokens())
+        assert (expected - model(style, adapters=False)(tokens())).abs().max() > 0.01
+        merge_adapters(made)
+        torch.testing.assert_close(made(tokens()), expected, rtol=1e-4, atol=1e-5)
+    assert {name for name, _ in made.named_parameters()} == {
+        name for name, _ in model(style, adapters=False).named_parameters()
+    }
+    assert all(parameter.requires_grad for parameter in made.parameters())
+
+
+def lora_run(local_steps=2, update_format=LORA, **learning):
+    """A learner whose run trains adapters."""
+    return make(local_steps, update_format=update_format, **learning)
+
+
+def play(learner, rounds=3, **options):
+    blocks = [(BLOCKS - options.get("on_server", 0), 0)] * N
+    servers = {"server_blocks": (options["on_server"],) * N, "mode": options["mode"]} if options else {}
+    reports = []
+    for t in range(rounds):
+        survived = np.random.default_rng(t).random((N, learner._local_steps, B)) < 0.8
+        reports.append(learner.train_round(single_outcome(blocks, survived, **servers)))
+    return reports
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize(
+    "server", [{}, {"on_server": 2, "mode": COPIES}, {"on_server": 2, "mode": SEQUENTIAL}]
+)
+def test_training_moves_adapters_and_head_and_nothing_else(optimizer, server):
+    learner, run = lora_run(optimizer=optimizer, learning_rate=0.05)
+    before = {name: value.detach().clone() for name, value in run.common_model[0].named_parameters()}
+    head = run._head.flat.values.clone()
+    reports = play(learner, **server)
+    assert np.isfinite([report.train_loss[0] for report in reports]).all()
+    moved = {
+        name for name, value in run.common_model[0].named_parameters() if not torch.equal(value, before[name])
+    }
+    assert moved == {name for name in before if ".adapters." in name}
+    assert not torch.equal(run._head.flat.values, head)
+    for other in run._models[1:]:
+        for name, value in other.named_parameters():
+            assert torch.equal(value, run._models[0].get_parameter(name))
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_and_b_are_averaged_each_for_itself():
+    """One round of plain SGD; B first, as A has no gradient while B is zero."""
+    options = {"optimizer": "sgd", "learning_rate": 0.2, "momentum": 0.0}
+    alone = []
+    everybody = np.ones((N, 1, B), dtype=bool)
+    for n in range(N):
+        learner, run = lora_run(1, **options)
+        only = np.zeros_like(everybody)
+        only[n] = True
+        learner.train_round(single_outcome([(BLOCKS,)] * N, only))
+        alone.append(dict(run.common_model[0].named_parameters()))
+    learner, run = lora_run(1, **options)
+    learner.train_round(single_outcome([(BLOCKS,)] * N, everybody))
+    shares = run._shares / run._shares.sum()
+    for name, value in run.common_model[0].named_parameters():
+        mean = sum(w * found[name] for w, found in zip(shares, alone, strict=True))
+        torch.testing.assert_close(value, mean, rtol=0, atol=1e-12)
+
+
+def test_stale_weights_are_stale_adapters():
+    """An asynchronous pipeline runs with adapters, and its gaps show."""
+    ends = []
+    for gap in (0, 1):
+        learner, run = lora_run(3, learning_rate=0.05)
+        survived = np.ones((N, 3, B), dtype=bool)
+        staleness = np.full((N, 2), gap)
+        for _ in range(2):
+            learner.train_round(single_outcome([(2, 2)] * N, survived, staleness=staleness))
+        assert run._parameters.isfinite().all()
+        ends.append(run._parameters.clone())
+    assert not torch.equal(*ends)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_adapters_are_quantised_like_everything_else(bits):
+    learner, run = lora_run(update_format=replace(LORA, weight_bits=bits), learning_rate=0.05)
+    exact, reference = lora_run(learning_rate=0.05)
+    play(learner, 1)
+    play(exact, 1)
+    difference = (run._parameters[0] - reference._parameters[0]).abs().max()
+    assert 0 < float(difference) < {8: 2e-3, 16: 1e-4}[bits]

@@ -1,0 +1,98 @@
+"""Step sizes over the rounds, against PyTorch's own schedulers and the formulas of the papers."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collapipe_env.learners.step_sizes import StepSizes, step_factor
+from collapipe_env.scenario.learning import LearningSpec
+
+SCHEDULES = ["constant", "linear", "cosine", "inverse-sqrt"]
+
+
+def ours(schedule, warmup, rounds, count):
+    """Step sizes that an optimiser really gets, round by round."""
+    learning = LearningSpec(schedule=schedule, warmup_rounds=warmup)
+    optimizers = [torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate) for rate in (0.5, 0.02)]
+    step_sizes = StepSizes(learning, rounds)
+    seen = []
+    for _ in range(count):
+        step_sizes.next_round(optimizers)
+        seen.append([optimizer.param_groups[0]["lr"] for optimizer in optimizers])
+    np.testing.assert_allclose(np.array(seen)[:, 0], 25 * np.array(seen)[:, 1], rtol=1e-12)
+    return [first for first, _ in seen]
+
+
+def pytorchs(schedule, warmup, rounds):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
+    lr = torch.optim.lr_scheduler
+    rest = rounds - warmup
+    after = {
+        "constant": lambda: lr.ConstantLR(optimizer, factor=1.0),
+        "linear": lambda: lr.LinearLR(optimizer, start_factor=1.0, end_factor=0.0, total_iters=rest),
+        "cosine": lambda: lr.CosineAnnealingLR(optimizer, T_max=rest),
+        "inverse-sqrt": lambda: lr.LambdaLR(optimizer, lambda t: math.sqrt((warmup + 1) / (t + warmup + 1))),
+    }[schedule]
+    if warmup:
+        ramp = lr.LinearLR(optimizer, start_factor=1 / (warmup + 1), end_factor=1.0, total_iters=warmup)
+        scheduler = lr.SequentialLR(optimizer, [ramp, after()], milestones=[warmup])
+    else:
+        scheduler = after()
+    seen = []
+    for _ in range(rounds):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # SequentialLR passes PyTorch's own deprecated argument on
+            scheduler.step()
+    return seen
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 5])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_as_pytorch_schedules(schedule, warmup):
+    np.testing.assert_allclose(ours(schedule, warmup, 17, 17), pytorchs(schedule, warmup, 17), rtol=1e-9)
+
+
+def test_inverse_sqrt_is_the_transformers():
+    """Vaswani et al., equation 3, with steps from 1 and its peak at ``warm-up + 1``, scaled to 1 there."""
+    peak = 7
+    paper = [min(s**-0.5, s * peak**-1.5) * peak**0.5 for s in range(1, 60)]
+    found = [step_factor("inverse-sqrt", t, peak - 1, 10) for t in range(59)]
+    np.testing.assert_allclose(found, paper, rtol=1e-12)
+
+
+@given(
+    schedule=st.sampled_from(SCHEDULES),
+    round_index=st.integers(0, 500),
+    warmup=st.integers(0, 50),
+    rounds=st.integers(1, 200),
+)
+def test_never_negative_never_above_full_and_past_the_end_as_at_the_end(
+    schedule, round_index, warmup, rounds
+):
+    factor = step_factor(schedule, round_index, warmup, rounds)
+    assert 0 <= factor <= 1
+    if round_index >= max(rounds, warmup) and schedule in ("linear", "cosine"):
+        assert factor == pytest.approx(0, abs=1e-12)
+    if round_index == warmup < rounds:
+        assert factor == 1
+
+
+def test_an_optimiser_that_comes_later_has_its_own_full_step_size():
+    step_sizes = StepSizes(LearningSpec(schedule="linear"), 10)
+    first, second = (torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=r) for r in (1.0, 3.0))
+    for _ in range(5):
+        step_sizes.next_round([first])
+    step_sizes.next_round([first, second])
+    assert [o.param_groups[0]["lr"] for o in (first, second)] == pytest.approx([0.5, 1.5])
+
+
+def test_unknown_schedules_are_refused():
+    with pytest.raises(ValueError, match="schedule 'step': constant, linear"):
+        step_factor("step", 0, 0, 1)
