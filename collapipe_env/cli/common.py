@@ -20,13 +20,27 @@ import tyro
 import collapipe_env
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
 from collapipe_env.evaluation.registry import LEARNED, require_scheduler, scheduler_names
-from collapipe_env.scenario import Scenario
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.tasks import task_names
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells expect it."""
 SCHEDULERS_HELP = f"{LEARNED} (the trained one), {', '.join(scheduler_names())}."
 
 Options = TypeVar("Options")
+
+
+TASK_OPTION = tyro.conf.arg(
+    metavar="NAME",
+    help=f"What the Transformer learns: {', '.join(task_names())}. Another task than the scenario's brings "
+    "the data, head and step sizes that suit it.",
+    help_behavior_hint="(default: the scenario's)",
+)
+DATASET_OPTION = tyro.conf.arg(
+    metavar="PATH",
+    help="What it learns from: a local file or folder, or hf:NAME from the Hugging Face hub.",
+    help_behavior_hint="(default: the scenario's, shipped with the package)",
+)
 
 
 def hint(text: str) -> object:
@@ -98,6 +112,32 @@ def require_schedulers(names: Sequence[str], *, learned: bool = True) -> None:
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
         raise ScenarioError(f"--schedulers names {', '.join(twice)} more than once: once is enough")
+
+
+def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scenario:
+    """Return the scenario that the options ask for, named after task and data where those are new.
+
+    Args:
+        source: A shipped scenario or a YAML file.
+        task: Name of the task; None keeps the scenario's.
+        dataset: What to train on; None keeps the scenario's. The head gets as many outputs as it has classes.
+
+    Raises:
+        CollaPipeError: If there is no such scenario or task, or the data cannot be read.
+    """
+    scenario = load_scenario(source)
+    scenario = scenario.with_task(scenario.workload.task if task is None else task, dataset)
+    if dataset is None:
+        return scenario
+    from collapipe_env.tasks import get_task
+    from collapipe_env.tasks.base import task_spec
+
+    name = Path(dataset.rpartition(":")[2]).name.partition(".")[0]
+    changes: dict[str, object] = {"name": f"{scenario.name}-{name}"}
+    classes = get_task(scenario.workload.task).classes(task_spec(scenario))
+    if classes:
+        changes["workload.outputs"] = len(classes)
+    return scenario.with_overrides(changes)
 
 
 def default_processes() -> int:

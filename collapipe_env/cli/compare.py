@@ -11,7 +11,10 @@ from typing import Annotated, Literal
 import tyro
 
 from collapipe_env.cli.common import (
+    DATASET_OPTION,
     SCHEDULERS_HELP,
+    TASK_OPTION,
+    chosen_scenario,
     default_processes,
     file_digest,
     folder_name,
@@ -26,7 +29,7 @@ from collapipe_env.cli.common import (
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
 from collapipe_env.evaluation.registry import LEARNED, load_scheduler, scheduler_names
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario import Scenario
 
 DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers as CSV, and figures.
 
@@ -48,6 +51,8 @@ class Options:
 
     scenarios: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME|FILE ...")] = ("small", "medium")
     """Shipped scenarios (small, medium, large, xlarge) or YAML files."""
+    task: Annotated[str | None, TASK_OPTION] = None
+    dataset: Annotated[str | None, DATASET_OPTION] = None
     schedulers: Annotated[
         tuple[str, ...] | None,
         tyro.conf.arg(metavar="NAME ...", help=f"Who is compared: {SCHEDULERS_HELP}"),
@@ -208,7 +213,7 @@ def _scenarios(options: Options) -> dict[str, Scenario]:
     """The scenarios by name, long enough for the rounds asked for."""
     found: dict[str, Scenario] = {}
     for source in options.scenarios:
-        scenario = load_scenario(source)
+        scenario = chosen_scenario(source, options.task, options.dataset)
         if folder_name(scenario.name) in map(folder_name, found):
             raise ScenarioError(
                 f"--scenarios: {source} is the second one named {scenario.name!r}: leave it out, or give it "

@@ -11,7 +11,10 @@ from typing import Annotated, Literal
 import tyro
 
 from collapipe_env.cli.common import (
+    DATASET_OPTION,
     SCHEDULERS_HELP,
+    TASK_OPTION,
+    chosen_scenario,
     default_processes,
     file_digest,
     folder_name,
@@ -26,7 +29,7 @@ from collapipe_env.cli.playing import play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError
 from collapipe_env.evaluation.registry import LEARNED, load_scheduler
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario import Scenario
 
 DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario: a table, and pictures.
 
@@ -46,6 +49,8 @@ class Options:
 
     scenario: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "medium"
     """A shipped scenario (small, medium, large, xlarge) or a YAML file."""
+    task: Annotated[str | None, TASK_OPTION] = None
+    dataset: Annotated[str | None, DATASET_OPTION] = None
     schedulers: Annotated[
         tuple[str, ...] | None,
         tyro.conf.arg(metavar="NAME ...", help=f"Who plays: {SCHEDULERS_HELP}"),
@@ -125,7 +130,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe ev
 def _run(options: Options, program: str, given: Sequence[str]) -> None:
     from collapipe_env.evaluation.runner import EvaluationPlan
 
-    scenario = load_scenario(options.scenario)
+    scenario = chosen_scenario(options.scenario, options.task, options.dataset)
     options.check(scenario)
     agent = None if options.agent is None else file_digest(options.agent)
     for name in options.names:  # what cannot work is known before anything is written

@@ -9,12 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.cli.common import file_digest, folder_name, guarded, parse, record
+from collapipe_env.cli.common import chosen_scenario, file_digest, folder_name, guarded, parse, record
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.cli.train_options import Options
 from collapipe_env.errors import CheckpointError
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.scenario import load_scenario
 
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
 
@@ -25,6 +24,7 @@ Ctrl-C keeps the work done; the same command goes on from there.
 Examples:
   {program}                               # PPO on medium, then the comparison
   {program} --scenario small --algo sac
+  {program} --task translation            # or ner: another task for the Transformer
   {program} --evaluate-only --eval-seeds 10
   {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip --scenario medium
   tensorboard --logdir runs
@@ -63,7 +63,9 @@ class Job:
         import torch
 
         self._options, self._program, self._given = options, program, list(given)
-        self._scenario = load_scenario(options.training.scenario)
+        self._scenario = chosen_scenario(
+            options.training.scenario, options.training.task, options.training.dataset
+        )
         options.check(self._scenario)
         torch.set_num_threads(options.training.threads)
         self._run = RunDirectory(options.output.run_dir or self._default_folder())

@@ -15,7 +15,9 @@ from collapipe_env.agents.hyperparameters import (
     check_parameters,
 )
 from collapipe_env.cli.common import (
+    DATASET_OPTION,
     SCHEDULERS_HELP,
+    TASK_OPTION,
     default_processes,
     hint,
     require_schedulers,
@@ -41,6 +43,8 @@ class TrainingOptions:
 
     scenario: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "medium"
     """A shipped scenario (small, medium, large, xlarge) or a YAML file."""
+    task: Annotated[str | None, TASK_OPTION] = None
+    dataset: Annotated[str | None, DATASET_OPTION] = None
     algo: Literal["ppo", "sac"] = "ppo"
     """Learning algorithm."""
     steps: Annotated[

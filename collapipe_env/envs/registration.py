@@ -11,8 +11,10 @@ ENTRY_POINT = "collapipe_env.envs.env:CollaPipeEnv"
 VECTOR_ENTRY_POINT = "collapipe_env.envs.vector:CollaPipeVectorEnv"
 
 LADDER = ("small", "medium", "large", "xlarge")
-TASKS = {"classification": "Classification"}
-"""Tasks that have a learner, by the word that stands in the ids."""
+TASKS = {"classification": "Classification", "ner": "NER", "translation": "Translation"}
+"""The tasks, by the word that stands in the ids."""
+PRESET_TASK = "classification"
+"""Task of the scenarios as they are shipped."""
 
 
 def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -25,9 +27,16 @@ def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
     for prefix, learner in (("CollaPipe", "torch"), ("CollaPipeSurrogate", "surrogate")):
         yield f"{prefix}-v0", {"scenario": "medium", "learner": learner}
         for scenario in LADDER:
-            for word in TASKS.values():
+            for task, word in TASKS.items():
                 name = f"{prefix}-{scenario.capitalize()}-{word}-v0"
-                yield name, {"scenario": scenario, "learner": learner}
+                yield name, {"scenario": scenario_of(scenario, task), "learner": learner}
+
+
+def scenario_of(preset: str, task: str) -> str | dict[str, Any]:
+    """Return a shipped scenario's name, or for a task that is not its own a mapping based on it."""
+    if task == PRESET_TASK:
+        return preset
+    return {"base": preset, "name": f"{preset}-{task}", "workload": {"task": task}}
 
 
 def register_environments() -> None:

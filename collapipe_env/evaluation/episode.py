@@ -41,7 +41,8 @@ class EpisodeResult:
         loss: Latest evaluation loss after each round [nat].
         smoothed_loss: The environment's running mean of it.
         initial_loss: Evaluation loss of the untrained model [nat].
-        metric: Task metric after each round, in [0, 1]; NaN with the surrogate learner.
+        metric: The task's headline metric after each round, in [0, 1]; NaN with the surrogate learner.
+        metrics: All of the task's metrics at the end by name; empty with the surrogate learner.
         memory_bytes: Most memory that any device needed in each round [byte].
         decision_s: Wall-clock time that each decision took [s].
         energy_ratio: Time-average energy over budget of every node, (N, K+1) as nested lists.
@@ -60,6 +61,7 @@ class EpisodeResult:
     smoothed_loss: list[float]
     initial_loss: float
     metric: list[float]
+    metrics: dict[str, float]
     memory_bytes: list[float]
     decision_s: list[float]
     energy_ratio: list[list[float]]
@@ -104,6 +106,7 @@ class EpisodeResult:
                 title=str(data["title"]),
                 episode=int(data["episode"]),
                 initial_loss=float(data["initial_loss"]),
+                metrics={str(name): float(value) for name, value in dict(data["metrics"]).items()},
                 energy_ratio=tables["energy_ratio"].tolist(),
                 device_memory_bytes=tables["device_memory_bytes"].tolist(),
                 offered_memory_bytes=tables["offered_memory_bytes"].tolist(),
@@ -180,11 +183,14 @@ def play_episode(
         columns["memory_bytes"].append(float(record.costs.memory[0].max()))
         memory = np.maximum(memory, record.costs.memory[0])
         on_round()
+    record = env.last_round
+    assert record is not None
     result = EpisodeResult(
         scheduler=name,
         title=scheduler.name,
         episode=episode,
         initial_loss=initial_loss,
+        metrics={name: float(values[0]) for name, values in record.learning.metrics.items()},
         energy_ratio=(energy / rounds).tolist(),
         device_memory_bytes=memory.tolist(),
         offered_memory_bytes=offered.tolist(),

@@ -78,7 +78,8 @@ class Summary:
         final_backlog: Sum of the energy queues at the end.
         peak_memory_bytes: Most memory that any device needed [byte].
         final_loss: Smoothed evaluation loss at the end [nat].
-        metric: Task metric at the end, in [0, 1].
+        metric: The task's headline metric at the end, in [0, 1].
+        metrics: All of the task's metrics at the end by name; empty where there are none.
         decision_s: Median wall-clock time of a decision [s].
     """
 
@@ -96,6 +97,7 @@ class Summary:
     peak_memory_bytes: Estimate
     final_loss: Estimate
     metric: Estimate
+    metrics: dict[str, Estimate]
     decision_s: Estimate
 
     def to_dict(self) -> dict[str, Any]:
@@ -267,5 +269,6 @@ def summarise(
         peak_memory_bytes=estimate([r.peak_memory_bytes for r in results]),
         final_loss=estimate([r.smoothed_loss[-1] for r in results]),
         metric=estimate([r.metric[-1] for r in results]),
+        metrics={name: estimate([r.metrics[name] for r in results]) for name in results[0].metrics},
         decision_s=estimate([float(np.median(r.decision_s)) for r in results]),
     )

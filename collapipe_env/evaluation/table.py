@@ -16,6 +16,10 @@ from collapipe_env.evaluation.statistics import Estimate, Summary, TargetTime
 Cell = tuple[str, str]
 """A figure and its interval."""
 
+METRIC: Cell = ("task metric", "%")
+"""Stands where the learner has no metric; else there is a column for each of the task's metrics."""
+METRIC_TITLES = {"bleu": "BLEU", "chrf": "chrF", "mcc": "Matthews corr.", "entity_f1": "entity F1"}
+"""Names that their fields write in a way of their own."""
 HEADERS: tuple[Cell, ...] = (
     ("scheduler", ""),
     ("delay mean", "s"),
@@ -28,18 +32,32 @@ HEADERS: tuple[Cell, ...] = (
     ("final backlog", "z"),
     ("peak memory", "MB"),
     ("final loss", "nat"),
-    ("task metric", "%"),
+    METRIC,
     ("decision", "ms"),
 )
 
+NOTHING = Estimate(math.nan)
 IMPORTANT = ("delay mean", "difference", "energy excess", "time to target", "decision", "rank")
 """Columns that a narrow terminal shows first."""
 FEW = 5
 """Schedulers up to which a narrow terminal shows a column for each."""
 
 
+def headers(summaries: Sequence[Summary]) -> list[Cell]:
+    """Names and units of the columns: ``HEADERS`` with the task's metrics by name."""
+    at = HEADERS.index(METRIC)
+    names = _metric_names(summaries)
+    metrics = [(METRIC_TITLES.get(name, name.replace("_", " ")), METRIC[1]) for name in names]
+    return [*HEADERS[:at], *(metrics or [METRIC]), *HEADERS[at + 1 :]]
+
+
+def _metric_names(summaries: Sequence[Summary]) -> list[str]:
+    return list(dict.fromkeys(name for summary in summaries for name in summary.metrics))
+
+
 def rows(summaries: Sequence[Summary]) -> list[list[Cell]]:
-    """Figures and intervals as text, a row for each scheduler, columns as in ``HEADERS``."""
+    """Figures and intervals as text, a row for each scheduler, columns as in :func:`headers`."""
+    names = _metric_names(summaries)
     return [
         [
             (summary.title, ""),
@@ -53,7 +71,10 @@ def rows(summaries: Sequence[Summary]) -> list[list[Cell]]:
             cell(summary.final_backlog, ".1f"),
             cell(summary.peak_memory_bytes, ".0f", 1e-6),
             cell(summary.final_loss, ".3f"),
-            cell(summary.metric, ".1f", 100.0),
+            *(
+                [cell(summary.metrics.get(name, NOTHING), ".1f", 100.0) for name in names]
+                or [cell(summary.metric, ".1f", 100.0)]
+            ),
             cell(summary.decision_s, _digits(summary.decision_s.mean * 1e3), 1e3),
         ]
         for summary in summaries
@@ -72,7 +93,12 @@ def print_table(console: Console, summaries: Sequence[Summary], title: str, capt
         title: Heading.
         caption: Lines below it.
     """
-    print_lines(console, HEADERS, rows(summaries), title, caption, IMPORTANT)
+    columns = headers(summaries)
+    important: tuple[str, ...] = IMPORTANT
+    if _metric_names(summaries):
+        at = IMPORTANT.index("time to target")
+        important = (*IMPORTANT[:at], columns[HEADERS.index(METRIC)][0], *IMPORTANT[at:])
+    print_lines(console, columns, rows(summaries), title, caption, important)
 
 
 def print_lines(
@@ -169,7 +195,7 @@ def markdown_table(summaries: Sequence[Summary], title: str, caption: str) -> st
         title: Heading.
         caption: Paragraph below it.
     """
-    return markdown_lines(HEADERS, rows(summaries), title, caption)
+    return markdown_lines(headers(summaries), rows(summaries), title, caption)
 
 
 def markdown_lines(headers: Sequence[Cell], lines: Sequence[Sequence[Cell]], title: str, caption: str) -> str:

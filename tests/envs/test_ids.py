@@ -11,6 +11,7 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.registration import environment_ids
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import load_scenario
 
 IDS = dict(environment_ids())
 SURROGATE_IDS = [name for name in IDS if "Surrogate" in name]
@@ -22,11 +23,12 @@ CHECKED = [
 ]
 
 
-def test_ids_cover_the_ladder_twice_and_the_defaults():
-    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 10
+def test_ids_cover_the_ladder_in_every_task_twice_and_the_defaults():
+    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 26
     for size in ("Small", "Medium", "Large", "Xlarge"):
-        assert f"CollaPipe-{size}-Classification-v0" in TORCH_IDS
-        assert f"CollaPipeSurrogate-{size}-Classification-v0" in SURROGATE_IDS
+        for task in ("Classification", "NER", "Translation"):
+            assert f"CollaPipe-{size}-{task}-v0" in TORCH_IDS
+            assert f"CollaPipeSurrogate-{size}-{task}-v0" in SURROGATE_IDS
     assert set(IDS) <= set(gym.registry)
 
 
@@ -75,7 +77,7 @@ def test_make_vec_takes_the_native_environment(name):
     assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     observation, _ = env.reset(seed=1)
     assert env.observation_space.contains(observation)
-    assert env.scenario.name == IDS[name]["scenario"]
+    assert env.scenario == load_scenario(IDS[name]["scenario"])
 
 
 def test_make_vec_passes_keywords_on():

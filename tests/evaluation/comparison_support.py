@@ -28,6 +28,7 @@ def episode(scheduler: str, number: int, delay: Sequence[float], *, energy: floa
         smoothed_loss=losses,
         initial_loss=1.0,
         metric=[float("nan")] * rounds,
+        metrics={},
         memory_bytes=[1e8] * rounds,
         decision_s=[0.001] * rounds,
         energy_ratio=[[energy, 0.5, 0.2], [0.1, 0.3, 0.0]],

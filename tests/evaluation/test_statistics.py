@@ -29,6 +29,7 @@ def result(**changes: object) -> EpisodeResult:
         smoothed_loss=[0.9, 0.7, 0.4],
         initial_loss=1.0,
         metric=[0.5, 0.6, 0.7],
+        metrics={"accuracy": 0.7, "mcc": 0.4},
         decision_s=[0.5, 0.001, 0.003],
         memory_bytes=[1e6, 2e6, 1.5e6],
         energy_ratio=[[0.5, 1.1], [0.9, 0.2]],

@@ -24,6 +24,7 @@ SUMMARY = Summary(
     peak_memory_bytes=Estimate(413e6, 400e6, 420e6),
     final_loss=Estimate(0.51234, 0.5, 0.52),
     metric=Estimate(math.nan),
+    metrics={},
     decision_s=Estimate(0.0016, 0.0015, 0.0018),
 )
 LATE = Summary(**{**vars(SUMMARY), "title": "Random", "time_to_target": TargetTime(3, 5, Estimate(math.nan))})
@@ -61,6 +62,23 @@ def test_markdown_has_one_row_a_scheduler_and_a_column_a_figure() -> None:
         "812 (800…820) | +1.2 (-0.4…+3.1) |"
     ) in rows[2]
     assert "| 3/5 reached |" in rows[3]
+
+
+def test_each_of_the_tasks_metrics_has_a_column_under_its_name() -> None:
+    metrics = {"bleu": Estimate(0.123, 0.1, 0.15), "chrf": Estimate(0.456)}
+    translated = Summary(**{**vars(SUMMARY), "metrics": metrics})
+    lines = markdown_table([translated, LATE], "medium", "caption").splitlines()
+    header, rows = lines[2], lines[4:6]
+    names = [name.strip() for name in header.split("|")]
+    assert names[names.index("BLEU (%)") + 1] == "chrF (%)"
+    assert "task metric (%)" not in names
+    assert rows[0].split("|")[names.index("BLEU (%)")].strip() == "12.3 (10.0…15.0)"
+    assert rows[0].split("|")[names.index("chrF (%)")].strip() == "45.6"
+    assert rows[1].split("|")[names.index("BLEU (%)")].strip() == "–"
+    out = io.StringIO()
+    many = [Summary(**{**vars(translated), "title": f"Scheduler {i:02}"}) for i in range(8)]
+    print_table(Console(file=out, width=100), many, "medium", "caption")
+    assert "BLEU" in out.getvalue()
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
