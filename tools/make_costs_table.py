@@ -1,0 +1,204 @@
+"""Hold the priced costs of each model against the real modules, and write the tables of ``docs/costs.md``.
+
+Run ``python tools/make_costs_table.py``; it takes about half a minute. Everything is measured on the modules
+that the torch learner trains: parameters are counted, FLOPs come from PyTorch's ``FlopCounterMode``, and
+stored activations are the bytes that autograd really keeps for the backward pass (``saved_tensors_hooks``,
+each storage once, weights left out).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from collapipe_env.files import write_text
+from collapipe_env.learners.architecture import Architecture
+from collapipe_env.learners.embeddings import build_embedding
+from collapipe_env.learners.encoder_blocks import EncoderBlock
+from collapipe_env.learners.flat_parameters import parameter_count
+from collapipe_env.learners.model import additive_mask
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.simulator.build import workload_costs
+from collapipe_env.tasks import get_task
+from collapipe_env.tasks.base import task_spec
+
+PAGE = Path(__file__).parents[1] / "docs" / "costs.md"
+BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated: {} -->"
+SCENARIOS = ("medium", "medium-ner", "medium-translation", "bert-small", "bert-base", "transformer-base")
+SAMPLES = 2
+"""Samples that are measured at once; every figure is per sample."""
+DROPOUT = 0.1
+"""Of the module whose activations the formula describes (Korthikanti et al., 2022, count its masks)."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A priced figure beside a measured one.
+
+    Attributes:
+        quantity: What it is.
+        priced: What the formulas charge.
+        measured: What the real modules need.
+    """
+
+    quantity: str
+    priced: float
+    measured: float
+
+    @property
+    def ratio(self) -> float:
+        """Measured over priced."""
+        return self.measured / self.priced
+
+
+def scenario_named(name: str) -> Scenario:
+    """Return ``medium-ner`` and the like: a preset with the task that its name ends in."""
+    preset, _, task = name.rpartition("-")
+    return load_scenario(preset).with_task(task) if task in ("ner", "translation") else load_scenario(name)
+
+
+def priced_architecture(scenario: Scenario) -> Scenario:
+    """Return the scenario that trains what it prices."""
+    return scenario.with_overrides({"learning.proxy": None})
+
+
+def exact_figures(scenario: Scenario) -> Iterator[Comparison]:
+    """Parameters, FLOPs and payloads of a scenario's priced model beside the real modules'.
+
+    Args:
+        scenario: Any scenario; its proxy is not looked at.
+    """
+    scenario = priced_architecture(scenario)
+    costs, workload = workload_costs(scenario), scenario.workload
+    spec = task_spec(scenario)
+    architecture, generator = spec.architecture, torch.Generator().manual_seed(0)
+    block, embedding = EncoderBlock(architecture, generator), build_embedding(architecture, generator)
+    yield Comparison("parameters of a block", costs.block_parameters, parameter_count(block))
+    yield Comparison("parameters of the embedding", costs.embedding_parameters, parameter_count(embedding))
+
+    x = torch.randn(SAMPLES, architecture.sequence_length, architecture.width, generator=generator)
+    x.requires_grad_()
+    forward, backward = flops(block, x, additive_mask(torch.ones(x.shape[:2], dtype=torch.int64)))
+    yield Comparison("forward FLOPs of a block", costs.block_forward_flops, forward)
+    yield Comparison("backward FLOPs of a block", 2.0 * costs.block_forward_flops, backward)
+
+    head = get_task(workload.task).build_head(spec, generator)
+    # A decoder reads the targets but their last and answers all but their first: q of them, as priced.
+    targets = torch.full((SAMPLES, architecture.sequence_length + 1), 4)
+    forward, backward = flops(head, x, torch.ones(x.shape[:2], dtype=torch.bool), targets)
+    yield Comparison("forward FLOPs of the server", costs.decoder_forward_flops, forward)
+    yield Comparison("backward FLOPs of the server", 2.0 * costs.decoder_forward_flops, backward)
+
+    sent = x[0].numel() * workload.activation_bits
+    yield Comparison("bits over a hop", costs.activation_bits, sent)
+    trained = workload.blocks * parameter_count(block) + parameter_count(embedding)
+    yield Comparison("bits of an update", costs.update_payload_bits, trained * workload.weight_bits)
+
+
+def flops(module: nn.Module, x: Tensor, *inputs: Tensor) -> tuple[float, float]:
+    """Return a module's forward and backward FLOPs per sample."""
+    with sdpa_kernel(SDPBackend.MATH):  # the fused kernels hide their products from the counter's backward
+        with FlopCounterMode(display=False) as counter:
+            out = module(x, *inputs)
+        forward = counter.get_total_flops() / SAMPLES
+        with FlopCounterMode(display=False) as counter:
+            out.sum().backward()
+    return forward, counter.get_total_flops() / SAMPLES
+
+
+def stored_bytes(architecture: Architecture, *, fused: bool) -> float:
+    """Return the bytes that autograd keeps of one sample in one block.
+
+    Args:
+        architecture: Sizes, style and dropout; the block is in training mode.
+        fused: Whether attention may use a kernel that never materialises its weights, as in training here.
+    """
+    generator = torch.Generator().manual_seed(0)
+    block = EncoderBlock(architecture, generator).train()
+    x = torch.randn(SAMPLES, architecture.sequence_length, architecture.width, generator=generator)
+    mask = additive_mask(torch.ones(x.shape[:2], dtype=torch.int64))
+    known = {tensor.untyped_storage().data_ptr() for tensor in (*block.parameters(), mask)}
+    kept: dict[int, Tensor] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage().data_ptr()
+        if storage not in known:
+            kept[storage] = tensor  # held, so that no other tensor may get the same address
+        return tensor
+
+    backend = SDPBackend.FLASH_ATTENTION if fused else SDPBackend.MATH
+    with sdpa_kernel(backend), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        block(x.requires_grad_(), mask)
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values()) / SAMPLES
+
+
+def activation_figures(scenario: Scenario) -> dict[str, Comparison]:
+    """Stored activations per sample and block: as the formula means them, and as trained here.
+
+    Args:
+        scenario: Any scenario; its proxy is not looked at.
+    """
+    scenario = priced_architecture(scenario).with_overrides({"workload.stored_activation_bits": 32})
+    priced = workload_costs(scenario).stored_activation_bytes
+    plain = task_spec(scenario).architecture
+    dropped = Architecture(**{**vars(plain), "dropout": DROPOUT})
+    return {
+        "materialised, dropout": Comparison("bytes", priced, stored_bytes(dropped, fused=False)),
+        "materialised": Comparison("bytes", priced, stored_bytes(plain, fused=False)),
+        "fused, as trained": Comparison("bytes", priced, stored_bytes(plain, fused=True)),
+    }
+
+
+def exact_table() -> str:
+    """Return the table of parameters, FLOPs and payloads."""
+    columns = {name: list(exact_figures(scenario_named(name))) for name in SCENARIOS}
+    lines = [
+        "| priced = measured? | " + " | ".join(columns) + " |",
+        "|---|" + "---:|" * len(columns),
+    ]
+    for row in zip(*columns.values(), strict=True):
+        cells = " | ".join(f"{c.priced:.4g} ({c.ratio:.4f})" for c in row)
+        lines.append(f"| {row[0].quantity} | {cells} |")
+    return "\n".join(lines)
+
+
+def activation_table() -> str:
+    """Return the table of stored activations."""
+    figures = {name: activation_figures(scenario_named(name)) for name in ("medium", *SCENARIOS[3:])}
+    kinds = list(next(iter(figures.values())))
+    lines = ["| scenario | priced (MB) | " + " | ".join(kinds) + " |", "|---|" + "---:|" * (len(kinds) + 1)]
+    for name, row in figures.items():
+        priced = next(iter(row.values())).priced
+        cells = " | ".join(f"{row[kind].measured / 1e6:.3f} ({row[kind].ratio:.2f})" for kind in kinds)
+        lines.append(f"| {name} | {priced / 1e6:.3f} | {cells} |")
+    return "\n".join(lines)
+
+
+def replaced(page: str, name: str, text: str) -> str:
+    """Return the page with what stands between a part's markers replaced."""
+    begin, end = BEGIN.format(name), END.format(name)
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def main() -> None:
+    """Measure everything and write the page."""
+    torch.set_num_threads(1)
+    page = PAGE.read_text(encoding="utf-8")
+    stamp = f"`python tools/make_costs_table.py`, PyTorch {torch.__version__}, {platform.machine()}"
+    page = replaced(page, "exact", f"{exact_table()}\n\n{stamp}")
+    page = replaced(page, "activations", f"{activation_table()}\n\n{stamp}")
+    write_text(PAGE, page)
+    print(f"wrote {PAGE}")
+
+
+if __name__ == "__main__":
+    main()
