@@ -19,7 +19,7 @@ from collapipe_env.learners.exchange import Exchange
 from collapipe_env.learners.flat_parameters import FlatParameters, parameter_count
 from collapipe_env.learners.hf_checkpoint import load_into
 from collapipe_env.learners.lora import add_adapters
-from collapipe_env.learners.merged_step import ClusterBatch, can_merge, merged_step
+from collapipe_env.learners.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
 from collapipe_env.learners.model import ClusterModel
 from collapipe_env.learners.pipeline_step import pipeline_step
 from collapipe_env.learners.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
@@ -231,7 +231,7 @@ class Federation:
         self._gradients.zero_()
         server.begin_step()
         _, head = server.serve(0)
-        most = setup.learning.samples_per_pass * setup.clusters
+        most = joint_pass_size(setup.learning.samples_per_pass, setup.clusters, self._common.device)
         result = merged_step(
             self._models[0], head, self._loss, batches, self._shares, most, setup.learning.precision
         )

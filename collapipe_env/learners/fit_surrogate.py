@@ -1,261 +1,262 @@
-"""Fit the surrogate's constants to real runs of the torch learner; the command that made the shipped fit.
+"""Fit the surrogate's constants to real runs of the torch learner; the command that made the shipped fits.
 
-Run ``python -m collapipe_env.learners.fit_surrogate``. It trains the proxy of a scenario under a grid of
-loss probabilities, cluster counts and local steps, fits :class:`SurrogateConstants` to the evaluation
-losses by least squares on two thirds of the runs, reports the error on the rest, and writes the fit.
+Trains the scenario's proxy under many conditions: shares of micro-batches that arrive, equal and unequal over
+the clusters, numbers of micro-batches, local steps, numbers of clusters and partitions of the data. Constants
+are fitted to one part of the conditions and tested on the others, which the fit has never seen. Finished runs
+are kept, so an interrupted call goes on where it was. Run::
+
+    python -m collapipe_env.learners.fit_surrogate --scenario medium --task ner
 """
 
 from __future__ import annotations
 
-import itertools
-import json
+import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tyro
-from scipy.optimize import least_squares
 from tqdm import tqdm
 
-from collapipe_env.files import write_json
-from collapipe_env.learners.base import RoundOutcome
-from collapipe_env.learners.factory import make_learner
-from collapipe_env.learners.surrogate import SurrogateConstants, SurrogateOutcome
+from collapipe_env.errors import CollaPipeError, DataError, ScenarioError
+from collapipe_env.files import read_json, write_json
+from collapipe_env.learners.fitting.conditions import FITTED, HELD_OUT, Condition
+from collapipe_env.learners.fitting.least_squares import (
+    Agreement,
+    agreement,
+    by_condition,
+    fit,
+    predicted_losses,
+    seed_noise,
+)
+from collapipe_env.learners.fitting.runs import Run, RunsFile, run_key, run_of, train
+from collapipe_env.learners.fitting.shipped_runs import (
+    HeldOutRuns,
+    held_out_file,
+    scenario_of,
+    write_held_out,
+)
+from collapipe_env.learners.surrogate_fits import SurrogateConstants
 from collapipe_env.scenario import Scenario, load_scenario
 
-FloatArray = npt.NDArray[np.float64]
+ABOUT = (
+    "Constants of the surrogate learner (SurrogateConstants), fitted to runs of the torch learner's proxy by "
+    "the command in each entry. Errors are root mean squares over all evaluations [nat]: of single runs "
+    "under the conditions of the fit and under the held-out ones, and of each condition's mean over seeds. "
+    "The seed noise is that between two seeds of a condition over sqrt(2): about as closely single runs can "
+    "be followed. The held-out runs stand in surrogate_runs.json."
+)
 
 
 @dataclass(frozen=True)
-class FitOptions:
+class Options:
     """Fit the surrogate learner's constants to real training runs."""
 
-    scenario: Annotated[str, tyro.conf.arg(help="scenario whose learner is run")] = "medium"
-    rounds: Annotated[int, tyro.conf.arg(help="rounds of each run")] = 100
-    seeds: Annotated[int, tyro.conf.arg(help="runs for each condition")] = 2
-    output: Annotated[Path, tyro.conf.arg(help="file to write; an existing one keeps its other tasks")] = (
-        Path("surrogate_fits.json")
-    )
-    runs_file: Annotated[
-        Path | None, tyro.conf.arg(help="keep the real runs' losses in this JSON file, or reuse those in it")
-    ] = None
+    scenario: str = "medium"
+    """Scenario whose learner is run: a shipped one or a YAML file."""
+    task: str | None = None
+    """Task to train; the scenario's own by default."""
+    rounds: int = 100
+    """Rounds of each run, 10 to 100,000."""
+    seeds: int = 2
+    """Runs under each condition, 1 to 1,000."""
+    output: Path = Path("surrogate_fits.json")
+    """File to write; an existing one keeps its other fits. The held-out runs are written beside it."""
+    runs_file: Path | None = None
+    """Where finished runs are kept; surrogate_runs-<scenario>-<task>.json in this folder by default."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            ScenarioError: Names the option, its value and the range.
+        """
+        for name, value, low, high in (
+            ("--rounds", self.rounds, 10, 100_000),
+            ("--seeds", self.seeds, 1, 1000),
+        ):
+            if not low <= value <= high:
+                raise ScenarioError(f"{name}: {value} is not within {low:,} to {high:,}")
+        for name, path in (("--output", self.output), ("--runs-file", self.runs_file)):
+            if path is not None and path.is_dir():
+                raise ScenarioError(f"{name}: {path} is a folder; name a file")
 
 
-@dataclass(frozen=True)
-class Run:
-    """One real run under a fixed condition.
+def conditions_of(
+    scenario: Scenario, listed: Sequence[Condition], besides: Sequence[Condition] = ()
+) -> list[Condition]:
+    """The conditions that differ from each other and from others in this scenario.
 
-    Attributes:
-        survival: Probability that a micro-batch arrives.
-        clusters: ``N``.
-        local_steps: ``H``.
-        seed: Seed of the run.
-        outcomes: Reduced outcomes, one a round.
-        losses: Evaluation loss after each round, the untrained model's first (R + 1,) [nat].
-        evaluated: Rounds after which the loss was really evaluated (R + 1,), bool.
-    """
-
-    survival: float
-    clusters: int
-    local_steps: int
-    seed: int
-    outcomes: Sequence[SurrogateOutcome]
-    losses: FloatArray
-    evaluated: npt.NDArray[np.bool_]
-
-
-SURVIVAL = (1.0, 0.5, 0.15)
-SHAPES = ((4, 1), (1, 1), (4, 2))
-"""Pairs of clusters and local steps."""
-MICRO_BATCHES = 8
-
-
-def real_run(
-    scenario: Scenario,
-    survival: float,
-    clusters: int,
-    local_steps: int,
-    seed: int,
-    rounds: int,
-    known_losses: list[float] | None = None,
-) -> Run:
-    """Train one model for real while micro-batches are lost at random.
+    With a single cluster, for instance, half of the clusters are the same as all of them.
 
     Args:
-        scenario: Its learner is trained.
-        survival: Probability that a micro-batch arrives.
-        clusters: ``N``.
-        local_steps: ``H``.
-        seed: Of losses and training.
-        rounds: Length of the run.
-        known_losses: Losses of an earlier call with the same arguments (rounds + 1); then nothing is
-            trained and only the outcomes are drawn again.
+        scenario: The scenario of the fit.
+        listed: Conditions in general.
+        besides: Conditions that are taken already.
     """
-    scenario = scenario.with_overrides(
-        {
-            "cluster.clusters": clusters,
-            "workload.local_steps": local_steps,
-            "learning.evaluate_every": 2,
-        }
-    )
-    rng = np.random.default_rng(seed)
-    (learner_rng,) = rng.spawn(1)
-    learner = None if known_losses is not None else make_learner("torch", scenario, 1)
-    losses = known_losses or []
-    if learner is not None:
-        losses = [float(learner.reset([learner_rng]).loss[0])]
-    B, L, K = scenario.workload.batch_size, scenario.blocks, scenario.max_devices
-    blocks = np.zeros((1, clusters, K), dtype=np.int64)
-    blocks[..., 0] = L
-    micro_batches = np.full((1, clusters), MICRO_BATCHES)
-    outcomes = []
-    for _ in range(rounds):
-        outcome = RoundOutcome(
-            blocks=blocks,
-            micro_batches=micro_batches,
-            survived=rng.random((1, clusters, local_steps, MICRO_BATCHES)) < survival,
-            success=np.full((1, clusters), survival),
-        )
-        outcomes.append(SurrogateOutcome.of(outcome, B))
-        if learner is not None:
-            losses.append(float(learner.train_round(outcome).loss[0]))
-    played = np.arange(rounds + 1)
-    return Run(
-        survival, clusters, local_steps, seed, outcomes, np.array(losses), (played % 2 == 0) | (played == 1)
-    )
+
+    def footprint(condition: Condition) -> tuple[object, ...]:
+        N, B = condition.clusters(scenario), scenario.workload.batch_size
+        table = condition.survival_table(N, 2)
+        partition = "iid" if N == 1 else condition.partition
+        H = condition.local_steps
+        return N, H, condition.micro_batches_of(B), partition, table.tobytes()
+
+    taken = {footprint(condition) for condition in besides}
+    chosen = []
+    for condition in listed:
+        if footprint(condition) not in taken:
+            taken.add(footprint(condition))
+            chosen.append(condition)
+    return chosen
 
 
-def real_runs(scenario: Scenario, options: FitOptions) -> list[Run]:
-    """Every run of the grid, from the file of an earlier call where there is one."""
-    kept: dict[str, list[float]] = {}
-    if options.runs_file is not None and options.runs_file.exists():
-        kept = json.loads(options.runs_file.read_text(encoding="utf-8"))
+def real_runs(
+    scenario: Scenario, conditions: Sequence[Condition], options: Options, runs_file: Path
+) -> list[Run]:
+    """Every run, from the file where it is in it, with a progress bar over rounds.
+
+    Args:
+        scenario: The scenario of the fit.
+        conditions: What to run under.
+        options: Rounds and seeds.
+        runs_file: Where finished runs are kept.
+    """
+    kept = RunsFile(runs_file)
+    # Seed by seed, so that an interrupted call has something of every condition.
+    wanted = [(condition, seed) for seed in range(options.seeds) for condition in conditions]
+    keys = [run_key(scenario, condition, seed, options.rounds) for condition, seed in wanted]
+    done = sum(kept.losses(key) is not None for key in keys)
     runs = []
-    grid = list(itertools.product(SURVIVAL, SHAPES, range(options.seeds)))
-    for survival, (clusters, local_steps), seed in tqdm(grid, desc="real runs", unit="run"):
-        key = f"{scenario.name}-{survival}-{clusters}-{local_steps}-{seed}-{options.rounds}"
-        run = real_run(
-            scenario, survival, clusters, local_steps, seed, options.rounds, known_losses=kept.get(key)
-        )
-        runs.append(run)
-        kept[key] = run.losses.tolist()
-        if options.runs_file is not None:
-            write_json(options.runs_file, kept)
+    with tqdm(
+        total=len(wanted) * options.rounds,
+        initial=done * options.rounds,
+        desc=f"{scenario.name} {scenario.workload.task}",
+        unit=" rounds",
+        dynamic_ncols=True,
+        disable=None,
+    ) as bar:
+        for key, (condition, seed) in zip(keys, wanted, strict=True):
+            losses = kept.losses(key)
+            if losses is None:
+                bar.set_postfix_str(f"{condition}, seed {seed}")
+                losses = train(scenario, condition, seed, options.rounds, lambda: _tick(bar))
+                kept.keep(key, condition, seed, losses)
+            runs.append(run_of(scenario, condition, seed, options.rounds, losses))
     return runs
 
 
-def predicted_losses(constants: SurrogateConstants, run: Run) -> FloatArray:
-    """The surrogate's loss curve under a run's outcomes (R + 1,) [nat]."""
-    loss = np.array([constants.initial_loss])
-    curve = [float(loss[0])]
-    for played, outcome in enumerate(run.outcomes):
-        loss = constants.next_loss(loss, np.array([float(played)]), outcome)
-        curve.append(float(loss[0]))
-    return np.array(curve)
+def _tick(bar: tqdm[Any]) -> None:
+    bar.update(1)
 
 
-def fit(runs: Sequence[Run]) -> SurrogateConstants:
-    """Least-squares constants for a set of runs; all are non-negative."""
-    lowest = float(min(run.losses.min() for run in runs))
-    # The loss is not convex in the constants: a slow start and a low floor trade against a fast one and a
-    # high floor, so the search begins at several places.
-    starts = [
-        SurrogateConstants(
-            initial_loss=float(np.mean([run.losses[0] for run in runs])),
-            floor_loss=floor * lowest,
-            rate=rate,
-            warmup=warmup,
-            variance=1.0,
-            drift=0.1,
-            heterogeneity=0.001,
-            error=0.01,
-        )
-        for floor, rate, warmup in ((0.9, 0.03, 10.0), (0.8, 0.03, 50.0), (0.5, 0.01, 100.0))
-    ]
-    return min((_descend(start, runs) for start in starts), key=lambda c: root_mean_square_error(c, runs))
-
-
-def _descend(start: SurrogateConstants, runs: Sequence[Run]) -> SurrogateConstants:
-    """Local least squares from one start."""
-    names = [f.name for f in fields(SurrogateConstants) if f.name != "initial_loss"]
-    low = dict.fromkeys(names, 0.0) | {"rate": 1e-4, "warmup": 1.0}
-    high = dict.fromkeys(names, np.inf) | {"rate": 0.9, "warmup": 200.0, "heterogeneity": 1.0}
-
-    def residuals(values: FloatArray) -> FloatArray:
-        constants = replace(start, **dict(zip(names, values.tolist(), strict=True)))
-        return np.concatenate(
-            [(predicted_losses(constants, run) - run.losses)[run.evaluated] for run in runs]
-        )
-
-    solution = least_squares(
-        residuals,
-        [getattr(start, name) for name in names],
-        bounds=([low[name] for name in names], [high[name] for name in names]),
-        x_scale=[max(getattr(start, name), 1e-3) for name in names],
-        max_nfev=200,
-    )
-    return replace(start, **dict(zip(names, np.asarray(solution.x).tolist(), strict=True)))
-
-
-def root_mean_square_error(constants: SurrogateConstants, runs: Sequence[Run]) -> float:
-    """Error of the surrogate's loss over all evaluations of the runs [nat]."""
-    errors = [(predicted_losses(constants, run) - run.losses)[run.evaluated] for run in runs]
-    return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
-
-
-def main(options: FitOptions) -> None:
-    """Run the grid, fit, report and write."""
-    import torch
-
-    torch.set_num_threads(1)
-    scenario = load_scenario(options.scenario)
-    runs = real_runs(scenario, options)
-    # The last seed of every condition is held out for the error that is reported.
-    held_out = [run for run in runs if run.seed == options.seeds - 1 and options.seeds > 1]
-    constants = fit([run for run in runs if run not in held_out])
-    noise = _seed_noise(runs)
-    entry = {
+def entry_of(
+    options: Options,
+    scenario: Scenario,
+    constants: SurrogateConstants,
+    fitted: list[Run],
+    held_out: list[Run],
+) -> dict[str, Any]:
+    """What is stored of a fit."""
+    inside, outside = agreement(constants, fitted), agreement(constants, held_out)
+    return {
+        "task": scenario.workload.task,
+        "blocks": scenario.blocks,
+        "clusters": scenario.clusters,
         "constants": asdict(constants),
-        "rmse_fitted_nat": root_mean_square_error(constants, [r for r in runs if r not in held_out]),
-        "rmse_held_out_nat": root_mean_square_error(constants, held_out or runs),
-        "seed_noise_nat": noise,
-        "runs": len(runs),
+        "rmse_fitted_nat": inside.rmse,
+        "rmse_held_out_nat": outside.rmse,
+        "rmse_held_out_means_nat": outside.mean_rmse,
+        "seed_noise_fitted_nat": seed_noise(fitted),
+        "seed_noise_held_out_nat": seed_noise(held_out),
+        "r2_fitted": inside.r2,
+        "r2_held_out": outside.r2,
+        "fitted_conditions": len(by_condition(fitted)),
+        "held_out_conditions": len(by_condition(held_out)),
+        "seeds": options.seeds,
         "rounds": options.rounds,
-        "scenario": scenario.name,
-        "survival": SURVIVAL,
-        "clusters_and_local_steps": SHAPES,
         "command": f"python -m collapipe_env.learners.fit_surrogate --scenario {options.scenario} "
-        f"--rounds {options.rounds} --seeds {options.seeds}",
+        f"--task {scenario.workload.task} --rounds {options.rounds} --seeds {options.seeds}",
     }
-    content = (
-        json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {"fits": {}}
-    )
-    content["about"] = (
-        "Constants of the surrogate learner (SurrogateConstants), fitted to runs of the torch learner's "
-        "proxy by the command in each entry. seed_noise_nat is the root mean square difference between "
-        "two seeds of the same condition over sqrt(2): no surrogate can be closer than that."
-    )
-    content["fits"][scenario.workload.task] = entry
-    write_json(options.output, content)
-    for name, value in entry.items():
-        print(f"{name:26s} {value}")
-    print(f"wrote {options.output}")
 
 
-def _seed_noise(runs: Sequence[Run]) -> float:
-    """Root mean square deviation between seeds of one condition, over sqrt(2) [nat]."""
-    differences = [
-        (a.losses - b.losses)[a.evaluated]
-        for a, b in itertools.combinations(runs, 2)
-        if (a.survival, a.clusters, a.local_steps) == (b.survival, b.clusters, b.local_steps)
-    ]
-    if not differences:
-        return float("nan")
-    return float(np.sqrt(np.mean(np.concatenate(differences) ** 2) / 2.0))
+def table(constants: SurrogateConstants, fitted: Sequence[Run], held_out: Sequence[Run]) -> str:
+    """Final losses and errors under every condition, then the summary."""
+    lines = [f"{'':9} {'condition':44} {'real':>8} {'surrogate':>9} {'RMSE of mean':>12}   final loss, nat"]
+    for name, runs in (("fitted", fitted), ("held out", held_out)):
+        for condition, group in by_condition(runs).items():
+            # A single evaluation is noisy: the last fifth of them stands for the end.
+            last = -(-len(group[0].losses) // 5)
+            real = np.mean([run.losses[-last:] for run in group])
+            predicted = np.mean([predicted_losses(constants, run)[-last:] for run in group])
+            error = agreement(constants, group).mean_rmse
+            lines.append(f"{name:9} {condition!s:44} {real:8.4f} {predicted:9.4f} {error:12.4f}")
+    lines.append("")
+    for name, runs in (("fitted", fitted), ("held out", held_out)):
+        found: Agreement = agreement(constants, runs)
+        lines.append(
+            f"{name:9} RMSE {found.rmse:.4f} nat, of means over seeds {found.mean_rmse:.4f}, "
+            f"R^2 {found.r2:.3f}, between seeds {seed_noise(runs):.4f} nat"
+        )
+    lines += [f"  {name:14} {value}" for name, value in asdict(constants).items()]
+    return "\n".join(lines)
+
+
+def stored_fits(path: Path) -> dict[str, Any]:
+    """The entries of a file of fits; none if there is no file yet.
+
+    Raises:
+        DataError: If it is damaged.
+    """
+    if not path.exists():
+        return {}
+    fits = read_json(path, "delete it, or choose another --output").get("fits", {})
+    if not isinstance(fits, dict):
+        raise DataError(f"--output: {path} holds no fits; choose another file")
+    return fits
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the runs, fit, report and write; returns the exit status, 2 for bad input."""
+    options = tyro.cli(Options, description=__doc__, args=arguments)
+    try:
+        options.check()
+        import torch
+
+        # Small models train fastest in one thread, and losses do not depend on the number of cores then.
+        torch.set_num_threads(1)
+        base = load_scenario(options.scenario)
+        task = options.task or base.workload.task
+        scenario = scenario_of(options.scenario, task)
+        key = f"{base.name}/{task}"
+        stored_fits(options.output)  # a file that cannot be used is refused now, not after hours
+
+        runs_file = options.runs_file or Path(f"surrogate_runs-{base.name}-{task}.json")
+        training = conditions_of(scenario, FITTED)
+        testing = conditions_of(scenario, HELD_OUT, training)
+        runs = real_runs(scenario, [*training, *testing], options, runs_file)
+        fitted = [run for run in runs if run.condition in training]
+        held_out = [run for run in runs if run.condition in testing]
+
+        constants = fit(fitted)
+        entry = entry_of(options, scenario, constants, fitted, held_out)
+        # Read only now: another fit may have been written meanwhile.
+        fits = {**stored_fits(options.output), key: entry}
+        write_json(options.output, {"about": ABOUT, "fits": dict(sorted(fits.items()))})
+        beside = held_out_file(options.output)
+        write_held_out(beside, key, HeldOutRuns(options.scenario, task, options.rounds, held_out))
+        print(table(constants, fitted, held_out))
+        print(f"wrote {options.output} and {beside}")
+    except CollaPipeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; finished runs are kept, the same command goes on", file=sys.stderr)
+        return 130
+    return 0
 
 
 if __name__ == "__main__":
-    main(tyro.cli(FitOptions))
+    sys.exit(main())

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from collapipe_env.learners.base import FloatArray
+from collapipe_env.learners.device import full_precision, mixed_precision
 from collapipe_env.learners.model import ClusterModel, additive_mask
 from collapipe_env.tasks.tokenization import PADDING
 
@@ -46,6 +48,7 @@ class CutModel:
         loss: LossFunction,
         blocks: Sequence[int],
         server_blocks: Sequence[nn.Module] = (),
+        precision: str = "float32",
     ) -> None:
         """Cut a model.
 
@@ -55,8 +58,11 @@ class CutModel:
             loss: Mean loss of (outputs, targets).
             blocks: Blocks of each stage slot; slots with 0 are skipped.
             server_blocks: The blocks that the server runs in place of the model's last ones.
+            precision: ``"bfloat16"`` runs the forward passes in mixed precision; see
+                :func:`~collapipe_env.learners.device.mixed_precision`. The loss is computed in float32.
         """
         self.loss = loss
+        self._precision = precision
         self._embedding, self._head = model.embedding, head
         self._segments = [*model.segments([size for size in blocks if size]), server_blocks]
         self.hosts = len(self._segments) + 1
@@ -74,12 +80,13 @@ class CutModel:
         Returns:
             Activations (samples, q, d), or the head's outputs.
         """
-        if host == 0:
-            embedded: Tensor = self._embedding(tokens)
-            return embedded
-        for block in self._segments[host - 1]:
-            x = block(x, attention_mask)
-        return self._head(x, tokens != PADDING, targets) if host == self.hosts - 1 else x
+        with mixed_precision(self._precision, tokens.device):
+            if host == 0:
+                embedded: Tensor = self._embedding(tokens)
+                return embedded
+            for block in self._segments[host - 1]:
+                x = block(x, attention_mask)
+            return full_precision(self._head(x, tokens != PADDING, targets)) if host == self.hosts - 1 else x
 
 
 class InFlight:
@@ -122,7 +129,7 @@ class InFlight:
         out = self._sent.pop(host)
         if host == self._model.hosts - 1:
             torch.autograd.backward(out * weight)
-        else:
+        elif out.requires_grad:  # nothing of a frozen embedding is trained
             torch.autograd.backward(out, self._received.pop(host + 1).grad)
 
 
@@ -136,18 +143,21 @@ def pipeline_step(
     survived: Sequence[bool],
     samples_per_pass: int = 1,
     server_blocks: Sequence[nn.Module] = (),
-    units: Tensor | None = None,
+    units: FloatArray | None = None,
+    precision: str = "float32",
 ) -> StepResult:
-    """Accumulate the gradients of one mini-batch in GPipe order: all forwards, flush, all backwards.
+    """Accumulate the gradients of one mini-batch, micro-batch after micro-batch.
 
     The mini-batch is cut into as many micro-batches as ``survived`` has entries, their sizes differing by
     one at most. A lost micro-batch gives no gradient and is not computed. Each surviving one is weighted by
-    its share of the *surviving* units (samples, tagged words, target tokens: whatever the loss averages), so
-    the accumulated gradient is that of the mean loss over what arrived: an unbiased estimate of the full
+    its share of the *surviving* units (samples, tagged words, target tokens: whatever the loss is a mean of),
+    so the accumulated gradient is that of the mean loss over what arrived: an unbiased estimate of the full
     gradient whatever the number of losses (with shares of the whole mini-batch, losses would shrink it).
 
-    Other synchronous schedules (1F1B, interleaved chunks, ZB-H1) and data parallelism inside a stage sum the
-    same terms in another order, so this order stands for them all; tests execute each of them and compare.
+    Every schedule of the devices (GPipe, 1F1B, interleaved chunks, ZB-H1), and data parallelism inside a
+    stage, sums the same terms. Here each micro-batch runs backward right after its forward pass, so only one
+    micro-batch's activations exist at a time, still in the cache; GPipe's sum is the same to the bit, as it
+    adds the micro-batches up in the same order. Tests execute each schedule and compare.
 
     Args:
         model: The cluster's replica. Gradients are added to its parameters' ``grad``.
@@ -162,42 +172,66 @@ def pipeline_step(
             few samples cost as much time as larger ones. 1 computes every micro-batch on its own.
         server_blocks: Encoder blocks that the server runs in place of the model's last ones. Gradients are
             added to their parameters' ``grad``.
-        units: Predictions that each sample asks for, shape (samples,); None for one each.
+        units: Predictions that each sample asks for, shape (B,); None for one each.
+        precision: Of forward passes; see :class:`CutModel`.
 
     Returns:
         Units and mean loss of the surviving micro-batches.
     """
-    cut = CutModel(model, head, loss, blocks, server_blocks)
-    counts = np.ones(len(tokens)) if units is None else units.double().cpu().numpy()
-    parts = zip(
-        tokens.tensor_split(len(survived)),
-        targets.tensor_split(len(survived)),
-        (float(part.sum()) for part in np.array_split(counts, len(survived))),
-        survived,
-        strict=True,
-    )
-    arrived = [(part, target, count) for part, target, count, arrives in parts if arrives and count]
-    passes = [
-        (InFlight(cut, part, target), count) for part, target, count in _merged(arrived, samples_per_pass)
-    ]
-    for micro_batch, _ in passes:
+    cut = CutModel(model, head, loss, blocks, server_blocks, precision)
+    passes = joint_passes(arrived_parts(tokens, targets, survived, units), samples_per_pass)
+    total = sum(part.units for part in passes)
+    mean_loss = torch.zeros((), device=tokens.device)
+    for part in passes:
+        share = part.units / total
+        micro_batch = InFlight(cut, part.tokens, part.targets)
         for host in range(cut.hosts):
             micro_batch.forward(host)
-    total = sum(count for _, count in passes)
-    mean_loss = torch.zeros((), device=tokens.device)
-    for micro_batch, count in passes:
         for host in reversed(range(cut.hosts)):
-            micro_batch.backward(host, count / total)
-        mean_loss += micro_batch.loss * (count / total)
+            micro_batch.backward(host, share)
+        mean_loss += micro_batch.loss * share
     return StepResult(total, mean_loss)
 
 
-def _merged(parts: Sequence[tuple[Tensor, Tensor, float]], most: int) -> list[tuple[Tensor, Tensor, float]]:
-    """Join neighbouring micro-batches while they stay within ``most`` samples."""
-    groups: list[list[tuple[Tensor, Tensor, float]]] = []
+@dataclass(frozen=True)
+class BatchPart:
+    """Some samples of a mini-batch: a micro-batch, or several.
+
+    Attributes:
+        tokens: Token ids, shape (samples, q).
+        targets: Targets, shape (samples, ...).
+        units: Predictions that they ask for, more than 0.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    units: float
+
+
+def arrived_parts(
+    tokens: Tensor, targets: Tensor, survived: Sequence[bool], units: FloatArray | None = None
+) -> list[BatchPart]:
+    """Cut a mini-batch into micro-batches and return those that arrive and ask for anything.
+
+    Arguments are those of :func:`pipeline_step`.
+    """
+    count = len(survived)
+    counts = np.ones(len(tokens)) if units is None else np.asarray(units, dtype=np.float64)
+    parts = zip(
+        tokens.tensor_split(count),
+        targets.tensor_split(count),
+        (float(part.sum()) for part in np.array_split(counts, count)),
+        strict=True,
+    )
+    return [BatchPart(*part) for part, arrives in zip(parts, survived, strict=True) if arrives and part[-1]]
+
+
+def joint_passes(parts: Sequence[BatchPart], most: int) -> list[BatchPart]:
+    """Join neighbouring parts while they stay within ``most`` samples."""
+    groups: list[list[BatchPart]] = []
     held = 0
     for part in parts:
-        size = len(part[0])
+        size = len(part.tokens)
         if groups and held + size <= most:
             groups[-1].append(part)
             held += size
@@ -207,10 +241,10 @@ def _merged(parts: Sequence[tuple[Tensor, Tensor, float]], most: int) -> list[tu
     return [
         group[0]
         if len(group) == 1
-        else (
-            torch.cat([tokens for tokens, _, _ in group]),
-            torch.cat([targets for _, targets, _ in group]),
-            sum(count for _, _, count in group),
+        else BatchPart(
+            torch.cat([part.tokens for part in group]),
+            torch.cat([part.targets for part in group]),
+            sum(part.units for part in group),
         )
         for group in groups
     ]

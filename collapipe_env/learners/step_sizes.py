@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from collapipe_env.scenario.learning import LearningSpec
+    from collapipe_env.scenario.learning import LearningSpec
 
 
 def step_factor(schedule: str, round_index: int, warmup_rounds: int, rounds: int) -> float:

@@ -12,33 +12,16 @@ from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners.architecture import Architecture
 from collapipe_env.learners.base import BoolArray, IntArray, LearningReport, RoundOutcome
+from collapipe_env.learners.device import resolve_device
+from collapipe_env.learners.evaluation import EvaluationDesk, Evaluator
 from collapipe_env.learners.federation import Federation, TrainingSetup
+from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks import TaskSpec, get_task
+from collapipe_env.tasks.base import trained_architecture
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
-
-
-def trained_architecture(scenario: Scenario) -> Architecture:
-    """Return what is trained: the scenario's proxy, or the priced architecture if the proxy is off."""
-    workload, learning = scenario.workload, scenario.learning
-    sizes = learning.proxy or workload
-    return Architecture(
-        blocks=workload.blocks,
-        width=sizes.width,
-        feedforward=sizes.feedforward,
-        heads=sizes.heads,
-        sequence_length=sizes.sequence_length,
-        vocabulary=sizes.vocabulary,
-        style=workload.style,
-        # A proxy needs no more positions than it has tokens.
-        learned_positions=min(workload.learned_positions, sizes.sequence_length)
-        if learning.proxy
-        else workload.learned_positions,
-        token_types=workload.token_types,
-        dropout=learning.dropout,
-    )
 
 
 class TorchLearner:
@@ -48,10 +31,11 @@ class TorchLearner:
     whatever the number of environments. Data and tokeniser are prepared at the first reset and shared within
     the process. The global random state of PyTorch is neither read nor written. Small models train fastest
     in one thread (``torch.set_num_threads(1)``); that setting belongs to the process, so the learner leaves
-    it alone. Same seeds give bit-identical losses for the same number of threads.
+    it alone. Same seeds give bit-identical losses for the same number of threads on the same device.
 
     Evaluation takes place at a reset, after the first round and after every ``learning.evaluate_every``-th;
-    reports in between repeat the last one.
+    reports in between repeat the last one. In the background it is reported one evaluation later: see
+    :class:`~collapipe_env.learners.evaluation.EvaluationDesk`.
     """
 
     def __init__(
@@ -66,7 +50,9 @@ class TorchLearner:
         batch_size: int,
         local_steps: int,
         num_envs: int,
-        device: str = "cpu",
+        update_format: UpdateFormat | None = None,
+        schedule_rounds: int = 100,
+        device: str | None = None,
     ) -> None:
         """Describe the training; nothing is loaded before the first reset.
 
@@ -80,7 +66,11 @@ class TorchLearner:
             batch_size: Samples per cluster and local step, B.
             local_steps: Local steps per round, H.
             num_envs: Environments E.
-            device: PyTorch device to train on.
+            update_format: How updates of the model travel; None for single precision as it is.
+            schedule_rounds: Rounds that the step sizes' schedule is laid out for, unless
+                ``learning.schedule_rounds`` says it.
+            device: PyTorch device to train on, by name; None takes ``learning.device``. It is asked for at
+                the first reset, so that a process may be forked before.
 
         Raises:
             ScenarioError: If the task does not exist.
@@ -101,21 +91,21 @@ class TorchLearner:
         )
         self._learning = learning
         self._clusters, self._batch_size, self._local_steps = clusters, batch_size, local_steps
-        self._device = torch.device(device)
-        self._setup: TrainingSetup | None = None
+        self._update_format = update_format or UpdateFormat()
+        self._schedule_rounds = learning.schedule_rounds or schedule_rounds
+        self._device_name = learning.device if device is None else device
+        self._prepared: tuple[TrainingSetup, EvaluationDesk] | None = None
         self._runs: list[Federation | None] = [None] * num_envs
-        self._rounds = np.zeros(num_envs, dtype=np.int64)
-        self._loss, self._train_loss = np.full(num_envs, np.nan), np.full(num_envs, np.nan)
-        self._metrics = {name: np.full(num_envs, np.nan) for name in self._task.metrics}
+        self._train_loss = np.full(num_envs, np.nan)
 
     @classmethod
-    def from_scenario(cls, scenario: Scenario, num_envs: int, device: str = "cpu") -> TorchLearner:
+    def from_scenario(cls, scenario: Scenario, num_envs: int, device: str | None = None) -> TorchLearner:
         """Return the learner of a scenario: its proxy, or the priced architecture if the proxy is off.
 
         Args:
             scenario: The scenario.
             num_envs: Environments E.
-            device: PyTorch device to train on.
+            device: PyTorch device to train on, by name; None takes the scenario's ``learning.device``.
         """
         workload, learning = scenario.workload, scenario.learning
         return cls(
@@ -128,6 +118,14 @@ class TorchLearner:
             batch_size=workload.batch_size,
             local_steps=workload.local_steps,
             num_envs=num_envs,
+            update_format=UpdateFormat(
+                workload.weight_bits,
+                workload.update_compression,
+                workload.top_k_share,
+                workload.lora_rank,
+                workload.lora_alpha,
+            ),
+            schedule_rounds=scenario.dynamics.rounds,
             device=device,
         )
 
@@ -136,20 +134,19 @@ class TorchLearner:
 
         Raises:
             DataError: If the data cannot be loaded or does not fit the workload.
-            ScenarioError: If the task cannot be built as asked.
+            ScenarioError: If the task cannot be built as asked, or the device is not there.
             ValueError: If there is not one generator per environment.
         """
         if len(rngs) != self.num_envs:
             raise ValueError(f"{len(rngs)} generators for {self.num_envs} environments; pass one for each")
-        if self._setup is None:
-            self._setup = self._prepare()
+        if self._prepared is None:
+            self._prepared = self._prepare()
+        setup, desk = self._prepared
         for e in range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist():
-            run = Federation(self._setup, rngs[e])
-            self._runs[e] = run
-            self._rounds[e] = 0
-            self._evaluate(e, run)
+            run = self._runs[e] = Federation(setup, rngs[e])
+            desk.begin_run(e, *run.common_model)
             self._train_loss[e] = np.nan
-        return self._report()
+        return self._report(desk)
 
     def train_round(self, outcome: RoundOutcome) -> LearningReport:
         """Train one round in every environment; see :class:`~collapipe_env.learners.base.Learner`.
@@ -162,6 +159,10 @@ class TorchLearner:
         for e, run in enumerate(self._runs):
             if run is None:
                 raise RuntimeError(f"environment {e} has no training run; call reset before train_round")
+        assert self._prepared is not None
+        desk = self._prepared[1]
+        for e, run in enumerate(self._runs):
+            assert run is not None
             self._train_loss[e] = run.train_round(
                 outcome.blocks[e],
                 outcome.micro_batches[e],
@@ -170,26 +171,14 @@ class TorchLearner:
                 COMMON if outcome.server_mode is None else int(outcome.server_mode[e]),
                 None if outcome.staleness is None else outcome.staleness[e],
             )
-            self._rounds[e] += 1
-            if self._rounds[e] == 1 or self._rounds[e] % self._learning.evaluate_every == 0:
-                self._evaluate(e, run)
-        return self._report()
+            desk.end_round(e, *run.common_model)
+        return self._report(desk)
 
-    def _evaluate(self, env: int, run: Federation) -> None:
-        """Evaluate a run's common model and keep the figures."""
-        self._loss[env], metrics = run.evaluate()
-        for name, values in self._metrics.items():
-            values[env] = metrics[name]
-
-    def _prepare(self) -> TrainingSetup:
+    def _prepare(self) -> tuple[TrainingSetup, EvaluationDesk]:
         """Load the data and put it on the device."""
+        device = resolve_device(self._device_name)
         data = self._task.load(self._task_spec)
-        held_out = data.dev if self._learning.evaluation_split == "dev" else data.test
-        # A fixed random subset: files are often sorted by class or source.
-        order = np.random.default_rng(0).permutation(len(held_out))
-        held_out = held_out.subset(order[: self._learning.evaluation_samples])
-        targets = self._tensor(data.train.targets)
-        return TrainingSetup(
+        setup = TrainingSetup(
             architecture=self.architecture,
             task=self._task,
             task_spec=self._task_spec,
@@ -199,21 +188,24 @@ class TorchLearner:
             local_steps=self._local_steps,
             strata=data.strata,
             lengths=data.lengths,
-            train=(self._tensor(data.train.tokens), targets),
-            units=self._task.units(targets),
-            data=data,
-            held_out=held_out,
-            evaluation=(self._tensor(held_out.tokens), self._tensor(held_out.targets)),
+            train=(
+                torch.tensor(data.train.tokens, device=device),
+                torch.tensor(data.train.targets, device=device),
+            ),
+            # They stay with the loop that counts, so that no GPU has to be waited for.
+            units=self._task.units(torch.tensor(data.train.targets)).double().numpy(),
+            hidden=data.hidden,
+            update_format=self._update_format,
+            schedule_rounds=self._schedule_rounds,
         )
+        evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)
+        return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)
 
-    def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        return torch.tensor(array, device=self._device)
-
-    def _report(self) -> LearningReport:
+    def _report(self, desk: EvaluationDesk) -> LearningReport:
         """Return copies, so that a report does not change under its reader."""
-        metrics = {name: values.copy() for name, values in self._metrics.items()}
+        metrics = {name: values.copy() for name, values in desk.metrics.items()}
         return LearningReport(
-            self._loss.copy(), metrics[self._task.metrics[0]].copy(), self._train_loss.copy(), metrics
+            desk.loss.copy(), metrics[self._task.metrics[0]].copy(), self._train_loss.copy(), metrics
         )
 
     def _check(self, outcome: RoundOutcome) -> None:

@@ -58,5 +58,8 @@ def layered(
             raise ScenarioError(f"{source}: workload.{MODEL}: {error}") from None
     before = base.get("workload", {}).get("task", DEFAULT_TASK)
     task = workload.get("task", model.get("task", before))
-    needed = task_fields.get(task, {}) if isinstance(task, str) and task != before else {}
+    needed = dict(task_fields.get(task, {})) if isinstance(task, str) and task != before else {}
+    if "learning" in needed and base.get("learning", {}).get("proxy", {}) is None:
+        # Without a proxy there are no sizes of one to change.
+        needed["learning"] = {key: value for key, value in needed["learning"].items() if key != "proxy"}
     return merge(merge(merge(base, needed), {"workload": model}), own)

@@ -151,7 +151,7 @@ class LearningSpec:
     ] = "constant"
     warmup_rounds: Annotated[
         int, whole("rounds in which step sizes grow to their full value", 0, 1_000_000)
-    ] = 0
+    ] = 10
     schedule_rounds: Annotated[
         Annotated[int, whole("rounds that the schedule is laid out for", 1, 10_000_000)] | None,
         described("rounds that the schedule is laid out for, range 1 to 1e7; empty = the episode's"),
@@ -184,7 +184,7 @@ class LearningSpec:
     ] = True
     samples_per_pass: Annotated[
         int, whole("samples up to which micro-batches are computed in one pass", 1, 65536)
-    ] = 16
+    ] = 64
     evaluate_every: Annotated[int, whole("rounds between evaluations", 1, 1_000_000)] = 5
     evaluation_samples: Annotated[int, whole("held-out samples per evaluation", 1, 1_000_000)] = 512
     metric_every: Annotated[int, whole("rounds between metrics", 1, 1_000_000)] = 5

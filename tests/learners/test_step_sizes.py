@@ -85,7 +85,7 @@ def test_never_negative_never_above_full_and_past_the_end_as_at_the_end(
 
 
 def test_an_optimiser_that_comes_later_has_its_own_full_step_size():
-    step_sizes = StepSizes(LearningSpec(schedule="linear"), 10)
+    step_sizes = StepSizes(LearningSpec(schedule="linear", warmup_rounds=0), 10)
     first, second = (torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=r) for r in (1.0, 3.0))
     for _ in range(5):
         step_sizes.next_round([first])

@@ -1,68 +1,142 @@
-"""The surrogate: its dynamics in closed form, what it depends on, its fit and the shipped constants."""
+"""The surrogate's dynamics: closed form, what they depend on, and how a scenario chooses its constants."""
 
-import json
 from dataclasses import replace
-from importlib import resources
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.learners import surrogate_fits
 from collapipe_env.learners.base import RoundOutcome
-from collapipe_env.learners.fit_surrogate import Run, fit, predicted_losses, root_mean_square_error
 from collapipe_env.learners.surrogate import (
-    SurrogateConstants,
     SurrogateLearner,
     SurrogateOutcome,
-    load_fits,
+    loss_at,
+    progress,
+    skew,
+    step_factors,
 )
+from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for, read_fits
 from collapipe_env.scenario import load_scenario
 
 CONSTANTS = SurrogateConstants(
     initial_loss=0.7,
     floor_loss=0.3,
-    rate=0.05,
-    warmup=1.0,
-    variance=2.0,
-    drift=0.5,
-    heterogeneity=0.01,
-    error=0.2,
+    shape=2.5,
+    head_share=0.1,
+    head_speed=8.0,
+    rate=0.02,
+    noise=90.0,
+    drift=0.05,
+    participation=3.0,
+    error=0.4,
+    heterogeneity={"dirichlet": 0.3, "length": 0.1, "quantity": 0.2},
 )
+B = 64
 
 
-def outcome(samples=48.0, error=0.1, clusters=4, local_steps=1):
-    return SurrogateOutcome(clusters, local_steps, np.array([samples]), np.array([error]))
-
-
-def run_of(constants, rounds, **kwargs):
-    outcomes = [outcome(**kwargs)] * rounds
-    run = Run(
-        0.9, kwargs.get("clusters", 4), kwargs.get("local_steps", 1), 0, outcomes, np.array([]), np.array([])
+def outcome(survived=48, envs=1, clusters=4, local_steps=1, micro_batches=64, success=0.75, **kwargs):
+    """Every cluster gets ``survived`` of its micro-batches in every step."""
+    arrived = np.zeros((envs, clusters, local_steps, 64), dtype=bool)
+    arrived[..., :survived] = True
+    return RoundOutcome(
+        blocks=np.full((envs, clusters, 3), 2),
+        micro_batches=np.full((envs, clusters), micro_batches),
+        survived=arrived,
+        success=np.full((envs, clusters), success),
+        **kwargs,
     )
-    losses = predicted_losses(constants, run)
-    return replace(run, losses=losses, evaluated=np.ones(rounds + 1, dtype=bool))
+
+
+def learner_of(envs=1, constants=CONSTANTS, **kwargs):
+    learner = SurrogateLearner(constants, envs, B, **kwargs)
+    learner.reset([np.random.default_rng(i) for i in range(envs)])
+    return learner
+
+
+def final_loss(rounds=30, constants=CONSTANTS, heterogeneity=0.0, **kwargs):
+    learner = learner_of(constants=constants, heterogeneity=heterogeneity)
+    for _ in range(rounds):
+        report = learner.train_round(outcome(**kwargs))
+    return float(report.loss[0])
 
 
 @pytest.mark.parametrize("local_steps", [1, 3])
-def test_constant_outcomes_decay_geometrically_to_the_floor(local_steps):
-    run = run_of(CONSTANTS, 40, local_steps=local_steps)
-    floor = 0.3 + 2.0 / (4 * 48.0) + local_steps**2 * 0.5 * (1 / 48.0 + 0.01) + 0.2 * 0.1
-    expected = floor + (0.7 - floor) * 0.95 ** (local_steps * np.arange(41))
-    np.testing.assert_allclose(run.losses, expected, rtol=1e-12)
+def test_equal_rounds_follow_the_closed_form(local_steps):
+    zeta, S, N, H, eps = 0.25, 48.0, 4, local_steps, 0.25
+    learner = learner_of(heterogeneity=zeta)
+    losses = [float(learner.train_round(outcome(local_steps=H)).loss[0]) for _ in range(60)]
+    added = 90.0 / (N * S) + H**2 * (0.05 * 90.0 / S + zeta) + 0.4 * eps
+    p = np.arange(1, 61) * H * 0.02 / (1.0 + added)
+    expected = 0.3 + 0.4 * (0.1 * np.exp(-8.0 * p) + 0.9 * np.exp(-(p**2.5)))
+    np.testing.assert_allclose(losses, expected, rtol=1e-12)
+
+
+def test_curve_is_an_s_between_initial_loss_and_floor():
+    p = np.linspace(0.0, 6.0, 601)
+    curve = loss_at(replace(CONSTANTS, head_share=0.0), p)
+    assert curve[0] == 0.7
+    assert curve[-1] == pytest.approx(0.3, abs=1e-6)
+    slopes = np.diff(curve)
+    assert (slopes <= 0.0).all()
+    steepest = int(slopes.argmin())
+    # Weibull's inflection point: p^k = (k - 1) / k.
+    assert p[steepest] == pytest.approx((1.5 / 2.5) ** (1 / 2.5), abs=0.02)
+    # The head's share falls at once, where the S is still flat.
+    assert loss_at(CONSTANTS, np.array(0.2)) < curve[20] - 0.02
 
 
 @pytest.mark.parametrize(
     "worse",
-    [{"samples": 16.0}, {"error": 0.4}, {"clusters": 1}],
-    ids=["fewer samples", "errors", "fewer clusters"],
+    [{"survived": 16}, {"success": 0.2}, {"clusters": 1}, {"heterogeneity": 0.5}],
+    ids=["fewer samples", "errors", "fewer clusters", "skewed data"],
 )
-def test_final_loss_depends_on_what_the_paper_names(worse):
-    assert run_of(CONSTANTS, 60, **worse).losses[-1] > run_of(CONSTANTS, 60).losses[-1]
+def test_learning_depends_on_what_the_paper_names(worse):
+    assert final_loss(**worse) > final_loss()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    noise=st.floats(1e-3, 1e5),
+    drift=st.floats(0.0, 10.0),
+    error=st.floats(0.0, 10.0),
+    zeta=st.floats(0.0, 10.0),
+    clusters=st.integers(1, 64),
+    steps=st.integers(1, 8),
+    eps=st.floats(0.0, 1.0),
+)
+def test_progress_is_bounded_and_monotone(noise, drift, error, zeta, clusters, steps, eps):
+    constants = replace(CONSTANTS, noise=noise, drift=drift, error=error)
+    samples = np.broadcast_to(np.linspace(0.0, 64.0, 9)[:, None, None], (9, clusters, steps))
+
+    def made(eps=eps, zeta=zeta):
+        return progress(constants, SurrogateOutcome(samples, np.full(9, eps)), zeta)
+
+    values = made()
+    assert values[0] == 0.0
+    assert (np.diff(values) > 0.0).all()
+    assert (values <= steps * CONSTANTS.rate).all()
+    assert (made(eps=0.0) >= values).all()
+    assert (made(zeta=0.0) >= values).all()
 
 
 def test_nothing_is_learnt_where_nothing_arrives():
-    before = np.array([0.6])
-    assert CONSTANTS.next_loss(before, np.zeros(1), outcome(samples=0.0)) == before
+    learner = learner_of(envs=2)
+    learner.train_round(outcome(envs=2))
+    survived = np.zeros((2, 4, 1, 64), dtype=bool)
+    survived[1] = True
+    before = learner.train_round(outcome(envs=2)).loss
+    after = learner.train_round(replace(outcome(envs=2, success=0.0), survived=survived)).loss
+    assert after[0] == before[0]
+    assert after[1] < before[1]
+
+
+def test_number_of_micro_batches_matters_only_through_what_arrives():
+    halves = [outcome(survived=m // 2, micro_batches=m) for m in (2, 8, 64)]
+    losses = {float(learner_of().train_round(half).loss[0]) for half in halves}
+    assert len(losses) == 1
 
 
 def test_outcome_counts_only_the_micro_batches_that_exist():
@@ -79,76 +153,169 @@ def test_outcome_counts_only_the_micro_batches_that_exist():
         batch_size=64,
     )
     assert (reduced.clusters, reduced.local_steps) == (2, 3)
-    np.testing.assert_allclose(reduced.surviving_samples, [(64.0 + 64.0 / 3.0) / 2.0])
+    np.testing.assert_allclose(reduced.surviving_samples, [[[64.0, 64.0, 64.0], [64.0, 0.0, 0.0]]])
+    np.testing.assert_allclose(reduced.imbalance, [[0.0, 1.0, 1.0]])
     np.testing.assert_allclose(reduced.error_probability, [0.3])
 
 
+def test_unequal_participation_hurts_only_where_data_differ():
+    equal = SurrogateOutcome(np.full((1, 4, 1), 32.0), np.zeros(1))
+    unequal = SurrogateOutcome(np.array([64.0, 64.0, 0.0, 0.0]).reshape(1, 4, 1), np.zeros(1))
+    np.testing.assert_allclose(unequal.imbalance, [[1.0]])
+    assert progress(CONSTANTS, equal, 0.0) == progress(CONSTANTS, unequal, 0.0)
+    added = 90.0 / 128.0 * (1 + 4 * 0.05) + 0.25
+    for outcome_, more in ((equal, 0.0), (unequal, 3.0 * 0.25)):
+        assert progress(CONSTANTS, outcome_, 0.25) == pytest.approx(0.02 / (1.0 + added + more))
+
+
+def test_rows_are_independent():
+    rng = np.random.default_rng(3)
+    together = learner_of(envs=5, heterogeneity=0.2)
+    alone = [learner_of(heterogeneity=0.2) for _ in range(5)]
+    for _ in range(12):
+        batch = replace(
+            outcome(envs=5, local_steps=2),
+            survived=rng.random((5, 4, 2, 64)) < 0.5,
+            micro_batches=rng.choice([1, 4, 64], (5, 4)),
+        )
+        losses = together.train_round(batch).loss
+        singles = [
+            learner.train_round(
+                RoundOutcome(
+                    *(
+                        array[e : e + 1]
+                        for array in (batch.blocks, batch.micro_batches, batch.survived, batch.success)
+                    )
+                )
+            ).loss[0]
+            for e, learner in enumerate(alone)
+        ]
+        np.testing.assert_array_equal(losses, singles)
+
+
 def test_reset_restarts_only_the_masked_rows():
-    scenario = load_scenario("small")
-    learner = SurrogateLearner.from_scenario(scenario, 2)
+    learner = learner_of(envs=2, step_factor=lambda t: (t + 1) / 50)
     rngs = [np.random.default_rng(i) for i in range(2)]
     first = learner.reset(rngs)
-    many = RoundOutcome(
-        blocks=np.full((2, 2, 3), 2),
-        micro_batches=np.full((2, 2), 4),
-        survived=np.ones((2, 2, 1, 64), dtype=bool),
-        success=np.ones((2, 2)),
-    )
-    trained = learner.train_round(many)
+    trained = learner.train_round(outcome(envs=2))
     assert (trained.loss < first.loss).all()
     again = learner.reset(rngs, np.array([True, False]))
     assert again.loss[0] == first.loss[0]
     assert again.loss[1] == trained.loss[1]
-    assert learner.train_round(many).loss[0] == trained.loss[0]
+    assert learner.train_round(outcome(envs=2)).loss[0] == trained.loss[0]
+
+
+def test_progress_is_proportional_to_the_step_sizes():
+    factors = np.concatenate((np.linspace(0.1, 1.0, 10), np.full(90, 0.5)))
+    learner = learner_of(step_factor=lambda t: factors[min(t, 99)])
+    losses = [float(learner.train_round(outcome()).loss[0]) for _ in range(100)]
+    one = progress(CONSTANTS, SurrogateOutcome.of(outcome(), B), 0.0)
+    np.testing.assert_allclose(losses, loss_at(CONSTANTS, np.cumsum(factors) * one), rtol=1e-12)
+
+
+def test_scenario_decides_step_sizes_and_skew():
+    plain = load_scenario("small").with_overrides(
+        {"learning.schedule": "constant", "learning.warmup_rounds": 0}
+    )
+    assert step_factors(plain) is None
+    factor = step_factors(
+        plain.with_overrides(
+            {"learning.schedule": "linear", "learning.warmup_rounds": 4, "learning.schedule_rounds": 24}
+        )
+    )
+    assert [factor(t) for t in (0, 4, 14, 24)] == pytest.approx([0.2, 1.0, 0.5, 0.0])
+    losses = {}
+    for kind in ("iid", "dirichlet", "length", "quantity"):
+        scenario = plain.with_overrides({"learning.partition": kind, "learning.dirichlet_alpha": 0.3})
+        learner = SurrogateLearner.from_scenario(scenario, 1)
+        zeta = fit_for(scenario).constants.heterogeneity.get(kind, 0.0)
+        share = {"iid": 0.0, "length": 0.5}.get(kind, 0.5 / 1.6)
+        assert learner.heterogeneity == pytest.approx(zeta * share)
+        losses[kind] = learner
+    assert losses["iid"].heterogeneity == 0.0
+
+
+def test_skew_grows_with_clusters_and_falls_with_concentration():
+    learning = load_scenario("small").learning
+    for kind in ("dirichlet", "quantity", "length"):
+        skewed = replace(learning, partition=kind, dirichlet_alpha=0.1)
+        assert skew(skewed, 1) == 0.0
+        assert 0.0 < skew(skewed, 2) < 1.0
+    mild, strong = (replace(learning, partition="dirichlet", dirichlet_alpha=a) for a in (10.0, 0.1))
+    assert skew(mild, 4) < skew(strong, 4)
 
 
 def test_split_training_and_staleness_are_ignored():
-    scenario = load_scenario("small")
-    plain = RoundOutcome(
-        blocks=np.full((1, 2, 3), 2),
-        micro_batches=np.full((1, 2), 4),
-        survived=np.ones((1, 2, 2, 4), dtype=bool),
-        success=np.full((1, 2), 0.9),
+    extended = outcome(
+        server_blocks=np.full((1, 4), 2), server_mode=np.array([1]), staleness=np.ones((1, 4, 3), dtype=int)
     )
-    extended = replace(
-        plain,
-        blocks=np.tile([1, 0, 1, 1, 1], (1, 2, 1)),  # virtual stages, two blocks on the server
-        server_blocks=np.full((1, 2), 2),
-        server_mode=np.array([1]),
-        staleness=np.ones((1, 2, 5), dtype=int),
+    np.testing.assert_array_equal(
+        learner_of().train_round(outcome()).loss, learner_of().train_round(extended).loss
     )
-    losses = []
-    for outcome_ in (plain, extended):
-        learner = SurrogateLearner.from_scenario(scenario, 1)
-        learner.reset([np.random.default_rng(0)])
-        losses.append(learner.train_round(outcome_).loss)
-    np.testing.assert_array_equal(*losses)
 
 
-def test_fit_recovers_curves_of_known_constants():
-    truth = replace(CONSTANTS, warmup=12.0)
-    runs = [
-        run_of(truth, 80, samples=samples, error=error, clusters=clusters, local_steps=steps)
-        for samples, error, clusters, steps in (
-            (64, 0.0, 4, 1),
-            (16, 0.5, 4, 1),
-            (64, 0.0, 1, 1),
-            (32, 0.3, 4, 2),
-        )
-    ]
-    held_out = run_of(truth, 80, samples=40, error=0.2, clusters=2)
-    assert root_mean_square_error(fit(runs), [held_out]) < 0.003
+def entry(blocks=6, clusters=2, task="classification", **changes):
+    constants = {**{name: getattr(CONSTANTS, name) for name in CONSTANTS.__dataclass_fields__}, **changes}
+    return {"task": task, "blocks": blocks, "clusters": clusters, "constants": constants}
 
 
-def test_shipped_fit_states_its_error_and_its_command():
-    content = json.loads((resources.files("collapipe_env") / "data" / "surrogate_fits.json").read_text())
-    assert set(content["fits"]) == set(load_fits())
-    for entry in content["fits"].values():
-        assert 0.0 < entry["rmse_held_out_nat"] < 0.1
-        assert "fit_surrogate" in entry["command"]
+def use_fits(monkeypatch, tmp_path, entries):
+    path = write_fits(tmp_path, entries)
+    monkeypatch.setattr(surrogate_fits, "load_fits", lambda: read_fits(path))
 
 
-def test_task_without_a_fit_is_refused_by_name():
-    scenario = load_scenario("small").with_overrides({"workload.task": "ner", "workload.outputs": 9})
-    with pytest.raises(ScenarioError, match=r"workload\.task = 'ner' has no surrogate fit"):
-        SurrogateLearner.from_scenario(scenario, 1)
+def write_fits(tmp_path, entries):
+    import json
+
+    path = tmp_path / "fits.json"
+    path.write_text(json.dumps({"fits": entries}))
+    return path
+
+
+def test_nearest_system_with_the_same_task_is_taken(monkeypatch, tmp_path):
+    use_fits(
+        monkeypatch,
+        tmp_path,
+        {
+            "small/classification": entry(6, 2),
+            "large/classification": entry(12, 16),
+            "medium/ner": entry(12, 4, "ner"),
+        },
+    )
+    chosen = {name: fit_for(load_scenario(name)).key for name in ("small", "medium", "large", "xlarge")}
+    assert chosen == {
+        "small": "small/classification",
+        # ln(12 / 6) + ln(4 / 2) on one side, ln(16 / 4) on the other: the smaller of the two equals.
+        "medium": "small/classification",
+        "large": "large/classification",
+        "xlarge": "large/classification",
+    }
+
+
+def test_task_without_a_fit_is_refused_by_name(monkeypatch, tmp_path):
+    use_fits(monkeypatch, tmp_path, {"small/ner": entry(task="ner")})
+    with pytest.raises(
+        ScenarioError, match=r"workload\.task = 'classification' has no surrogate fit \(fitted: small/ner\)"
+    ):
+        SurrogateLearner.from_scenario(load_scenario("small"), 1)
+
+
+@pytest.mark.parametrize(
+    ("entries", "named"),
+    [
+        ([], "holds no fits"),
+        ({"a/b": {}}, "holds no constants"),
+        ({"a/b": entry(rate=0.0)}, "rate is 0.0, expected a number above 0"),
+        ({"a/b": entry(drift=-1.0)}, "drift is -1.0, expected a number of at least 0"),
+        ({"a/b": entry(head_share=1.5)}, "head_share is 1.5"),
+        ({"a/b": entry(floor_loss=0.7)}, "initial_loss = 0.7 is not above"),
+        ({"a/b": entry(noise="many")}, "noise is 'many'"),
+        ({"a/b": entry(heterogeneity={"dirichlet": 1.0})}, "expected a number for each of"),
+        ({"a/b": entry(surprise=1.0)}, "expected"),
+        ({"a/b": entry(blocks=0)}, "blocks is 0"),
+        ({"a/b": entry(task=None)}, "task is None"),
+    ],
+)
+def test_damaged_fits_are_refused(tmp_path, entries, named):
+    with pytest.raises(DataError, match=named):
+        read_fits(write_fits(tmp_path, entries))

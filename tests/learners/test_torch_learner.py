@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import types
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,10 @@ from collapipe_env.errors import AllocationError, DataError, ScenarioError
 from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.learners.architecture import Architecture
 from collapipe_env.learners.federation import SampleStream
-from collapipe_env.scenario.learning import LearningSpec, ProxySpec
+from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.scenario.loading import override_scenario
 from collapipe_env.tasks.tokenization import PADDING, UNKNOWN
 
 ARCHITECTURE = Architecture(3, 8, 16, 2, 12, 300)
@@ -21,7 +23,9 @@ N, B, H = 3, 8, 2
 
 
 def learner(num_envs=1, local_steps=H, **learning):
-    defaults = {"evaluation_samples": 40, "evaluate_every": 2, "partition": "dirichlet"}
+    defaults = {
+        "evaluation_samples": 40, "evaluate_every": 2, "partition": "dirichlet", "warmup_rounds": 0,
+    }  # fmt: skip
     return TorchLearner(
         ARCHITECTURE,
         task="classification",
@@ -201,10 +205,12 @@ def test_evaluation_after_the_first_and_every_kth_round():
 
 
 def test_it_learns_the_training_data():
-    subject = learner(learning_rate=0.01, server_learning_rate=0.01, evaluate_every=1000, partition="iid")
+    subject = learner(
+        learning_rate=0.01, server_learning_rate=0.01, token_dropout=0.0, evaluate_every=1000, partition="iid"
+    )
     subject.reset(rngs(0))
-    trained = [subject.train_round(outcome()).train_loss[0] for _ in range(60)]
-    assert np.mean(trained[-10:]) < np.mean(trained[:10]) - 0.04
+    trained = [subject.train_round(outcome()).train_loss[0] for _ in range(120)]
+    assert np.mean(trained[-20:]) < np.mean(trained[:20]) - 0.04
 
 
 @pytest.mark.parametrize(
@@ -232,39 +238,55 @@ def test_misuse_is_refused():
         learner().reset(rngs(0, 1))
 
 
-def scenario(**workload):
+def scenario(proxy=None, **changes):
     defaults = {
-        "task": "classification", "blocks": 3, "width": 12, "feedforward": 20, "heads": 3,
-        "sequence_length": 9, "vocabulary": 200, "decoder_blocks": 0, "outputs": 2, "batch_size": B,
-        "local_steps": H, "style": "pre-ln", "learned_positions": 0, "token_types": 0,
+        "workload.blocks": 3, "workload.width": 12, "workload.feedforward": 20, "workload.heads": 3,
+        "workload.sequence_length": 9, "workload.vocabulary": 200, "workload.batch_size": B,
+        "workload.local_steps": H, "cluster.clusters": N, "learning.evaluation_samples": 20,
+        "learning.proxy": proxy,
     }  # fmt: skip
-    return types.SimpleNamespace(
-        workload=types.SimpleNamespace(**{**defaults, **workload}),
-        cluster=types.SimpleNamespace(clusters=N),
-        learning=LearningSpec(evaluation_samples=20),
-    )
+    return override_scenario(load_scenario("small"), {**defaults, **changes})
 
 
 def test_from_scenario_trains_the_proxy_or_the_priced_architecture():
-    subject = scenario()
-    proxy = ProxySpec()
-    assert TorchLearner.from_scenario(subject, 2).architecture == Architecture(
-        3, proxy.width, proxy.feedforward, proxy.heads, proxy.sequence_length, proxy.vocabulary
-    )
-    subject.learning = LearningSpec(proxy=None, evaluation_samples=20)
-    priced = TorchLearner.from_scenario(subject, 1)
+    proxy = {"width": 8, "feedforward": 10, "heads": 2, "sequence_length": 7, "vocabulary": 150}
+    trained = TorchLearner.from_scenario(scenario(proxy), 2).architecture
+    assert trained == Architecture(3, 8, 10, 2, 7, 150)
+    priced = TorchLearner.from_scenario(scenario(), 1)
     assert priced.architecture == Architecture(3, 12, 20, 3, 9, 200)
     priced.reset(rngs(0))
     assert np.isfinite(priced.train_round(outcome()).train_loss[0])
 
 
+def test_from_scenario_hands_the_update_format_and_the_schedule_on():
+    changes = {
+        "workload.weight_bits": 8, "workload.update_compression": "top-k", "workload.top_k_share": 0.25,
+        "dynamics.rounds": 17,
+    }  # fmt: skip
+    subject = TorchLearner.from_scenario(scenario(**changes), 1)
+    subject.reset(rngs(0))
+    setup = subject._runs[0]._setup
+    assert setup.update_format == UpdateFormat(8, "top-k", 0.25)
+    assert setup.schedule_rounds == 17
+    other = TorchLearner.from_scenario(scenario(**changes, **{"learning.schedule_rounds": 9}), 1)
+    other.reset(rngs(0))
+    assert other._runs[0]._setup.schedule_rounds == 9
+
+
 def test_unfit_workloads_are_refused():
     with pytest.raises(ScenarioError, match=r"decoder_blocks is 2.*set decoder_blocks: 0"):
-        TorchLearner.from_scenario(scenario(decoder_blocks=2), 1).reset(rngs(0))
+        learner_of("classification", decoder_blocks=2).reset(rngs(0))
     with pytest.raises(DataError, match=r"2 classes .* set outputs: 2"):
-        TorchLearner.from_scenario(scenario(outputs=3), 1).reset(rngs(0))
+        learner_of("classification", outputs=3).reset(rngs(0))
     with pytest.raises(ScenarioError, match="did you mean 'classification'"):
-        TorchLearner.from_scenario(scenario(task="clasification"), 1)
+        learner_of("clasification")
+
+
+def learner_of(task, outputs=2, decoder_blocks=0):
+    return TorchLearner(
+        ARCHITECTURE, task=task, outputs=outputs, decoder_blocks=decoder_blocks, learning=LearningSpec(),
+        clusters=N, batch_size=B, local_steps=H, num_envs=1,
+    )  # fmt: skip
 
 
 def test_sample_stream_shows_every_sample_once_per_pass():

@@ -55,6 +55,14 @@ def test_all_tasks_set_the_same_fields_so_that_switching_leaves_nothing_behind()
     assert back.with_overrides({"name": "small"}) == small
 
 
+def test_a_new_task_does_not_bring_a_proxy_back():
+    priced = load_scenario("small").with_overrides({"learning.proxy": None})
+    assert priced.with_task("ner").learning.proxy is None
+    assert priced.with_task("ner").learning.learning_rate == 1e-2
+    both = load_scenario({"base": "small", "workload": {"task": "ner"}, "learning": {"proxy": "off"}})
+    assert both.learning.proxy is None
+
+
 def test_every_scenario_takes_every_task():
     for name in scenario_names():
         own = load_scenario(name).workload.task

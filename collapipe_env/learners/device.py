@@ -1,0 +1,59 @@
+"""Where models are trained, and in which precision their forward passes run."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from collapipe_env.errors import ScenarioError
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of that name.
+
+    It asks for a GPU only if it has to, since a process that has asked CUDA cannot be forked any more.
+
+    Args:
+        name: ``"auto"`` (a GPU if PyTorch can use one, else the CPU), ``"cpu"``, ``"cuda"``, or any other
+            name that PyTorch knows, such as ``"cuda:1"``.
+
+    Raises:
+        ScenarioError: If a GPU is asked for and there is none, or the name is unknown.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ScenarioError(
+            f"learning.device is {name!r}, which PyTorch does not know; use 'auto', 'cpu' or 'cuda'"
+        ) from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ScenarioError(
+            f"learning.device is {name!r}, but PyTorch {torch.__version__} can use "
+            f"{torch.cuda.device_count()} GPUs here; set device: auto (or cpu), or install a driver and a "
+            "build of PyTorch for your GPU"
+        )
+    return device
+
+
+def mixed_precision(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which forward passes run in a precision.
+
+    Args:
+        precision: ``"float32"`` changes nothing. ``"bfloat16"`` lets matrix products and attention compute in
+            bfloat16, as :class:`torch.autocast` chooses; weights, their gradients and the sums along the
+            residual stream stay in float32.
+        device: Where the passes run.
+    """
+    if precision == "bfloat16":
+        return torch.autocast(device.type, torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def full_precision(outputs: Tensor) -> Tensor:
+    """Return a head's outputs ready for a loss: bfloat16 becomes float32, anything else stays as it is."""
+    return outputs.float() if outputs.dtype == torch.bfloat16 else outputs

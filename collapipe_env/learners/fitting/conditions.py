@@ -1,0 +1,143 @@
+"""Conditions of the real runs for the fit: losses, micro-batches, skews, clusters, local steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.errors import DataError
+from collapipe_env.learners.surrogate_fits import REMEDY
+from collapipe_env.scenario import Scenario
+
+FloatArray = npt.NDArray[np.float64]
+Partition = Literal["iid", "dirichlet", "length", "quantity"]
+ALPHA = 0.3
+"""Concentration of the skewed partitions."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What stays the same over the seeds of a run.
+
+    Attributes:
+        survival: Probability that a micro-batch arrives, in [0, 1], for the clusters in turn: with two
+            values every other cluster has the second.
+        micro_batches: Micro-batches that each mini-batch is cut into; the next smaller divisor of the
+            batch size is taken.
+        local_steps: ``H``.
+        clusters_share: Share of the scenario's clusters that take part, in (0, 1]; at least one does.
+        partition: How the training data is spread.
+        later_survival: Survival in the second half of the run; None for the same.
+    """
+
+    survival: tuple[float, ...] = (1.0,)
+    micro_batches: int = 16
+    local_steps: int = 1
+    clusters_share: float = 1.0
+    partition: Partition = "iid"
+    later_survival: tuple[float, ...] | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], place: str) -> Self:
+        """Read what :meth:`to_dict` gave, after JSON has made lists of tuples.
+
+        Raises:
+            DataError: If the fields are not those of a condition.
+        """
+        if set(data) != set(asdict(cls())):
+            raise DataError(f"{place}: {sorted(data)} are not the fields of a condition; {REMEDY}")
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """One line for tables and legends."""
+        parts = [_percent(self.survival)]
+        if self.later_survival is not None:
+            parts[0] += f", then {_percent(self.later_survival)}"
+        parts.append(f"M = {self.micro_batches}")
+        if self.local_steps > 1:
+            parts.append(f"H = {self.local_steps}")
+        if self.clusters_share < 1.0:
+            parts.append(f"{self.clusters_share:g} N")
+        if self.partition != "iid":
+            parts.append(self.partition)
+        return ", ".join(parts)
+
+    def clusters(self, scenario: Scenario) -> int:
+        """Clusters ``N`` that take part."""
+        return max(1, round(scenario.clusters * self.clusters_share))
+
+    def micro_batches_of(self, batch_size: int) -> int:
+        """The largest divisor of the batch size that is not above :attr:`micro_batches`."""
+        return max(m for m in range(1, min(self.micro_batches, batch_size) + 1) if batch_size % m == 0)
+
+    def survival_table(self, clusters: int, rounds: int) -> FloatArray:
+        """Survival probability in each round and cluster (rounds, clusters)."""
+        table = np.empty((rounds, clusters))
+        half = rounds // 2
+        table[:half] = np.resize(self.survival, clusters)
+        table[half:] = np.resize(self.later_survival or self.survival, clusters)
+        return table
+
+    def overrides(self, scenario: Scenario) -> dict[str, object]:
+        """Fields of the scenario that make it train under this condition, by dotted path."""
+        clusters = self.clusters(scenario)
+        changes: dict[str, object] = {
+            "workload.local_steps": self.local_steps,
+            "learning.partition": self.partition,
+            "learning.dirichlet_alpha": ALPHA,
+        }
+        if clusters != scenario.clusters:
+            counts = scenario.cluster.devices
+            changes["cluster.clusters"] = clusters
+            changes["cluster.devices"] = list(counts[:clusters]) if isinstance(counts, tuple) else counts
+        return changes
+
+
+def _percent(survival: tuple[float, ...]) -> str:
+    return "/".join(f"{100 * p:g}" for p in survival) + " % arrive"
+
+
+FITTED = (
+    Condition(),
+    Condition((0.7,), micro_batches=4),
+    Condition((0.4,), micro_batches=64),
+    Condition((0.4,), micro_batches=1),
+    Condition((0.15,)),
+    Condition((0.15,), micro_batches=1),
+    Condition((1.0, 0.15)),
+    Condition(local_steps=2),
+    Condition((0.4,), micro_batches=4, local_steps=2),
+    Condition(clusters_share=0.5),
+    Condition((0.4,), clusters_share=0.5),
+    Condition(partition="dirichlet"),
+    Condition((0.7,), micro_batches=1, partition="dirichlet"),
+    Condition((0.7,), local_steps=2, partition="dirichlet"),
+    Condition(partition="quantity"),
+    Condition((0.4,), partition="quantity"),
+    Condition(partition="length"),
+    Condition((0.4,), micro_batches=4, partition="length"),
+)
+"""Conditions of the runs that constants are fitted to."""
+
+HELD_OUT = (
+    Condition((0.7,), micro_batches=64),
+    Condition((0.15,), micro_batches=4),
+    Condition((0.7,), micro_batches=1),
+    Condition((0.7, 0.15), micro_batches=4),
+    Condition((0.15,), later_survival=(1.0,)),
+    Condition((0.7,), micro_batches=1, local_steps=2),
+    Condition((0.15,), local_steps=2),
+    Condition((0.7,), micro_batches=4, clusters_share=0.5),
+    Condition((0.4,), micro_batches=4, partition="dirichlet"),
+    Condition((0.7,), micro_batches=4, partition="quantity"),
+)
+"""Conditions, all unseen by the fit, of the runs that it is tested with."""

@@ -1,0 +1,252 @@
+"""Constants of the surrogate by robust least squares, and how well they follow real runs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from collapipe_env.learners.base import FloatArray
+from collapipe_env.learners.fitting.conditions import Condition
+from collapipe_env.learners.fitting.runs import EVALUATE_EVERY, Run
+from collapipe_env.learners.surrogate import SurrogateOutcome, loss_at, progress
+from collapipe_env.learners.surrogate_fits import SKEWED_PARTITIONS, SurrogateConstants
+
+LOGARITHMIC = ("shape", "head_speed", "rate", "noise")
+"""Constants that are searched on a logarithmic scale, those that must be above 0."""
+LINEAR = ("floor_loss", "head_share", "drift", "error", "participation")
+DESCENTS = 4
+"""Of the places to begin at, so many with the lowest cost are tried."""
+OUTLIER = 0.3
+"""Residuals of more than this share of the losses' standard deviation count less: real losses have spikes."""
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Runs that differ only in what arrived, computed together.
+
+    Attributes:
+        partition: How their data is spread.
+        skew: How uneven that is.
+        outcome: Rounds of all of them, one run after the other.
+        factors: Shares of the full step size (runs, R).
+        losses: Real losses (runs, evaluations).
+    """
+
+    partition: str
+    skew: float
+    outcome: SurrogateOutcome
+    factors: FloatArray
+    losses: FloatArray
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> _Batch:
+        first = runs[0]
+        return cls(
+            first.condition.partition,
+            first.skew,
+            SurrogateOutcome(
+                np.concatenate([run.outcome.surviving_samples for run in runs]),
+                np.concatenate([run.outcome.error_probability for run in runs]),
+            ),
+            np.stack([run.factors for run in runs]),
+            np.stack([run.losses for run in runs]),
+        )
+
+    def predicted(self, constants: SurrogateConstants) -> FloatArray:
+        """The surrogate's losses, as :attr:`losses`."""
+        zeta = constants.heterogeneity.get(self.partition, 0.0) * self.skew
+        made = progress(constants, self.outcome, zeta).reshape(self.factors.shape) * self.factors
+        reached = np.concatenate((np.zeros((len(made), 1)), np.cumsum(made, axis=1)), axis=1)
+        return loss_at(constants, reached[:, ::EVALUATE_EVERY])
+
+
+def _batches(runs: Sequence[Run]) -> list[_Batch]:
+    """The runs in as few batches as possible."""
+    groups: defaultdict[tuple[object, ...], list[Run]] = defaultdict(list)
+    for run in runs:
+        outcome = run.outcome
+        groups[run.condition.partition, run.skew, outcome.surviving_samples.shape].append(run)
+    return [_Batch.of(group) for group in groups.values()]
+
+
+def predicted_losses(constants: SurrogateConstants, run: Run) -> FloatArray:
+    """The surrogate's losses at a run's evaluations, of the untrained model first [nat]."""
+    losses: FloatArray = _Batch.of([run]).predicted(constants)[0]
+    return losses
+
+
+def residuals(constants: SurrogateConstants, runs: Sequence[Run]) -> FloatArray:
+    """Predicted less real losses, of all evaluations of all runs in order [nat]."""
+    return np.concatenate([predicted_losses(constants, run) - run.losses for run in runs])
+
+
+def fit(runs: Sequence[Run]) -> SurrogateConstants:
+    """Constants that follow the runs best.
+
+    The initial loss is the mean of the runs'. The others minimise a sum of squares in which residuals far
+    outside the usual count linearly (soft L1). The sum has several minima: a slow start and a low floor trade
+    against a fast one and a high floor. The search therefore begins at several places.
+
+    Args:
+        runs: At least one.
+    """
+    search = _Search(runs)
+    promising = sorted(search.starts(), key=search.cost)[:DESCENTS]
+    return _rounded(min((search.descend(start) for start in promising), key=search.cost))
+
+
+def _rounded(constants: SurrogateConstants) -> SurrogateConstants:
+    """Six significant digits, and 0 for what the optimiser left just above its bound."""
+    values = {name: _round(value) for name, value in vars(constants).items() if isinstance(value, float)}
+    zeta = {kind: _round(value) for kind, value in constants.heterogeneity.items()}
+    return replace(constants, **values, heterogeneity=zeta)
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.6g}") if value > 1e-8 else 0.0
+
+
+class _Search:
+    """The optimisation problem: which constants are free, and between what bounds."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._batches = _batches(runs)
+        losses = np.concatenate([run.losses for run in runs])
+        self._initial = float(np.mean([run.losses[0] for run in runs]))
+        self._lowest = float(losses.min())
+        self._scale = OUTLIER * max(float(losses.std()), 1e-6)
+        self._steps = float(np.median([run.factors.sum() * run.outcome.local_steps for run in runs]))
+        self._samples = float(max(run.outcome.surviving_samples.sum(axis=1).max() for run in runs))
+        # A partition that was never run has no constant to be found.
+        made = {run.condition.partition for run in runs}
+        self._skewed = [kind for kind in SKEWED_PARTITIONS if kind in made]
+
+    def starts(self) -> list[SurrogateConstants]:
+        """Places to begin at."""
+        gap = self._initial - self._lowest
+        places = itertools.product((0.8, 1.2), (1.0, 2.0), (0.05, 0.5), (1.0, 3.0))
+        return [
+            SurrogateConstants(
+                initial_loss=self._initial,
+                floor_loss=max(self._initial - depth * gap, 0.0),
+                shape=shape,
+                head_share=share,
+                head_speed=10.0,
+                rate=pace / self._steps,
+                noise=self._samples,
+                drift=0.1,
+                participation=1.0,
+                error=0.1,
+                heterogeneity=dict.fromkeys(SKEWED_PARTITIONS, 0.0) | dict.fromkeys(self._skewed, 0.1),
+            )
+            for depth, shape, share, pace in places
+        ]
+
+    def residuals(self, constants: SurrogateConstants) -> FloatArray:
+        """Predicted less real losses in units of what is an outlier, in any order."""
+        errors = [(batch.predicted(constants) - batch.losses).ravel() for batch in self._batches]
+        return np.concatenate(errors) / self._scale
+
+    def cost(self, constants: SurrogateConstants) -> float:
+        """Soft L1 of the residuals."""
+        return float(np.sum(np.sqrt(1.0 + self.residuals(constants) ** 2) - 1.0))
+
+    def descend(self, start: SurrogateConstants) -> SurrogateConstants:
+        """The minimum below a place."""
+        low = [math.log(x) for x in (0.3, 1.0, 1e-3 / self._steps, 1e-3 * self._samples)]
+        high = [math.log(x) for x in (8.0, 1e3, 1e2 / self._steps, 1e2 * self._samples)]
+        low += [0.0] * (len(LINEAR) + len(self._skewed))
+        high += [0.999 * self._initial, 1.0, 1e2, 1e2, 1e3] + [1e2] * len(self._skewed)
+
+        def scaled(values: FloatArray) -> FloatArray:
+            return self.residuals(self._constants(start, values))
+
+        solution = least_squares(
+            scaled,
+            np.clip(self._values(start), low, high),
+            bounds=(low, high),
+            x_scale="jac",
+            loss="soft_l1",
+            max_nfev=100,
+        )
+        return self._constants(start, solution.x)
+
+    def _values(self, constants: SurrogateConstants) -> FloatArray:
+        return np.array(
+            [math.log(getattr(constants, name)) for name in LOGARITHMIC]
+            + [getattr(constants, name) for name in LINEAR]
+            + [constants.heterogeneity[kind] for kind in self._skewed]
+        )
+
+    def _constants(self, start: SurrogateConstants, values: FloatArray) -> SurrogateConstants:
+        numbers = [float(value) for value in values]
+        first, second = len(LOGARITHMIC), len(LOGARITHMIC) + len(LINEAR)
+        zeta: Mapping[str, float] = dict(zip(self._skewed, numbers[second:], strict=True))
+        changed = dict(zip(LOGARITHMIC, map(math.exp, numbers[:first]), strict=True))
+        changed |= dict(zip(LINEAR, numbers[first:second], strict=True))
+        return SurrogateConstants(
+            initial_loss=start.initial_loss, **changed, heterogeneity={**start.heterogeneity, **zeta}
+        )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well the surrogate follows runs.
+
+    Attributes:
+        rmse: Root mean square error over all evaluations [nat].
+        r2: Share of the losses' variance over runs and rounds that it explains; NaN if they do not vary.
+        mean_rmse: Root mean square error against each condition's mean over seeds [nat]: without most of the
+            seeds' noise, which no surrogate can foresee.
+    """
+
+    rmse: float
+    r2: float
+    mean_rmse: float
+
+
+def agreement(constants: SurrogateConstants, runs: Sequence[Run]) -> Agreement:
+    """Compare the surrogate with real runs."""
+    errors = residuals(constants, runs)
+    losses = np.concatenate([run.losses for run in runs])
+    means = [
+        np.mean([predicted_losses(constants, run) - run.losses for run in group], axis=0)
+        for group in by_condition(runs).values()
+    ]
+    variance = float(losses.var())
+    return Agreement(
+        rmse=_root_mean_square(errors),
+        r2=1.0 - float(np.mean(errors**2)) / variance if variance > 0.0 else math.nan,
+        mean_rmse=_root_mean_square(np.concatenate(means)),
+    )
+
+
+def seed_noise(runs: Sequence[Run]) -> float:
+    """Root mean square difference between two seeds of a condition over sqrt(2) [nat]; NaN for one seed.
+
+    No surrogate can be closer to single runs than that.
+    """
+    differences = [
+        a.losses - b.losses
+        for group in by_condition(runs).values()
+        for a, b in itertools.combinations(group, 2)
+    ]
+    return _root_mean_square(np.concatenate(differences)) / math.sqrt(2.0) if differences else math.nan
+
+
+def by_condition(runs: Sequence[Run]) -> dict[Condition, list[Run]]:
+    """The runs of each condition, its seeds together."""
+    groups: defaultdict[Condition, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[run.condition].append(run)
+    return dict(groups)
+
+
+def _root_mean_square(values: FloatArray) -> float:
+    return float(np.sqrt(np.mean(values**2)))

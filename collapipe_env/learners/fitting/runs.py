@@ -1,0 +1,217 @@
+"""Real training runs under the conditions of the fit, kept in a file as they finish."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import collapipe_env
+from collapipe_env.errors import DataError
+from collapipe_env.files import read_json, write_json
+from collapipe_env.learners.base import FloatArray, RoundOutcome
+from collapipe_env.learners.fitting.conditions import Condition
+from collapipe_env.learners.surrogate import SurrogateOutcome, skew, step_factors
+from collapipe_env.scenario import Scenario
+
+EVALUATE_EVERY = 2
+"""Rounds between the evaluations that the fit sees."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One real run, reduced to what the surrogate needs to follow it.
+
+    Attributes:
+        condition: What it was run under.
+        seed: Its seed.
+        outcome: All its rounds at once, in place of environments: surviving samples (R, N, H).
+        factors: Share of the full step size in each round (R,).
+        skew: How uneven the partition is, in [0, 1].
+        losses: Evaluation losses [nat]: of the untrained model, then after every ``EVALUATE_EVERY``-th
+            round (1 + R // EVALUATE_EVERY,).
+    """
+
+    condition: Condition
+    seed: int
+    outcome: SurrogateOutcome
+    factors: FloatArray
+    skew: float
+    losses: FloatArray
+
+
+@lru_cache(maxsize=256)
+def prepared(scenario: Scenario, condition: Condition, rounds: int) -> Scenario:
+    """The scenario as it is trained under a condition."""
+    return scenario.with_overrides(
+        {
+            **condition.overrides(scenario),
+            "learning.evaluate_every": EVALUATE_EVERY,
+            "learning.evaluation": "inline",
+            # Only losses are fitted, and writing translations takes longer than training.
+            "learning.metric_every": rounds,
+            "learning.metric_samples": 1,
+        }
+    )
+
+
+def outcomes_of(scenario: Scenario, condition: Condition, seed: int, rounds: int) -> RoundOutcome:
+    """The rounds of a run, drawn from its seed; the leading axis counts rounds.
+
+    Args:
+        scenario: The scenario as it is trained, see :func:`prepared`.
+        condition: The condition.
+        seed: Of the losses.
+        rounds: Length R of the run.
+    """
+    N, H = scenario.clusters, scenario.workload.local_steps
+    M = condition.micro_batches_of(scenario.workload.batch_size)
+    survival = condition.survival_table(N, rounds)
+    # The second number keeps these draws apart from those of the training.
+    rng = np.random.default_rng([seed, 1])
+    blocks = np.zeros((rounds, N, scenario.max_devices), dtype=np.int64)
+    blocks[..., 0] = scenario.blocks
+    return RoundOutcome(
+        blocks=blocks,
+        micro_batches=np.full((rounds, N), M),
+        survived=rng.random((rounds, N, H, M)) < survival[:, :, None, None],
+        success=survival,
+    )
+
+
+def run_of(scenario: Scenario, condition: Condition, seed: int, rounds: int, losses: Sequence[float]) -> Run:
+    """A run from its losses; everything else follows from condition and seed.
+
+    Args:
+        scenario: The scenario of the fit.
+        condition: The condition.
+        seed: The run's seed.
+        rounds: Its length R.
+        losses: Its evaluation losses, as in :class:`Run`.
+
+    Raises:
+        DataError: If there are not as many losses as evaluations.
+    """
+    if len(losses) != 1 + rounds // EVALUATE_EVERY or not np.isfinite(losses).all():
+        raise DataError(
+            f"run {condition}, seed {seed}: {len(losses)} losses, expected {1 + rounds // EVALUATE_EVERY} "
+            "finite ones; delete it from the file of runs to make it again"
+        )
+    trained = prepared(scenario, condition, rounds)
+    factor = step_factors(trained)
+    return Run(
+        condition=condition,
+        seed=seed,
+        outcome=SurrogateOutcome.of(
+            outcomes_of(trained, condition, seed, rounds), trained.workload.batch_size
+        ),
+        factors=np.array([1.0 if factor is None else factor(t) for t in range(rounds)]),
+        skew=skew(trained.learning, trained.clusters),
+        losses=np.asarray(losses, dtype=np.float64),
+    )
+
+
+def train(
+    scenario: Scenario,
+    condition: Condition,
+    seed: int,
+    rounds: int,
+    on_round: Callable[[], None] = lambda: None,
+) -> list[float]:
+    """Train for real and return the evaluation losses, as in :class:`Run`.
+
+    Args:
+        scenario: The scenario of the fit.
+        condition: The condition.
+        seed: Of losses and training.
+        rounds: Length R of the run.
+        on_round: Called after each round.
+    """
+    from collapipe_env.learners.factory import make_learner
+
+    trained = prepared(scenario, condition, rounds)
+    learner = make_learner("torch", trained, 1)
+    rounds_played = outcomes_of(trained, condition, seed, rounds)
+    losses = [float(learner.reset([np.random.default_rng([seed, 0])]).loss[0])]
+    for t in range(rounds):
+        one = slice(t, t + 1)
+        report = learner.train_round(
+            RoundOutcome(
+                blocks=rounds_played.blocks[one],
+                micro_batches=rounds_played.micro_batches[one],
+                survived=rounds_played.survived[one],
+                success=rounds_played.success[one],
+            )
+        )
+        if (t + 1) % EVALUATE_EVERY == 0:
+            losses.append(float(report.loss[0]))
+        on_round()
+    return losses
+
+
+class RunsFile:
+    """The losses of finished runs; what is in it is not trained again.
+
+    Runs are found by a digest of everything that decides them: the scenario's workload and learning section,
+    the condition, the seed, the length and the package's version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a file, which need not exist yet.
+
+        Args:
+            path: The JSON file.
+
+        Raises:
+            DataError: If it is damaged.
+        """
+        self._path = path
+        self._runs: dict[str, Any] = {}
+        if path.exists():
+            runs = read_json(path, "delete it to make all runs again").get("runs")
+            if not isinstance(runs, Mapping):
+                raise DataError(f"{path} holds no runs; delete it to make all runs again")
+            self._runs = dict(runs)
+
+    def losses(self, key: str) -> list[float] | None:
+        """The losses of a run; None if it has not finished yet.
+
+        Raises:
+            DataError: If its entry is damaged.
+        """
+        if key not in self._runs:
+            return None
+        try:
+            return [float(loss) for loss in self._runs[key]["losses"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{self._path}: run {key} is damaged ({error!r}); delete it from the file to make it again"
+            ) from None
+
+    def keep(self, key: str, condition: Condition, seed: int, losses: Sequence[float]) -> None:
+        """Add a run and write the file."""
+        self._runs[key] = {"condition": condition.to_dict(), "seed": seed, "losses": list(losses)}
+        write_json(self._path, {"runs": self._runs})
+
+
+def run_key(scenario: Scenario, condition: Condition, seed: int, rounds: int) -> str:
+    """Digest of everything that a run's losses depend on."""
+    trained = prepared(scenario, condition, rounds)
+    digest = hashlib.sha256()
+    for part in (
+        collapipe_env.__version__,
+        trained.clusters,
+        trained.workload,
+        trained.learning,
+        condition,
+        seed,
+        rounds,
+    ):
+        digest.update(repr(part).encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:24]

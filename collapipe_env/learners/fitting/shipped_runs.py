@@ -1,0 +1,117 @@
+"""The held-out runs that are shipped beside the fits, so that their errors can be computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapipe_env.errors import DataError
+from collapipe_env.files import read_json, write_json
+from collapipe_env.learners.fitting.conditions import Condition
+from collapipe_env.learners.fitting.runs import Run, run_of
+from collapipe_env.learners.surrogate_fits import REMEDY, fits_file
+from collapipe_env.scenario import Scenario, load_scenario
+
+ABOUT = (
+    "Real losses of the runs that the surrogate's fits were tested with, in nats: of the untrained model, "
+    "then after every second round. Condition and seed decide which micro-batches arrived."
+)
+
+
+@dataclass(frozen=True)
+class HeldOutRuns:
+    """The held-out runs of one fit.
+
+    Attributes:
+        scenario: Name of the scenario, or path of its file.
+        task: Name of the task.
+        rounds: Length of the runs.
+        runs: The runs.
+    """
+
+    scenario: str
+    task: str
+    rounds: int
+    runs: Sequence[Run]
+
+
+def held_out_file(fits: Path | None = None) -> Path:
+    """The file beside a file of fits; beside the shipped one by default."""
+    return (fits_file() if fits is None else fits).with_name("surrogate_runs.json")
+
+
+def scenario_of(source: str, task: str) -> Scenario:
+    """The scenario that a fit is made for.
+
+    Raises:
+        ScenarioError: If there is no such scenario or task.
+    """
+    return load_scenario(source).with_task(task)
+
+
+def write_held_out(path: Path, key: str, held_out: HeldOutRuns) -> None:
+    """Put the held-out runs of a fit into a file, which keeps those of other fits.
+
+    Args:
+        path: The file.
+        key: The fit's key, ``"<scenario>/<task>"``.
+        held_out: Its runs.
+
+    Raises:
+        DataError: If the file is damaged or cannot be written.
+    """
+    entries = dict(_entries(path)) if path.exists() else {}
+    entries[key] = {
+        "scenario": held_out.scenario,
+        "task": held_out.task,
+        "rounds": held_out.rounds,
+        "runs": [
+            {
+                "condition": run.condition.to_dict(),
+                "seed": run.seed,
+                # One line of text instead of a line for each number.
+                "losses": " ".join(f"{loss:.4f}" for loss in run.losses),
+            }
+            for run in held_out.runs
+        ],
+    }
+    write_json(path, {"about": ABOUT, "fits": dict(sorted(entries.items()))})
+
+
+def read_held_out(path: Path) -> dict[str, HeldOutRuns]:
+    """Read the runs back, by the keys of their fits.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: If it is damaged.
+        ScenarioError: If it names a scenario that does not exist.
+    """
+    found = {}
+    for key, entry in _entries(path).items():
+        place = f"{path}: {key!r}"
+        try:
+            source, task, rounds = str(entry["scenario"]), str(entry["task"]), int(entry["rounds"])
+            stored = [
+                (dict(run["condition"]), int(run["seed"]), [float(loss) for loss in run["losses"].split()])
+                for run in entry["runs"]
+            ]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{place} is damaged ({error!r}); {REMEDY}") from None
+        scenario = scenario_of(source, task)
+        runs = [
+            run_of(scenario, Condition.from_dict(condition, place), seed, rounds, losses)
+            for condition, seed, losses in stored
+        ]
+        found[key] = HeldOutRuns(source, task, rounds, runs)
+    return found
+
+
+def _entries(path: Path) -> Mapping[str, Any]:
+    entries = read_json(path, REMEDY).get("fits")
+    if not isinstance(entries, Mapping):
+        raise DataError(f"{path} holds no runs; {REMEDY}")
+    return entries

@@ -1,0 +1,235 @@
+"""The surrogate's fit: it recovers known constants, can be interrupted, and ships what it states."""
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from collapipe_env.learners import fit_surrogate
+from collapipe_env.learners.fit_surrogate import conditions_of
+from collapipe_env.learners.fitting import runs as runs_module
+from collapipe_env.learners.fitting.conditions import FITTED, HELD_OUT, Condition
+from collapipe_env.learners.fitting.least_squares import agreement, fit, predicted_losses, seed_noise
+from collapipe_env.learners.fitting.runs import EVALUATE_EVERY, outcomes_of, prepared, run_key, run_of
+from collapipe_env.learners.fitting.shipped_runs import held_out_file, read_held_out
+from collapipe_env.learners.surrogate import SurrogateLearner
+from collapipe_env.learners.surrogate_fits import SurrogateConstants, fits_file, load_fits, read_fits
+from collapipe_env.scenario import load_scenario
+
+ROUNDS = 40
+SMALL = load_scenario("small")
+TRUTH = SurrogateConstants(
+    initial_loss=0.7,
+    floor_loss=0.35,
+    shape=2.2,
+    head_share=0.1,
+    head_speed=9.0,
+    rate=0.06,
+    noise=70.0,
+    drift=0.03,
+    participation=4.0,
+    error=0.3,
+    heterogeneity={"dirichlet": 1.5, "length": 0.4, "quantity": 0.8},
+)
+
+
+def true_losses(condition, seed, rounds=ROUNDS, noise=0.0):
+    """Losses of the surrogate with the true constants; a real run's place is taken by it."""
+    count = 1 + rounds // EVALUATE_EVERY
+    curve = predicted_losses(TRUTH, run_of(SMALL, condition, seed, rounds, [0.0] * count))
+    return (curve + noise * np.random.default_rng([seed, 9]).standard_normal(count)).tolist()
+
+
+def true_run(condition, seed=0, **kwargs):
+    return run_of(SMALL, condition, seed, ROUNDS, true_losses(condition, seed, **kwargs))
+
+
+def test_fit_recovers_known_constants():
+    fitted = [true_run(condition) for condition in FITTED]
+    found = fit(fitted)
+    held_out = agreement(found, [true_run(condition, seed=5) for condition in HELD_OUT])
+    assert held_out.rmse < 1e-3
+    assert held_out.r2 > 0.999
+    for name in ("floor_loss", "shape", "rate", "noise", "head_share"):
+        assert getattr(found, name) == pytest.approx(getattr(TRUTH, name), rel=0.1), name
+
+
+def test_spikes_hardly_move_the_fit():
+    fitted = [true_run(condition) for condition in FITTED]
+    spiky = [replace(run, losses=run.losses + 0.4 * (np.arange(len(run.losses)) == 3)) for run in fitted]
+    found = fit(spiky)
+    assert agreement(found, fitted).rmse < 0.01
+
+
+def test_errors_and_noise_are_what_they_say():
+    conditions = FITTED[:3]
+    runs = [true_run(c, seed, noise=0.02) for c in conditions for seed in range(30)]
+    assert seed_noise(runs) == pytest.approx(0.02, rel=0.1)
+    found = agreement(TRUTH, runs)
+    assert found.rmse == pytest.approx(0.02, rel=0.1)
+    assert found.mean_rmse == pytest.approx(0.02 / np.sqrt(30), rel=0.3)
+    assert np.isnan(seed_noise(runs[:1]))
+
+
+@pytest.mark.parametrize("condition", [FITTED[5], FITTED[8], HELD_OUT[4]], ids=str)
+def test_predictions_are_those_of_the_learner(condition):
+    scenario = prepared(SMALL, condition, ROUNDS)
+    played = outcomes_of(scenario, condition, 2, ROUNDS)
+    learner = SurrogateLearner(TRUTH, 1, scenario.workload.batch_size)
+    losses = [float(learner.reset([np.random.default_rng(0)]).loss[0])]
+    for t in range(ROUNDS):
+        one = slice(t, t + 1)
+        report = learner.train_round(
+            replace(
+                played,
+                **{k: getattr(played, k)[one] for k in ("blocks", "micro_batches", "survived", "success")},
+            )
+        )
+        losses.append(float(report.loss[0]))
+    if scenario.learning.schedule == "constant" and scenario.learning.warmup_rounds == 0:
+        np.testing.assert_allclose(true_losses(condition, 2), losses[::EVALUATE_EVERY], rtol=1e-12)
+    else:
+        assert true_losses(condition, 2)[-1] >= losses[-1]
+
+
+def test_conditions_are_drawn_as_described():
+    condition = Condition((0.9, 0.2), micro_batches=5, local_steps=2, later_survival=(1.0,))
+    scenario = prepared(SMALL, condition, 400)
+    played = outcomes_of(scenario, condition, 0, 400)
+    assert played.survived.shape == (400, 2, 2, 4)  # 4 is the largest divisor of 64 below 5
+    np.testing.assert_allclose(played.survived[:200].mean(axis=(0, 2, 3)), [0.9, 0.2], atol=0.03)
+    assert played.survived[200:].all()
+    np.testing.assert_array_equal(played.success[199], [0.9, 0.2])
+    np.testing.assert_array_equal(played.success[200], [1.0, 1.0])
+
+
+def test_held_out_conditions_are_unseen_and_distinct():
+    for name in ("small", "medium", "large"):
+        scenario = load_scenario(name)
+        training = conditions_of(scenario, FITTED)
+        testing = conditions_of(scenario, HELD_OUT, training)
+        assert len(training) == len(FITTED)
+        assert len(testing) == len(HELD_OUT)
+    keys = {run_key(SMALL, c, seed, ROUNDS) for c in (*FITTED, *HELD_OUT) for seed in range(2)}
+    assert len(keys) == 2 * (len(FITTED) + len(HELD_OUT))
+    changed = SMALL.with_overrides({"learning.learning_rate": 1e-3})
+    assert run_key(changed, FITTED[0], 0, ROUNDS) not in keys
+    lonely = SMALL.with_overrides({"cluster.clusters": 1})
+    assert len(conditions_of(lonely, FITTED)) < len(FITTED)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Training is replaced by the true constants; returns what was trained."""
+    calls = []
+
+    def train(scenario, condition, seed, rounds, on_round):
+        calls.append((condition, seed))
+        if len(calls) == train.stop:
+            raise KeyboardInterrupt
+        return true_losses(condition, seed, rounds, noise=0.005)
+
+    train.stop = None
+    monkeypatch.setattr(fit_surrogate, "train", train)
+    monkeypatch.setattr(runs_module, "train", train)
+    return calls, train
+
+
+def test_command_writes_a_fit_and_goes_on_where_it_was_stopped(tmp_path, trained, capsys):
+    calls, train = trained
+    arguments = ["--scenario", "small", "--rounds", str(ROUNDS), "--seeds", "1"]
+    arguments += ["--output", str(tmp_path / "fits.json"), "--runs-file", str(tmp_path / "runs.json")]
+    train.stop = 9
+    assert fit_surrogate.main(arguments) == 130
+    assert not (tmp_path / "fits.json").exists()
+    train.stop = None
+    assert fit_surrogate.main(arguments) == 0
+    everything = len(FITTED) + len(HELD_OUT)
+    assert len(calls) == everything + 1  # only the interrupted run was begun twice
+    assert fit_surrogate.main(arguments) == 0
+    assert len(calls) == everything + 1
+    printed = capsys.readouterr().out
+    assert str(HELD_OUT[4]) in printed
+    entry = json.loads((tmp_path / "fits.json").read_text())["fits"]["small/classification"]
+    assert (entry["fitted_conditions"], entry["held_out_conditions"]) == (len(FITTED), len(HELD_OUT))
+    assert "--scenario small --task classification --rounds 40 --seeds 1" in entry["command"]
+    stored = read_held_out(held_out_file(tmp_path / "fits.json"))["small/classification"]
+    constants = read_fits(tmp_path / "fits.json")["small/classification"].constants
+    assert agreement(constants, stored.runs).rmse == pytest.approx(entry["rmse_held_out_nat"], abs=1e-4)
+
+
+def test_command_keeps_other_fits(tmp_path, trained):
+    path = tmp_path / "fits.json"
+    other = {"task": "ner", "blocks": 3, "clusters": 5, "constants": asdict(TRUTH)}
+    path.write_text(json.dumps({"fits": {"mine/ner": other}}))
+    arguments = ["--scenario", "small", "--rounds", str(ROUNDS), "--seeds", "1", "--output", str(path)]
+    assert fit_surrogate.main([*arguments, "--runs-file", str(tmp_path / "runs.json")]) == 0
+    fits = read_fits(path)
+    assert set(fits) == {"mine/ner", "small/classification"}
+    assert fits["mine/ner"].constants == TRUTH
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--rounds", "9"], "--rounds: 9"),
+        (["--seeds", "0"], "--seeds: 0"),
+        (["--output", "."], "--output"),
+        (["--scenario", "smal"], "did you mean 'small'"),
+    ],
+)
+def test_bad_options_are_refused(arguments, named, capsys):
+    assert fit_surrogate.main(arguments) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_damaged_runs_are_refused(tmp_path, trained, capsys):
+    runs = tmp_path / "runs.json"
+    key = run_key(SMALL, FITTED[0], 0, ROUNDS)
+    arguments = ["--scenario", "small", "--rounds", str(ROUNDS), "--seeds", "1"]
+    arguments += ["--output", str(tmp_path / "fits.json"), "--runs-file", str(runs)]
+    for content, named in (
+        ("{", "is damaged"),
+        ('{"runs": 3}', "holds no runs"),
+        (json.dumps({"runs": {key: {"losses": "x"}}}), "is damaged"),
+        (json.dumps({"runs": {key: {"losses": [1.0]}}}), "1 losses, expected 21"),
+    ):
+        runs.write_text(content)
+        assert fit_surrogate.main(arguments) == 2
+        assert named in capsys.readouterr().err
+
+
+def test_shipped_fits_state_their_errors_and_commands():
+    content = json.loads(fits_file().read_text())
+    assert set(content["fits"]) == set(load_fits())
+    assert set(read_held_out(held_out_file())) == set(load_fits())
+    for key, entry in content["fits"].items():
+        preset, task = key.split("/")
+        scenario = load_scenario(preset).with_task(task)
+        assert (entry["task"], entry["blocks"], entry["clusters"]) == (
+            task,
+            scenario.blocks,
+            scenario.clusters,
+        )
+        assert f"fit_surrogate --scenario {preset} --task {task} " in entry["command"]
+        assert entry["r2_held_out"] > 0.0
+
+
+@pytest.mark.parametrize("key", sorted(load_fits()))
+def test_shipped_errors_can_be_computed_again(key):
+    entry = json.loads(fits_file().read_text())["fits"][key]
+    stored = read_held_out(held_out_file())[key]
+    found = agreement(load_fits()[key].constants, stored.runs)
+    assert found.rmse == pytest.approx(entry["rmse_held_out_nat"], abs=2e-4)
+    assert found.mean_rmse == pytest.approx(entry["rmse_held_out_means_nat"], abs=2e-4)
+    assert found.r2 == pytest.approx(entry["r2_held_out"], abs=2e-3)
+
+
+@pytest.mark.parametrize("content", ["{", '{"fits": 3}'])
+def test_unusable_output_is_refused_before_training(tmp_path, trained, content, capsys):
+    path = tmp_path / "fits.json"
+    path.write_text(content)
+    assert fit_surrogate.main(["--scenario", "small", "--output", str(path)]) == 2
+    assert "fits.json" in capsys.readouterr().err
+    assert trained[0] == []

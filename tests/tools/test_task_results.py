@@ -1,0 +1,206 @@
+"""The table of tasks: baselines by hand, and what the command writes and keeps."""
+
+import gzip
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+import experiment_runs
+import make_task_results as tasks
+import simple_baselines as baselines
+
+from collapipe_env.scenario import load_scenario
+
+TINY = {
+    "workload.blocks": 2,
+    "workload.batch_size": 8,
+    "learning.proxy.width": 8,
+    "learning.proxy.feedforward": 8,
+    "learning.proxy.sequence_length": 8,
+    "learning.proxy.vocabulary": 200,
+}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scenario") / "tiny.yaml"
+    path.write_text(load_scenario("small").with_overrides({"name": "tiny", **TINY}).to_yaml())
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A data folder with one small set of sentences, in place of SST-2."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "cls" / "sst2").mkdir(parents=True)
+    for part, count in (("train", 40), ("dev", 10), ("test", 10)):
+        lines = [f"{'good' if i % 2 else 'bad'} film number {i % 3}\t{i % 2}" for i in range(count)]
+        (folder / "cls" / "sst2" / f"{part}.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, data, tmp_path_factory):
+    """Work folder and page after the command was run once."""
+    folder = tmp_path_factory.mktemp("tasks")
+    page = folder / "learning.md"
+    marks = [
+        f"{experiment_runs.BEGIN.format(part)}\nold\n{experiment_runs.END.format(part)}"
+        for part in ("tasks", "tasks command")
+    ]
+    page.write_text("\n".join(["Words before", *marks, "Words after", ""]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLLAPIPE_DATA", str(data))
+        patch.setattr(experiment_runs, "PAGE", page)
+        patch.setattr(experiment_runs, "PICTURES", folder / "images")
+        patch.setattr(tasks, "SETS", small_sets())
+        assert tasks.main(arguments(tiny, folder)) == 0
+    return folder
+
+
+def small_sets():
+    """The table of sets at sizes that train in no time."""
+    return {name: replace(one, overrides={}, rounds=2) for name, one in tasks.SETS.items()}
+
+
+def arguments(tiny, folder, *more):
+    sizes = ("--rounds", "2", "--seeds", "2", "--processes", "1")
+    return [
+        "--sets", "reviews", "sst2", "wnut17", "--scenario", str(tiny), *sizes,
+        "--work", str(folder / "work"), *more,
+    ]  # fmt: skip
+
+
+def test_page_table_and_figure_are_written(trained):
+    page = (trained / "learning.md").read_text()
+    table = (trained / "work" / "table.md").read_text().strip()
+    assert page.startswith("Words before\n")
+    assert page.endswith("Words after\n")
+    assert table in page
+    assert "python tools/make_task_results.py --sets" in page
+    assert "| SST-2 | accuracy |" in table
+    assert "Left out, since the data was missing: WNUT-17" in table
+    for picture in (trained / "work", trained / "images"):
+        assert (picture / tasks.FIGURE).read_bytes().startswith(b"\x89PNG")
+
+
+def test_numbers_are_those_of_the_runs(trained):
+    found = json.loads((trained / "work" / "summary.json").read_text())["results"]["sst2"]
+    assert len(found["runs"]) == 2
+    mean = np.mean([run["metrics"]["accuracy"][-1] for run in found["runs"]])
+    line = next(s for s in (trained / "work" / "table.md").read_text().splitlines() if "SST-2" in s)
+    assert f"| {mean:.3f}" in line
+    assert "| 0.500 (majority class) |" in line
+
+
+def test_finished_runs_are_not_trained_again(trained, tiny, data, monkeypatch, capsys):
+    def refuse(*_):
+        raise AssertionError("trained again")
+
+    monkeypatch.setenv("COLLAPIPE_DATA", str(data))
+    monkeypatch.setattr(tasks, "SETS", small_sets())
+    monkeypatch.setattr(experiment_runs, "_played", refuse)
+    assert tasks.main(arguments(tiny, trained, "--no-page")) == 0
+    assert (trained / "work" / "table.md").read_text().strip() in capsys.readouterr().out
+
+
+def test_a_misspelt_set_is_refused_with_the_nearest(capsys):
+    assert tasks.main(["--sets", "wnut"]) == 2
+    assert "wnut17" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", list(tasks.SETS))
+def test_settings_of_every_set_are_valid(name):
+    chosen = tasks.SETS[name]
+    scenario = (
+        load_scenario("small").with_task(chosen.task).with_overrides({**tasks.RECIPE, **chosen.overrides})
+    )
+    assert scenario.workload.task == chosen.task
+
+
+def test_shortened_pairs_are_the_first_and_go_away(tmp_path):
+    whole = tmp_path / "pairs"
+    whole.mkdir()
+    for language in ("en", "de"):
+        text = "".join(f"{language} {i}\n" for i in range(5)).encode()
+        (whole / f"train.{language}.gz").write_bytes(gzip.compress(text))
+        (whole / f"val.{language}").write_bytes(text)
+    scenario = load_scenario("small").with_overrides({"learning.dataset": str(whole)})
+    run = experiment_runs.Run("pairs", 0, scenario, "even", 4, tmp_path, train_lines=2)
+    with experiment_runs._data_of(run) as folder:
+        assert Path(folder, "train.de").read_text() == "de 0\nde 1\n"
+        assert Path(folder, "val.en").read_text().count("\n") == 5
+        assert not Path(folder, "train.de.gz").exists()
+    assert not Path(folder).exists()
+    assert (whole / "val.en").exists()
+
+
+def test_majority_class_by_hand():
+    found = baselines.majority_class((["a"] * 3, ["x", "y", "x"]), (["b"] * 4, ["x", "x", "x", "y"]))
+    assert found.scores == {"accuracy": 0.75, "mcc": 0.0}
+
+
+def test_matthews_correlation_by_hand():
+    # 2 true positives, 3 true negatives, 1 false positive, 2 false negatives.
+    said = list("11010000")
+    right = list("11001100")
+    by_hand = (2 * 3 - 1 * 2) / np.sqrt(3 * 4 * 4 * 5)
+    assert baselines.class_scores(said, right)["mcc"] == pytest.approx(by_hand)
+    assert baselines.class_scores(right, right)["mcc"] == pytest.approx(1.0)
+
+
+def test_naive_bayes_by_hand():
+    pytest.importorskip("sklearn", reason="the reference for classification is scikit-learn's")
+    train = (["good good film", "bad film"], ["1", "0"])
+    found = baselines.naive_bayes(train, (["good", "bad", "good bad film"], ["1", "0", "1"]))
+    # Vocabulary bad, film, good, smoothed by one: P(good|1) = 3/6, P(bad|1) = 1/6; P(good|0) = 1/5,
+    # P(bad|0) = 2/5, and P(film) = 2/6 against 2/5. "good bad film" thus is 0: 6/216 < 4/125.
+    assert found.scores["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_memorised_tags_by_hand():
+    train = ([["Ann", "met", "Bo"], ["Ann", "May"]], [["B-per", "O", "B-per"], ["B-per", "I-per"]])
+    words = [["Ann", "May", "met", "Eve"], ["Bo"]]
+    right = [["B-per", "I-per", "O", "B-per"], ["O"]]
+    # Found: Ann May (right) and Bo (wrong); missed: Eve.
+    assert baselines.memorised_tags(train, (words, right)).scores["entity_f1"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("said", "right", "f1"),
+    [
+        (["B-a", "I-a", "O"], ["B-a", "I-a", "O"], 1.0),
+        (["B-a", "O", "O"], ["B-a", "I-a", "O"], 0.0),
+        (["B-a", "B-a"], ["B-a", "I-a"], 0.0),
+        (["I-a", "I-b"], ["B-a", "B-b"], 1.0),
+        (["O", "O"], ["O", "B-a"], 0.0),
+        (["O"], ["O"], 0.0),
+    ],
+)
+def test_entity_f1_by_hand(said, right, f1):
+    assert baselines.entity_f1([said], [right]) == f1
+
+
+def test_entity_f1_does_not_join_sentences():
+    assert baselines.entity_f1([["B-a"], ["I-a"]], [["B-a"], ["B-a"]]) == 1.0
+
+
+def test_copying_scores_what_is_the_same():
+    same = ["the quick brown fox jumps", "over the lazy dog today"]
+    assert baselines.copied_source((same, same)).scores["bleu"] == pytest.approx(1.0)
+    assert baselines.copied_source((same, ["völlig anders hier drin", "nichts davon gleich heute"])).scores[
+        "bleu"
+    ] == pytest.approx(0.0, abs=0.02)
+
+
+def test_nearest_sentence_by_hand():
+    train = (["a red dog runs", "two cats sleep here"], ["ein roter Hund rennt", "zwei Katzen schlafen hier"])
+    test = (["Two cats sleep", "a dog runs"], ["zwei Katzen schlafen hier", "ein roter Hund rennt"])
+    assert baselines.nearest_target(train, test).scores["bleu"] == pytest.approx(1.0)
+    unknown = baselines.nearest_target(train, (["nothing known"], ["ein roter Hund rennt"]))
+    assert unknown.scores["bleu"] == pytest.approx(1.0)  # no word in common: the first
