@@ -17,14 +17,14 @@ STAMP := $(VENV)/.installed
 RUN := $(VENV)/bin/python
 
 # The arrays of a round are small: threads of the numerical libraries would only get into each other's way.
-test bench results: export OMP_NUM_THREADS = 1
-test bench results: export OPENBLAS_NUM_THREADS = 1
-test bench results: export MKL_NUM_THREADS = 1
+test bench results learning: export OMP_NUM_THREADS = 1
+test bench results learning: export OPENBLAS_NUM_THREADS = 1
+test bench results learning: export MKL_NUM_THREADS = 1
 test-slow: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-slow lint format bench results golden clean distclean
+.PHONY: help install demo test test-slow lint format bench results learning golden clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,10 @@ bench: $(STAMP) ## Measure step rates against Gymnasium's classics
 
 results: $(STAMP) ## Compare all schedulers and write docs/results.md anew (hours)
 	$(RUN) tools/make_results.py $(RESULTS_ARGS)
+
+learning: $(STAMP) ## Train every task on its data and write docs/learning.md anew (an hour)
+	$(RUN) tools/make_learning_experiments.py
+	$(RUN) tools/make_task_results.py
 
 golden: $(STAMP) ## Write the golden trajectories anew, after an intended change of behaviour
 	$(RUN) tests/golden/make_golden.py

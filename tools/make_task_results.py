@@ -50,6 +50,8 @@ RECIPE: Mapping[str, object] = {
 }
 """What all sets change of the scenario, unless they say otherwise."""
 SLOWER: Mapping[str, object] = {"learning.learning_rate": 3e-3, "learning.server_learning_rate": 3e-3}
+READER: Mapping[str, object] = {**SLOWER, "learning.proxy.style": "bert"}
+"""What suits classification."""
 TAGGER: Mapping[str, object] = {
     "workload.local_steps": 4,
     "workload.batch_size": 16,
@@ -99,7 +101,7 @@ class DataSet:
 SETS: Mapping[str, DataSet] = {
     "reviews": DataSet(
         "Reviews (embedded)", "classification", EMBEDDED, 300, ("accuracy",),
-        SLOWER,
+        READER,
     ),
     "entities": DataSet(
         "Entities (embedded, synthetic)", "ner", EMBEDDED, 300, ("entity_f1",),
@@ -108,7 +110,7 @@ SETS: Mapping[str, DataSet] = {
     "messages": DataSet("Messages (embedded)", "translation", EMBEDDED, 400, ("bleu", "chrf"), WRITER),
     "sst2": DataSet(
         "SST-2", "classification", "cls/sst2", 600, ("accuracy",),
-        {**SLOWER, "learning.proxy.vocabulary": 4000},
+        {**READER, "learning.proxy.vocabulary": 4000},
     ),
     "cola": DataSet(
         "CoLA", "classification", "cls/cola", 600, ("mcc", "accuracy"),
@@ -117,7 +119,7 @@ SETS: Mapping[str, DataSet] = {
     "ag_news": DataSet(
         "AG News (7,600 rows)", "classification", "cls/ag_news", 800, ("accuracy",),
         {
-            **SLOWER, "learning.text_column": "1+2", "learning.label_column": 0,
+            **READER, "learning.text_column": "1+2", "learning.label_column": 0,
             "learning.proxy.vocabulary": 4000, "learning.proxy.sequence_length": 48,
         },
     ),

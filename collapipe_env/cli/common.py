@@ -132,12 +132,25 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
     from collapipe_env.tasks import get_task
     from collapipe_env.tasks.base import task_spec
 
-    name = Path(dataset.rpartition(":")[2]).name.partition(".")[0]
-    changes: dict[str, object] = {"name": f"{scenario.name}-{name}"}
+    # An absolute path has a name even if it was typed as "." or "..".
+    name = Path(os.path.abspath(dataset.rpartition(":")[2])).name.lstrip(".").partition(".")[0]
+    changes: dict[str, object] = {"name": f"{scenario.name}-{name or 'data'}"}
     classes = get_task(scenario.workload.task).classes(task_spec(scenario))
     if classes:
         changes["workload.outputs"] = len(classes)
     return scenario.with_overrides(changes)
+
+
+def require_data(scenario: Scenario) -> None:
+    """Load what the torch learner trains on, so that what cannot work is known before anything is written.
+
+    Raises:
+        CollaPipeError: If the data cannot be read or does not fit the workload.
+    """
+    from collapipe_env.tasks import get_task
+    from collapipe_env.tasks.base import task_spec
+
+    get_task(scenario.workload.task).load(task_spec(scenario))
 
 
 def default_processes() -> int:
@@ -183,6 +196,7 @@ def record(program: str, arguments: Sequence[str], **more: Any) -> dict[str, Any
 def versions() -> dict[str, str]:
     """Versions of the package, of Python and of the libraries that results may depend on."""
     names = ["numpy", "scipy", "numba", "torch", "gymnasium", "stable-baselines3"]
+    names += ["tokenizers", "sacrebleu", "nervaluate"]
     if find_spec("ortools") is not None:
         names.append("ortools")
     return {

@@ -22,6 +22,7 @@ from collapipe_env.cli.common import (
     hint,
     parse,
     record,
+    require_data,
     require_schedulers,
     require_within,
     scenario_digest,
@@ -159,6 +160,9 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     options.check()
     scenarios = _scenarios(options)
     agents = _agents(options, scenarios)
+    if options.learner == "torch":
+        for scenario in scenarios.values():
+            require_data(scenario)
 
     from collapipe_env.evaluation.comparison import summarise_scenario
     from collapipe_env.evaluation.comparison_report import write_comparison

@@ -22,6 +22,7 @@ from collapipe_env.cli.common import (
     hint,
     parse,
     record,
+    require_data,
     require_schedulers,
     require_within,
 )
@@ -135,6 +136,8 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     agent = None if options.agent is None else file_digest(options.agent)
     for name in options.names:  # what cannot work is known before anything is written
         load_scheduler(name, scenario, options.agent)
+    if options.learner == "torch":
+        require_data(scenario)
     out = options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}"
     run = RunDirectory(out, "--out")
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}

@@ -9,7 +9,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.cli.common import chosen_scenario, file_digest, folder_name, guarded, parse, record
+from collapipe_env.cli.common import (
+    chosen_scenario,
+    file_digest,
+    folder_name,
+    guarded,
+    parse,
+    record,
+    require_data,
+)
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.cli.train_options import Options
 from collapipe_env.errors import CheckpointError
@@ -70,6 +78,8 @@ class Job:
         torch.set_num_threads(options.training.threads)
         self._run = RunDirectory(options.output.run_dir or self._default_folder())
         self._require_schedulers()
+        if "torch" in (options.training.learner, options.evaluation.eval_learner):
+            require_data(self._scenario)
 
     def run(self) -> None:
         """Do everything that is not done yet, and say where it is."""

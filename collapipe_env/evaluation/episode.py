@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -96,7 +97,7 @@ class EpisodeResult:
                 f"{place}: {odd} missing or unknown; delete the file to measure this episode again"
             )
         try:
-            lists = {name: [float("nan") if v is None else float(v) for v in data[name]] for name in COLUMNS}
+            lists = {name: [_number(v) for v in data[name]] for name in COLUMNS}
             tables = {name: np.asarray(data[name], dtype=np.float64) for name in TABLES}
             lengths = {len(v) for v in lists.values()}
             if {t.ndim for t in tables.values()} != {2} or len(lengths) != 1 or not lists["delay"]:
@@ -106,7 +107,7 @@ class EpisodeResult:
                 title=str(data["title"]),
                 episode=int(data["episode"]),
                 initial_loss=float(data["initial_loss"]),
-                metrics={str(name): float(value) for name, value in dict(data["metrics"]).items()},
+                metrics={str(name): _number(value) for name, value in dict(data["metrics"]).items()},
                 energy_ratio=tables["energy_ratio"].tolist(),
                 device_memory_bytes=tables["device_memory_bytes"].tolist(),
                 offered_memory_bytes=tables["offered_memory_bytes"].tolist(),
@@ -116,6 +117,11 @@ class EpisodeResult:
             raise DataError(
                 f"{place} is damaged ({error}); delete the file to measure this episode again"
             ) from None
+
+
+def _number(value: Any) -> float:
+    """A number that JSON has been through."""
+    return math.nan if value is None else float(value)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from torch import Tensor
 
 from collapipe_env.scenario.learning import LearningSpec
 
+ADAPTIVE_RATE = 0.01
+"""Of fedadam and fedyogi by default: a step of 1 in every entry would throw the model off."""
+
 
 class Aggregation(Protocol):
     """A rule that moves the common model."""
@@ -95,7 +98,10 @@ class FedAdaptive:
 
 def make_aggregation(learning: LearningSpec) -> Aggregation:
     """Return the rule that the settings ask for."""
-    rate, momentum = learning.aggregation_rate, learning.aggregation_momentum
+    momentum = learning.aggregation_momentum
+    rate = learning.aggregation_rate
+    if rate is None:
+        rate = ADAPTIVE_RATE if learning.aggregation in ("fedadam", "fedyogi") else 1.0
     if learning.aggregation == "fedavg":
         return FedAvg(rate)
     if learning.aggregation == "fedavgm":

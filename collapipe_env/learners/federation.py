@@ -97,7 +97,7 @@ class Federation:
     mean gradient over all that arrived from all clusters. A cluster none of whose micro-batches arrive in a
     local step makes no update in it, but its batch is used up, so which samples come next does not depend on
     losses. With FedProx (Li et al., 2020, arXiv 1812.06127) the clusters' gradients have ``mu (w - w_round)``
-    added; then they are clipped, each cluster's as a whole. The server's gradients are neither.
+    added; then they are clipped, each cluster's as a whole. Those of the server's own modules are neither.
 
     Under split training (SplitFed) the server trains its side in another way, and may run the encoder's last
     blocks: see :class:`~collapipe_env.learners.servers.CopiesServer` (V1) and
@@ -163,6 +163,8 @@ class Federation:
         self._exchange = Exchange(self._models[0], self._flats[0], wire, learning, rounding)
         self._servers: dict[int, Server] = {COMMON: CommonServer(self._head)}
         self._lagging: tuple[ClusterModel, FlatParameters] | None = None
+        # Where the clusters' copies of blocks lie that only a sequential server trains in the round.
+        self._idle: list[slice] = []
 
     def train_round(
         self,
@@ -192,6 +194,9 @@ class Federation:
         server.begin_round(self._models, on_server)
         self._step_sizes.next_round([*self._optimizers, *server.optimizers()])
         self._common.copy_(self._parameters[0])
+        trained = len(self._models[0].blocks) - int(on_server[0])
+        idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
+        self._idle = self._flats[0].slices(idle)
         with self._private_randomness():
             if self._may_merge(server_mode):
                 updated, mean_loss = self._train_merged(server, micro_batches, survived[:, 0])
@@ -298,7 +303,10 @@ class Federation:
         """Let a cluster's optimiser step, by the gradient of what it minimises."""
         learning = self._setup.learning
         if learning.proximal:
-            self._gradients.add_(self._flats[cluster].values - self._common, alpha=learning.proximal)
+            pull = self._flats[cluster].values - self._common
+            for place in self._idle:
+                pull[place] = 0.0  # these copies drift, but are no part of what the cluster minimises
+            self._gradients.add_(pull, alpha=learning.proximal)
         if learning.gradient_clip:
             self._gradients.mul_((learning.gradient_clip / self._gradients.norm()).clamp(max=1.0))
         self._optimizers[cluster].step()

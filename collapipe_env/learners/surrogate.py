@@ -142,7 +142,9 @@ class SurrogateLearner:
     accumulation makes any number of them one batch. Stale weights and the server's mode under split training
     (:attr:`RoundOutcome.staleness`, :attr:`RoundOutcome.server_mode`) change the mathematics of training, but
     no constants have been fitted for them, so it ignores them: such plans look as good as synchronous ones
-    with one head. Compare them with the torch learner.
+    with one head. Nor does it know what compressed updates lose (``workload.weight_bits``,
+    ``workload.update_compression``), so compression seems to cost no progress. Compare such things with the
+    torch learner.
 
     Of the scenario's learning section it knows the partition and the schedule of step sizes, to which
     progress is proportional; other fields are those of the fit.

@@ -29,9 +29,11 @@ class TorchLearner:
 
     Each environment has a training run of its own (:class:`Federation`), so environment i is the same
     whatever the number of environments. Data and tokeniser are prepared at the first reset and shared within
-    the process. The global random state of PyTorch is neither read nor written. Small models train fastest
+    the process. PyTorch's global random state is not read, and is after every call what it was before; with
+    dropout it is borrowed during a round (:mod:`collapipe_env.learners.dropout`). Small models train fastest
     in one thread (``torch.set_num_threads(1)``); that setting belongs to the process, so the learner leaves
-    it alone. Same seeds give bit-identical losses for the same number of threads on the same device.
+    it alone. Same seeds give bit-identical losses on a CPU for the same number of threads. On a GPU, PyTorch
+    does not promise the order of the sums in the attention's backward pass, so last digits may differ there.
 
     Evaluation takes place at a reset, after the first round and after every ``learning.evaluate_every``-th;
     reports in between repeat the last one. In the background it is reported one evaluation later: see

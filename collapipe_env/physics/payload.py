@@ -56,8 +56,9 @@ class UpdateFormat:
         """Entries of a part that one sender picks, all ``size`` where fewer would not make it shorter."""
         if self.compression != "top-k":
             return size
-        # Rounded first: 0.07 * 100 is a little more than 7 in binary.
-        return worthwhile_entries(size, math.ceil(round(self.top_k_share * size, 6)), self.weight_bits)
+        # Rounded first: 0.07 * 100 is a little more than 7 in binary. Even the smallest share is an entry.
+        entries = max(1, math.ceil(round(self.top_k_share * size, 6)))
+        return worthwhile_entries(size, entries, self.weight_bits)
 
     def merged_entries(self, size: int, senders: int) -> int:
         """Most entries of a part that change when the picks of several senders are added up."""

@@ -49,6 +49,20 @@ def block_parameters(width: int, feedforward: int) -> int:
     return 4 * width * width + 2 * width * feedforward + 9 * width + feedforward
 
 
+def block_state_bytes(parameters: int, adapter_parameters: int = 0) -> float:
+    """Bytes of one block's weights, gradients and optimiser moments; ``16 w``, or ``4 w + 16 w_a``.
+
+    Frozen weights are kept in fp32 without gradients and moments.
+
+    Args:
+        parameters: ``w``.
+        adapter_parameters: ``w_a`` of the adapters if nothing else of the block is trained; 0 if all is.
+    """
+    if not adapter_parameters:
+        return TRAINING_STATE_BYTES_PER_PARAMETER * parameters
+    return 4.0 * parameters + TRAINING_STATE_BYTES_PER_PARAMETER * adapter_parameters
+
+
 def stored_activation_bytes(width: int, heads: int, sequence_length: int, bits: int) -> float:
     """Bytes that one block keeps of one sample for its backward pass.
 
@@ -168,12 +182,8 @@ class WorkloadCosts:
 
     @property
     def block_state_bytes(self) -> float:
-        """Bytes of one block's weights, gradients and optimiser moments; ``4 w + 16 w_a`` with adapters.
-
-        Frozen weights are kept in fp32 without gradients and moments.
-        """
-        frozen = self.block_parameters if self.adapter_parameters else 0
-        return 4.0 * frozen + TRAINING_STATE_BYTES_PER_PARAMETER * self.trained_block_parameters
+        """Bytes of one block's weights, gradients and optimiser moments; ``4 w + 16 w_a`` with adapters."""
+        return block_state_bytes(self.block_parameters, self.adapter_parameters)
 
     @property
     def block_copy_bytes(self) -> float:

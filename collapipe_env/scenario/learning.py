@@ -15,9 +15,10 @@ class ProxySpec:
     """Sizes of the Transformer that is really trained in place of the priced one.
 
     The proxy keeps the priced architecture's block count and segments; only its widths, sequence length and
-    vocabulary differ, so that a paper-size system can be studied on a laptop.
+    vocabulary differ, and its style may, so that a paper-size system can be studied on a laptop.
 
     Attributes:
+        style: How blocks and embedding are built; None takes the workload's.
         width: Model width d, a multiple of ``heads``.
         feedforward: Width of the feed-forward layer.
         heads: Attention heads.
@@ -25,6 +26,10 @@ class ProxySpec:
         vocabulary: Rows of the embedding table; the tokeniser learns at most that many tokens.
     """
 
+    style: Annotated[
+        Literal["pre-ln", "transformer", "bert"] | None,
+        described('how blocks and embedding are built: "pre-ln", "transformer" or "bert"; empty = as priced'),
+    ] = None
     width: Annotated[int, whole("model width d, a multiple of heads", 2, 8192)] = 32
     feedforward: Annotated[int, whole("feed-forward width d_ff", 1, 65536)] = 64
     heads: Annotated[int, whole("attention heads, a divisor of the width", 1, 256)] = 2
@@ -79,10 +84,13 @@ class LearningSpec:
         gradient_clip: Largest norm of a cluster's gradient in a local step; 0 leaves it as it is.
         schedule: How step sizes change over the rounds.
         warmup_rounds: Rounds in which step sizes grow linearly to their full value.
-        schedule_rounds: Rounds that the schedule is laid out for; None takes the episode's.
-        proximal: Weight mu of FedProx's pull towards the round's common model.
+        schedule_rounds: Rounds that the schedule is laid out for, more than those of the warm-up if it falls
+            to 0 (linear, cosine); None takes the episode's.
+        proximal: Weight mu of FedProx's pull towards the round's common model. The first local step starts
+            there, so the pull shows only with ``workload.local_steps`` above 1.
         aggregation: How the server turns the clusters' mean update into the next model.
-        aggregation_rate: Step size of the server's aggregation.
+        aggregation_rate: Step size of the server's aggregation; None takes 1 for fedavg and fedavgm and 0.01
+            for fedadam and fedyogi, whose steps hardly depend on how long the updates are.
         aggregation_momentum: Its first decay, beta_1 (fedavgm, fedadam, fedyogi).
         aggregation_second_momentum: Its second decay, beta_2 (fedadam, fedyogi).
         aggregation_floor: What is added to the root of the second moment, tau (fedadam, fedyogi).
@@ -95,7 +103,8 @@ class LearningSpec:
             weights predicted by the optimiser's own rule (XPipe); false for the stale weights themselves
             (PipeDream). Synchronous plans are not affected.
         samples_per_pass: Micro-batches in a row are computed in one pass as long as together they have at
-            most that many samples: the same gradient in less time. 1 computes every one on its own.
+            most that many samples: the same gradient in less time. 1 computes every one on its own. Where one
+            step of plain SGD allows it, passes are joined over the clusters, too, and then larger.
         evaluate_every: Rounds between two evaluations of the loss.
         evaluation_samples: At most that many held-out samples are evaluated.
         metric_every: Rounds between two computations of metrics, a multiple of ``evaluate_every`` in effect;
@@ -161,7 +170,10 @@ class LearningSpec:
         Literal["fedavg", "fedavgm", "fedadam", "fedyogi"],
         described('the server\'s optimiser: "fedavg", "fedavgm", "fedadam" or "fedyogi"'),
     ] = "fedavg"
-    aggregation_rate: Annotated[float, real("step size of the aggregation", "1", gt=0, le=100)] = 1.0
+    aggregation_rate: Annotated[
+        Annotated[float, real("step size of the aggregation", "1", gt=0, le=100)] | None,
+        described("step size of the aggregation, range above 0 to 100; empty = 1, or 0.01 if adaptive"),
+    ] = None
     aggregation_momentum: Annotated[float, real("first decay beta_1 of the aggregation", "1", ge=0, lt=1)] = (
         0.9
     )
@@ -205,6 +217,13 @@ class LearningSpec:
             raise ValueError(
                 f"momentum = {self.momentum:g} is for optimizer = 'sgd', but it is {self.optimizer!r}; set "
                 "momentum to 0"
+            )
+        falls_to_zero = self.schedule in ("linear", "cosine")
+        if falls_to_zero and self.schedule_rounds is not None and self.schedule_rounds <= self.warmup_rounds:
+            raise ValueError(
+                f"schedule_rounds = {self.schedule_rounds} ends schedule = {self.schedule!r} within "
+                f"warmup_rounds = {self.warmup_rounds}, so step sizes would fall to 0 at once; raise "
+                "schedule_rounds or lower warmup_rounds"
             )
         if self.checkpoint is not None and self.proxy is not None:
             raise ValueError(

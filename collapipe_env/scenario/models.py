@@ -32,6 +32,8 @@ MODELS: Mapping[str, Mapping[str, object]] = MappingProxyType(
             "feedforward": 2048,
             "heads": 8,
             "vocabulary": 37_000,
+            "learned_positions": 0,
+            "token_types": 0,
             "decoder_blocks": 6,
             "outputs": 37_000,
             "sequence_length": SEQUENCE_LENGTH,

@@ -132,7 +132,8 @@ class Scenario:
         Args:
             task: Name of the task.
             dataset: What to train on; None keeps the data for the same task and takes the embedded data for
-                another.
+                another. Columns and languages are those of the old task's data, so another task detects its
+                own.
 
         Raises:
             ScenarioError: If there is no such task.
@@ -140,6 +141,9 @@ class Scenario:
         changes: dict[str, object] = {}
         if task != self.workload.task:
             changes = {"workload.task": task, "name": f"{self.name}-{task}", "learning.dataset": "embedded"}
+            changes |= dict.fromkeys(
+                ("learning.text_column", "learning.label_column", "learning.languages"), None
+            )
         if dataset is not None:
             changes["learning.dataset"] = dataset
         return self.with_overrides(changes)

@@ -53,7 +53,9 @@ class WorkloadSpec:
     feedforward: Annotated[int, whole("feed-forward width d_ff", 1, 1048576)] = 1024
     heads: Annotated[int, whole("attention heads a, a divisor of the width", 1, 1024)] = 4
     sequence_length: Annotated[int, whole("tokens per sample q", 1, 65536)] = 64
-    vocabulary: Annotated[int, whole("tokens in the CU's embedding", 1, 10_000_000)] = 8000
+    vocabulary: Annotated[
+        int, whole("tokens in the CU's embedding, up to 4 that stand for no text among them", 4, 10_000_000)
+    ] = 8000
     style: Annotated[
         Literal["pre-ln", "transformer", "bert"],
         described("how blocks and embedding are built; no unit, one of pre-ln, transformer, bert"),

@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collapipe_env.physics.memory import memory_cap_blocks
-from collapipe_env.physics.workload import (
-    TRAINING_STATE_BYTES_PER_PARAMETER,
-    block_parameters,
-    stored_activation_bytes,
-)
+from collapipe_env.physics.payload import adapter_parameters
+from collapipe_env.physics.workload import block_parameters, block_state_bytes, stored_activation_bytes
 from collapipe_env.scenario.layout import FloatArray, fixed_layout
 
 if TYPE_CHECKING:
@@ -83,11 +80,15 @@ def require_memory(scenario: Scenario) -> None:
 def block_bytes(scenario: Scenario) -> float:
     """Return the bytes one block takes on a device under GPipe, ``16 w + B alpha``.
 
+    With low-rank adapters, which alone have gradients and moments, it is ``4 w + 16 w_a + B alpha``.
+
     Args:
         scenario: Any scenario.
     """
     work = scenario.workload
-    state = TRAINING_STATE_BYTES_PER_PARAMETER * block_parameters(work.width, work.feedforward)
+    lora = work.update_compression == "lora"
+    adapters = adapter_parameters(work.width, work.feedforward, work.lora_rank) if lora else 0
+    state = block_state_bytes(block_parameters(work.width, work.feedforward), adapters)
     kept = stored_activation_bytes(work.width, work.heads, work.sequence_length, work.stored_activation_bits)
     return state + work.batch_size * kept
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
 
 IntArray = npt.NDArray[np.int64]
+BERT_TOKEN_TYPES = 2
+"""First and second sentence of a pair; a proxy in BERT's style has as many unless the workload says so."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,12 @@ def trained_architecture(scenario: Scenario) -> Architecture:
     """
     workload, proxy = scenario.workload, scenario.learning.proxy
     sizes = proxy or workload
-    # A proxy needs no more positions than it has tokens.
-    positions = (
-        min(workload.learned_positions, sizes.sequence_length) if proxy else workload.learned_positions
-    )
+    style, positions, types = workload.style, workload.learned_positions, workload.token_types
+    if proxy is not None:
+        style = proxy.style or style
+        # A proxy needs no more positions than it has tokens.
+        positions = sizes.sequence_length if style == "bert" else 0
+        types = (types or BERT_TOKEN_TYPES) if style == "bert" else 0
     return Architecture(
         blocks=workload.blocks,
         width=sizes.width,
@@ -86,9 +90,9 @@ def trained_architecture(scenario: Scenario) -> Architecture:
         heads=sizes.heads,
         sequence_length=sizes.sequence_length,
         vocabulary=sizes.vocabulary,
-        style=workload.style,
+        style=style,
         learned_positions=positions,
-        token_types=workload.token_types,
+        token_types=types,
         dropout=scenario.learning.dropout,
     )
 

@@ -16,6 +16,7 @@ from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer, special_id
 from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
 from collapipe_env.tasks.hub import PREFIX as HUB_PREFIX
 from collapipe_env.tasks.hub import hub_labelled_texts
+from collapipe_env.tasks.paths import given_path
 from collapipe_env.tasks.text_files import LabelledTexts, load_splits
 from collapipe_env.tasks.tokenization import PADDING, encode, train_tokenizer
 
@@ -135,7 +136,7 @@ def _texts(
     """Return training, dev and test texts."""
     if dataset.startswith(HUB_PREFIX):
         return hub_labelled_texts(dataset, text, label)
-    return load_splits(EMBEDDED if dataset == "embedded" else Path(dataset).expanduser(), text, label)
+    return load_splits(EMBEDDED if dataset == "embedded" else given_path(dataset), text, label)
 
 
 @functools.cache
@@ -181,6 +182,7 @@ def _shared(array: IntArray) -> IntArray:
 def _classes(labels: Sequence[str]) -> tuple[str, ...]:
     """Return the distinct labels, in numerical order if all are integers, else in alphabetical order."""
     distinct = sorted(set(labels))
-    if all(label.lstrip("+-").isdigit() for label in distinct):
-        distinct.sort(key=int)
-    return tuple(distinct)
+    try:
+        return tuple(sorted(distinct, key=int))
+    except ValueError:  # one is no integer
+        return tuple(distinct)

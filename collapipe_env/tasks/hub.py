@@ -63,7 +63,14 @@ def fetch(dataset: str) -> Mapping[str, Any]:
             f"dataset {dataset!r} needs the package datasets; pip install 'collapipe-env[hub]', or give the "
             "path of local files"
         ) from None
+    if int(datasets.__version__.partition(".")[0]) < 4:
+        raise DataError(
+            f"dataset {dataset!r} needs datasets 4.0 or newer, which runs no code of a data set, and here is "
+            f"{datasets.__version__}; pip install -U 'collapipe-env[hub]', or give the path of local files"
+        )
     name, _, config = dataset.removeprefix(PREFIX).partition(":")
+    if not name:
+        raise DataError(f"dataset {dataset!r} names no data set; write hf:NAME or hf:NAME:CONFIG")
     saved = any((Path(name) / file).is_file() for file in ("dataset_dict.json", "state.json"))
     try:
         found: Any = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config or None)

@@ -18,6 +18,7 @@ from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer, special_id
 from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
 from collapipe_env.tasks.column_files import TaggedSentences, load_column_splits
 from collapipe_env.tasks.hub import PREFIX, hub_tagged_sentences
+from collapipe_env.tasks.paths import given_path
 from collapipe_env.tasks.tagging_schemes import OUTSIDE, Scheme, spans_of, to_bio2
 from collapipe_env.tasks.tokenization import PADDING
 from collapipe_env.tasks.word_pieces import encode_words, train_cased_tokenizer
@@ -183,7 +184,7 @@ def load_entities(dataset: str, words: Column = None, tags: Column = None) -> En
     if dataset.startswith(PREFIX):
         parts = hub_tagged_sentences(dataset, words, tags)
     else:
-        folder = EMBEDDED if dataset == "embedded" else Path(dataset).expanduser()
+        folder = EMBEDDED if dataset == "embedded" else given_path(dataset)
         parts = load_column_splits(folder, _index("text_column", words), _index("label_column", tags))
     found = to_bio2([marks for part in parts for marks in part.tags])
     rest = iter(found.tags)

@@ -82,7 +82,8 @@ def read_table(path: Path) -> Table:
                 places.append(f"{path}:{start}")
             start = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{path}:{start}: {error}; check the quotes of this line") from error
+        kind = "quotes" if quoted else "separators"
+        raise DataError(f"{path}:{start}: {error}; check the {kind} of this line") from error
     if not rows:
         raise DataError(f"{path}: empty file; it needs one sample a line")
     if len(rows[0]) < 2:

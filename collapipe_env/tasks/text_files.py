@@ -123,8 +123,16 @@ def labelled_parts(
         source: What they belong to, for errors.
         text: Which column or columns hold the text; None detects it.
         label: Which column holds the label; None detects it.
+
+    Raises:
+        DataError: If a table is malformed, or the training part has one class only.
     """
     train, columns = labelled_texts(tables["train"], text, label)
+    if len(set(train.labels)) == 1:
+        raise DataError(
+            f"{tables['train'].source}: every label is {train.labels[0]!r}, so there is nothing to learn; "
+            "add samples of another class, or name the right label_column"
+        )
     parts = {
         part: labelled_texts(tables[part], text, label, columns)[0]
         for part in ("dev", "test")

@@ -12,11 +12,12 @@ from torch.nn import functional
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.learners.decoder import CachedDecoding, Decoder
-from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer
+from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
 from collapipe_env.tasks.decoding import beam_search, greedy
 from collapipe_env.tasks.hub import PREFIX, fetch, pairs_of
 from collapipe_env.tasks.parallel_text import Pairs, load_parallel
+from collapipe_env.tasks.paths import given_path
 from collapipe_env.tasks.subwords import (
     BEGIN,
     decode,
@@ -145,7 +146,7 @@ def _load(
     if dataset.startswith(PREFIX):
         parts = pairs_of(fetch(dataset), dataset, languages)
     else:
-        parts = load_parallel(Path(dataset).expanduser(), languages)
+        parts = load_parallel(given_path(dataset), languages)
     if checkpoint is None:
         source, encode_source = train_subwords(parts[0].sources, vocabulary), encode_sources
     else:
@@ -165,4 +166,5 @@ def _load(
     strata = np.searchsorted(borders, lengths).astype(np.int64)
     for array in (lengths, strata):
         array.flags.writeable = False
-    return TaskData(train, dev, test, strata, lengths, (), functools.partial(decode, target))
+    hidden = special_ids(source).hidden
+    return TaskData(train, dev, test, strata, lengths, (), functools.partial(decode, target), hidden)

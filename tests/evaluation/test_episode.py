@@ -91,6 +91,10 @@ def test_storing_a_result_loses_nothing_and_damage_is_named(scenario) -> None:
     again = EpisodeResult.from_dict(stored, "x.json")
     assert np.isnan(again.metric).all()  # the surrogate has none
     assert dataclasses.replace(again, metric=[]) == dataclasses.replace(result, metric=[])
+    scored = dataclasses.replace(result, metrics={"bleu": 0.25, "odd": float("nan")})
+    metrics = EpisodeResult.from_dict(without_nan(scored.to_dict()), "x.json").metrics
+    assert metrics["bleu"] == 0.25
+    assert np.isnan(metrics["odd"])
     for damage in ({"delay": ["a"]}, {"delay": []}, {"energy_ratio": 3.0}, {"delay": None}):
         with pytest.raises(DataError, match=r"x\.json.*delete the file"):
             EpisodeResult.from_dict({**stored, **damage}, "x.json")

@@ -138,3 +138,12 @@ def test_fedavg_is_the_mean_of_the_models():
     run._exchange.end_round = watched
     learner.train_round(single_outcome([(2, 2, 0)] * N, alive))
     torch.testing.assert_close(run._parameters[0], seen["mean"], rtol=0, atol=3e-7)
+
+
+def test_the_rate_that_nobody_names_suits_the_rule():
+    update = torch.tensor([3.0, -0.5])
+    for kind, rate in (("fedavg", 1.0), ("fedavgm", 1.0), ("fedadam", 0.01), ("fedyogi", 0.01)):
+        unnamed, named = (
+            make_aggregation(LearningSpec(aggregation=kind, aggregation_rate=given)) for given in (None, rate)
+        )
+        assert torch.equal(unnamed.step(update), named.step(update))

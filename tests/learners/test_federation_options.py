@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from federation_support import make, train
+from federation_support import make, parts_of, train
 from learner_support import N
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
@@ -54,6 +54,20 @@ def test_proximal_term_keeps_clusters_near_the_common_model():
         train(learner, 1)
         distances.append(found[0])
     assert distances[1] < 0.6 * distances[0]
+
+
+@pytest.mark.parametrize("mode", [COPIES, SEQUENTIAL])
+def test_idle_copies_of_a_sequential_servers_blocks_are_not_pulled(mode):
+    """Weight decay moves them. A pull would count when gradients are clipped, and stay in the moments."""
+    pulls, (learner, run) = [], make(3, proximal=5.0, weight_decay=0.5)
+    (place, *_) = parts_of(run)[-1]
+    for optimizer in run._optimizers:
+        optimizer.register_step_pre_hook(lambda *_: pulls.append(bool(run._gradients[place].any())))
+    train(learner, 1, server_blocks=(2,) * N, mode=mode)
+    assert pulls == [mode == COPIES] * 3 * N
+    # The next round's common server trains no block of its own, so all are pulled.
+    train(learner, 1)
+    assert all(pulls[3 * N :])
 
 
 @pytest.mark.usefixtures("float64")

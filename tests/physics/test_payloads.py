@@ -35,6 +35,7 @@ def test_shares_are_taken_as_they_are_written():
     assert UpdateFormat(16, "top-k", 0.29).entries(100) == 29
     assert UpdateFormat(16, "top-k", 0.071).entries(100) == 8
     assert UpdateFormat(16, "top-k", 1e-6).entries(100) == 1
+    assert UpdateFormat(16, "top-k", 1e-12).entries(100) == 1
 
 
 @given(size=st.integers(1, 10**7))

@@ -85,6 +85,7 @@ def test_misspelt_preset_names_the_nearest() -> None:
             ["dynamics.load_levels.1: got 1.5", "less than or equal to 1"],
         ),
         ({"cluster": {"devices": [3, 0, 3, 3]}}, ["cluster.devices.1: got 0", "greater than or equal to 1"]),
+        ({"workload": {"vocabulary": 3}}, ["workload.vocabulary: got 3", "greater than or equal to 4"]),
         ({"workload": {"activation_bits": 8}}, ["workload.activation_bits: got 8", "16 or 32"]),
         ({"workload": {"task": "vision"}}, ["workload.task: got 'vision'", "ner"]),
         ({"cluster": {"layout": "moving"}}, ["cluster.layout: got 'moving'", "'per_episode'"]),
@@ -146,6 +147,14 @@ def test_wrong_type(mapping: dict[str, Any], place: str, allowed: str) -> None:
         (
             {"workload": {"task": "translation", "decoder_blocks": 0}},
             r"workload: task = 'translation' needs decoder_blocks",
+        ),
+        (
+            {"learning": {"momentum": 0.9}},
+            r"learning: momentum = 0\.9 is for optimizer = 'sgd'.*set momentum to 0",
+        ),
+        (
+            {"learning": {"schedule": "cosine", "schedule_rounds": 10}},
+            r"learning: schedule_rounds = 10 ends schedule = 'cosine' within warmup_rounds = 10.*raise",
         ),
         ({"devices": {"profiles": []}}, r"devices: profiles must hold at least one"),
         ({"devices": {"power_min_w": 0.3}}, r"devices: power_min_w = 0\.3 is above power_max_w = 0\.2"),

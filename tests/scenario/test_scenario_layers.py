@@ -6,6 +6,7 @@ from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario, scenario_names
 from collapipe_env.scenario.loading import _task_fields
 from collapipe_env.tasks import task_names
+from collapipe_env.tasks.base import trained_architecture
 
 
 def paths(data: dict, before: str = "") -> set[str]:
@@ -58,7 +59,7 @@ def test_all_tasks_set_the_same_fields_so_that_switching_leaves_nothing_behind()
 def test_a_new_task_does_not_bring_a_proxy_back():
     priced = load_scenario("small").with_overrides({"learning.proxy": None})
     assert priced.with_task("ner").learning.proxy is None
-    assert priced.with_task("ner").learning.learning_rate == 1e-2
+    assert priced.with_task("ner").learning.learning_rate == 5e-3
     both = load_scenario({"base": "small", "workload": {"task": "ner"}, "learning": {"proxy": "off"}})
     assert both.learning.proxy is None
 
@@ -81,6 +82,16 @@ def test_the_same_task_changes_nothing_but_takes_a_data_set():
     assert other.with_task("ner").learning.dataset == "embedded"
 
 
+def test_another_task_does_not_look_for_the_columns_of_the_old_data():
+    columns = {"text_column": "review", "label_column": 3, "languages": ("en", "de")}
+    own = load_scenario({"base": "small", "learning": {"dataset": "reviews.tsv", **columns}})
+    again = own.with_task("classification", "more.tsv").learning
+    assert {name: getattr(again, name) for name in columns} == columns
+    for dataset in (None, "tags.conll"):
+        other = own.with_task("ner", dataset).learning
+        assert [getattr(other, name) for name in columns] == [None] * 3
+
+
 def test_a_named_model_fills_its_sizes_and_is_spelt_out():
     bert = load_scenario({"base": "large", "workload": {"model": "bert-small"}})
     assert (bert.blocks, bert.workload.width, bert.workload.style) == (4, 512, "bert")
@@ -100,6 +111,18 @@ def test_a_model_made_for_a_task_brings_the_task():
     assert scenario.learning == load_scenario("large").with_task("translation").learning
 
 
+def test_a_model_leaves_nothing_of_another_ones_embedding_behind():
+    transformer = load_scenario({"base": "bert-base", "workload": {"model": "transformer-base"}}).workload
+    assert (transformer.style, transformer.learned_positions, transformer.token_types) == (
+        "transformer",
+        0,
+        0,
+    )
+    assert load_scenario("bert-base").with_overrides({"workload.model": "transformer-base"}).workload == (
+        transformer
+    )
+
+
 def test_an_unknown_model_or_task_is_refused_with_the_nearest_name():
     with pytest.raises(ScenarioError, match=r"workload\.model: .*'bert-smal'.*did you mean 'bert-small'"):
         load_scenario({"base": "large", "workload": {"model": "bert-smal"}})
@@ -107,6 +130,18 @@ def test_an_unknown_model_or_task_is_refused_with_the_nearest_name():
         load_scenario({"workload": {"task": "nerr"}})
     with pytest.raises(ScenarioError, match=r"workload\.model"):
         load_scenario("large").with_overrides({"workload.model": 3})
+
+
+def test_a_proxy_may_have_a_style_of_its_own():
+    ner = load_scenario("small").with_task("ner")
+    assert (ner.workload.style, ner.learning.proxy.style) == ("pre-ln", "bert")
+    trained = trained_architecture(ner)
+    assert (trained.style, trained.learned_positions, trained.token_types) == ("bert", 32, 2)
+    assert trained_architecture(load_scenario("bert-small").with_task("translation")).style == "bert"
+    back = trained_architecture(
+        load_scenario("bert-small").with_overrides({"learning.proxy.style": "pre-ln"})
+    )
+    assert (back.style, back.learned_positions, back.token_types) == ("pre-ln", 0, 0)
 
 
 def test_fields_that_contradict_the_style_are_refused():

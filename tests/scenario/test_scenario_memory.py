@@ -7,6 +7,7 @@ import pytest
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import block_bytes, load_scenario
+from collapipe_env.simulator.build import workload_costs
 
 # Worked by hand, d = 8, d_ff = 16, a = 2, q = 4, B = 2:
 #   w = 4*64 + 2*8*16 + 9*8 + 16 = 600 parameters, 16 w = 9600 bytes
@@ -27,6 +28,16 @@ def tiny(memory: list[float], devices: Any, **workload: Any) -> dict[str, Any]:
 def test_bytes_of_a_block(bits: int, size: float) -> None:
     scenario = load_scenario(tiny([1e9], 2, stored_activation_bits=bits))
     assert block_bytes(scenario) == size
+
+
+def test_adapters_make_room_for_blocks_that_do_not_fit_otherwise() -> None:
+    # Rank 2: w_a = 2 (8*8 + 2*16) = 192, so a block takes 4*600 + 16*192 + 2*2400 = 10272 bytes.
+    adapted = {"update_compression": "lora", "lora_rank": 2}
+    scenario = load_scenario(tiny([5 * 10272.0], 1, **adapted))
+    assert block_bytes(scenario) == 10272
+    assert workload_costs(scenario).block_state_bytes + 2 * 2400 == 10272
+    assert not _builds(tiny([5 * 10272.0], 1))
+    assert not _builds(tiny([5 * 10272.0 - 1], 1, **adapted))
 
 
 @pytest.mark.parametrize(

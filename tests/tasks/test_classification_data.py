@@ -116,6 +116,13 @@ def test_numeric_labels_sort_as_numbers(tmp_path):
     assert data.classes == tuple(str(i) for i in range(11))
 
 
+@pytest.mark.parametrize("odd", ["²", "+-1", "--2", "9" * 5000])
+def test_labels_that_only_look_like_numbers_sort_as_text(tmp_path, odd):
+    (tmp_path / "d.tsv").write_text(f"good film\t{odd}\nbad film\t1\n" * 5, encoding="utf-8")
+    classes = get_task("classification").classes(spec(dataset=str(tmp_path / "d.tsv"), label_column=1))
+    assert classes == tuple(sorted((odd, "1")))
+
+
 @pytest.mark.parametrize("part", ["dev", "test"])
 def test_held_out_label_unknown_in_training(tmp_path, part):
     (tmp_path / "train.tsv").write_text("good film\tp\nbad film\tn\n" * 5)

@@ -241,10 +241,19 @@ def test_what_cannot_be_loaded(offline, monkeypatch):
         DataError, match=r"cannot load dataset 'hf:no/such' .*check the name .* and the network"
     ):
         hub.fetch("hf:no/such")
+    with pytest.raises(DataError, match="'hf:' names no data set; write hf:NAME"):
+        hub.fetch("hf:")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
         DataError, match=r"'hf:glue' needs the package datasets; pip install 'collapipe-env\[hub\]'"
     ):
+        hub.fetch("hf:glue")
+
+
+def test_versions_that_run_code_are_refused(monkeypatch):
+    monkeypatch.setattr("datasets.__version__", "3.6.0")
+    monkeypatch.setattr("datasets.load_dataset", lambda *_: pytest.fail("it was asked all the same"))
+    with pytest.raises(DataError, match=r"needs datasets 4\.0 or newer, .* here is 3\.6\.0; pip install"):
         hub.fetch("hf:glue")
 
 

@@ -97,6 +97,7 @@ def test_columns_by_name_and_index(tmp_path):
             {},
             r"d\.tsv:1: label 'gold' occurs in this line only",
         ),
+        ("d.tsv", "a b\t1\n" + "x" * 200_000 + "\t0\n", {}, r"d\.tsv:2: field .*; check the separators"),
         ("d.tsv", "".join(f"long text {i}\t{i}\n" for i in range(300)), {}, "300 distinct values"),
     ],
 )
@@ -175,6 +176,12 @@ def test_missing_paths(tmp_path):
         load_splits(tmp_path / "absent")
     with pytest.raises(DataError, match=r"2 samples cannot be split in training and dev and test"):
         load_splits(tmp_path / "a.tsv")
+
+
+def test_a_single_class_is_refused(tmp_path):
+    path = write(tmp_path, "d.tsv", "good film\t1\nbad film\t1\n" * 5)
+    with pytest.raises(DataError, match=r"d\.tsv: every label is '1'.*label_column"):
+        load_splits(path)
 
 
 def test_gzip(tmp_path):

@@ -310,7 +310,7 @@ def test_embedded_messages_fit_the_default_proxy():
 def test_with_a_checkpoint_the_source_has_its_tokeniser(tmp_path):
     checkpoint = tmp_path / "bert"
     checkpoint.mkdir()
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "hund", "katze", "sieht", "!"]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "hund", "katze", "sieht", "!", "[MASK]"]
     (checkpoint / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     config = {
         "model_type": "bert", "vocab_size": len(words), "hidden_size": 32, "num_hidden_layers": 2,
@@ -322,6 +322,7 @@ def test_with_a_checkpoint_the_source_has_its_tokeniser(tmp_path):
     first = data.train.references.index("Katze sieht Hund ?")
     assert data.train.tokens[first].tolist() == [2, 4, 6, 5, 7, 3, 0, 0, 0, 0]
     assert data.decode(data.train.targets[first : first + 1, 1:]) == ["Katze sieht Hund ?"]
+    assert data.hidden == 8  # the checkpoint's mask, not the row that is the unknown token elsewhere
 
 
 def test_pairs_of_the_hub_are_taken_as_they_are(monkeypatch):

@@ -1,0 +1,87 @@
+"""``--task`` and ``--dataset``: which scenario they make, and that bad data is known before any work."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.cli.common import chosen_scenario
+from collapipe_env.cli.main import main
+from collapipe_env.errors import DataError
+
+TAGGED = "Ada B-who\nsings O\n\nBo B-who\nsits O\n\n" * 10
+
+
+def tagged(folder: Path) -> Path:
+    path = folder / "names.v2.conll"
+    path.write_text(TAGGED)
+    return path
+
+
+def test_without_options_the_scenario_is_as_it_was() -> None:
+    assert chosen_scenario("small", None, None) == chosen_scenario("small", "classification", None)
+    assert chosen_scenario("small", None, None).name == "small"
+
+
+def test_task_and_data_give_name_and_outputs(tmp_path: Path) -> None:
+    scenario = chosen_scenario("small", "ner", str(tagged(tmp_path)))
+    assert scenario.name == "small-ner-names"
+    assert (scenario.workload.task, scenario.workload.outputs) == ("ner", 3)
+    assert scenario.learning.dataset == str(tmp_path / "names.v2.conll")
+    assert chosen_scenario("small", "translation", None).name == "small-translation"
+
+
+def test_folders_typed_with_dots_have_names(tmp_path: Path, monkeypatch) -> None:
+    for name in ("mine", ".hidden"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.tsv").write_text("good film\t1\nbad film\t0\n" * 10)
+        monkeypatch.chdir(tmp_path / name)
+        assert chosen_scenario("small", None, ".").name == f"small-{name.strip('.')}"
+
+
+@pytest.mark.parametrize("dataset", ["absent.tsv", "~nobody-has-this-name/x"])
+def test_data_that_is_not_there(dataset: str) -> None:
+    with pytest.raises(DataError, match=r"check|no such file"):
+        chosen_scenario("small", None, dataset)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train --steps 32 --envs 2 --eval-seeds 1 --eval-rounds 2",
+        "evaluate --seeds 1 --rounds 2 --learner torch",
+        "compare --seeds 1 --rounds 2 --learner torch",
+    ],
+)
+@pytest.mark.parametrize("in_file", [False, True])
+def test_bad_data_is_known_before_anything_is_written(
+    command: str, in_file: bool, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Translation has no classes to count, so that nothing else would read the data early.
+    file = "name: odd\nbase: small\nworkload: {task: translation}\n"
+    Path("odd.yaml").write_text(file + "learning: {dataset: absent}\n" * in_file)
+    plural = "s" if command.startswith("compare") else ""
+    options = [f"--scenario{plural}", "odd.yaml", *([] if in_file else ["--dataset", "absent"])]
+    assert main([*command.split(), "--processes", "1", "--no-figures", *options]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("error: absent: no such file or folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["odd.yaml"]
+
+
+def test_every_metric_is_in_the_results_and_they_are_read_again(tmp_path: Path, capsys) -> None:
+    command = [
+        *("evaluate", "--scenario", "small", "--task", "ner", "--dataset", str(tagged(tmp_path))),
+        *("--schedulers", "pipeline", "--seeds", "1", "--rounds", "1", "--processes", "1"),
+        *("--learner", "torch", "--no-figures", "--out", str(tmp_path / "out")),
+    ]
+    assert main(command) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    (line,) = results["summary"]
+    assert list(line["metrics"]) == ["entity_f1", "entity_precision", "entity_recall", "token_accuracy"]
+    assert line["metric"] == line["metrics"]["entity_f1"]
+    assert {"tokenizers", "sacrebleu", "nervaluate"} <= set(results["versions"])
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert "entity F1 (%)" in table
+    assert main(command) == 0
+    assert (tmp_path / "out" / "table.md").read_text() == table
