@@ -51,7 +51,8 @@ class Options:
     """All options."""
 
     scenarios: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME|FILE ...")] = ("small", "medium")
-    """Shipped scenarios (small, medium, large, xlarge) or YAML files."""
+    """Shipped scenarios (small, medium, large, xlarge; bert-small, bert-base,
+    transformer-base) or YAML files."""
     task: Annotated[str | None, TASK_OPTION] = None
     dataset: Annotated[str | None, DATASET_OPTION] = None
     schedulers: Annotated[

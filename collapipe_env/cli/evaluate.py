@@ -49,7 +49,8 @@ class Options:
     """All options."""
 
     scenario: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "medium"
-    """A shipped scenario (small, medium, large, xlarge) or a YAML file."""
+    """A shipped scenario (small, medium, large, xlarge; bert-small, bert-base,
+    transformer-base) or a YAML file."""
     task: Annotated[str | None, TASK_OPTION] = None
     dataset: Annotated[str | None, DATASET_OPTION] = None
     schedulers: Annotated[

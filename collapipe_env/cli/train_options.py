@@ -42,7 +42,8 @@ class TrainingOptions:
     """What is trained, and on what."""
 
     scenario: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "medium"
-    """A shipped scenario (small, medium, large, xlarge) or a YAML file."""
+    """A shipped scenario (small, medium, large, xlarge; bert-small, bert-base,
+    transformer-base) or a YAML file."""
     task: Annotated[str | None, TASK_OPTION] = None
     dataset: Annotated[str | None, DATASET_OPTION] = None
     algo: Literal["ppo", "sac"] = "ppo"

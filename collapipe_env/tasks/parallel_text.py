@@ -12,7 +12,7 @@ import numpy as np
 from collapipe_env.errors import DataError
 from collapipe_env.tasks.parts import held_out
 
-DEV_NAMES = ("dev", "val", "valid", "validation")
+DEV_NAMES = ("dev", "val", "valid", "validation", "devel", "development")
 """Names of the development part, in order of preference."""
 TABLE_ENDINGS = (".tsv", ".tsv.gz")
 """Endings of a file that holds both languages."""
@@ -45,8 +45,8 @@ def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple
     """Read the training, development and test pairs of a folder or of a table.
 
     A folder holds two files a part, one sentence a line, that end in the language: ``train.en`` and
-    ``train.de``; ``dev`` (or ``val``, ``valid``, ``validation``); and ``test``, or else the first name that
-    begins with ``test``. A table is a ``.tsv`` file whose lines hold sentence, tab, translation; a header
+    ``train.de``; ``dev`` (or ``val``, ``valid``, ``devel`` and their long forms); and ``test``, or else the
+    first name that begins with ``test``. A table is a ``.tsv`` file whose lines hold sentence, tab, translation; a header
     ``source``/``target``, ``src``/``tgt`` or of ``languages`` says otherwise. All may be gzipped (``.gz``).
     A missing part is taken from the training pairs by a fixed permutation.
 
