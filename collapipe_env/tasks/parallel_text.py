@@ -46,9 +46,9 @@ def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple
 
     A folder holds two files a part, one sentence a line, that end in the language: ``train.en`` and
     ``train.de``; ``dev`` (or ``val``, ``valid``, ``devel`` and their long forms); and ``test``, or else the
-    first name that begins with ``test``. A table is a ``.tsv`` file whose lines hold sentence, tab, translation; a header
-    ``source``/``target``, ``src``/``tgt`` or of ``languages`` says otherwise. All may be gzipped (``.gz``).
-    A missing part is taken from the training pairs by a fixed permutation.
+    first name that begins with ``test``. A table is a ``.tsv`` file whose lines hold sentence, tab,
+    translation; a header ``source``/``target``, ``src``/``tgt`` or of ``languages`` says otherwise. All may
+    be gzipped (``.gz``). A missing part is taken from the training pairs by a fixed permutation.
 
     Args:
         path: The folder or the file.
