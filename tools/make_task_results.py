@@ -254,8 +254,8 @@ def table(rows: Rows) -> str:
             )
     seeds = sorted({len(runs) for runs, *_ in rows.values()})
     lines.append(
-        f"\nMean over {' or '.join(map(str, seeds))} seeds with 95 % bootstrap interval; times are those of "
-        "one run, on one core."
+        f"\nMean over {' or '.join(map(str, seeds))} seeds, with a 95 % bootstrap interval from two on; "
+        "times are those of one run, on one core."
     )
     return "\n".join(lines)
 
