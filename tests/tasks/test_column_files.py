@@ -42,7 +42,7 @@ def numbered(count, mark="w"):
             "documents.txt",
             "-DOCSTART- -X- O O\n\nAnna a B-per\nsaw a O\nOslo a B-loc\n-DOCSTART- O\nYes a O\n. a O\n",
         ),
-        ("packed.conll.gz", gzip.compress(b"Anna\tB-per\nsaw\tO\nOslo\tB-loc\n\nYes\tO\n.\tO\n")),
+        ("packed.conll.gz", gzip.compress(b"Anna\tB-per\nsaw\tO\nOslo\tB-loc\n\nYes\tO\n.\tO\n", mtime=0)),
         ("UPPER.CONLL", "Anna\tB-per\nsaw\tO\nOslo\tB-loc\n\nYes\tO\n.\tO\n"),
     ],
 )
@@ -118,7 +118,7 @@ def test_places(tmp_path):
         ("d.conll", "\n\t\n-DOCSTART- O\n\n", {}, "empty file"),
         ("d.json", "{}", {}, r"unknown ending; use one of \.conll, \.txt"),
         ("d.conll.gz", b"no gzip at all", {}, "not a complete gzip file"),
-        ("d.conll.gz", gzip.compress(b"Anna\tO\n" * 100)[:-9], {}, "not a complete gzip file"),
+        ("d.conll.gz", gzip.compress(b"Anna\tO\n" * 100, mtime=0)[:-9], {}, "not a complete gzip file"),
         ("d.conll", "Anna\tO\n", {"tag_column": 2}, "label_column 2 is out of range; .* 0 to 1"),
         ("d.conll", "Anna\tO\n", {"token_column": -1}, "text_column -1 is out of range"),
         ("d.conll", "O\tO\n", {"token_column": 1}, "column 1 is asked for both as word and as tag"),
