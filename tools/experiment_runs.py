@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from generated_parts import replaced
 from tqdm import tqdm
 
 import collapipe_env
@@ -41,7 +42,6 @@ from collapipe_env.simulator.state import SystemParameters, SystemState
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "learning.md"
 PICTURES = DOCS / "images" / "learning"
-BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated: {} -->"
 FORMAT = 1
 """Of a run's file; runs in another format are trained again."""
 EVEN, FEWEST = "even", "fewest"
@@ -321,11 +321,7 @@ def fill_page(page: Path, parts: Mapping[str, str]) -> None:
     """
     text = page.read_text(encoding="utf-8")
     for name, content in parts.items():
-        begin, end = BEGIN.format(name), END.format(name)
-        if text.count(begin) != 1 or text.count(end) != 1:
-            raise DataError(f"{page} must have '{begin}' and '{end}' once each: put them back")
-        head, _, rest = text.partition(begin)
-        text = f"{head}{begin}\n{content.strip()}\n{end}{rest.partition(end)[2]}"
+        text = replaced(text, name, content.strip(), page)
     write_text(page, text)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from generated_parts import replaced
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -30,7 +31,6 @@ from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
 
 PAGE = Path(__file__).parents[1] / "docs" / "costs.md"
-BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated: {} -->"
 SCENARIOS = ("medium", "medium-ner", "medium-translation", "bert-small", "bert-base", "transformer-base")
 SAMPLES = 2
 """Samples that are measured at once; every figure is per sample."""
@@ -181,21 +181,13 @@ def activation_table() -> str:
     return "\n".join(lines)
 
 
-def replaced(page: str, name: str, text: str) -> str:
-    """Return the page with what stands between a part's markers replaced."""
-    begin, end = BEGIN.format(name), END.format(name)
-    before, _, rest = page.partition(begin)
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}\n{text}\n{end}{after}"
-
-
 def main() -> None:
     """Measure everything and write the page."""
     torch.set_num_threads(1)
     page = PAGE.read_text(encoding="utf-8")
     stamp = f"`python tools/make_costs_table.py`, PyTorch {torch.__version__}, {platform.machine()}"
-    page = replaced(page, "exact", f"{exact_table()}\n\n{stamp}")
-    page = replaced(page, "activations", f"{activation_table()}\n\n{stamp}")
+    page = replaced(page, "exact", f"{exact_table()}\n\n{stamp}", PAGE)
+    page = replaced(page, "activations", f"{activation_table()}\n\n{stamp}", PAGE)
     write_text(PAGE, page)
     print(f"wrote {PAGE}")
 

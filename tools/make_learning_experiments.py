@@ -145,7 +145,6 @@ def runs_of(options: Options, scenario: Scenario) -> list[Run]:
         "dynamics.target_loss": None,
         "learning.evaluate_every": kept.evaluation_interval(options.rounds, 30),
         "learning.metric_every": kept.evaluation_interval(options.rounds, 30),
-        "learning.samples_per_pass": 64,  # the same gradients in less time
         "learning.device": "cpu",
     }
     return [

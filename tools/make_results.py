@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import tyro
+from generated_parts import replaced
 
 from collapipe_env.cli.main import main as collapipe
+from collapipe_env.errors import DataError
 from collapipe_env.files import write_text
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "results.md"
 PICTURES = DOCS / "images" / "results"
-BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated: {} -->"
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,15 @@ def write_page(options: Options, runs: list[tuple[Path, list[str]]]) -> None:
     summaries = [json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder, _ in runs]
     surrogate, torch = summaries[0], summaries[1:]
     text = PAGE.read_text(encoding="utf-8")
-    text = replaced(text, "surrogate", "\n".join(scenario_table(surrogate, n) for n in options.scenarios))
-    text = replaced(text, "stated", stated_table(surrogate))
-    tables = [torch_table(summary, name) for summary in torch for name in summary["scenarios"]]
-    text = replaced(text, "torch", "\n".join(tables))
-    text = replaced(text, "commands", commands(options, runs, surrogate))
+    try:
+        shown = "\n".join(scenario_table(surrogate, n) for n in options.scenarios)
+        text = replaced(text, "surrogate", shown, PAGE)
+        text = replaced(text, "stated", stated_table(surrogate), PAGE)
+        tables = [torch_table(summary, name) for summary in torch for name in summary["scenarios"]]
+        text = replaced(text, "torch", "\n".join(tables), PAGE)
+        text = replaced(text, "commands", commands(options, runs, surrogate), PAGE)
+    except DataError as error:
+        raise SystemExit(str(error)) from None
     PICTURES.mkdir(parents=True, exist_ok=True)
     for folder, _ in runs:
         prefix = "" if folder.name == "surrogate" else f"{folder.name}-"
@@ -122,15 +127,6 @@ def write_page(options: Options, runs: list[tuple[Path, list[str]]]) -> None:
                 shutil.copyfile(picture, PICTURES / f"{prefix}{picture.name}")
     write_text(PAGE, text)
     print(f"wrote {PAGE} and {PICTURES}/")
-
-
-def replaced(text: str, name: str, content: str) -> str:
-    """Put content between the markers of one generated part."""
-    begin, end = BEGIN.format(name), END.format(name)
-    if text.count(begin) != 1 or text.count(end) != 1:
-        raise SystemExit(f"{PAGE} must have '{begin}' and '{end}' once each")
-    head, _, rest = text.partition(begin)
-    return f"{head}{begin}\n{content}\n{end}{rest.partition(end)[2]}"
 
 
 def number(estimate: dict[str, Any], digits: str, scale: float = 1.0) -> str:

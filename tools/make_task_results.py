@@ -46,7 +46,6 @@ RECIPE: Mapping[str, object] = {
     "learning.schedule": "linear",
     "learning.warmup_rounds": 10,
     "learning.token_dropout": 0.3,
-    "learning.samples_per_pass": 64,  # the same gradients in less time
 }
 """What all sets change of the scenario, unless they say otherwise."""
 SLOWER: Mapping[str, object] = {"learning.learning_rate": 3e-3, "learning.server_learning_rate": 3e-3}

@@ -12,16 +12,15 @@ A line's columns are separated by tabs if it holds one, else by spaces. What is 
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from collapipe_env.errors import DataError
 from collapipe_env.tasks.parts import choose_named, held_out, part_of
+from collapipe_env.tasks.table_files import read_text
 
 ENDINGS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".tsv")
 """Endings of column files; each may be followed by ``.gz``."""
@@ -216,23 +215,8 @@ def _column(path: Path, field: str, asked: int | None, default: int, columns: in
 
 def _text(path: Path) -> str:
     """Return the file's text with line feeds as its only line ends."""
-    try:
-        content = path.read_bytes()
-        if path.suffix.lower() == ".gz":
-            content = gzip.decompress(content)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: not a complete gzip file ({error}); compress it anew") from error
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
-        ) from error
-    try:
-        decoded = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line}: not UTF-8 text; convert the file to UTF-8") from error
     # Only these end a line: str.splitlines would also cut at form feeds and Unicode separators in a word.
-    return decoded.replace("\r\n", "\n").replace("\r", "\n")
+    return read_text(path).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _files(folder: Path) -> dict[str, Path]:

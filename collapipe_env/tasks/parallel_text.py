@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import numpy as np
 
 from collapipe_env.errors import DataError
 from collapipe_env.tasks.parts import held_out
+from collapipe_env.tasks.table_files import read_text
 
 DEV_NAMES = ("dev", "val", "valid", "validation", "devel", "development")
 """Names of the development part, in order of preference."""
@@ -161,23 +160,8 @@ def _pairs(path: Path, pairs: list[tuple[str, str]]) -> Pairs:
 
 def _lines(path: Path, *, strip: bool = True) -> list[str]:
     """Return the lines of a plain or gzipped UTF-8 file without blank ones at the end."""
-    try:
-        content = path.read_bytes()
-        if path.name.lower().endswith(".gz"):
-            content = gzip.decompress(content)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: damaged gzip file ({error}); compress or copy it anew") from None
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
-        ) from None
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line}: not UTF-8 text; convert the file to UTF-8") from None
     # Not splitlines, which would also cut at form feeds and Unicode separators within a sentence.
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = read_text(path).replace("\r\n", "\n").split("\n")
     while lines and not lines[-1].strip():
         del lines[-1]
     return [line.strip() for line in lines] if strip else lines

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, normalizers
 
-from collapipe_env.tasks.tokenization import PADDING, UNKNOWN
+from collapipe_env.tasks.tokenization import PADDING, learn_byte_pairs
 
 BEGIN = 2
 """Id of the token that a target begins with."""
@@ -43,20 +43,8 @@ def train_subwords(texts: Sequence[str], vocabulary: int) -> Tokenizer:
         counts.update(normalizer.normalize_str(text).replace(" ", "▁"))
     frequent = sorted(counts, key=lambda character: (character != "▁", -counts[character], character))
     alphabet = frequent[: min(MOST_CHARACTERS, (vocabulary - len(SPECIAL_TOKENS)) // 2)]
-    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[UNKNOWN], fuse_unk=True))
-    tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
-    )
+    tokenizer = learn_byte_pairs(texts, vocabulary, alphabet, normalizer, SPECIAL_TOKENS, fuse_unknown=True)
     tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 

@@ -28,21 +28,48 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     Returns:
         The tokeniser.
     """
-    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update("▁" + normalizer.normalize_str(text).replace(" ", "▁"))
+    alphabet = sorted(counts, key=lambda c: (-counts[c], c))[: min(256, vocabulary - 2)]
+    tokenizer = learn_byte_pairs(texts, vocabulary, alphabet, normalizer)
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer
+
+
+def learn_byte_pairs(
+    texts: Sequence[str],
+    vocabulary: int,
+    alphabet: Sequence[str],
+    normalizer: normalizers.Normalizer,
+    special_tokens: Sequence[str] = ("[PAD]", "[UNK]"),
+    *,
+    fuse_unknown: bool = False,
+) -> Tokenizer:
+    """Learn a byte-pair encoding over words and punctuation marks, the same in every process.
+
+    Args:
+        texts: Training texts.
+        vocabulary: Largest number of tokens, the special ones included.
+        alphabet: Characters that get a token of their own. The caller chooses them, since the library's own
+            choice among equally frequent ones follows a hash table's order.
+        normalizer: What is done to a text first.
+        special_tokens: Tokens that are no text, in the order of their ids: padding, unknown, others.
+        fuse_unknown: Whether neighbouring unknown characters become one token.
+
+    Returns:
+        The tokeniser, without a decoder.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token=special_tokens[UNKNOWN], fuse_unk=fuse_unknown))
+    tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
     )
-    tokenizer.decoder = decoders.Metaspace()
-    # Chosen here: the library's own choice among equally frequent characters follows a hash table's order.
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update("▁" + tokenizer.normalizer.normalize_str(text).replace(" ", "▁"))
-    alphabet = sorted(counts, key=lambda c: (-counts[c], c))[: min(256, vocabulary - 2)]
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=["[PAD]", "[UNK]"],
-        initial_alphabet=alphabet,
+        special_tokens=list(special_tokens),
+        initial_alphabet=list(alphabet),
         limit_alphabet=len(alphabet),
         show_progress=False,
     )

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, normalizers
 
 from collapipe_env.errors import DataError
 from collapipe_env.learners.hf_tokenizer import special_ids
 from collapipe_env.tasks.base import IntArray
-from collapipe_env.tasks.tokenization import PADDING
+from collapipe_env.tasks.tokenization import PADDING, learn_byte_pairs
 
 ALPHABET = 256
 """Most characters that get a token of their own."""
@@ -52,31 +52,17 @@ def train_cased_tokenizer(sentences: Sequence[Sequence[str]], vocabulary: int) -
     Returns:
         The tokeniser; it is made for single words.
     """
-    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
     # Characters that do not show (zero-width spaces and joiners, controls) would make two words of one.
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.Replace(Regex(r"[\p{Cf}\p{Cc}]"), "")]
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
-    )
+    normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(r"[\p{Cf}\p{Cc}]"), "")])
     words = [word for sentence in sentences for word in sentence]
     counts: Counter[str] = Counter()
     for word, times in Counter(words).items():
-        for character in tokenizer.normalizer.normalize_str(word).replace(" ", "▁"):
+        for character in normalizer.normalize_str(word).replace(" ", "▁"):
             counts[character] += times
     counts["▁"] += len(words)  # what the pre-tokeniser puts before every word
     most = min(ALPHABET, vocabulary - 2)
     alphabet = sorted(counts, key=lambda character: (-counts[character], character))[:most]
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=["[PAD]", "[UNK]"],
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(words, trainer)
-    return tokenizer
+    return learn_byte_pairs(words, vocabulary, alphabet, normalizer)
 
 
 def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], sequence_length: int) -> PieceRows:

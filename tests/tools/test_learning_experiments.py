@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import experiment_runs
+import generated_parts
 import make_learning_experiments as experiments
 
 from collapipe_env.errors import DataError
@@ -45,7 +46,7 @@ def trained(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("experiments")
     page = folder / "learning.md"
     marks = [
-        f"{experiment_runs.BEGIN.format(part)}\nold\n{experiment_runs.END.format(part)}"
+        f"{generated_parts.BEGIN.format(part)}\nold\n{generated_parts.END.format(part)}"
         for part in ("experiments", "experiments command")
     ]
     page.write_text("\n".join(["Words before", *marks, "Words after", ""]))
@@ -186,8 +187,8 @@ def test_examples_of_the_page_are_valid(tmp_path):
 def test_the_page_has_all_its_marks():
     page = (experiment_runs.DOCS / "learning.md").read_text()
     for part in ("experiments", "experiments command", "tasks", "tasks command"):
-        assert page.count(experiment_runs.BEGIN.format(part)) == 1
-        assert page.count(experiment_runs.END.format(part)) == 1
+        assert page.count(generated_parts.BEGIN.format(part)) == 1
+        assert page.count(generated_parts.END.format(part)) == 1
 
 
 def test_a_page_without_its_marks_is_left_alone(tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+import generated_parts
 import make_results
 
 from collapipe_env.cli.main import main as collapipe
@@ -44,7 +45,7 @@ def page(folder, tmp_path, monkeypatch):
     path = tmp_path / "results.md"
     shown = ("delay.png", "energy_delay.png", "torch-small-loss_time.png")
     pictures = [f"![picture](pictures/{name})" for name in shown]
-    marked = [f"{make_results.BEGIN.format(p)}\nold\n{make_results.END.format(p)}" for p in PARTS]
+    marked = [f"{generated_parts.BEGIN.format(p)}\nold\n{generated_parts.END.format(p)}" for p in PARTS]
     path.write_text("\n".join(["# Words before", *marked, *pictures, "Words after", ""]))
     monkeypatch.setattr(make_results, "PAGE", path)
     monkeypatch.setattr(make_results, "PICTURES", tmp_path / "pictures")
@@ -92,7 +93,7 @@ def test_pictures_lie_where_the_page_shows_them(page):
     for name in re.findall(r"images/results/([\w.-]+)", shown):
         assert (make_results.DOCS / "images" / "results" / name).exists()
     for part in PARTS:
-        assert shown.count(make_results.BEGIN.format(part)) == 1
+        assert shown.count(generated_parts.BEGIN.format(part)) == 1
 
 
 def test_a_page_without_its_marks_is_refused(folder, tmp_path, monkeypatch):

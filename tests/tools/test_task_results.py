@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import experiment_runs
+import generated_parts
 import make_task_results as tasks
 import simple_baselines as baselines
 
@@ -50,7 +51,7 @@ def trained(tiny, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
     page = folder / "learning.md"
     marks = [
-        f"{experiment_runs.BEGIN.format(part)}\nold\n{experiment_runs.END.format(part)}"
+        f"{generated_parts.BEGIN.format(part)}\nold\n{generated_parts.END.format(part)}"
         for part in ("tasks", "tasks command")
     ]
     page.write_text("\n".join(["Words before", *marks, "Words after", ""]))
