@@ -9,6 +9,7 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?= --scenario medium --eval-seeds 3
 BENCH_ARGS ?=
 RESULTS_ARGS ?=
+SCALING_ARGS ?=
 
 # Relative and without spaces, so that the checkout itself may stand in a folder with spaces. Tools run as
 # `python -m`: the interpreter lines of scripts in .venv/bin would break in such a folder.
@@ -17,14 +18,14 @@ STAMP := $(VENV)/.installed
 RUN := $(VENV)/bin/python
 
 # The arrays of a round are small: threads of the numerical libraries would only get into each other's way.
-test bench results learning: export OMP_NUM_THREADS = 1
-test bench results learning: export OPENBLAS_NUM_THREADS = 1
-test bench results learning: export MKL_NUM_THREADS = 1
+test bench scaling results learning: export OMP_NUM_THREADS = 1
+test bench scaling results learning: export OPENBLAS_NUM_THREADS = 1
+test bench scaling results learning: export MKL_NUM_THREADS = 1
 test-slow: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-slow lint format bench results learning golden clean distclean
+.PHONY: help install demo test test-slow lint format bench scaling results learning golden clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
@@ -59,8 +60,12 @@ format: $(STAMP) ## Format the sources and fix what can be fixed
 	@$(RUN) -m ruff check --fix .
 	@$(RUN) -m ruff format .
 
-bench: $(STAMP) ## Measure step rates against Gymnasium's classics
-	$(RUN) benchmarks/step_rate.py $(BENCH_ARGS)
+bench: $(STAMP) ## Run the benchmarks and hold them against their goals
+	$(RUN) benchmarks/suite.py $(BENCH_ARGS)
+
+scaling: $(STAMP) ## Measure peers and growth with size, and write docs/scaling.md anew (ten minutes)
+	$(RUN) benchmarks/peers.py
+	$(RUN) tools/make_scaling_study.py $(SCALING_ARGS)
 
 results: $(STAMP) ## Compare all schedulers and write docs/results.md anew (hours)
 	$(RUN) tools/make_results.py $(RESULTS_ARGS)
@@ -76,5 +81,5 @@ clean: ## Remove build outputs and caches
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -not -path "./$(VENV)/*" -prune -exec rm -rf {} +
 
-distclean: clean ## Remove the virtual environment, too
-	rm -rf $(VENV)
+distclean: clean ## Remove the virtual environments, too
+	rm -rf $(VENV) benchmarks/.peers

@@ -16,8 +16,7 @@ from collapipe_env.agents.checkpoint import SavedAgent, read_checkpoint
 from collapipe_env.agents.hyperparameters import Algorithm, HyperParameters
 from collapipe_env.agents.learned import Model, build_model, restore_model, save_model
 from collapipe_env.agents.validation import Score, Validator
-from collapipe_env.envs.sb3 import CollaPipeVecEnv
-from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.envs.sb3 import CollaPipeVecEnv, make_sb3_vec_env
 from collapipe_env.errors import CheckpointError
 from collapipe_env.scenario import Scenario
 
@@ -122,15 +121,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
     state = TrainingState() if saved is None else _state_of(saved, files.latest)
     if state.steps >= plan.steps and files.best.exists():
         return state
-    env = CollaPipeVecEnv(
-        CollaPipeVectorEnv(
-            num_envs=plan.envs,
-            scenario=plan.scenario,
-            learner=plan.learner,
-            reward=plan.reward,
-            autoreset_mode="SameStep",
-        )
-    )
+    env = make_sb3_vec_env(plan.scenario, plan.envs, learner=plan.learner, reward=plan.reward)
     # A resumed run must not replay the episodes it began with.
     seed = int(np.random.SeedSequence([plan.seed, state.steps]).generate_state(1)[0] % 2**30)
     model = build_model(plan.parameters, env, seed)

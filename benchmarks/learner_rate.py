@@ -31,6 +31,7 @@ import tyro
 
 from collapipe_env import files
 from collapipe_env.learners import RoundOutcome, TorchLearner
+from collapipe_env.learners.base import Arrivals
 from collapipe_env.learners.evaluation import Evaluator
 from collapipe_env.learners.flat_parameters import FlatParameters, parameter_count
 from collapipe_env.learners.model import ClusterModel
@@ -184,10 +185,11 @@ class Learner:
         n = scenario.cluster.clusters
         sizes = [len(part) for part in np.array_split(np.arange(scenario.workload.blocks), stages)]
         steps = scenario.workload.local_steps
+        counts = np.full((1, n), micro_batches)
         self._outcome = RoundOutcome(
             blocks=np.tile(np.array(sizes), (1, n, 1)),
-            micro_batches=np.full((1, n), micro_batches),
-            survived=np.ones((1, n, steps, micro_batches), dtype=np.bool_),
+            micro_batches=counts,
+            arrivals=Arrivals.of(np.ones((1, n, steps, micro_batches), dtype=np.bool_), counts),
             success=np.ones((1, n)),
         )
 

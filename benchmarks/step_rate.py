@@ -1,74 +1,77 @@
-"""Step rates of the environments against Gymnasium's classics, measured side by side.
+"""Time of the environments' steps against Gymnasium's classics, measured side by side.
 
-All contestants take turns in short slices, so that a busy machine slows all of them alike; the figure of
-each is the median over its slices. Run::
+All contestants take turns in short slices, so that a busy machine slows all of them alike; each figure is
+the ratio of two of them, slice by slice, with its range. One step of a vector environment counts as as many
+steps as it has environments. Run::
 
     python benchmarks/step_rate.py
     python benchmarks/step_rate.py --slice-seconds 0.5 --repeats 9 --num-envs 64 256
-
-One step of a vector environment counts as as many steps as it has environments.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import statistics
-import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
-from tqdm import tqdm
+from measuring import (
+    RESULTS,
+    Contestant,
+    Figure,
+    Timing,
+    figure_table,
+    ratio_figure,
+    take_turns,
+    write_figures,
+)
 
-import collapipe_env
-from collapipe_env import files
 from collapipe_env.envs.registration import environment_ids
 
+WHAT = "time of an environment's step; a step of a vector environment counts as num_envs steps"
 YARDSTICK = "CartPole-v1"
 CLASSICS = (YARDSTICK, "Pendulum-v1")
 ACTIONS_IN_STORE = 16
+SINGLE_GOALS = {"small": 20.0, "medium": 30.0}
+"""At most so many of CartPole's steps for one of a single environment, by scenario."""
+VECTOR_GOALS = {("medium", 256): 0.5}
+"""At most so many of CartPole's steps for one in the native vector environment, by scenario and its size."""
+GROWTH = ("xlarge", "medium")
+"""What is compared with what at equal size of the vector environment: 51 times as many devices."""
+GROWTH_GOALS = {256: 60.0}
+"""At most so many of the smaller one's steps for one of the larger, by size of the vector environment."""
 
 
-@dataclass(frozen=True)
-class Contestant:
-    """One environment under measurement.
+def known_ids() -> list[str]:
+    """Every id that the package registers."""
+    return [name for name, _ in environment_ids()]
 
-    Attributes:
-        name: Row of the table.
-        num_envs: Environments that one call steps.
-        play: Plays a number of calls.
+
+def ladder() -> list[str]:
+    """Surrogate ids of the four scenarios.
+
+    The default id is the medium scenario under another name, and a surrogate's round costs the same in every
+    task.
     """
-
-    name: str
-    num_envs: int
-    play: Callable[[int], None]
+    named = [n for n in known_ids() if n.startswith("CollaPipeSurrogate-")]
+    return [n for n in named if n.endswith("-Classification-v0")]
 
 
-@dataclass(frozen=True)
-class Result:
-    """What came out for one contestant.
+def short(name: str) -> str:
+    """The scenario where an id is one of the ladder's, else the id: what rows of the table are called."""
+    return name.split("-")[1].lower() if name in ladder() else name
 
-    Attributes:
-        name: Row of the table.
-        num_envs: Environments that one call steps.
-        steps_per_second: Median over the slices.
-        slowest_slice: Least steps per second of a slice.
-        fastest_slice: Most steps per second of a slice.
-        ratio_to_cartpole: Steps per second over those of CartPole.
-    """
 
-    name: str
-    num_envs: int
-    steps_per_second: float
-    slowest_slice: float
-    fastest_slice: float
-    ratio_to_cartpole: float
+def single_row(name: str) -> str:
+    """Row of a single environment."""
+    return name if name in CLASSICS else f"{short(name)}, single"
+
+
+def vector_row(name: str, num_envs: int) -> str:
+    """Row of a vector environment."""
+    return f"{short(name)}, {num_envs} in a vector"
 
 
 def single(name: str) -> Contestant:
@@ -84,7 +87,7 @@ def single(name: str) -> Contestant:
             if terminated or truncated:
                 env.reset()
 
-    return Contestant(name, 1, play)
+    return Contestant(single_row(name), 1, play)
 
 
 def vector(name: str, num_envs: int) -> Contestant:
@@ -98,105 +101,69 @@ def vector(name: str, num_envs: int) -> Contestant:
         for i in range(calls):
             env.step(actions[i % ACTIONS_IN_STORE])
 
-    return Contestant(f"{name} x {num_envs}", num_envs, play)
+    return Contestant(vector_row(name, num_envs), num_envs, play)
 
 
-def slice_rate(contestant: Contestant, calls: int) -> float:
-    """Steps per second over one slice."""
-    start = time.perf_counter()
-    contestant.play(calls)
-    return calls * contestant.num_envs / (time.perf_counter() - start)
-
-
-def calls_in_a_slice(contestant: Contestant, seconds: float) -> int:
-    """Calls that fill about the wanted time, found by doubling."""
-    calls = 1
-    while True:
-        start = time.perf_counter()
-        contestant.play(calls)
-        spent = time.perf_counter() - start
-        if spent >= seconds / 2.0:
-            return max(round(calls * seconds / spent), 1)
-        calls *= 2
-
-
-def measure(contestants: Sequence[Contestant], seconds: float, repeats: int) -> list[Result]:
-    """Let all contestants take turns and sum up.
+def figures(
+    ids: Sequence[str] | None = None,
+    num_envs: Sequence[int] = (64, 256),
+    slice_seconds: float = 0.25,
+    repeats: int = 7,
+) -> list[Figure]:
+    """Measure all environments in turns.
 
     Args:
-        contestants: CartPole among them.
-        seconds: Length of a slice.
-        repeats: Slices of each.
+        ids: Ours; the ladder of scenarios by default.
+        num_envs: Sizes of the vector environments, >= 1 each.
+        slice_seconds: Length of a slice [s].
+        repeats: Slices of each, >= 1.
+
+    Returns:
+        A figure for each contestant, then the growth from ``medium`` to ``xlarge`` where both are there.
     """
-    progress = tqdm(total=len(contestants) * (repeats + 1), unit="slice", disable=not sys.stderr.isatty())
-    calls = []
-    for contestant in contestants:
-        calls.append(calls_in_a_slice(contestant, seconds))  # warms up, too
-        progress.update()
-    rates: list[list[float]] = [[] for _ in contestants]
-    for _ in range(repeats):
-        for contestant, count, found in zip(contestants, calls, rates, strict=True):
-            progress.set_postfix_str(contestant.name, refresh=False)
-            found.append(slice_rate(contestant, count))
-            progress.update()
-    progress.close()
-    medians = {c.name: statistics.median(r) for c, r in zip(contestants, rates, strict=True)}
-    return [
-        Result(
-            name=contestant.name,
-            num_envs=contestant.num_envs,
-            steps_per_second=medians[contestant.name],
-            slowest_slice=min(found),
-            fastest_slice=max(found),
-            ratio_to_cartpole=medians[contestant.name] / medians[YARDSTICK],
-        )
-        for contestant, found in zip(contestants, rates, strict=True)
-    ]
+    ids, sizes = list(dict.fromkeys(ladder() if ids is None else ids)), list(dict.fromkeys(num_envs))
+    contestants = [single(name) for name in (*CLASSICS, *ids)]
+    contestants += [vector(name, size) for name in ids for size in sizes]
+    timings = take_turns(contestants, slice_seconds, repeats)
+    found = []
+    for row, timing in timings.items():
+        found.append(_with_rate(ratio_figure(row, timing, timings[YARDSTICK], _goals().get(row)), timing))
+    return [*found, *_growth(timings, sizes)]
 
 
-def table(results: Sequence[Result]) -> str:
-    """The results as text."""
-    width = max(len(r.name) for r in results)
-    lines = [f"{'environment':{width}s}  {'steps/s':>10s}  {'slices (min..max)':>20s}  {'/ CartPole':>10s}"]
-    for r in results:
-        spread = f"{r.slowest_slice:,.0f}..{r.fastest_slice:,.0f}"
-        lines.append(
-            f"{r.name:{width}s}  {r.steps_per_second:10,.0f}  {spread:>20s}  {r.ratio_to_cartpole:10.4f}"
-        )
-    return "\n".join(lines)
-
-
-def write_json(path: Path, results: Sequence[Result], options: argparse.Namespace) -> None:
-    """Store the results with what is needed to read them; written aside, then renamed."""
-    content = {
-        "what": "steps per second, medians over interleaved slices; a vector step counts num_envs steps",
-        "options": {"slice_seconds": options.slice_seconds, "repeats": options.repeats},
-        "versions": {
-            "collapipe_env": collapipe_env.__version__,
-            "gymnasium": gym.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-        "machine": {"architecture": platform.machine(), "cpus": os.cpu_count()},
-        "results": [asdict(r) for r in results],
+def _goals() -> dict[str, float]:
+    """Goals by row."""
+    ids = {short(name): name for name in ladder()}
+    return {
+        **{single_row(ids[scenario]): goal for scenario, goal in SINGLE_GOALS.items()},
+        **{vector_row(ids[scenario], size): goal for (scenario, size), goal in VECTOR_GOALS.items()},
     }
-    files.write_json(path, content)
+
+
+def _with_rate(figure: Figure, timing: Timing) -> Figure:
+    return replace(figure, note=f"{1.0 / timing.median:,.0f} steps/s")
+
+
+def _growth(timings: Mapping[str, Timing], sizes: Sequence[int]) -> Iterator[Figure]:
+    larger, smaller = ({short(name): name for name in ladder()}[scenario] for scenario in GROWTH)
+    for size in sizes:
+        rows = vector_row(larger, size), vector_row(smaller, size)
+        if all(row in timings for row in rows):
+            name = f"{GROWTH[0]} over {GROWTH[1]}, {size} in a vector"
+            yield ratio_figure(name, timings[rows[0]], timings[rows[1]], GROWTH_GOALS.get(size))
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read and check the command line."""
-    known = [name for name, _ in environment_ids()]
-    # The default id is the medium scenario under another name, and a surrogate's round costs the same in
-    # every task.
-    ladder = [n for n in known if n.startswith("CollaPipeSurrogate-") and n.endswith("-Classification-v0")]
+    known = known_ids()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--ids", nargs="+", default=ladder, metavar="ID", help="our environments")
+    parser.add_argument("--ids", nargs="+", default=ladder(), metavar="ID", help="our environments")
     parser.add_argument(
         "--num-envs", nargs="*", type=int, default=[64, 256], metavar="E", help="sizes of the vector runs"
     )
     parser.add_argument("--slice-seconds", type=float, default=0.25, metavar="S", help="length of a slice")
     parser.add_argument("--repeats", type=int, default=7, metavar="R", help="slices of each environment")
-    default = Path(__file__).parent / "results" / "step_rate.json"
+    default = RESULTS / "step_rate.json"
     parser.add_argument("--output", type=Path, default=default, metavar="FILE", help="JSON file to write")
     options = parser.parse_args(arguments)
     for name in options.ids:
@@ -216,12 +183,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the table and store it."""
     options = parse_arguments(arguments)
-    contestants = [single(name) for name in (*CLASSICS, *dict.fromkeys(options.ids))]
-    for name in dict.fromkeys(options.ids):
-        contestants += [vector(name, size) for size in dict.fromkeys(options.num_envs)]
-    results = measure(contestants, options.slice_seconds, options.repeats)
-    print(table(results))
-    write_json(options.output, results, options)
+    found = figures(options.ids, options.num_envs, options.slice_seconds, options.repeats)
+    print(figure_table(found))
+    used = {name: value for name, value in vars(options).items() if name != "output"}
+    write_figures(options.output, WHAT, found, used)
     print(f"written to {options.output}")
 
 

@@ -78,6 +78,8 @@ class Allocation:
     server_mode: Array | None = None
 
     def __post_init__(self) -> None:
+        if self.stage is self.share is self.schedule is self.caps is self.server_blocks is self.server_mode:
+            return  # all are None: the common case, quickly
         for names in TOGETHER:
             given = [name for name in names if getattr(self, name) is not None]
             if given and len(given) < len(names):
@@ -111,7 +113,7 @@ class Allocation:
     @property
     def is_plain(self) -> bool:
         """Whether it is a plan of CollaPipe's own form, without any of the extensions."""
-        return all(getattr(self, names[0]) is None for names in TOGETHER)
+        return self.stage is None and self.schedule is None and self.server_mode is None
 
     def map(self, function: Callable[[Array], Array]) -> Allocation:
         """Apply one function to every array, for instance to select rows of a batch."""

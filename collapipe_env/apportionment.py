@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from collapipe_env.physics._array import Array, namespace
 
 
@@ -26,17 +28,25 @@ def apportion(total: int, weights: Array, caps: Array) -> Array:
     weights = xp.where(caps > 0, weights, 0.0)
     # No preference at all is an even split.
     silent = xp.sum(weights, axis=-1, keepdims=True) <= 0.0
-    if xp.any(silent):
+    if _needed(silent):
         weights = xp.where(silent & (caps > 0), 1.0, weights)
     wanted = xp.sum(xp.where(weights > 0, caps, 0.0), axis=-1, keepdims=True)
     first = xp.where(wanted < total, wanted, float(total))
     blocks = _apportion_within(first, weights, caps)
     rest = total - first
-    if xp.any(rest > 0):
+    if _needed(rest > 0):
         room = caps - blocks
         spill = _apportion_within(rest, xp.astype(room > 0, xp.float64), room)
         blocks = blocks + xp.where(rest > 0, spill, 0.0)
     return xp.astype(blocks, xp.int64)
+
+
+def _needed(rows: Array) -> bool:
+    """Whether any row needs a correction that leaves the others as they are.
+
+    Only NumPy is asked: elsewhere the answer may mean waiting for a GPU, and the correction is done anyway.
+    """
+    return bool(rows.any()) if namespace(rows) is np else True
 
 
 def _apportion_within(total: Array, weights: Array, caps: Array) -> Array:

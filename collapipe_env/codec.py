@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
+import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.apportionment import apportion
 from collapipe_env.errors import AllocationError
-from collapipe_env.physics._array import Array
-
-FloatArray = npt.NDArray[np.floating]
+from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
+from collapipe_env.physics._array import Array, namespace
+from collapipe_env.physics._bounds import at_most
 
 
 @dataclass(frozen=True)
@@ -65,42 +67,123 @@ class ActionCodec:
         Raises:
             AllocationError: If the action has the wrong length or a number that is not finite.
         """
-        a: npt.NDArray[np.float64] = np.asarray(action, dtype=np.float64)
-        if a.shape[-1:] != (self.action_size,):
+        xp = namespace(memory_cap)
+        if xp is np:
+            return self._decode_rows(np.ascontiguousarray(action, dtype=np.float64), memory_cap)
+        a = xp.astype(action, xp.float64)
+        self.check_action(a)
+        return self.decode_finite(a, memory_cap)
+
+    def _decode_rows(self, action: npt.NDArray[np.float64], memory_cap: Array) -> Allocation:
+        """:meth:`decode` by a compiled loop, with the same allocation up to rounding of powers."""
+        self.check_action_shape(action.shape)
+        lead, N, K = action.shape[:-1], self.clusters, self.devices
+        rows = math.prod(lead)
+        if memory_cap.shape != (*lead, N, K):
+            memory_cap = np.broadcast_to(memory_cap, (*lead, N, K))
+        blocks, micro_batches = np.empty((rows, N, K), dtype=np.int64), np.empty((rows, N), dtype=np.int64)
+        bandwidth, powers = np.empty((rows, N)), np.empty(rows * N * (K + 1))
+        device_power = powers[: rows * N * K].reshape(rows, N, K)
+        cu_power = powers[rows * N * K :].reshape(rows, N)
+        fault = decode_rows(
+            self._limits,
+            self._choices,
+            action.reshape(rows, N, 2 * K + 3),
+            np.ascontiguousarray(memory_cap, dtype=np.int64).reshape(rows, N, K),
+            blocks,
+            micro_batches,
+            bandwidth,
+            device_power,
+            cu_power,
+        )
+        if fault != ALL_FINITE:
+            self.check_action(action)
+        np.exp(powers, out=powers)
+        # Rounding must not lead out of the limits.
+        np.maximum(powers, self.power_min_w, out=powers)
+        np.minimum(powers, self.power_max_w, out=powers)
+        allocation = Allocation(blocks, micro_batches, bandwidth, device_power, cu_power)
+        if len(lead) == 1:
+            return allocation
+        return allocation.map(lambda a: a.reshape(*lead, *a.shape[1:]))
+
+    @cached_property
+    def _limits(self) -> DecodeLimits:
+        return DecodeLimits(self.blocks, self.power_min_w, self.power_max_w, self.bandwidth_floor)
+
+    @cached_property
+    def _choices(self) -> npt.NDArray[np.int64]:
+        return np.array(self.micro_batch_choices, dtype=np.int64)
+
+    def check_action(self, action: Array) -> None:
+        """Refuse actions that :meth:`decode_finite` cannot read. On a GPU this waits for the numbers.
+
+        Args:
+            action: (..., N (2K + 3)) on any array library.
+
+        Raises:
+            AllocationError: If the action has the wrong length or a number that is not finite.
+        """
+        self.check_action_shape(tuple(action.shape))
+        xp = namespace(action)
+        finite = xp.isfinite(action)
+        if not xp.all(finite):
+            place = tuple(int(index[0]) for index in xp.nonzero(~finite))
             raise AllocationError(
-                f"action has shape {a.shape}, expected (..., {self.action_size}) = (..., N (2K + 3)) for "
+                f"action{list(place)} is {float(action[place])}: every entry must be a finite number in "
+                "[-1, 1]"
+            )
+
+    def check_action_shape(self, shape: tuple[int, ...]) -> None:
+        """Refuse actions of a wrong length.
+
+        Raises:
+            AllocationError: If the last axis is not ``N (2K + 3)`` long.
+        """
+        if shape[-1:] != (self.action_size,):
+            raise AllocationError(
+                f"action has shape {shape}, expected (..., {self.action_size}) = (..., N (2K + 3)) for "
                 f"{self.clusters} clusters of up to {self.devices} devices"
             )
-        if not np.isfinite(a).all():
-            place = tuple(int(i) for i in np.argwhere(~np.isfinite(a))[0])
-            raise AllocationError(
-                f"action{list(place)} is {a[place]}: every entry must be a finite number in [-1, 1]"
-            )
+
+    def decode_finite(self, action: Array, memory_cap: Array, choices: Array | None = None) -> Allocation:
+        """Turn actions that have been checked into allocations, on any array library.
+
+        Args:
+            action: (..., N (2K + 3)), finite, of a real type, which the allocation takes over.
+            memory_cap: As for :meth:`decode`, of the same library.
+            choices: The allowed numbers of micro-batches as an array of that library, int64; made here if
+                not given, which on a GPU means waiting for a copy.
+        """
+        xp = namespace(action)
         K = self.devices
-        a = np.clip(a, -1.0, 1.0).reshape(*a.shape[:-1], self.clusters, 2 * K + 3)
-        unit = 0.5 * (a + 1.0)
-        choices = np.asarray(self.micro_batch_choices, dtype=np.int64)
+        shape = (*action.shape[:-1], self.clusters, 2 * K + 3)
+        unit = 0.5 * (xp.reshape(xp.clip(action, -1.0, 1.0), shape) + 1.0)
+        if choices is None:
+            choices = _whole_numbers(self.micro_batch_choices, action)
         # Half-way cases go up, so that the middle of an even number of choices is the larger one.
-        index = np.floor(unit[..., 2 * K + 1] * (len(choices) - 1) + 0.5).astype(np.int64)
-        power = self.power_min_w * np.exp(
-            math.log(self.power_max_w / self.power_min_w) * unit[..., K : 2 * K + 1]
+        last = len(self.micro_batch_choices) - 1
+        index = xp.floor(unit[..., 2 * K + 1] * last + 0.5)
+        power = at_most(
+            self.power_min_w
+            * xp.exp(math.log(self.power_max_w / self.power_min_w) * unit[..., K : 2 * K + 1]),
+            self.power_max_w,
         )
-        np.minimum(power, self.power_max_w, out=power)
         return Allocation(
             blocks=apportion(self.blocks, unit[..., :K], memory_cap),
-            micro_batches=choices[index],
+            # Bounded for actions that nobody has checked: NaN must not read beyond the choices.
+            micro_batches=choices[xp.clip(xp.astype(index, xp.int64), 0, last)],
             bandwidth=self._decode_bandwidth(unit[..., 2 * K + 2]),
             device_power=power[..., :K],
             cu_power=power[..., K],
         )
 
-    def _decode_bandwidth(self, scores: FloatArray) -> FloatArray:
-        total = scores.sum(axis=-1, keepdims=True)
-        free = 1.0 - self.clusters * self.bandwidth_floor
-        even = np.full_like(scores, 1.0 / self.clusters)
-        share = np.divide(scores, total, out=even, where=total > 0.0)
-        beta: FloatArray = self.bandwidth_floor + free * share
-        return beta
+    def _decode_bandwidth(self, scores: Array) -> Array:
+        xp = namespace(scores)
+        total = xp.sum(scores, axis=-1, keepdims=True)
+        some = total > 0.0
+        share = xp.where(some, scores / xp.where(some, total, 1.0), 1.0 / self.clusters)
+        return self.bandwidth_floor + (1.0 - self.clusters * self.bandwidth_floor) * share
 
     def encode(self, allocation: Allocation) -> npt.NDArray[np.float32]:
         """Turn allocations into actions: the inverse of :meth:`decode`.
@@ -171,3 +254,11 @@ class ActionCodec:
                 f"{np.min(allocation.bandwidth):.3g}: the box gives out the whole band and at least "
                 f"{self.bandwidth_floor:.3g} to every cluster"
             )
+
+
+def _whole_numbers(values: tuple[int, ...], like: Array) -> Array:
+    """The values as an array of another array's library, where that lives."""
+    xp = namespace(like)
+    if xp is np:
+        return np.asarray(values, dtype=np.int64)
+    return xp.asarray(values, dtype=xp.int64, device=array_api_compat.device(like))

@@ -41,12 +41,23 @@ def compiled_inner(function: Callable[P, R]) -> Callable[P, R]:
     return _compile(function, no_cpython_wrapper=True)
 
 
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """As :func:`compiled_inner` for small functions and short loops: their code is put where they are called.
+
+    A call that is not costs as much as ten additions for every array it is given: references are counted.
+
+    Args:
+        function: A function of numbers, NumPy arrays and named tuples of either.
+    """
+    return _compile(function, no_cpython_wrapper=True, inline="always")
+
+
 @lru_cache(maxsize=4)
 def source_stamp(folder: Path) -> str:
     """A digest of the Python files below a folder, links included, that are compiled or tell how.
 
-    These are the files that name this module, and ``allocation.py``, whose constants become part of the
-    compiled code.
+    These are the files that name this module, those of the folder ``physics`` and the surrogate, whose
+    formulas become part of compiled code, and ``allocation.py``, whose constants do.
 
     Args:
         folder: The folder.
@@ -55,7 +66,8 @@ def source_stamp(folder: Path) -> str:
     for root in (folder, *(entry for entry in sorted(folder.iterdir()) if entry.is_symlink())):
         for path in sorted(root.rglob("*.py")):
             content = path.read_bytes()
-            if b"collapipe_env.compiled" in content or path.name == "allocation.py":
+            formulas = path.name in ("allocation.py", "surrogate.py") or path.parent.name == "physics"
+            if formulas or b"collapipe_env.compiled" in content:
                 digest.update(content)
                 digest.update(b"\0")
     return digest.hexdigest()

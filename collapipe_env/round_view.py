@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, GPIPE, SEQUENTIAL
+from collapipe_env.learners.base import Arrivals
+from collapipe_env.physics._array import total
+from collapipe_env.physics._bounds import at_least
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.physics.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
 from collapipe_env.rendering.view import ClusterView, RoundView
@@ -169,13 +172,17 @@ def preview(simulator: Simulator) -> RoundRecord:
     allocation = even_split(simulator.parameters, state)
     costs = round_costs(simulator.parameters, state, allocation)
     work = simulator.scenario.workload
-    shape = (*state.uplink_gain.shape, work.local_steps, work.micro_batch_choices[-1])
+    shape = (*state.uplink_gain.shape, work.local_steps)
+    M = allocation.micro_batches
+    counts = np.broadcast_to(M[..., None], shape)
     backlog = update_backlog(state.backlog, costs.energy_ratio)
     return RoundRecord(
         state=state,
         allocation=allocation,
         costs=costs,
-        survived=np.ones(shape, dtype=np.bool_),
+        arrivals=Arrivals(counts, M, np.zeros(shape, np.uint64), work.micro_batch_choices[-1]),
         backlog=backlog,
+        backlog_sum=total(backlog),
+        energy_excess=total(at_least(costs.energy_ratio - 1.0, 0.0)),
         learning=replace(simulator.learning),
     )

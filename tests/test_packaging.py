@@ -78,13 +78,24 @@ def test_import_stays_light():
     assert run_python(code) == "[]"
 
 
-def test_surrogate_environment_needs_no_heavy_library():
-    heavy = ("torch", "matplotlib", "stable_baselines3", "pandas", "numba")
+@pytest.mark.parametrize(
+    "make",
+    [
+        "make('collapipe_env:CollaPipeSurrogate-v0')",
+        "make_vec('collapipe_env:CollaPipeSurrogate-v0', num_envs=2)",
+        "make_vec('collapipe_env:CollaPipeSurrogate-v0', num_envs=2, vectorization_mode='sync')",
+    ],
+    ids=["single", "vector", "sync"],
+)
+def test_surrogate_environment_needs_no_heavy_library(make):
+    """Nothing but NumPy, SciPy and compiled kernels takes part in a step."""
+    heavy = ("torch", "matplotlib", "stable_baselines3", "pandas")
     code = (
         "import sys, gymnasium as gym\n"
-        "env = gym.make('collapipe_env:CollaPipeSurrogate-v0')\n"
+        f"env = gym.{make}\n"
         "env.reset(seed=0)\n"
         "env.step(env.action_space.sample())\n"
+        "env.close()\n"
         f"print(env.spec.id, [m for m in {heavy!r} if m in sys.modules])"
     )
     assert run_python(code) == "CollaPipeSurrogate-v0 []"

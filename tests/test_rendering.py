@@ -14,6 +14,8 @@ from collapipe_env.errors import CollaPipeError
 from collapipe_env.physics.timeline import RoundTimeline, chain_elements, cluster_timeline, gpipe_makespan
 from collapipe_env.rendering import ClusterView, RoundView, draw_round, round_figure
 
+SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+
 
 def make_view(
     clusters: int = 2, devices: int = 3, *, steps: int = 1, micro_batches: int = 4, all_reduce_s: float = 0.0
@@ -104,6 +106,69 @@ def test_size_follows_the_request_and_small_ones_are_refused():
 
 def test_same_view_same_picture():
     assert np.array_equal(draw_round(make_view()), draw_round(make_view()))
+
+
+def figure_pixels(figure) -> np.ndarray:
+    figure.canvas.draw()
+    return np.array(figure.canvas.buffer_rgba())[..., :3]
+
+
+@pytest.mark.parametrize(("clusters", "devices", "steps"), [(2, 3, 1), (4, 5, 3), (5, 2, 1), (24, 16, 1)])
+def test_a_frame_is_the_figure_bit_for_bit_but_for_its_words(clusters, devices, steps, monkeypatch):
+    """Frames bypass Matplotlib's figure: what the figure draws is what they must show."""
+    from collapipe_env.rendering.sheet import PixelSheet
+
+    view = make_view(clusters, devices, steps=steps, micro_batches=20, all_reduce_s=0.3)
+    figure = round_figure(view)
+    for text in figure.texts:
+        text.set_visible(False)
+    monkeypatch.setattr(PixelSheet, "write", lambda *_, **__: None)
+    np.testing.assert_array_equal(draw_round(view), figure_pixels(figure))
+
+
+@pytest.mark.parametrize(("clusters", "devices"), [(2, 3), (5, 2), (24, 16)])
+def test_words_of_a_frame_lie_where_the_figure_has_them(clusters, devices, monkeypatch):
+    """Words of a frame begin at whole pixels: none is more than a pixel from where Matplotlib puts it."""
+    from collapipe_env.rendering.sheet import PixelSheet
+
+    view = make_view(clusters, devices)
+    figure = round_figure(view)
+    for artist in figure.axes[0].get_children():
+        artist.set_visible(False)
+    monkeypatch.setattr(PixelSheet, "add", lambda *_, **__: None)
+    frame, expected = draw_round(view).min(axis=-1), figure_pixels(figure).min(axis=-1)
+    for one, other in ((frame, expected), (expected, frame)):
+        near = np.pad(other < 235, 1)
+        shifted = [near[1 + i : near.shape[0] - 1 + i, 1 + j : near.shape[1] - 1 + j] for i, j in SHIFTS]
+        inked = one < 160
+        assert inked.sum() > 1000
+        assert not (inked & ~np.any(shifted, axis=0)).any()
+    assert frame.mean() == pytest.approx(expected.mean(), rel=1e-3)
+
+
+@pytest.mark.parametrize("place", [(-30.0, 20.0), (1190.0, 795.0), (600.0, -3.0), (600.0, 900.0)])
+def test_words_that_leave_the_page_are_cut_off(place):
+    import matplotlib
+
+    from collapipe_env.rendering.sheet import FigureSheet, PixelSheet
+    from collapipe_env.rendering.style import RC
+
+    with matplotlib.rc_context(RC):
+        sheets = PixelSheet(1200, 800), FigureSheet(1200, 800)
+        for sheet in sheets:
+            sheet.write(*place, "a word of some length", 12.0, bold=True)
+            sheet.write(600.0, 400.0, "", 12.0)
+        frame, expected = sheets[0].pixels(), figure_pixels(sheets[1].figure)
+    assert (frame < 160).any() == (expected < 160).any()
+    assert frame.mean() == pytest.approx(expected.mean(), abs=0.02)
+
+
+def test_writing_to_a_frame_does_not_change_the_next():
+    view = make_view()
+    frame = draw_round(view)
+    before = frame.copy()
+    frame[:] = 0
+    np.testing.assert_array_equal(draw_round(view), before)
 
 
 def test_user_settings_do_not_leak_in_or_out():

@@ -16,6 +16,7 @@ from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
 from collapipe_env.envs.rewards import Reward, RewardInputs, make_reward
 from collapipe_env.learners.base import Learner
 from collapipe_env.learners.factory import make_learner
+from collapipe_env.physics._array import total
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.record import RoundRecord
@@ -78,6 +79,10 @@ class BatchMDP:
         self._total_energy_ratio = np.zeros(nodes)
         self._total_reward = np.zeros(num_envs)
         self._time_to_target = np.full(num_envs, np.nan)
+        # The last report's metric, if it held none: learners without one hand out the same array every time.
+        self._no_metric: FloatArray | None = None
+        # Present devices, and with the CUs all present nodes.
+        self._nodes: tuple[BoolArray | None, BoolArray] = (None, np.zeros(0, dtype=np.bool_))
 
     def action_space(self) -> spaces.Box:
         """Box(-1, 1, (N (2K + 3),), float32)."""
@@ -89,8 +94,8 @@ class BatchMDP:
         """Start new episodes in the masked rows; returns all rows' observations (E, D)."""
         rows = slice(None) if mask is None else mask
         state = self.simulator.reset(rngs, mask)
-        for total in (self._total_delay, self._total_energy_ratio, self._total_reward):
-            total[rows] = 0.0
+        for sums in (self._total_delay, self._total_energy_ratio, self._total_reward):
+            sums[rows] = 0.0
         self._time_to_target[rows] = np.nan
         return self.observer.build(state)
 
@@ -104,10 +109,8 @@ class BatchMDP:
         record = self.simulator.step(allocation, check=check)
         state = self.simulator.state
         costs = record.costs
-        present = self.node_present(record)
         target = self.scenario.dynamics.target_loss
-        never = np.zeros(self.num_envs, dtype=np.bool_)
-        terminated = never if target is None else state.loss <= target
+        terminated = np.zeros(self.num_envs, dtype=np.bool_) if target is None else state.loss <= target
         self._total_delay += costs.delay
         self._total_energy_ratio += costs.energy_ratio
         if target is not None:
@@ -117,7 +120,7 @@ class BatchMDP:
             RewardInputs(
                 delay=costs.delay,
                 energy_ratio=costs.energy_ratio,
-                present=present,
+                present=self.node_present(record),
                 backlog_before=record.state.backlog,
                 backlog_after=record.backlog,
                 loss=state.loss,
@@ -132,8 +135,8 @@ class BatchMDP:
             truncated=state.round_index >= self.rounds,
             info={
                 "delay": costs.delay,
-                "cost": np.maximum(costs.energy_ratio - 1.0, 0.0).sum(axis=(-2, -1)),
-                "backlog": record.backlog.sum(axis=(-2, -1)),
+                "cost": record.energy_excess,
+                "backlog": record.backlog_sum,
                 **self.learning_info(),
                 **_left_out(record),
             },
@@ -144,36 +147,58 @@ class BatchMDP:
         learning = self.simulator.learning
         info = {"loss": learning.loss.copy()}
         # NaN never equals itself: it would make two equal trajectories differ.
-        if not np.isnan(learning.metric).all():
-            info["metric"] = learning.metric.copy()
+        if learning.metric is not self._no_metric:
+            if np.isnan(learning.metric).all():
+                self._no_metric = learning.metric
+            else:
+                info["metric"] = learning.metric.copy()
         return info
 
     def node_present(self, record: RoundRecord) -> BoolArray:
-        """Nodes that exist (E, N, K+1): every CU and the present devices."""
-        present = record.state.present
-        return np.concatenate((np.ones_like(present[..., :1]), present), axis=-1)
+        """Nodes that exist (E, N, K+1): every CU and the present devices. To be read, not written to."""
+        devices = record.state.present
+        if self._nodes[0] is not devices:
+            nodes = np.concatenate((np.ones_like(devices[..., :1]), devices), axis=-1)
+            nodes.setflags(write=False)
+            self._nodes = devices, nodes
+        return self._nodes[1]
 
-    def summary(self, row: int) -> dict[str, float]:
-        """The episode of one row so far, as plain numbers.
+    def summaries(self, rows: BoolArray) -> dict[str, npt.NDArray[Any]]:
+        """The episodes of some rows so far, as arrays (E,) by name, each with a mask ``_name``.
 
         ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max`` (the worst node's
         time-average energy over its budget: above 1 a budget is broken), ``final_backlog`` (sum of
         ``z``), ``return``, ``loss`` and, where they exist, ``metric`` (torch learner) and
         ``time_to_target`` [s] (the scenario has a target loss and it was reached).
+
+        Args:
+            rows: The rows asked for (E,); the others' numbers are 0.
         """
-        rounds = int(self.simulator.state.round_index[row])
-        summary = {
-            "rounds": rounds,
-            "total_delay": float(self._total_delay[row]),
-            "mean_delay": float(self._total_delay[row]) / max(rounds, 1),
-            "energy_ratio_max": float(self._total_energy_ratio[row].max()) / max(rounds, 1),
-            "final_backlog": float(self.simulator.state.backlog[row].sum()),
-            "return": float(self._total_reward[row]),
-            **{name: float(values[row]) for name, values in self.learning_info().items()},
+        state = self.simulator.state
+        played = np.maximum(state.round_index, 1)
+        columns = {
+            "rounds": state.round_index,
+            "total_delay": self._total_delay,
+            "mean_delay": self._total_delay / played,
+            "energy_ratio_max": self._total_energy_ratio.max(axis=(-2, -1)) / played,
+            "final_backlog": total(state.backlog),
+            "return": self._total_reward,
+            **self.learning_info(),
+            "time_to_target": self._time_to_target,
         }
-        if not np.isnan(self._time_to_target[row]):
-            summary["time_to_target"] = float(self._time_to_target[row])
-        return summary
+        summaries: dict[str, npt.NDArray[Any]] = {}
+        for name, values in columns.items():
+            known = rows & ~np.isnan(values) if name == "time_to_target" else rows
+            if known.any():
+                summaries[name], summaries[f"_{name}"] = np.where(known, values, 0), known.copy()
+        return summaries
+
+    def summary(self, row: int) -> dict[str, float]:
+        """The episode of one row so far, as plain numbers; see :meth:`summaries`."""
+        rows = np.zeros(self.num_envs, dtype=np.bool_)
+        rows[row] = True
+        columns = self.summaries(rows)
+        return {name: columns[name][row].item() for name in columns if not name.startswith("_")}
 
 
 def _left_out(record: RoundRecord) -> dict[str, FloatArray]:

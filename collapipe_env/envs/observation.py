@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from collapipe_env.kernels.observation import Scales, Seen, observe_rows
+from collapipe_env.physics._array import Array, namespace
+from collapipe_env.physics._bounds import at_most, concatenate
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
-
-FloatArray = npt.NDArray[np.float64]
 
 GAIN_BOUND = 3.0
 """Bound of the gain and loss features; 1 is the edge of the ordinary range."""
@@ -104,6 +105,19 @@ class ObservationBuilder:
         self._d2d_scale = _db_range(path_gain_d2d, c.hop_min_m, farthest_hop)
         self._d2e_scale = _db_range(path_gain_d2e, c.cu_distance_min_m, c.cu_distance_max_m)
         self.layout = self._make_layout()
+        self._size = self.layout.size
+        self._scales = Scales(
+            backlog_cap=self._backlog_cap,
+            top_speed=self._top_speed,
+            blocks=float(self._blocks),
+            d2d_centre=self._d2d_scale[0],
+            d2d_half=self._d2d_scale[1],
+            d2e_centre=self._d2e_scale[0],
+            d2e_half=self._d2e_scale[1],
+            rounds=float(self._rounds),
+            loss=self._loss_scale,
+            bound=GAIN_BOUND,
+        )
 
     def _make_layout(self) -> ObservationLayout:
         N, K = self._shape
@@ -155,30 +169,53 @@ class ObservationBuilder:
 
     def build(self, state: SystemState) -> npt.NDArray[np.float32]:
         """Observations (E, D) of states (E, ...); a fresh array."""
-        E = state.backlog.shape[0]
-        K = self._shape[1]
-        out = np.empty((E, self.layout.size))
-        present = state.present
-        backlog = np.minimum(state.backlog / self._backlog_cap, 1.0)
-        index = np.arange(K)
-        gain = state.d2d_gain
-        columns = {
-            "device_backlog": backlog[..., 1:],
-            "device_speed": state.speed * (2.0 / self._top_speed) - 1.0,
-            "device_capacity": np.minimum(state.memory_cap, self._blocks) * (2.0 / self._blocks) - 1.0,
-            "device_hop_gain": _scaled_db(gain[..., index, index + 1], self._d2d_scale),
-            "device_cu_gain": _scaled_db(gain[..., 0, 1:], self._d2d_scale),
-        }
-        for name, value in columns.items():
-            out[:, self.layout[name].slice] = (value * present).reshape(E, -1)
-        out[:, self.layout["device_present"].slice] = present.reshape(E, -1)
-        out[:, self.layout["uplink_gain"].slice] = _scaled_db(state.uplink_gain, self._d2e_scale)
-        out[:, self.layout["cu_backlog"].slice] = backlog[..., 0]
-        out[:, self.layout["round"].slice.start] = np.minimum(state.round_index / self._rounds, 1.0)
-        out[:, self.layout["loss"].slice.start] = np.clip(
-            state.loss / self._loss_scale - 1.0, -1.0, GAIN_BOUND
+        out = np.empty((len(state.backlog), self._size), dtype=np.float32)
+        seen = Seen(
+            state.backlog,
+            state.speed,
+            state.memory_cap,
+            state.d2d_gain,
+            state.present,
+            state.uplink_gain,
+            state.round_index,
+            state.loss,
         )
-        return out.astype(np.float32)
+        observe_rows(self._scales, seen, out)
+        return out
+
+    def build_generic(self, state: SystemState) -> Array:
+        """Observations (E, D), float32, of states (E, ...) on any array library; a fresh array of it.
+
+        In NumPy arrays the same as :meth:`build` but for rounding.
+        """
+        xp = namespace(state.backlog)
+        E, N, K = state.present.shape
+        real = state.backlog.dtype
+        # The array API standard leaves mixing of integers and reals open, hence the explicit types.
+        present = xp.astype(state.present, real)
+        backlog = at_most(state.backlog / self._backlog_cap, 1.0)
+        capacity = at_most(xp.astype(state.memory_cap, real), self._blocks)
+        gain = state.d2d_gain
+        # Elements (k, k + 1) of a matrix of K + 1 columns stand K + 2 apart.
+        hop_gain = xp.reshape(gain, (E, N, (K + 1) ** 2))[..., 1 :: K + 2]
+        devices = (
+            backlog[..., 1:] * present,
+            (state.speed * (2.0 / self._top_speed) - 1.0) * present,
+            (capacity * (2.0 / self._blocks) - 1.0) * present,
+            _scaled_db(hop_gain, self._d2d_scale) * present,
+            _scaled_db(gain[..., 0, 1:], self._d2d_scale) * present,
+            present,
+        )
+        played = at_most(xp.astype(state.round_index, real) / self._rounds, 1.0)
+        loss = xp.clip(state.loss / self._loss_scale - 1.0, -1.0, GAIN_BOUND)
+        columns = (
+            *(xp.reshape(feature, (E, N * K)) for feature in devices),
+            _scaled_db(state.uplink_gain, self._d2e_scale),
+            backlog[..., 0],
+            played[:, None],
+            loss[:, None],
+        )
+        return xp.astype(concatenate(columns), xp.float32)
 
 
 def _db_range(path_gain: object, near_m: float, far_m: float) -> tuple[float, float]:
@@ -187,7 +224,8 @@ def _db_range(path_gain: object, near_m: float, far_m: float) -> tuple[float, fl
     return float(edges.mean()), max(float(edges[0] - edges[1]) / 2.0, 10.0)
 
 
-def _scaled_db(gain: FloatArray, scale: tuple[float, float]) -> FloatArray:
+def _scaled_db(gain: Array, scale: tuple[float, float]) -> Array:
+    xp = namespace(gain)
     centre, half = scale
-    scaled = (10.0 / half) * np.log10(gain) - centre / half
-    return np.clip(scaled, -GAIN_BOUND, GAIN_BOUND)
+    scaled = (10.0 / half) * xp.log10(gain) - centre / half
+    return xp.clip(scaled, -GAIN_BOUND, GAIN_BOUND)

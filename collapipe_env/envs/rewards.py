@@ -6,19 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.physics._array import Array, namespace
+from collapipe_env.physics._bounds import at_most
 from collapipe_env.physics.queues import lyapunov
 from collapipe_env.scenario import Scenario
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class RewardInputs:
-    """What one round offers a reward, for ``E`` environments.
+    """What one round offers a reward, for ``E`` environments: NumPy arrays, or tensors of the torch backend.
 
     Attributes:
         delay: Round delay ``T`` (E,) [s].
@@ -30,19 +27,19 @@ class RewardInputs:
         target_reached: The target loss is reached (E,), bool.
     """
 
-    delay: FloatArray
-    energy_ratio: FloatArray
-    present: npt.NDArray[np.bool_]
-    backlog_before: FloatArray
-    backlog_after: FloatArray
-    loss: FloatArray
-    target_reached: npt.NDArray[np.bool_]
+    delay: Array
+    energy_ratio: Array
+    present: Array
+    backlog_before: Array
+    backlog_after: Array
+    loss: Array
+    target_reached: Array
 
 
 class Reward(Protocol):
     """Turns a round into one number for each environment."""
 
-    def __call__(self, inputs: RewardInputs) -> FloatArray:
+    def __call__(self, inputs: RewardInputs) -> Array:
         """Return the rewards (E,)."""
         ...
 
@@ -57,12 +54,10 @@ class LyapunovReward:
     tradeoff_v: float
     reference_delay: float
 
-    def __call__(self, inputs: RewardInputs) -> FloatArray:
+    def __call__(self, inputs: RewardInputs) -> Array:
         """Return the rewards (E,)."""
         drift = lyapunov(inputs.backlog_after) - lyapunov(inputs.backlog_before)
-        reward: FloatArray = -(self.tradeoff_v * inputs.delay + drift) / (
-            self.tradeoff_v * self.reference_delay
-        )
+        reward: Array = -(self.tradeoff_v * inputs.delay + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
 
 
@@ -74,13 +69,11 @@ class DriftPlusPenaltyReward:
     reference_delay: float
     backlog_cap: float
 
-    def __call__(self, inputs: RewardInputs) -> FloatArray:
+    def __call__(self, inputs: RewardInputs) -> Array:
         """Return the rewards (E,)."""
-        pressure = np.minimum(inputs.backlog_before, self.backlog_cap)
-        drift = (pressure * (inputs.energy_ratio - 1.0)).sum(axis=(-2, -1))
-        reward: FloatArray = -(self.tradeoff_v * inputs.delay + drift) / (
-            self.tradeoff_v * self.reference_delay
-        )
+        pressure = at_most(inputs.backlog_before, self.backlog_cap)
+        drift = namespace(pressure).sum(pressure * (inputs.energy_ratio - 1.0), axis=(-2, -1))
+        reward: Array = -(self.tradeoff_v * inputs.delay + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
 
 
@@ -90,7 +83,7 @@ class DelayReward:
 
     reference_delay: float
 
-    def __call__(self, inputs: RewardInputs) -> FloatArray:
+    def __call__(self, inputs: RewardInputs) -> Array:
         """Return the rewards (E,)."""
         return -inputs.delay / self.reference_delay
 

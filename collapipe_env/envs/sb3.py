@@ -2,117 +2,302 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
+from collapipe_env.allocation import Allocation
+from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
+from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids
+from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns, rows_of_info
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.errors import AllocationError, ScenarioError, nearest_name
+
+InfoStyle = Literal["sparse", "full"]
+Indices = int | Iterable[int] | None
+StepReturn = tuple[
+    npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]
+]
 
 
 class CollaPipeVecEnv(VecEnv):
     """Lets Stable-Baselines3 train on all rows of a :class:`CollaPipeVectorEnv` at once.
 
-    Info dictionaries are empty during an episode (building them would cost more than the step); at its
-    end they hold ``terminal_observation``, ``TimeLimit.truncated``, ``episode`` (return and length, as
-    ``VecMonitor`` gives them) and ``summary``. The system's own figures of the last step are in
-    :attr:`last_info`.
+    Row ``i`` goes through what the single environment ``i`` of a ``DummyVecEnv`` with the same seed goes
+    through, bit for bit: observations, rewards, ends, ``terminal_observation``, ``TimeLimit.truncated``
+    and :attr:`reset_infos`. It takes ``VecMonitor``, ``VecNormalize`` and the other wrappers of
+    ``VecEnv``. Arrays and dictionaries that a call returns are never written to again.
+
+    **Information.** A dictionary for every row and step costs more than the adapter's other work together,
+    and the algorithms read them at the ends of episodes only. So they come in two styles:
+
+    ===========  ====================================================================================
+    ``sparse``   empty during an episode; at its end everything, as below
+    ``full``     as ``DummyVecEnv``: every step the row's ``delay``, ``cost``, ``backlog``, ``loss``, where
+                 they exist ``metric`` and ``left_out``, and ``TimeLimit.truncated``
+    ===========  ====================================================================================
+
+    An episode's last information has all of that, ``summary`` and ``terminal_observation``, and
+    ``episode`` with return ``r``, length ``l`` and seconds ``t`` since the adapter was built, as ``Monitor``
+    writes it. In either style the figures of the last step are in :attr:`last_info`, as arrays.
+
+    **Rows.** ``get_attr``, ``set_attr`` and ``env_method`` answer as single environments do
+    (:class:`~collapipe_env.envs.rows.EnvironmentRow`). Rows can be read and reset, one by one; they step
+    together. ``render_mode`` is the one attribute of the environment that may be set, for all rows at
+    once; attributes that the environment does not have are kept for each row.
 
     Args:
         env: A vector environment with ``autoreset_mode="SameStep"``.
+        info: ``"sparse"`` (default) or ``"full"``.
+
+    Attributes:
+        env: The vector environment.
+        last_info: ``delay``, ``cost``, ``backlog``, ``loss`` and so on of the last step, arrays (E,).
 
     Raises:
-        ScenarioError: If the environment resets in another mode.
+        ScenarioError: If the environment resets in another mode, or for an unknown style.
     """
 
-    def __init__(self, env: CollaPipeVectorEnv) -> None:
+    def __init__(self, env: CollaPipeVectorEnv, info: InfoStyle = "sparse") -> None:
+        if not isinstance(env, CollaPipeVectorEnv):
+            raise ScenarioError(
+                f"CollaPipeVecEnv adapts a CollaPipeVectorEnv, not {type(env).__name__}; for single or "
+                "wrapped environments use Stable-Baselines3's make_vec_env"
+            )
         if env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise ScenarioError(
                 f"autoreset_mode = {env.autoreset_mode.value!r}: Stable-Baselines3 resets in the same step, "
                 "build the environment with autoreset_mode='SameStep'"
             )
+        if info not in get_args(InfoStyle):
+            raise ScenarioError(
+                f"info = {info!r} is not known: {nearest_name(str(info), get_args(InfoStyle))}"
+            )
         self.env = env
-        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
-        self.render_mode = env.render_mode
-        self._actions: npt.NDArray[Any] = np.zeros(env.action_space.shape or (), dtype=np.float32)
         self.last_info: dict[str, npt.NDArray[Any]] = {}
+        self._full = info == "full"
+        self._rows = [EnvironmentRow(env, row) for row in range(env.num_envs)]
+        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+        self.metadata = dict(CollaPipeEnv.metadata)
+        self._actions: npt.NDArray[Any] = np.zeros(env.action_space.shape or (), dtype=np.float32)
+        self._built = time.time()
+        self._begun = False
+
+    @property
+    def spec(self) -> Any:
+        """Gymnasium's specification, ``None`` unless the environment was made by its id."""
+        return self.env.spec
 
     def reset(self) -> npt.NDArray[np.float32]:
-        """Start new episodes, with the seeds given by :meth:`seed`."""
+        """Start new episodes, with the seeds given by :meth:`seed`.
+
+        Raises:
+            ScenarioError: If options were set; none are known.
+        """
+        for options in self._options:
+            refuse_unknown(options, ())
         seeds = self._seeds if any(s is not None for s in self._seeds) else None
-        observation, _ = self.env.reset(seed=seeds)
-        self.reset_infos = [{} for _ in range(self.num_envs)]
+        observation, info = self.env.reset(seed=seeds)
+        self.reset_infos = rows_of_info(info, slice(None))
         self._reset_seeds()
         self._reset_options()
+        self._begun = True
         return observation
 
     def step_async(self, actions: npt.NDArray[Any]) -> None:
-        """Store the actions of the next step."""
+        """Store the actions (E, A) of the next step.
+
+        Raises:
+            AllocationError: For a wrong shape.
+            ScenarioError: Before the first :meth:`reset`.
+        """
+        if not self._begun:
+            raise ScenarioError("the environments were never reset: call reset() before the first step")
+        if np.shape(actions) != self._actions.shape:
+            raise AllocationError(
+                f"actions have shape {np.shape(actions)}, expected {self._actions.shape}: one action a row"
+            )
         self._actions = actions
 
-    def step_wait(
+    def step_wait(self) -> StepReturn:
+        """Play one round in every row; rows that are done start a new episode."""
+        return self._converted(*self.env.step(self._actions))
+
+    def step_allocation(self, allocation: Allocation) -> StepReturn:
+        """Play allocations (E, ...), also such as the box cannot express; otherwise like a step.
+
+        Raises:
+            AllocationError: If one is infeasible; nothing is played then.
+        """
+        return self._converted(*self.env.step_allocation(allocation))
+
+    def _converted(
         self,
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]]:
-        """Play one round in every row."""
-        observation, reward, terminated, truncated, info = self.env.step(self._actions)
+        observation: npt.NDArray[np.float32],
+        reward: npt.NDArray[Any],
+        terminated: npt.NDArray[Any],
+        truncated: npt.NDArray[Any],
+        info: dict[str, Any],
+    ) -> StepReturn:
         done = terminated | truncated
-        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        names = ("delay", "cost", "backlog", "loss", "metric")
-        self.last_info = {name: info[name] for name in names if name in info}
+        # Where episodes ended, the step's own figures of all rows are in final_info: rows that begin an
+        # episode show what reset says.
+        step = info.get("final_info", info)
+        last = {name: step[name] for name in step if f"_{name}" in step and name != "summary"}
+        self.last_info = last
+        infos: list[dict[str, Any]]
+        if self._full:
+            infos = [{**row, "TimeLimit.truncated": False} for row in rows_of_columns(last, slice(None))]
+        else:
+            infos = [{} for _ in range(self.num_envs)]
         if done.any():
-            summaries = info["final_info"]["summary"]
-            for row in np.flatnonzero(done):
-                summary = {
-                    name: values[row].item()
-                    for name, values in summaries.items()
-                    if not name.startswith("_") and summaries[f"_{name}"][row]
-                }
-                infos[row] = {
-                    "terminal_observation": info["final_obs"][row],
-                    "TimeLimit.truncated": bool(truncated[row] and not terminated[row]),
-                    "episode": {"r": summary["return"], "l": summary["rounds"]},
-                    "summary": summary,
-                }
+            self._close_episodes(infos, np.flatnonzero(done), truncated & ~terminated, info)
         return observation, reward.astype(np.float32), done, infos
 
+    def _close_episodes(
+        self,
+        infos: list[dict[str, Any]],
+        rows: npt.NDArray[np.intp],
+        cut: npt.NDArray[np.bool_],
+        info: dict[str, Any],
+    ) -> None:
+        """Fill in the last information of the episodes that ended, and the first of those that began."""
+        seconds = round(time.time() - self._built, 6)
+        lasts = rows_of_columns(self.last_info, rows)
+        summaries = rows_of_info(info["final_info"]["summary"], rows)
+        # The vector environment reports the step; what its resets report is still with the learner.
+        firsts = rows_of_columns(self.env._mdp.learning_info(), rows)
+        for row, last, summary, first in zip(rows.tolist(), lasts, summaries, firsts, strict=True):
+            infos[row] = {
+                **last,
+                "TimeLimit.truncated": bool(cut[row]),
+                "terminal_observation": info["final_obs"][row],
+                "summary": summary,
+                "episode": {"r": summary["return"], "l": summary["rounds"], "t": seconds},
+            }
+            self.reset_infos[row] = first
+
     def close(self) -> None:
-        """Close the environment."""
+        """Close the environment; doing so twice is harmless."""
         self.env.close()
 
-    def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
-        """An attribute of the environment, once for each of the rows asked for."""
-        value = getattr(self.env, attr_name)
-        return [value for _ in self._get_indices(indices)]
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """An attribute of each row asked for, as a single environment has it.
 
-    def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
-        """Set an attribute; the rows are one object, so it holds for all of them."""
-        if len(list(self._get_indices(indices))) != self.num_envs:
-            raise ScenarioError(f"set_attr({attr_name!r}) for single rows: the rows share one environment")
-        setattr(self.env, attr_name, value)
+        Raises:
+            AttributeError: If rows have no such attribute; it names the nearest one.
+        """
+        return [getattr(row, attr_name) for row in self._chosen(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Set an attribute of the rows asked for.
+
+        Raises:
+            ScenarioError: For ``render_mode`` of single rows: the rows share one environment.
+            AttributeError: For any other attribute of the environment: those are fixed when it is built.
+        """
+        rows = self._chosen(indices)
+        if attr_name == "render_mode":
+            if len({id(row) for row in rows}) != self.num_envs:
+                raise ScenarioError("set_attr('render_mode') for single rows: the rows share one environment")
+            if value not in (None, *self.metadata["render_modes"]):
+                raise ScenarioError(f"render_mode = {value!r} is not known: use 'rgb_array' or None")
+            self.env.render_mode = self.render_mode = value
+            return
+        if hasattr(EnvironmentRow, attr_name) or hasattr(self.env, attr_name):
+            raise AttributeError(
+                f"set_attr({attr_name!r}): the environment's own attributes are fixed when it is built; "
+                "build another one"
+            )
+        for row in rows:
+            setattr(row, attr_name, value)
 
     def env_method(
-        self,
-        method_name: str,
-        *method_args: Any,
-        indices: int | Iterable[int] | None = None,
-        **method_kwargs: Any,
+        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of the environment once; its result stands for each row asked for."""
-        result = getattr(self.env, method_name)(*method_args, **method_kwargs)
-        return [result for _ in self._get_indices(indices)]
+        """Call a method of each row asked for, as a single environment has it.
+
+        Raises:
+            AttributeError: If rows have no such method; it names the nearest one.
+            ScenarioError: For ``step`` and ``step_allocation``: the rows step together.
+        """
+        if method_name == "render":  # the pictures of all rows are drawn at once
+            images = self.get_images()
+            return [images[index] for index in self._get_indices(indices)]
+        return [getattr(row, method_name)(*method_args, **method_kwargs) for row in self._chosen(indices)]
 
     def env_is_wrapped(
         self,
         wrapper_class: Any,  # noqa: ARG002 - the interface of VecEnv
-        indices: int | Iterable[int] | None = None,
+        indices: Indices = None,
     ) -> list[bool]:
         """No row has a wrapper of its own."""
-        return [False for _ in self._get_indices(indices)]
+        return [False for _ in self._chosen(indices)]
 
     def get_images(self) -> Sequence[npt.NDArray[np.uint8] | None]:
-        """One picture a row."""
+        """One picture a row; ``None`` each without a render mode."""
         return self.env.render() or [None] * self.num_envs
+
+    def _chosen(self, indices: Indices) -> list[EnvironmentRow]:
+        return [self._rows[index] for index in self._get_indices(indices)]
+
+
+def make_sb3_vec_env(
+    scenario: ScenarioLike, num_envs: int = 1, seed: int | None = None, **kwargs: Any
+) -> CollaPipeVecEnv:
+    """Build an environment that Stable-Baselines3 can train on, all rows in one batch.
+
+    Example::
+
+        model = PPO("MlpPolicy", make_sb3_vec_env("CollaPipeSurrogate-v0", num_envs=64, seed=0))
+        model = PPO("MlpPolicy", make_sb3_vec_env("medium", num_envs=64, learner="surrogate"))
+
+    Args:
+        scenario: An id that the package registers, or a scenario: name, path, mapping or object.
+        num_envs: Number of environments, >= 1.
+        seed: Seeds the first episodes, row ``i`` with ``seed + i``, and the action space; a model's own
+            ``seed`` replaces it.
+        **kwargs: ``learner``, ``reward``, ``render_mode`` and ``max_episode_steps`` of
+            :class:`CollaPipeVectorEnv`, and ``info`` of :class:`CollaPipeVecEnv`.
+
+    Raises:
+        ScenarioError: For an unknown id, scenario or argument, or an id of something else.
+    """
+    info: InfoStyle = kwargs.pop("info", "sparse")
+    kwargs.setdefault("autoreset_mode", AutoresetMode.SAME_STEP)
+    vector: Any
+    if isinstance(scenario, str) and _is_id(scenario):
+        vector = gym.make_vec(scenario, num_envs, **kwargs)
+    else:
+        vector = CollaPipeVectorEnv(num_envs, scenario, **kwargs)
+    env = CollaPipeVecEnv(vector, info)
+    if seed is not None:
+        env.seed(seed)
+        env.action_space.seed(seed)
+    return env
+
+
+def _is_id(name: str) -> bool:
+    """Whether a string is an id of this package, and not a scenario.
+
+    Raises:
+        ScenarioError: If it looks like an id and is none, or is one of another environment.
+    """
+    spec = gym.registry.get(name.removeprefix("collapipe_env:"))
+    if spec is not None:
+        if spec.vector_entry_point not in (VECTOR_ENTRY_POINT, CollaPipeVectorEnv):
+            raise ScenarioError(
+                f"{name} is no environment of this package: use Stable-Baselines3's make_vec_env"
+            )
+        return True
+    if re.fullmatch(r"[\w/:.-]+-v\d+", name):
+        known = [known for known, _ in environment_ids()]
+        raise ScenarioError(f"{name!r} is not registered: {nearest_name(name, known)}")
+    return False

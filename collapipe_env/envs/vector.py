@@ -63,7 +63,7 @@ class CollaPipeVectorEnv(
                 raise ScenarioError(f"{name} = {value!r}: at least 1 is needed")
         if render_mode not in (None, "rgb_array"):
             raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
-        self.autoreset_mode = _autoreset_mode(autoreset_mode)
+        self.autoreset_mode = autoreset_mode_of(autoreset_mode)
         self.metadata = {**CollaPipeEnv.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = render_mode
         self.num_envs = num_envs
@@ -88,7 +88,7 @@ class CollaPipeVectorEnv(
             ScenarioError: For a list of the wrong length, a bad mask or an unknown option.
         """
         options = dict(options or {})
-        mask = _checked_mask(options.pop("reset_mask", None), self.num_envs)
+        mask = checked_mask(options.pop("reset_mask", None), self.num_envs)
         refuse_unknown(options, ("reset_mask",))
         self._seed(seed, mask)
         observation = self._mdp.reset(self._generators(), mask)
@@ -140,33 +140,27 @@ class CollaPipeVectorEnv(
             reward = np.where(resetting, 0.0, reward)
             terminated, truncated = terminated & live, truncated & live
         done = terminated | truncated
-        for name, values in step.info.items():
-            info[name], info[f"_{name}"] = values, live
-        if done.any():
-            summary = self._summaries(done)
-            if mode is AutoresetMode.SAME_STEP:
-                final = np.full(self.num_envs, None, dtype=object)
-                for row in np.flatnonzero(done):
-                    final[row] = observation[row]
-                info["final_obs"], info["_final_obs"] = final, done
-                closing = {key: value for key, value in info.items() if "final_obs" not in key}
-                info["final_info"] = {**closing, "summary": summary, "_summary": done}
-                info["_final_info"] = done
-                observation = self._mdp.reset(self._generators(), done)
-            else:
-                info["summary"], info["_summary"] = summary, done
+        if mode is AutoresetMode.SAME_STEP and done.any():
+            final = np.full(self.num_envs, None, dtype=object)
+            for row in np.flatnonzero(done):
+                final[row] = observation[row].copy()
+            closing = {**step.info, "summary": self._mdp.summaries(done)}
+            info["final_obs"], info["_final_obs"] = final, done.copy()
+            info["final_info"], info["_final_info"] = _masked(closing, done), done.copy()
+            observation = self._mdp.reset(self._generators(), done)
+            live, begun = ~done, done
+        else:
+            begun = resetting
+            if done.any():
+                info["summary"], info["_summary"] = self._mdp.summaries(done), done.copy()
+        info.update(_masked(step.info, live))
+        if begun.any():
+            # Rows that begin an episode say what reset says, as in Gymnasium's own vector environments.
+            for name, values in self._mdp.learning_info().items():
+                info[name] = np.where(begun, values, info.get(name, values))
+                info[f"_{name}"] = info.get(f"_{name}", False) | begun
         self._done = np.zeros_like(done) if mode is AutoresetMode.SAME_STEP else done
         return observation, reward, terminated, truncated, info
-
-    def _summaries(self, done: BoolArray) -> dict[str, Any]:
-        """Episode summaries as arrays with masks, the way Gymnasium nests dictionaries."""
-        columns: dict[str, Any] = {}
-        for row in np.flatnonzero(done):
-            for name, value in self._mdp.summary(int(row)).items():
-                column = columns.setdefault(name, np.zeros(self.num_envs, dtype=type(value)))
-                column[row] = value
-                columns.setdefault(f"_{name}", np.zeros(self.num_envs, dtype=np.bool_))[row] = True
-        return columns
 
     def _seed(self, seed: int | Sequence[int | None] | None, mask: BoolArray | None) -> None:
         if seed is None or isinstance(seed, int | np.integer):
@@ -179,7 +173,7 @@ class CollaPipeVectorEnv(
             if mask is not None and not mask[row]:
                 continue
             if one is not None or self._rngs[row] is None:
-                self._rngs[row] = seeding.np_random(one)[0]
+                self._rngs[row] = seeding.np_random(None if one is None else int(one))[0]
 
     def _generators(self) -> list[np.random.Generator]:
         missing = [row for row, rng in enumerate(self._rngs) if rng is None]
@@ -216,7 +210,23 @@ class CollaPipeVectorEnv(
         return tuple(pictures)
 
 
-def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
+def _masked(values: dict[str, Any], rows: BoolArray) -> dict[str, Any]:
+    """Values with the mask of the rows that have them, under the names that Gymnasium gives masks."""
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        out[name], out[f"_{name}"] = value, rows.copy()
+    return out
+
+
+def autoreset_mode_of(mode: str | AutoresetMode) -> AutoresetMode:
+    """Read how a vector environment is asked to go on after an episode.
+
+    Args:
+        mode: Gymnasium's enum, or its value: ``"NextStep"``, ``"SameStep"`` or ``"Disabled"``.
+
+    Raises:
+        ScenarioError: For any other name.
+    """
     try:
         return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
     except ValueError:
@@ -224,7 +234,16 @@ def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
         raise ScenarioError(f"autoreset_mode = {mode!r} is not known: use one of {names}") from None
 
 
-def _checked_mask(mask: object, num_envs: int) -> BoolArray | None:
+def checked_mask(mask: object, num_envs: int) -> BoolArray | None:
+    """Read which environments are to be reset.
+
+    Args:
+        mask: Booleans (E,), at least one of them True; ``None`` for all environments.
+        num_envs: ``E``.
+
+    Raises:
+        ScenarioError: For another shape or type, or a mask without a True.
+    """
     if mask is None:
         return None
     array = np.asarray(mask)

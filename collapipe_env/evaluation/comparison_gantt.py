@@ -12,14 +12,13 @@ from collapipe_env.evaluation.registry import LEARNED
 from collapipe_env.evaluation.runner import decisions_of
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from collapipe_env.rendering import RoundView
+    from collapipe_env.rendering.sheet import Sheet
 
 BEST = 3
 """Schedulers beside the reference and the agent where none are asked for."""
-DPI = 100
 HEAD, LEFT, TOP, FOOT, RIGHT = 62.0, 150.0, 42.0, 62.0, 30.0
 """Heights and widths in pixels: heading, left margin, above, below and right of a chart."""
 WIDTH = 1400.0
@@ -65,11 +64,10 @@ def gantt_figure(comparison: ScenarioComparison, reference: str, asked: Sequence
         asked: Schedulers to draw; empty for the best few.
     """
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     from collapipe_env.rendering.gantt import draw_gantt
-    from collapipe_env.rendering.panel import Panel, write
+    from collapipe_env.rendering.panel import Panel
+    from collapipe_env.rendering.sheet import FigureSheet
     from collapipe_env.rendering.style import RC
 
     views = [typical_view(comparison, name) for name in chosen(comparison, reference, asked)]
@@ -77,15 +75,9 @@ def gantt_figure(comparison: ScenarioComparison, reference: str, asked: Sequence
     heights = [_height(view) for view in views]
     width, height = LEFT + WIDTH + RIGHT, HEAD + sum(TOP + each + FOOT for each in heights)
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
-        FigureCanvasAgg(figure)
-        page = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-        page.set_axis_off()
-        page.set_xlim(0.0, width)
-        page.set_ylim(height, 0.0)
-        page.autoscale(False)
+        page = FigureSheet(width, height)
         heading = f"{comparison.name}: slowest cluster in each scheduler's typical round (median delay)"
-        write(page, 16.0, 20.0, heading, 12.0, bold=True)
+        page.write(16.0, 20.0, heading, 12.0, bold=True)
         _legend(page, views)
         top = HEAD
         for view, end, each in zip(views, ends, heights, strict=True):
@@ -93,10 +85,10 @@ def gantt_figure(comparison: ScenarioComparison, reference: str, asked: Sequence
             own = share < LEAST_WIDTH
             facts = [view.title, f"round {view.round_index}", f"delay {view.delay_s:.4g} s"]
             facts += ["time axis of its own"] if own else []
-            write(page, 16.0, top + 22.0, "   ·   ".join(facts), 10.0, bold=True)
+            page.write(16.0, top + 22.0, "   ·   ".join(facts), 10.0, bold=True)
             draw_gantt(Panel(page, LEFT, top + TOP, WIDTH * (1.0 if own else share), each), view)
             top += TOP + each + FOOT
-    return figure
+    return page.figure
 
 
 def _height(view: RoundView) -> float:
@@ -104,9 +96,8 @@ def _height(view: RoundView) -> float:
     return min(max(ROW * (rows + 2), LEAST_HEIGHT), MOST_HEIGHT)
 
 
-def _legend(page: Axes, views: Sequence[RoundView]) -> None:
+def _legend(page: Sheet, views: Sequence[RoundView]) -> None:
     """Swatches of the two directions and of the phases that occur, in a row below the heading."""
-    from collapipe_env.rendering.panel import boxes, write
     from collapipe_env.rendering.style import FAINT, PHASE_COLOURS, PHASE_NAMES, micro_batch_colours
 
     timelines = [cluster.timeline for view in views for cluster in view.clusters]
@@ -120,7 +111,7 @@ def _legend(page: Axes, views: Sequence[RoundView]) -> None:
     x = 16.0
     for text, colours in rows:
         for colour in colours:
-            boxes(page, x, x + 9.0, 41.0, 51.0, [colour], edge=FAINT, line_widths=0.4)
+            page.boxes(x, x + 9.0, 41.0, 51.0, [colour], edge=FAINT, line_widths=0.4)
             x += 9.0
-        write(page, x + 6.0, 46.0, text, 8.0)
+        page.write(x + 6.0, 46.0, text, 8.0)
         x += 24.0 + 6.2 * len(text)

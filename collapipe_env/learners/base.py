@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +13,53 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """How many micro-batches' gradients arrived in each local step, and which.
+
+    Which ones is worked out only when asked for: nothing but real training depends on it.
+
+    Attributes:
+        counts: How many arrived (E, N, H), int.
+        micro_batches: Micro-batches per local step M_n (E, N).
+        pick: What the choice is made from, random words (E, N, H); every set of the counted size is equally
+            likely.
+        most: Largest allowed number of micro-batches M_max.
+    """
+
+    counts: IntArray
+    micro_batches: IntArray
+    pick: npt.NDArray[np.uint64]
+    most: int
+
+    @classmethod
+    def of(cls, survived: BoolArray, micro_batches: IntArray) -> Arrivals:
+        """Wrap a known outcome.
+
+        Args:
+            survived: True where a micro-batch arrived (E, N, H, M_max); only the first M_n count.
+            micro_batches: M_n (E, N).
+        """
+        counted = np.arange(survived.shape[-1]) < micro_batches[..., None, None]
+        kept = survived & counted
+        arrivals = cls(
+            kept.sum(axis=-1), micro_batches, np.zeros(survived.shape[:-1], np.uint64), survived.shape[-1]
+        )
+        arrivals.__dict__["survived"] = kept
+        return arrivals
+
+    @cached_property
+    def survived(self) -> BoolArray:
+        """True where a micro-batch's gradient arrived (E, N, H, M_max); False beyond the first M_n."""
+        from collapipe_env.kernels.losses import survivors
+
+        survived = np.empty((*self.counts.shape, self.most), dtype=np.bool_)
+        survivors(
+            np.ascontiguousarray(self.counts), np.ascontiguousarray(self.micro_batches), self.pick, survived
+        )
+        return survived
 
 
 @dataclass(frozen=True)
@@ -23,8 +71,7 @@ class RoundOutcome:
             slot, every cluster's blocks sum to L less those of the server. There may be any number of slots:
             plans with interleaved chunks pass their virtual stages.
         micro_batches: Micro-batches per local step M_n, at least 1, shape (E, N).
-        survived: True where a micro-batch's gradient arrived, shape (E, N, H, M_max); only a cluster's first
-            M_n entries count.
+        arrivals: Which of them arrived in each of the H local steps.
         success: Probability that a micro-batch survives a local step, in [0, 1], shape (E, N).
         server_blocks: The encoder's last blocks, which the server runs, in [0, L], shape (E, N); None for 0
             everywhere. More than 0 needs a ``server_mode`` other than ``COMMON``.
@@ -39,11 +86,16 @@ class RoundOutcome:
 
     blocks: IntArray
     micro_batches: IntArray
-    survived: BoolArray
+    arrivals: Arrivals
     success: FloatArray
     server_blocks: IntArray | None = None
     server_mode: IntArray | None = None
     staleness: IntArray | None = None
+
+    @property
+    def survived(self) -> BoolArray:
+        """True where a micro-batch's gradient arrived, shape (E, N, H, M_max)."""
+        return self.arrivals.survived
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from collapipe_env.learners.base import BoolArray, FloatArray, LearningReport, RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
+from collapipe_env.physics._array import Array, exp
+from collapipe_env.physics._bounds import at_least
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
@@ -45,8 +47,8 @@ class SurrogateOutcome:
         error_probability: ``eps``, mean over clusters (E,), in [0, 1].
     """
 
-    surviving_samples: FloatArray
-    error_probability: FloatArray
+    surviving_samples: Array
+    error_probability: Array
 
     @property
     def clusters(self) -> int:
@@ -59,16 +61,14 @@ class SurrogateOutcome:
         return int(self.surviving_samples.shape[2])
 
     @property
-    def imbalance(self) -> FloatArray:
+    def imbalance(self) -> Array:
         """How unequally the clusters take part in each local step (E, H), in [0, N - 1].
 
         ``N sum_n S_n^2 / (sum_n S_n)^2 - 1``: 0 if as much of every cluster arrived, ``N / A - 1`` if all
         of ``A`` clusters arrived and nothing of the others.
         """
         squares = (self.surviving_samples**2).sum(axis=1)
-        total = np.maximum(self.surviving_samples.sum(axis=1), 1e-9)
-        ratio: FloatArray = np.maximum(self.clusters * squares / total**2 - 1.0, 0.0)
-        return ratio
+        return imbalance_of(self.clusters, self.surviving_samples.sum(axis=1), squares)
 
     @classmethod
     def of(cls, outcome: RoundOutcome, batch_size: int) -> SurrogateOutcome:
@@ -78,16 +78,69 @@ class SurrogateOutcome:
             outcome: The round.
             batch_size: Samples ``B`` of a cluster's mini-batch.
         """
-        micro_batches = outcome.micro_batches
-        counted = np.arange(outcome.survived.shape[-1]) < micro_batches[:, :, None, None]
-        arrived = (outcome.survived & counted).sum(axis=-1)
+        samples_each = batch_size / outcome.micro_batches
         return cls(
-            surviving_samples=arrived * (batch_size / micro_batches)[..., None],
+            surviving_samples=outcome.arrivals.counts * samples_each[..., None],
             error_probability=1.0 - outcome.success.mean(axis=-1),
         )
 
 
-def progress(constants: SurrogateConstants, outcome: SurrogateOutcome, heterogeneity: float) -> FloatArray:
+def imbalance_of(clusters: int, samples: Array, squares: Array) -> Array:
+    """:attr:`SurrogateOutcome.imbalance` from sums over the clusters.
+
+    Args:
+        clusters: ``N``.
+        samples: ``sum_n S_n``, any shape.
+        squares: ``sum_n S_n^2``.
+    """
+    total = at_least(samples, 1e-9)
+    return at_least(clusters * squares / (total * total) - 1.0, 0.0)
+
+
+class StepTerms(NamedTuple):
+    """Numbers of :func:`step_progress`."""
+
+    rate: float
+    noise: float
+    constant: float
+    error: float
+    imbalance: float
+
+
+def step_terms(
+    constants: SurrogateConstants, clusters: int, local_steps: int, heterogeneity: float
+) -> StepTerms:
+    """What of :func:`progress` is the same in every round.
+
+    Args:
+        constants: Fitted constants.
+        clusters: ``N``.
+        local_steps: ``H``.
+        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
+    """
+    return StepTerms(
+        rate=constants.rate,
+        noise=constants.noise * (1.0 + local_steps**2 * constants.drift * clusters),
+        constant=1.0 + local_steps**2 * heterogeneity,
+        error=constants.error,
+        imbalance=constants.participation * heterogeneity,
+    )
+
+
+def step_progress(terms: StepTerms, samples: Array, imbalance: Array, error_probability: Array) -> Array:
+    """Progress of one local step.
+
+    Args:
+        terms: Constant numbers.
+        samples: ``N S``, samples that arrived from all clusters, any shape.
+        imbalance: ``I``, of that shape.
+        error_probability: ``eps``, broadcastable to it.
+    """
+    rest = terms.constant + terms.error * error_probability + terms.imbalance * imbalance
+    return terms.rate * samples / (samples * rest + terms.noise)
+
+
+def progress(constants: SurrogateConstants, outcome: SurrogateOutcome, heterogeneity: float) -> Array:
     """Progress of one round with full step sizes (E,), at least 0 and at most ``H rate``.
 
     Each local step makes ``rate / (1 + u)``, where ``u`` is what the bound adds to the squared gradient norm,
@@ -106,16 +159,25 @@ def progress(constants: SurrogateConstants, outcome: SurrogateOutcome, heterogen
         outcome: What the round delivered.
         heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
     """
-    samples, steps = outcome.surviving_samples.sum(axis=1), outcome.local_steps
-    noise = constants.noise * (1.0 + steps**2 * constants.drift * outcome.clusters)
-    rest = (1.0 + steps**2 * heterogeneity + constants.error * outcome.error_probability)[:, None]
-    if heterogeneity > 0.0:
-        rest = rest + constants.participation * heterogeneity * outcome.imbalance
-    made: FloatArray = constants.rate * (samples / (samples * rest + noise)).sum(axis=-1)
+    terms = step_terms(constants, outcome.clusters, outcome.local_steps, heterogeneity)
+    samples = outcome.surviving_samples.sum(axis=1)
+    made: Array = step_progress(terms, samples, outcome.imbalance, outcome.error_probability[:, None]).sum(
+        axis=-1
+    )
     return made
 
 
-def loss_at(constants: SurrogateConstants, progress_made: FloatArray) -> FloatArray:
+class CurveTerms(NamedTuple):
+    """Those of the constants that :func:`loss_at` reads."""
+
+    initial_loss: float
+    floor_loss: float
+    shape: float
+    head_share: float
+    head_speed: float
+
+
+def loss_at(constants: SurrogateConstants | CurveTerms, progress_made: Array) -> Array:
     """Loss after an amount of progress, in nats.
 
     ``F* + (F_0 - F*) (w exp(-v p) + (1 - w) exp(-p^shape))`` with progress ``p``. The second term is what the
@@ -130,9 +192,8 @@ def loss_at(constants: SurrogateConstants, progress_made: FloatArray) -> FloatAr
     """
     w = constants.head_share
     gap = constants.initial_loss - constants.floor_loss
-    left = (1.0 - w) * np.exp(-(progress_made**constants.shape))
-    loss: FloatArray = constants.floor_loss + gap * (left + w * np.exp(-constants.head_speed * progress_made))
-    return loss
+    left = (1.0 - w) * exp(-(progress_made**constants.shape))
+    return constants.floor_loss + gap * (left + w * exp(-constants.head_speed * progress_made))
 
 
 class SurrogateLearner:
@@ -167,13 +228,22 @@ class SurrogateLearner:
             heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
             step_factor: Share of the full step size in a round, in [0, 1]; None for 1 in all.
         """
+        # Imported late: what is imported needs the formulas of this module.
+        from collapipe_env.kernels.learning import learn_rows
+
+        self._learn_rows = learn_rows
         self.constants = constants
         self.heterogeneity = heterogeneity
         self._batch_size = batch_size
         self._step_factor = step_factor
+        c = constants
+        self._curve = CurveTerms(c.initial_loss, c.floor_loss, c.shape, c.head_share, c.head_speed)
+        self._terms: StepTerms | None = None
         self._factors = np.ones(0)
         self._progress = np.zeros(num_envs)
         self._round = np.zeros(num_envs, dtype=np.int64)
+        # No environment has played more rounds than this since its reset.
+        self._longest = 0
         self._no_metric = np.full(num_envs, np.nan)
 
     @classmethod
@@ -203,27 +273,42 @@ class SurrogateLearner:
         self._progress = self._progress.copy()
         self._progress[rows] = 0.0
         self._round[rows] = 0
+        if mask is None or mask.all():
+            self._longest = 0
         loss = loss_at(self.constants, self._progress)
         return LearningReport(loss=loss, metric=self._no_metric, train_loss=self._no_metric)
 
     def train_round(self, outcome: RoundOutcome) -> LearningReport:
         """Move the loss one round on."""
-        made = progress(self.constants, SurrogateOutcome.of(outcome, self._batch_size), self.heterogeneity)
-        if self._step_factor is not None:
-            made = made * self._factors_of(self._round)
-        self._progress = self._progress + made
+        counts = outcome.arrivals.counts
+        if self._terms is None:
+            self._terms = step_terms(self.constants, counts.shape[1], counts.shape[2], self.heterogeneity)
+        loss, reached = np.empty(counts.shape[0]), np.empty(counts.shape[0])
+        self._learn_rows(
+            self._terms,
+            self._curve,
+            float(self._batch_size),
+            np.ascontiguousarray(counts, dtype=np.int64),
+            np.ascontiguousarray(outcome.micro_batches, dtype=np.int64),
+            np.ascontiguousarray(outcome.success, dtype=np.float64),
+            self._factors_until(self._longest),
+            self._round,
+            self._progress,
+            reached,
+            loss,
+        )
+        self._progress = reached
         self._round += 1
-        loss = loss_at(self.constants, self._progress)
+        self._longest += 1
         return LearningReport(loss=loss, metric=self._no_metric, train_loss=loss)
 
-    def _factors_of(self, rounds: np.ndarray) -> FloatArray:
-        """Return the step sizes' factors in these rounds, from a table that grows where it is too short."""
-        assert self._step_factor is not None
-        last = int(rounds.max())
+    def _factors_until(self, last: int) -> FloatArray:
+        """The step sizes' factors, in a table that grows where it is too short for a round."""
         if last >= len(self._factors):
-            self._factors = np.array([self._step_factor(t) for t in range(max(2 * last, 64))])
-        factors: FloatArray = self._factors[rounds]
-        return factors
+            rounds = range(max(2 * last, 64))
+            factor = self._step_factor
+            self._factors = np.array([1.0 if factor is None else factor(t) for t in rounds])
+        return self._factors
 
 
 def step_factors(scenario: Scenario) -> Callable[[int], float] | None:

@@ -5,7 +5,8 @@ Everything is normalised by each node's budget: ``z = Z / Ebar``, ``e = E / Ebar
 
 from __future__ import annotations
 
-from collapipe_env.physics._array import Array, namespace
+from collapipe_env.physics._array import Array, total
+from collapipe_env.physics._bounds import at_least
 
 
 def update_backlog(backlog: Array, energy_ratio: Array) -> Array:
@@ -15,14 +16,12 @@ def update_backlog(backlog: Array, energy_ratio: Array) -> Array:
         backlog: ``z`` (..., N, K+1), >= 0.
         energy_ratio: ``e`` (..., N, K+1), energy over budget.
     """
-    xp = namespace(backlog, energy_ratio)
-    return xp.maximum(backlog + energy_ratio - 1.0, xp.zeros_like(backlog))
+    return at_least(backlog + energy_ratio - 1.0, 0.0)
 
 
 def lyapunov(backlog: Array) -> Array:
     """Lyapunov function ``L = 1/2 sum z^2`` over the clusters and nodes (last two axes)."""
-    xp = namespace(backlog)
-    return 0.5 * xp.sum(backlog * backlog, axis=(-2, -1))
+    return 0.5 * total(backlog * backlog)
 
 
 def drift_plus_penalty(delay_s: Array, backlog: Array, energy_ratio: Array, tradeoff_v: float) -> Array:
@@ -34,5 +33,4 @@ def drift_plus_penalty(delay_s: Array, backlog: Array, energy_ratio: Array, trad
         energy_ratio: ``e`` (..., N, K+1).
         tradeoff_v: ``V`` [1/s].
     """
-    xp = namespace(delay_s, backlog, energy_ratio)
-    return tradeoff_v * delay_s + xp.sum(backlog * energy_ratio, axis=(-2, -1))
+    return tradeoff_v * delay_s + total(backlog * energy_ratio)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from collapipe_env.physics._array import Array, namespace
+from collapipe_env.physics._array import Array, exp, log1p, namespace, where
 
 LN2 = math.log(2.0)
 
@@ -90,8 +90,7 @@ def d2d_snr(power: Array, gain: Array, noise_w: Array) -> Array:
 
 def shannon_rate(snr: Array, bandwidth_hz: float) -> Array:
     """Shannon rate ``W log2(1 + SNR)`` [bit/s], of the shape of ``snr``."""
-    xp = namespace(snr)
-    return (bandwidth_hz / LN2) * xp.log1p(snr)
+    return (bandwidth_hz / LN2) * log1p(snr)
 
 
 def uplink_rate(
@@ -109,8 +108,7 @@ def uplink_rate(
     Returns:
         Rates (..., N) [bit/s].
     """
-    xp = namespace(bandwidth_share, power, gain)
-    return bandwidth_share * (bandwidth_hz / LN2) * xp.log1p(power * gain / (bandwidth_share * noise_w))
+    return bandwidth_share * (bandwidth_hz / LN2) * log1p(power * gain / (bandwidth_share * noise_w))
 
 
 def downlink_rate(
@@ -128,8 +126,7 @@ def downlink_rate(
     Returns:
         Rates (..., N) [bit/s].
     """
-    xp = namespace(bandwidth_share, gain)
-    return bandwidth_share * (bandwidth_hz / LN2) * xp.log1p((bs_power / noise_w) * gain)
+    return bandwidth_share * (bandwidth_hz / LN2) * log1p((bs_power / noise_w) * gain)
 
 
 def broadcast_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float) -> Array:
@@ -144,8 +141,8 @@ def broadcast_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: f
     Returns:
         Rate (...) [bit/s].
     """
-    xp = namespace(gain)
-    return (bandwidth_hz / LN2) * xp.log1p((bs_power / noise_w) * xp.min(gain, axis=-1))
+    weakest = namespace(gain).min(gain, axis=-1)
+    return shannon_rate((bs_power / noise_w) * weakest, bandwidth_hz)
 
 
 def uplink_failure_exponent(
@@ -173,5 +170,4 @@ def expected_transmissions(failure_exponent: Array) -> Array:
     Args:
         failure_exponent: ``m / SNR`` of any shape, >= 0.
     """
-    xp = namespace(failure_exponent)
-    return xp.exp(xp.where(failure_exponent < 100.0, failure_exponent, 100.0))
+    return exp(where(failure_exponent < 100.0, failure_exponent, 100.0))

@@ -69,7 +69,7 @@ def draw_round(
     _need_matplotlib()
     from collapipe_env.rendering import page
 
-    return page.pixels(page.compose(view, width_px, height_px))
+    return page.pixels(view, width_px, height_px)
 
 
 def _need_matplotlib() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collapipe_env.physics.timeline import Element, RoundTimeline
-from collapipe_env.rendering.panel import Panel, boxes, seconds, ticks_between
+from collapipe_env.rendering.panel import Panel, seconds, ticks_between
 from collapipe_env.rendering.style import (
     FAINT,
     INK,
@@ -98,12 +98,11 @@ def _draw_cluster(panel: Panel, cluster: ClusterView, devices: int, rows: _Rows)
     computing = [i for i, e in enumerate(elements) if e.kind == "compute"]
     # Rows are told apart by a faint stripe under the computing ones, and a chip in the device's colour.
     right = panel.x + panel.width
-    boxes(panel.page, panel.x, right, rows.top[computing], rows.foot[computing], "#f4f4f4", z=0.2)
+    panel.page.boxes(panel.x, right, rows.top[computing], rows.foot[computing], "#f4f4f4", z=0.2)
     owned = [i for i in computing if 0 < elements[i].node <= devices]
     palette = node_colours(devices)
     inset = 0.15 * height[owned]
-    boxes(
-        panel.page, panel.x - 10.0, panel.x - 3.0, rows.top[owned] + inset, rows.foot[owned] - inset,
+    panel.page.boxes(panel.x - 10.0, panel.x - 3.0, rows.top[owned] + inset, rows.foot[owned] - inset,
         [palette[elements[i].node] for i in owned],
     )  # fmt: skip
     _draw_phases(panel, cluster.timeline, rows)
@@ -128,17 +127,15 @@ def _draw_phases(panel: Panel, timeline: RoundTimeline, rows: _Rows) -> None:
     start = panel.to_x([p.start_s for p in phases])
     end = panel.to_x([p.end_s for p in phases])
     strip = [PHASE_COLOURS[p.label] for p in phases]
-    boxes(
-        panel.page, start, end, rows.phase_top, rows.phase_foot, strip, edge="white", line_widths=0.8, z=1.5
-    )
+    panel.page.boxes(start, end, rows.phase_top, rows.phase_foot, strip, edge="white", line_widths=0.8, z=1.5)
 
     below = float(rows.top[0])
     drawn_until = max((e.end_s for e in timeline.events), default=0.0) * (1.0 - 1e-9)
     tinted = [i for i, p in enumerate(phases) if p.label not in ("step", "wait")]
     tints = [PHASE_COLOURS[phases[i].label] + "38" for i in tinted]
-    boxes(panel.page, start[tinted], end[tinted], below, rows.end, tints, z=0.4)
+    panel.page.boxes(start[tinted], end[tinted], below, rows.end, tints, z=0.4)
     alike = [i for i, p in enumerate(phases) if p.label == "step" and p.start_s >= drawn_until]
-    boxes(panel.page, start[alike], end[alike], below, rows.end, "none", edge="#e0e0e0", hatch="//", z=0.3)
+    panel.page.boxes(start[alike], end[alike], below, rows.end, "none", edge="#e0e0e0", hatch="//", z=0.3)
 
     size = min(7.5, 0.55 * (rows.phase_foot - rows.phase_top))
     steps = sum(p.label == "step" for p in phases)
@@ -183,7 +180,7 @@ def _draw_events(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
     inset = np.where(height > 7.0, 0.1 * height, 0.3)
     line_widths = np.where(end - start > 4.0, 0.5, 0.0)
     top, foot = rows.top[element] + inset, rows.foot[element] - inset
-    boxes(panel.page, start, end, top, foot, colours, edge="white", line_widths=line_widths)
+    panel.page.boxes(start, end, top, foot, colours, edge="white", line_widths=line_widths)
 
 
 def _draw_summary(panel: Panel, view: RoundView, chosen: list[int], top: float) -> None:
@@ -202,8 +199,7 @@ def _draw_summary(panel: Panel, view: RoundView, chosen: list[int], top: float) 
     right = panel.to_x([phase.end_s for _, phase in strips])
     row = top + np.array([n for n, _ in strips]) * row_px
     colours = [PHASE_COLOURS[phase.label] for _, phase in strips]
-    boxes(
-        panel.page,
+    panel.page.boxes(
         left,
         right,
         row + 0.08 * row_px,

@@ -7,14 +7,13 @@ import math
 import matplotlib
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.rendering import panels
 from collapipe_env.rendering.gantt import draw_gantt
-from collapipe_env.rendering.panel import Panel, boxes, write
+from collapipe_env.rendering.panel import Panel
+from collapipe_env.rendering.sheet import FigureSheet, PixelSheet, Sheet
 from collapipe_env.rendering.style import (
     FAINT,
     PHASE_COLOURS,
@@ -25,7 +24,6 @@ from collapipe_env.rendering.style import (
 )
 from collapipe_env.rendering.view import RoundView
 
-DPI = 100
 LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 1100, 600
 LEFT_PX, RIGHT_PX = 104.0, 14.0
 LEGEND_PX, TOP_PX, BOTTOM_PX = 42.0, 62.0, 40.0
@@ -35,35 +33,33 @@ PIPELINE_SHARE, ENERGY_SHARE, HISTORY_SHARE = 0.60, 0.37, 0.15
 
 
 def compose(view: RoundView, width_px: int, height_px: int) -> Figure:
-    """Lay out and fill the page; see :func:`collapipe_env.rendering.round_figure`."""
+    """Lay out and fill a figure; see :func:`collapipe_env.rendering.round_figure`."""
+    _check_size(width_px, height_px)
+    with matplotlib.rc_context(RC):
+        sheet = FigureSheet(width_px, height_px)
+        _fill(sheet, view)
+    return sheet.figure
+
+
+def pixels(view: RoundView, width_px: int, height_px: int) -> npt.NDArray[np.uint8]:
+    """Lay out, fill and draw a frame; see :func:`collapipe_env.rendering.draw_round`."""
+    _check_size(width_px, height_px)
+    with matplotlib.rc_context(RC):
+        sheet = PixelSheet(width_px, height_px)
+        _fill(sheet, view)
+        return sheet.pixels()
+
+
+def _check_size(width_px: int, height_px: int) -> None:
     if width_px < LEAST_WIDTH_PX or height_px < LEAST_HEIGHT_PX:
         raise CollaPipeError(
             f"a picture of {width_px} x {height_px} pixels is too small for its text; "
             f"ask for at least {LEAST_WIDTH_PX} x {LEAST_HEIGHT_PX}"
         )
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(width_px / DPI, height_px / DPI), dpi=DPI, facecolor="white")
-        FigureCanvasAgg(figure)
-        page = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-        page.set_axis_off()
-        page.set_xlim(0.0, width_px)
-        page.set_ylim(height_px, 0.0)
-        page.autoscale(False)
-        _fill(page, view, float(width_px), float(height_px))
-    return figure
 
 
-def pixels(figure: Figure) -> npt.NDArray[np.uint8]:
-    """The figure as (height, width, 3) uint8."""
-    canvas = FigureCanvasAgg(figure)
-    with matplotlib.rc_context(RC):
-        canvas.draw()  # type: ignore[no-untyped-call]
-    image = np.asarray(canvas.buffer_rgba(), dtype=np.uint8)  # type: ignore[no-untyped-call]
-    return image[..., :3].copy()
-
-
-def _fill(page: Axes, view: RoundView, width: float, height: float) -> None:
-    bottom = height - BOTTOM_PX
+def _fill(page: Sheet, view: RoundView) -> None:
+    width, bottom = page.width, page.height - BOTTOM_PX
     middle, right = PIPELINE_SHARE * width, width - RIGHT_PX
     usable = bottom - TOP_PX
     _heading(page, view)
@@ -84,17 +80,17 @@ def _fill(page: Axes, view: RoundView, width: float, height: float) -> None:
     panels.draw_history(loss, view.loss_history, view.round_index, "evaluation loss", "#D55E00")
 
 
-def _heading(page: Axes, view: RoundView) -> None:
+def _heading(page: Sheet, view: RoundView) -> None:
     facts = [view.title, f"round {view.round_index}", f"delay {view.delay_s:.4g} s"]
     if len(view.loss_history) and math.isfinite(view.loss_history[-1]):
         facts.append(f"loss {view.loss_history[-1]:.4g}")
     text = "   ·   ".join(facts)
     # A long title is written smaller: a bold letter is about 0.95 pixels wide per point.
-    size = min(12.0, (page.get_xlim()[1] - 32.0) / (0.95 * len(text)))
-    write(page, 16.0, 18.0, text, size, bold=True)
+    size = min(12.0, (page.width - 32.0) / (0.95 * len(text)))
+    page.write(16.0, 18.0, text, size, bold=True)
 
 
-def _pipeline_legend(page: Axes, view: RoundView, x: float) -> None:
+def _pipeline_legend(page: Sheet, view: RoundView, x: float) -> None:
     """Shades of the directions that occur, then the phases."""
     left: list[float] = []
     swatch_px: list[float] = []
@@ -107,7 +103,7 @@ def _pipeline_legend(page: Axes, view: RoundView, x: float) -> None:
             left.append(x + 7.0 * i)
             swatch_px.append(7.0)
             colours.append(tuple(colour))
-        write(page, x + 40.0, LEGEND_PX, text, 7.5)
+        page.write(x + 40.0, LEGEND_PX, text, 7.5)
         x += 50.0 + 5.9 * len(text)
     occurring = {phase.label for cluster in view.clusters for phase in cluster.timeline.phases}
     for label, name in PHASE_NAMES.items():
@@ -115,28 +111,28 @@ def _pipeline_legend(page: Axes, view: RoundView, x: float) -> None:
             left.append(x)
             swatch_px.append(10.0)
             colours.append(PHASE_COLOURS[label])
-            write(page, x + 15.0, LEGEND_PX, name, 7.5)
+            page.write(x + 15.0, LEGEND_PX, name, 7.5)
             x += 26.0 + 5.9 * len(name)
     right = np.add(left, swatch_px)
-    boxes(page, left, right, LEGEND_PX - 5.0, LEGEND_PX + 5.0, colours, edge=FAINT, line_widths=0.4)
+    page.boxes(left, right, LEGEND_PX - 5.0, LEGEND_PX + 5.0, colours, edge=FAINT, line_widths=0.4)
 
 
-def _node_legend(page: Axes, view: RoundView, x: float, right: float) -> None:
+def _node_legend(page: Sheet, view: RoundView, x: float, right: float) -> None:
     names = ["CU", *(f"d{k}" for k in range(1, view.devices + 1))]
     step = min(46.0, (right - x) / len(names))
     at = x + step * np.arange(len(names))
     wide = min(10.0, 0.8 * step)
-    boxes(page, at, at + wide, LEGEND_PX - 5.0, LEGEND_PX + 5.0, node_colours(view.devices))
+    page.boxes(at, at + wide, LEGEND_PX - 5.0, LEGEND_PX + 5.0, node_colours(view.devices))
     if step >= 34.0:
         for i, name in enumerate(names):
-            write(page, float(at[i]) + 13.0, LEGEND_PX, name, 7.5)
+            page.write(float(at[i]) + 13.0, LEGEND_PX, name, 7.5)
         return
     # Too many for a name beside each: the first and the last name the ends of the ramp, above it.
     for i in (0, len(names) - 1):
-        write(page, float(at[i]) + 0.5 * wide, LEGEND_PX - 13.0, names[i], 7.5, across="center")
+        page.write(float(at[i]) + 0.5 * wide, LEGEND_PX - 13.0, names[i], 7.5, across="center")
 
 
-def _energy(page: Axes, view: RoundView, x: float, y: float, width: float, height: float) -> None:
+def _energy(page: Sheet, view: RoundView, x: float, y: float, width: float, height: float) -> None:
     titles = ("energy queue z (budgets)", "energy e / budget")
     values = (view.backlog, view.energy_ratio)
     for i in range(2):
@@ -150,7 +146,7 @@ def _energy(page: Axes, view: RoundView, x: float, y: float, width: float, heigh
             panels.draw_heat_map(panel, view, values[i], titles[i], budget_line=i == 1)
 
 
-def _allocation(page: Axes, view: RoundView, x: float, y: float, width: float, height: float) -> None:
+def _allocation(page: Sheet, view: RoundView, x: float, y: float, width: float, height: float) -> None:
     gap = 20.0
     widths = np.array([0.40, 0.22, 0.16, 0.22]) * (width - 3.0 * gap)
     left = x + np.concatenate([[0.0], np.cumsum(widths[:-1] + gap)])

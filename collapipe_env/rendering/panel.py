@@ -1,21 +1,18 @@
 """A rectangle of the page with scales of its own.
 
-The whole page is one Matplotlib ``Axes`` in pixels, counted from the upper left corner. A panel maps its data
-to those pixels and draws its own frame, ticks and words. A dozen real ``Axes`` would take most of the time of
-a frame: Matplotlib builds five objects for every tick.
+A page is measured in pixels from its upper left corner (:mod:`collapipe_env.rendering.sheet`). A panel maps
+its data to those pixels and draws its own frame, ticks and words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.ticker import MaxNLocator
 
+from collapipe_env.rendering.sheet import Sheet
 from collapipe_env.rendering.style import FAINT, GRID, INK, FloatArray
 
 TICK_PX = 3.0
@@ -51,7 +48,7 @@ class Panel:
         height: In pixels.
     """
 
-    def __init__(self, page: Axes, x: float, y: float, width: float, height: float) -> None:
+    def __init__(self, page: Sheet, x: float, y: float, width: float, height: float) -> None:
         self.page = page
         self.x, self.y, self.width, self.height = x, y, width, height
         self.x_range = (0.0, 1.0)
@@ -84,9 +81,9 @@ class Panel:
         hatch: str | None = None,
         z: float = 2.0,
     ) -> None:
-        """Rectangles in data coordinates; see :func:`boxes`."""
-        boxes(
-            self.page, self.to_x(left), self.to_x(right), self.to_y(high), self.to_y(low), colours,
+        """Rectangles in data coordinates; see :meth:`collapipe_env.rendering.sheet.Sheet.boxes`."""
+        self.page.boxes(
+            self.to_x(left), self.to_x(right), self.to_y(high), self.to_y(low), colours,
             edge=edge, line_widths=line_widths, hatch=hatch, z=z,
         )  # fmt: skip
 
@@ -102,7 +99,7 @@ class Panel:
         bold: bool = False,
     ) -> None:
         """Write at a pixel of the page, vertically centred on it."""
-        write(self.page, x_px, y_px, text, size, across=across, colour=colour, bold=bold)
+        self.page.write(x_px, y_px, text, size, across=across, colour=colour, bold=bold)
 
     def title(self, text: str, *, lift: float = 10.0) -> None:
         """Heading above the panel's left edge."""
@@ -112,9 +109,7 @@ class Panel:
         """Draw the left and lower edge."""
         x, y, right, foot = self.x, self.y, self.x + self.width, self.y + self.height
         segments = [((x, y), (x, foot))] * left + [((x, foot), (right, foot))] * bottom
-        self.page.add_collection(
-            LineCollection(segments, colors=FAINT, linewidths=0.7, zorder=3), autolim=False
-        )
+        self.page.rules(segments, FAINT, 0.7, 3.0)
 
     def x_ticks(
         self,
@@ -127,9 +122,9 @@ class Panel:
         """Mark and label places along the lower edge."""
         foot = self.y + self.height
         at = self.to_x(list(values))
-        self._rules([((x, foot), (x, foot + TICK_PX)) for x in at], FAINT, 3.0)
+        self.page.rules([((x, foot), (x, foot + TICK_PX)) for x in at], FAINT, 0.6, 3.0)
         if grid:
-            self._rules([((x, self.y), (x, foot)) for x in at], GRID, 0.5)
+            self.page.rules([((x, self.y), (x, foot)) for x in at], GRID, 0.6, 0.5)
         for x, text in zip(at, tick_words(values) if words is None else words, strict=True):
             self.words(float(x), foot + TICK_PX + 0.8 * size + 1.0, text, size)
 
@@ -143,67 +138,8 @@ class Panel:
     ) -> None:
         """Mark and label places along the left edge."""
         at = self.to_y(list(values))
-        self._rules([((self.x - TICK_PX, y), (self.x, y)) for y in at], FAINT, 3.0)
+        self.page.rules([((self.x - TICK_PX, y), (self.x, y)) for y in at], FAINT, 0.6, 3.0)
         if grid:
-            self._rules([((self.x, y), (self.x + self.width, y)) for y in at], GRID, 0.5)
+            self.page.rules([((self.x, y), (self.x + self.width, y)) for y in at], GRID, 0.6, 0.5)
         for y, text in zip(at, tick_words(values) if words is None else words, strict=True):
             self.words(self.x - TICK_PX - 2.0, float(y), text, size, across="right")
-
-    def _rules(
-        self, segments: Sequence[tuple[tuple[float, float], tuple[float, float]]], colour: str, z: float
-    ) -> None:
-        self.page.add_collection(
-            LineCollection(segments, colors=colour, linewidths=0.6, zorder=z), autolim=False
-        )
-
-
-def boxes(
-    page: Axes,
-    left: npt.ArrayLike,
-    right: npt.ArrayLike,
-    top: npt.ArrayLike,
-    foot: npt.ArrayLike,
-    colours: object,
-    *,
-    edge: str = "none",
-    line_widths: npt.ArrayLike = 0.0,
-    hatch: str | None = None,
-    z: float = 2.0,
-) -> None:
-    """Add many rectangles, in pixels of the page, as one collection: far faster than a patch each."""
-    x0, x1, y0, y1 = np.broadcast_arrays(
-        *(np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in (left, right, top, foot))
-    )
-    if x0.size == 0:
-        return
-    corners: Any = np.stack([np.stack(pair, -1) for pair in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))], 1)
-    collection = PolyCollection(
-        corners, facecolors=colours, edgecolors=edge, linewidths=line_widths, hatch=hatch, zorder=z
-    )
-    page.add_collection(collection, autolim=False)
-
-
-def write(
-    page: Axes,
-    x_px: float,
-    y_px: float,
-    text: str,
-    size: float,
-    *,
-    across: str = "left",
-    colour: str = INK,
-    bold: bool = False,
-) -> None:
-    """Write at a pixel of the page, vertically centred on it; ``size`` is in points."""
-    # The figure's text, not the axes': that one computes a clipping path for every word.
-    page.figure.text(
-        x_px,
-        y_px,
-        text,
-        transform=page.transData,
-        fontsize=size,
-        fontweight="bold" if bold else "normal",
-        color=colour,
-        ha=across,
-        va="center_baseline",
-    )

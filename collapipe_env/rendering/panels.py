@@ -47,7 +47,7 @@ def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, bud
     _crosses(panel, x[~there], np.zeros(int((~there).sum())), 4.0, lift=4.0)
     if budget_line:
         ends = panel.to_x([*panel.x_range]), panel.to_y([1.0, 1.0])
-        panel.page.plot(*ends, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=3)
+        panel.page.curve(*ends, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
 
 
 def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str, budget_line: bool) -> None:
@@ -126,10 +126,8 @@ def draw_powers(panel: Panel, view: RoundView) -> None:
     colours = np.array(node_colours(view.devices))
     size = float(np.clip(1.6 * row_px, 8.0, 26.0))
     for marker, chosen, factor in (("o", node > 0, 1.0), ("D", node == 0, 0.8)):
-        panel.page.scatter(
-            panel.to_x(dbm[row, node][chosen]), panel.to_y(row[chosen]), s=size * factor,
-            c=list(colours[node[chosen]]), marker=marker, linewidths=0.4, edgecolors="white", zorder=3,
-        )  # fmt: skip
+        x, y = panel.to_x(dbm[row, node][chosen]), panel.to_y(row[chosen])
+        panel.page.dots(x, y, marker, size * factor, list(colours[node[chosen]]))
 
 
 def draw_bandwidth(panel: Panel, view: RoundView) -> None:
@@ -177,8 +175,8 @@ def draw_history(panel: Panel, values: Sequence[float], last_round: int, title: 
         return
     panel.y_ticks(ticks_between(low - pad, high + pad, 4), grid=True)
     across, up = panel.to_x(x[known]), panel.to_y(y[known])
-    panel.page.plot(across, up, color=colour, linewidth=1.2, zorder=3)
-    panel.page.plot(across[-1:], up[-1:], "o", color=colour, markersize=3.5, zorder=3)
+    panel.page.curve(across, up, color=colour, linewidth=1.2)
+    panel.page.curve(across[-1:], up[-1:], color=colour, linestyle="none", marker="o", markersize=3.5)
 
 
 def _cluster_rows(
@@ -198,7 +196,8 @@ def _cluster_rows(
 
 def _crosses(panel: Panel, x: npt.ArrayLike, y: npt.ArrayLike, size: float, *, lift: float = 0.0) -> None:
     if np.size(x):
-        panel.page.plot(panel.to_x(x), panel.to_y(y) - lift, "x", color=FAINT, markersize=size, zorder=3)
+        place = panel.to_x(x), panel.to_y(y) - lift
+        panel.page.curve(*place, color=FAINT, linestyle="none", marker="x", markersize=size)
 
 
 def _ink_on(colour: str) -> str:

@@ -7,6 +7,7 @@ Nodes use Paul Tol's "muted" set, made for the same readers.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import matplotlib
@@ -59,10 +60,18 @@ def node_colours(devices: int) -> list[str]:
     return [CU_COLOUR, *(to_hex(colour) for colour in ramp)]
 
 
+@cache
 def micro_batch_colours(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Forward, backward and weight colours of ``count`` micro-batches, light to dark, each (count, 4)."""
+    """Forward, backward and weight colours of ``count`` micro-batches, light to dark, each (count, 4).
+
+    They are kept, since every frame asks for them, and cannot be written to.
+    """
     position = np.linspace(0.0, 1.0, count) if count > 1 else np.array([0.6])
-    forward = matplotlib.colormaps["Blues"](0.35 + 0.6 * position)
-    backward = matplotlib.colormaps["Oranges"](0.28 + 0.6 * position)
-    weight = matplotlib.colormaps["Greys"](0.30 + 0.5 * position)
-    return np.asarray(forward), np.asarray(backward), np.asarray(weight)
+    ramps = tuple(
+        np.asarray(matplotlib.colormaps[name](low + span * position))
+        for name, low, span in (("Blues", 0.35, 0.6), ("Oranges", 0.28, 0.6), ("Greys", 0.30, 0.5))
+    )
+    for ramp in ramps:
+        ramp.flags.writeable = False
+    forward, backward, weight = ramps
+    return forward, backward, weight

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from collapipe_env.simulator.draws import FloatArray, RowDraws, standard_normal, uniform
-
-Rows = npt.NDArray[np.intp]
+from collapipe_env.simulator.streams import MOST_FACTORS, FloatArray, Rows, Stream, WordArray, normal
 
 
 class Fading:
@@ -29,33 +25,55 @@ class Fading:
     def __init__(self, num_envs: int, links: int, diversity: int, correlation: float) -> None:
         self._rho = correlation
         self._diversity = diversity
-        # Without memory only the gain matters: the mean power of m branches is Gamma(m) / m, and one draw
-        # a link takes the place of 2 m.
-        if correlation == 0.0:
-            self._draws = RowDraws(num_envs, (links,), self._gamma)
-        else:
-            self._draws = RowDraws(num_envs, (links, 2 * diversity), standard_normal)
+        # Without memory only the power of a branch matters, which is exponential: minus the logarithm of a
+        # uniform number. With memory each branch takes two.
+        each = diversity if correlation == 0.0 else 2 * diversity
+        self._stream = Stream(num_envs, links * each)
+        if correlation > 0.0:
             self._branches = np.zeros((num_envs, links, 2 * diversity))
 
-    def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> FloatArray:
-        """Start rows in the stationary law; returns their gains (rows, links)."""
-        self._draws.reset(rows, rngs)
-        fresh = self._draws.take(rows)
+    def reset(self, rows: Rows, seeds: WordArray) -> FloatArray:
+        """Start rows in the stationary law; returns their gains (rows, links).
+
+        Args:
+            rows: The rows.
+            seeds: Their seeds, in the same order.
+        """
+        self._stream.reset(rows, seeds)
         if self._rho == 0.0:
-            return fresh
+            return self._independent(rows)
+        fresh = self._fresh_branches(rows)
         self._branches[rows] = fresh
         return self._gains(fresh)
 
-    def advance(self) -> FloatArray:
-        """Move every row one round on; returns the gains (E, links)."""
-        fresh = self._draws.take()
+    def advance(self, out: FloatArray | None = None) -> FloatArray:
+        """Move every row one round on; returns the gains (E, links).
+
+        Args:
+            out: Where they may be written, to save making an array; ``None`` for a fresh one.
+        """
+        self._stream.next_round()
         if self._rho == 0.0:
-            return fresh
+            return self._independent(None, out)
+        fresh = self._fresh_branches(None)
         self._branches = self._rho * self._branches + math.sqrt(1.0 - self._rho**2) * fresh
         return self._gains(self._branches)
 
-    def _gamma(self, rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
-        return rng.standard_gamma(self._diversity, shape) / self._diversity
+    def _independent(self, rows: Rows | None, out: FloatArray | None = None) -> FloatArray:
+        """Gamma(m) / m: a sum of exponentials is minus the logarithm of a product of uniform numbers."""
+        m = self._diversity
+        if m <= MOST_FACTORS:
+            total = self._stream.uniform(rows, m, out)
+            np.log(total, out=total)
+        else:
+            uniform = self._stream.uniform(rows)
+            total = np.log(uniform).reshape(len(uniform), -1, m).sum(axis=-1)
+        total *= -1.0 / m
+        return total
+
+    def _fresh_branches(self, rows: Rows | None) -> FloatArray:
+        numbers = normal(self._stream.uniform(rows))
+        return numbers.reshape(len(numbers), -1, 2 * self._diversity)
 
     def _gains(self, branches: FloatArray) -> FloatArray:
         # Real and imaginary parts of a CN(0, 1) branch have variance 1/2 each.
@@ -86,7 +104,8 @@ class LoadChain:
         weights[[0, -1]] = 1.0
         # random() < 1, so without the last edge the index stays below the number of levels.
         self._edges = np.cumsum(weights / weights.sum())[:-1]
-        self._draws = RowDraws(num_envs, shape, uniform)
+        self._shape = shape
+        self._stream = Stream(num_envs, shape[0] * shape[1])
         self._index = np.zeros((num_envs, *shape), dtype=np.int64)
 
     @property
@@ -94,17 +113,24 @@ class LoadChain:
         """True where the factors never change."""
         return len(self._levels) == 1
 
-    def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> FloatArray:
-        """Start rows in the stationary law; returns their factors (rows, N, K)."""
-        self._draws.reset(rows, rngs)
+    def reset(self, rows: Rows, seeds: WordArray) -> FloatArray:
+        """Start rows in the stationary law; returns their factors (rows, N, K).
+
+        Args:
+            rows: The rows.
+            seeds: Their seeds, in the same order.
+        """
         if not self.constant:
-            self._index[rows] = np.searchsorted(self._edges, self._draws.take(rows), side="right")
+            self._stream.reset(rows, seeds)
+            u = self._stream.uniform(rows).reshape(-1, *self._shape)
+            self._index[rows] = np.searchsorted(self._edges, u, side="right")
         return self._levels[self._index[rows]]
 
     def advance(self) -> FloatArray:
         """Move every row one round on; returns the factors (E, N, K)."""
         if not self.constant:
-            u = self._draws.take()
+            self._stream.next_round()
+            u = self._stream.uniform().reshape(-1, *self._shape)
             last = len(self._levels) - 1
             # The part of the unit interval beyond `stay` is cut in half: down, up.
             up = u >= self._stay + 0.5 * (1.0 - self._stay)

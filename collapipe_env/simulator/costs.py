@@ -8,6 +8,7 @@ candidate allocations.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from collapipe_env.physics.links import PlanGraph
 from collapipe_env.physics.pipeline import PipelineElements
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator import extensions
+from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 
@@ -39,7 +41,7 @@ class RoundCosts:
         survival: Probability that a micro-batch survives a local step (..., N); 1 unless ``drop``.
         interference: ``I_n`` (..., N) [W].
         elements: Times of one micro-batch on each pipeline element.
-        graph: The plan's chain of groups.
+        allocation: The plan.
     """
 
     delay: Array
@@ -55,7 +57,12 @@ class RoundCosts:
     survival: Array
     interference: Array
     elements: PipelineElements
-    graph: PlanGraph
+    allocation: Allocation
+
+    @cached_property
+    def graph(self) -> PlanGraph:
+        """The plan's chain of groups."""
+        return links.plan_graph(self.allocation)
 
 
 def round_costs(
@@ -66,6 +73,9 @@ def round_costs(
 ) -> RoundCosts:
     """Evaluate one round (`system_model.md` sections 3 to 7).
 
+    Plain plans in NumPy arrays with one batch axis go through a compiled loop, all others through
+    :func:`general_round_costs`; the results agree but for rounding.
+
     Args:
         parameters: Scalars of the scenario.
         state: Channels, speeds, memories; leading axes broadcastable with the allocation's.
@@ -73,6 +83,54 @@ def round_costs(
         interference_w: Interference to use instead of the allocation's own (..., N) [W]; lets a solver
             hold it fixed.
     """
+    if interference_w is None and allocation.is_plain:
+        compiled = plain_round_costs(parameters, state, allocation)
+        if compiled is not None:
+            return _named(compiled, allocation)
+    return general_round_costs(parameters, state, allocation, interference_w)
+
+
+def _named(costs: PlainCosts, allocation: Allocation) -> RoundCosts:
+    """The rows of the compiled loop by name."""
+    delay, broadcast = costs.rounds
+    cluster_delay, local_step, allreduce, collect, upload, survival, interference, *edge = costs.clusters
+    joules, energy_ratio, hop_forward, hop_backward = costs.nodes
+    bytes_needed, compute_forward, compute_backward = costs.devices
+    uplink, downlink, server_forward, server_backward = edge
+    return RoundCosts(
+        delay=delay,
+        cluster_delay=cluster_delay,
+        local_step=local_step,
+        allreduce=allreduce,
+        collect=collect,
+        upload=upload,
+        broadcast=broadcast,
+        energy=joules,
+        energy_ratio=energy_ratio,
+        memory=bytes_needed,
+        survival=survival,
+        interference=interference,
+        elements=PipelineElements(
+            hop_forward=hop_forward,
+            hop_backward=hop_backward,
+            compute_forward=compute_forward,
+            compute_backward=compute_backward,
+            uplink=uplink,
+            downlink=downlink,
+            server_forward=server_forward,
+            server_backward=server_backward,
+        ),
+        allocation=allocation,
+    )
+
+
+def general_round_costs(
+    parameters: SystemParameters,
+    state: SystemState,
+    allocation: Allocation,
+    interference_w: Array | None = None,
+) -> RoundCosts:
+    """Evaluate one round of any plan on any array library; arguments as for :func:`round_costs`."""
     xp = namespace(state.uplink_gain, allocation.bandwidth)
     costs = parameters.costs
     steps = costs.local_steps
@@ -214,5 +272,5 @@ def round_costs(
         survival=survival,
         interference=interference_w,
         elements=elements,
-        graph=graph,
+        allocation=allocation,
     )

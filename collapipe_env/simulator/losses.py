@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import numpy.typing as npt
 
-from collapipe_env.simulator.draws import FloatArray, RowDraws, uniform
+from collapipe_env.kernels.losses import arrivals
+from collapipe_env.learners.base import Arrivals, IntArray
+from collapipe_env.simulator.streams import FloatArray, Rows, Stream, WordArray
 
 
 class MicroBatchLosses:
-    """Draws survival of every micro-batch in every local step.
+    """Draws the survival of micro-batches in every local step.
+
+    Micro-batches survive independently of each other, so the number that does is binomial and any set of
+    that size is equally likely: two uniform numbers a cluster and local step are enough for both.
 
     The same numbers are drawn whatever the allocation is, so that schedulers meet the same luck on the
-    same seed (common random numbers).
+    same seed (common random numbers); at the same luck, more arrives where survival is likelier.
 
     Args:
         num_envs: ``E``.
@@ -27,21 +29,34 @@ class MicroBatchLosses:
     def __init__(
         self, num_envs: int, clusters: int, local_steps: int, max_micro_batches: int, *, lossy: bool
     ) -> None:
-        self._shape = (num_envs, clusters, local_steps, max_micro_batches)
-        self._draws = RowDraws(num_envs, self._shape[1:], uniform) if lossy else None
+        self._shape = (num_envs, clusters, local_steps)
+        self._most = max_micro_batches
+        self._stream = Stream(num_envs, 2 * clusters * local_steps) if lossy else None
+        self._no_choice = np.zeros(self._shape, dtype=np.uint64)
 
-    def reset(self, rows: npt.NDArray[np.intp], rngs: Sequence[np.random.Generator]) -> None:
-        """Give rows new generators."""
-        if self._draws is not None:
-            self._draws.reset(rows, rngs)
+    def reset(self, rows: Rows, seeds: WordArray) -> None:
+        """Start rows afresh.
 
-    def draw(self, survival: FloatArray) -> npt.NDArray[np.bool_]:
-        """Return which micro-batches survive (E, N, H, M_max); only the first ``M_n`` of each count.
+        Args:
+            rows: The rows.
+            seeds: Their seeds, in the same order.
+        """
+        if self._stream is not None:
+            self._stream.reset(rows, seeds)
+
+    def draw(self, survival: FloatArray, micro_batches: IntArray) -> Arrivals:
+        """Return which micro-batches survive.
 
         Args:
             survival: Probability that a micro-batch survives a local step (E, N).
+            micro_batches: ``M`` (E, N).
         """
-        if self._draws is None:
-            return np.ones(self._shape, dtype=np.bool_)
-        survived: npt.NDArray[np.bool_] = self._draws.take() < survival[..., None, None]
-        return survived
+        if self._stream is None:
+            counts = np.broadcast_to(micro_batches[..., None], self._shape)
+            return Arrivals(counts, micro_batches, self._no_choice, self._most)
+        counts, pick = np.empty(self._shape, dtype=np.int64), np.empty(self._shape, dtype=np.uint64)
+        whole = np.ascontiguousarray(micro_batches, dtype=np.int64)
+        stream = self._stream
+        arrivals(stream.seeds, stream.rounds, np.ascontiguousarray(survival), whole, counts, pick)
+        stream.next_round()
+        return Arrivals(counts, whole, pick, self._most)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.learners.base import LearningReport
+from collapipe_env.learners.base import Arrivals, LearningReport
 from collapipe_env.physics._array import Array
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
@@ -22,8 +22,10 @@ class RoundRecord:
         state: The system as the scheduler saw it, queues before the round included.
         allocation: What was played.
         costs: Delays, energies, memory, interference and element times.
-        survived: Micro-batches whose gradients arrived (E, N, H, M_max); the first ``M_n`` count.
+        arrivals: Micro-batches whose gradients arrived.
         backlog: Normalised virtual queues after the round (E, N, K+1).
+        backlog_sum: Their sum over all nodes (E,).
+        energy_excess: Sum over all nodes of the round's energy above budget, in budgets (E,).
         learning: Report of the learner after the round.
         half_duplex: Whether device-to-device hops served one direction at a time.
     """
@@ -31,14 +33,19 @@ class RoundRecord:
     state: SystemState
     allocation: Allocation
     costs: RoundCosts
-    survived: npt.NDArray[np.bool_]
+    arrivals: Arrivals
     backlog: Array
+    backlog_sum: Array
+    energy_excess: Array
     learning: LearningReport
     half_duplex: bool = False
 
+    @property
+    def survived(self) -> npt.NDArray[np.bool_]:
+        """Micro-batches whose gradients arrived (E, N, H, M_max); False beyond the first ``M_n``."""
+        return self.arrivals.survived
+
     def surviving_fraction(self) -> npt.NDArray[np.float64]:
         """Share of each cluster's micro-batches that survived (E, N)."""
-        counted = np.arange(self.survived.shape[-1]) < self.allocation.micro_batches[..., None, None]
-        kept = (self.survived & counted).sum(axis=(-2, -1))
-        fraction: npt.NDArray[np.float64] = kept / counted.sum(axis=-1)[..., 0] / self.survived.shape[-2]
+        fraction: npt.NDArray[np.float64] = self.arrivals.counts.mean(axis=-1) / self.allocation.micro_batches
         return fraction

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.kernels.channels import link_gains
+from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.learners.base import Learner, LearningReport, RoundOutcome
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_cap_blocks
-from collapipe_env.physics.queues import update_backlog
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.channels import Fading, LoadChain
@@ -23,6 +23,10 @@ from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.losses import MicroBatchLosses
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.streams import SeededGenerators, Stream, WordArray, episode_seeds, normal
+
+COMPONENTS = 6
+"""Seeds of an episode: layout, shadowing, fading, loads, losses, learner."""
 
 LOSS_SMOOTHING = 0.8
 """Weight of the past in the smoothed evaluation loss."""
@@ -54,16 +58,16 @@ class Simulator:
         self.learner = learner
         E, N, K = num_envs, scenario.clusters, scenario.max_devices
         radio, dynamics, work = scenario.radio, scenario.dynamics, scenario.workload
-        self._pairs = (K + 1) * K // 2
-        self._pair_index = _pair_index(K)
-        links = N * (1 + self._pairs)
+        links = N * (1 + (K + 1) * K // 2)
         self._fading = Fading(E, links, radio.diversity, radio.fading_correlation)
+        self._shadow = Stream(E, links + links % 2)
         self._load = LoadChain(E, (N, K), dynamics.load_levels, dynamics.load_stay_probability)
         self._losses = MicroBatchLosses(
             E, N, work.local_steps, work.micro_batch_choices[-1], lossy=radio.link_errors == "drop"
         )
         # Mean gains of the links in the order of the fading: uplinks first, then each cluster's pairs.
         self._mean_gain = np.zeros((E, links))
+        self._fading_gain = np.empty((E, links))  # only to work in
         self._full_speed = np.ones((E, N, K))
         self._flops_per_cycle = np.ones((E, N, K))
         self._capacitance = np.zeros((E, N, K))
@@ -86,6 +90,8 @@ class Simulator:
             loss=np.zeros(E), metric=np.full(E, np.nan), train_loss=np.full(E, np.nan)
         )
         self.last_round: RoundRecord | None = None
+        self._was_reset = np.zeros(E, dtype=np.bool_)
+        self._started = False
 
     def reset(
         self, rngs: Sequence[np.random.Generator], mask: npt.NDArray[np.bool_] | None = None
@@ -93,30 +99,27 @@ class Simulator:
         """Start new episodes.
 
         Args:
-            rngs: One generator per environment, length E; children are spawned from it, one per
-                component, so a component's numbers do not depend on the others'.
+            rngs: One generator per environment, length E; the seeds of the components come from it, see
+                :mod:`collapipe_env.simulator.streams`.
             mask: True for the rows to reset (E,); ``None`` for all. The other rows go on.
 
         Returns:
             The state that the scheduler sees (E, ...).
         """
         rows = np.arange(self.num_envs) if mask is None else np.flatnonzero(mask)
-        children = [rngs[int(row)].spawn(6) for row in rows]
-        layout_rngs, shadow_rngs, fading_rngs, load_rngs, loss_rngs, _ = zip(*children, strict=True)
+        seeds = episode_seeds(rows, rngs, COMPONENTS)
+        layout, shadow, fading, load, loss, learner = seeds.T
         state = self.state.map(np.copy)
-        layouts = [self._layout(rng) for rng in layout_rngs]
-        self._set_layouts(state, rows, layouts)
-        self._set_mean_gains(rows, layouts, shadow_rngs)
-        gains = self._fading.reset(rows, fading_rngs)
-        factors = self._load.reset(rows, load_rngs)
-        self._losses.reset(rows, loss_rngs)
+        self._set_layouts(state, rows, layout, shadow)
+        gains = self._fading.reset(rows, fading)
+        factors = self._load.reset(rows, load)
+        self._losses.reset(rows, loss)
         self._set_channels(state, rows, gains, factors)
         state.backlog[rows] = 0.0
         state.round_index[rows] = 0
-        learner_rngs = list(rngs)
-        for row, child in zip(rows, children, strict=True):
-            learner_rngs[row] = child[-1]
-        self.learning = self.learner.reset(learner_rngs, mask)
+        self._was_reset[rows] = True
+        self._started = bool(self._was_reset.all())
+        self.learning = self.learner.reset(SeededGenerators(rows, learner, self.num_envs), mask)
         state.loss[rows] = self.learning.loss[rows]
         self.state = state
         return state
@@ -131,81 +134,105 @@ class Simulator:
 
         Raises:
             AllocationError: If an allocation is infeasible.
+            RuntimeError: If a row was never reset.
         """
+        if not self._started:
+            row = int(np.argmin(self._was_reset))
+            raise RuntimeError(f"environment {row} was stepped before its first reset: call reset() first")
         state = self.state
         if check:
             check_allocation(self.parameters, state, allocation)
         costs = round_costs(self.parameters, state, allocation)
-        survived = self._losses.draw(costs.survival)
+        arrivals = self._losses.draw(costs.survival, allocation.micro_batches)
         self.learning = self.learner.train_round(
             RoundOutcome(
                 blocks=pipeline_blocks(allocation),
                 micro_batches=allocation.micro_batches,
-                survived=survived,
+                arrivals=arrivals,
                 success=costs.survival,
                 server_blocks=allocation.server_blocks,
                 server_mode=allocation.server_mode,
                 staleness=version_gaps(allocation),
             )
         )
-        backlog = update_backlog(state.backlog, costs.energy_ratio)
+        backlog = np.empty_like(state.backlog)
+        excess, held = np.empty(self.num_envs), np.empty(self.num_envs)
+        queue_rows(state.backlog, np.ascontiguousarray(costs.energy_ratio), backlog, excess, held)
         self.last_round = RoundRecord(
             state=state,
             allocation=allocation,
             costs=costs,
-            survived=survived,
+            arrivals=arrivals,
             backlog=backlog,
+            backlog_sum=held,
+            energy_excess=excess,
             learning=self.learning,
             half_duplex=self.parameters.half_duplex,
         )
-        following = replace(
-            state,
+        self.state = self._following(backlog)
+        return self.last_round
+
+    def _following(self, backlog: FloatArray) -> SystemState:
+        """The state of the next round; arrays that callers may still hold are left as they are."""
+        state = self.state
+        uplink, d2d = self._gains(self._mean_gain, self._fading.advance(self._fading_gain))
+        speed, power = state.speed, state.compute_power
+        if not self._load.constant:
+            speed = self._full_speed * self._load.advance()
+            power = compute_power(
+                speed, self._flops_per_cycle, self._capacitance, self._active_power, self._full_speed
+            )
+        # Built by hand: dataclasses.replace would take as long as all the draws.
+        return SystemState(
+            uplink_gain=uplink,
+            d2d_gain=d2d,
+            cross_gain=state.cross_gain,
+            speed=speed,
+            compute_power=power,
+            memory_bytes=state.memory_bytes,
+            memory_cap=state.memory_cap,
+            present=state.present,
+            budget=state.budget,
             backlog=backlog,
             round_index=state.round_index + 1,
             loss=LOSS_SMOOTHING * state.loss + (1.0 - LOSS_SMOOTHING) * self.learning.loss,
         )
-        self.state = self._with_channels(following, self._fading.advance())
-        return self.last_round
 
-    def _layout(self, rng: np.random.Generator) -> Layout:
+    def _set_layouts(self, state: SystemState, rows: Rows, seeds: WordArray, shadow: WordArray) -> None:
         if self.scenario.cluster.layout == "fixed":
-            return fixed_layout(self.scenario)
-        return draw_layout(self.scenario, rng)
-
-    def _set_layouts(self, state: SystemState, rows: Rows, layouts: Sequence[Layout]) -> None:
+            self._set_layout(state, rows, fixed_layout(self.scenario))
+        else:
+            for row, seed in zip(rows, seeds.tolist(), strict=True):
+                layout = draw_layout(self.scenario, np.random.default_rng(seed))
+                self._set_layout(state, np.array([row]), layout)
         costs = self.parameters.costs
-        for row, layout in zip(rows, layouts, strict=True):
-            state.cross_gain[row] = layout.cross_gain
-            state.memory_bytes[row] = layout.memory_bytes
-            state.present[row] = layout.present
-            self._full_speed[row] = layout.max_clock_hz * layout.flops_per_cycle
-            self._flops_per_cycle[row] = layout.flops_per_cycle
-            self._capacitance[row] = layout.switched_capacitance
-            self._active_power[row] = layout.active_power_w
         state.memory_cap[rows] = memory_cap_blocks(
             state.memory_bytes[rows],
             costs.batch_size,
             costs.block_state_bytes,
             costs.stored_activation_bytes,
         )
-
-    def _set_mean_gains(
-        self, rows: Rows, layouts: Sequence[Layout], rngs: Sequence[np.random.Generator]
-    ) -> None:
-        """Path loss and log-normal shadowing, drawn once per episode; a pair's is the same both ways."""
+        # Log-normal shadowing, drawn once per episode; a pair's is the same both ways.
         radio, N = self.scenario.radio, self.scenario.clusters
-        upper = np.triu_indices(self.scenario.max_devices + 1, 1)
-        for row, layout, rng in zip(rows, layouts, rngs, strict=True):
-            mean = self._mean_gain[row]
-            mean[:N] = layout.d2e_path_gain
-            mean[N:] = layout.d2d_path_gain[:, upper[0], upper[1]].ravel()
-            shadow_db = rng.standard_normal(mean.shape)
-            shadow_db[:N] *= radio.d2e_shadowing_db
-            shadow_db[N:] *= radio.d2d_shadowing_db
-            mean *= 10.0 ** (shadow_db / 10.0)
+        self._shadow.reset(rows, shadow)
+        shadow_db = normal(self._shadow.uniform(rows))[:, : self._mean_gain.shape[1]]
+        shadow_db[:, :N] *= radio.d2e_shadowing_db
+        shadow_db[:, N:] *= radio.d2d_shadowing_db
+        self._mean_gain[rows] *= 10.0 ** (shadow_db / 10.0)
+
+    def _set_layout(self, state: SystemState, rows: Rows, layout: Layout) -> None:
+        """Put some rows into one layout, without shadowing."""
+        state.cross_gain[rows] = layout.cross_gain
+        state.memory_bytes[rows] = layout.memory_bytes
+        state.present[rows] = layout.present
+        self._full_speed[rows] = layout.max_clock_hz * layout.flops_per_cycle
+        self._flops_per_cycle[rows] = layout.flops_per_cycle
+        self._capacitance[rows] = layout.switched_capacitance
+        self._active_power[rows] = layout.active_power_w
+        self._mean_gain[rows] = link_path_gains(layout)
 
     def _set_channels(self, state: SystemState, rows: Rows, gains: FloatArray, factors: FloatArray) -> None:
-        uplink, d2d = self._gains(self._mean_gain[rows] * gains)
+        uplink, d2d = self._gains(self._mean_gain[rows], gains)
         state.uplink_gain[rows] = uplink
         state.d2d_gain[rows] = d2d
         speed = self._full_speed[rows] * factors
@@ -218,32 +245,15 @@ class Simulator:
             self._full_speed[rows],
         )
 
-    def _with_channels(self, state: SystemState, gains: FloatArray) -> SystemState:
-        """The state of the next round; arrays that callers may still hold are left as they are."""
-        uplink, d2d = self._gains(self._mean_gain * gains)
-        if self._load.constant:
-            return replace(state, uplink_gain=uplink, d2d_gain=d2d)
-        speed = self._full_speed * self._load.advance()
-        power = compute_power(
-            speed, self._flops_per_cycle, self._capacitance, self._active_power, self._full_speed
-        )
-        return replace(state, uplink_gain=uplink, d2d_gain=d2d, speed=speed, compute_power=power)
-
-    def _gains(self, gains: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Split link gains (rows, links) into uplinks (rows, N) and matrices (rows, N, K+1, K+1)."""
-        N, K = self.scenario.clusters, self.scenario.max_devices
-        rows = gains.shape[0]
-        pairs = np.zeros((rows, N, self._pairs + 1))  # the last column is the diagonal's zero
-        pairs[..., :-1] = gains[:, N:].reshape(rows, N, self._pairs)
-        matrices = np.take(pairs, self._pair_index, axis=-1)
-        return gains[:, :N].copy(), matrices.reshape(rows, N, K + 1, K + 1)
+    def _gains(self, mean: FloatArray, fading: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gains of uplinks (rows, N) and node pairs (rows, N, K+1, K+1) from those of links (rows, links)."""
+        rows, N, nodes = len(mean), self.scenario.clusters, self.scenario.max_devices + 1
+        uplink, d2d = np.empty((rows, N)), np.empty((rows, N, nodes, nodes))
+        link_gains(mean, fading, uplink, d2d)
+        return uplink, d2d
 
 
-def _pair_index(devices: int) -> npt.NDArray[np.intp]:
-    """Position of each node pair in a row of pairs, flattened; the diagonal points past the last pair."""
-    nodes = devices + 1
-    index = np.full((nodes, nodes), nodes * devices // 2, dtype=np.intp)
-    upper = np.triu_indices(nodes, 1)
-    index[upper] = np.arange(len(upper[0]))
-    index[upper[1], upper[0]] = np.arange(len(upper[0]))
-    return index.ravel()
+def link_path_gains(layout: Layout) -> FloatArray:
+    """A layout's path gains in the order of the fading: uplinks first, then each cluster's pairs (links,)."""
+    upper = np.triu_indices(layout.d2d_path_gain.shape[-1], 1)
+    return np.concatenate((layout.d2e_path_gain, layout.d2d_path_gain[:, upper[0], upper[1]].ravel()))

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from collapipe_env.physics._array import Array
 from collapipe_env.physics.workload import WorkloadCosts
+
+if TYPE_CHECKING:
+    from collapipe_env.kernels.plain_round import RoundConstants
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,13 @@ class SystemParameters:
     micro_batch_choices: tuple[int, ...]
     bandwidth_floor: float
     half_duplex: bool = False
+
+    @cached_property
+    def round_constants(self) -> RoundConstants:
+        """The scalars of the compiled loop over plain plans."""
+        from collapipe_env.simulator.plain_costs import round_constants
+
+        return round_constants(self)
 
     @property
     def uplink_noise_w(self) -> float:

@@ -8,8 +8,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import step_rate
+from measuring import Timing
 
 NAME = "CollaPipeSurrogate-Small-Classification-v0"
+TRANSLATION = "CollaPipeSurrogate-Small-Translation-v0"
 
 
 def test_runs_and_stores_its_table(tmp_path, capsys):
@@ -17,21 +19,55 @@ def test_runs_and_stores_its_table(tmp_path, capsys):
     arguments = ["--ids", NAME, "--num-envs", "4", "--slice-seconds", "0.01", "--repeats", "2"]
     step_rate.main([*arguments, "--output", str(path)])
     printed = capsys.readouterr().out
-    results = {r["name"]: r for r in json.loads(path.read_text())["results"]}
-    assert list(results) == ["CartPole-v1", "Pendulum-v1", NAME, f"{NAME} x 4"]
+    content = json.loads(path.read_text())
+    results = {r["name"]: r for r in content["figures"]}
+    assert list(results) == ["CartPole-v1", "Pendulum-v1", "small, single", "small, 4 in a vector"]
     assert list(path.parent.iterdir()) == [path]
+    assert content["options"] == {"ids": [NAME], "num_envs": [4], "slice_seconds": 0.01, "repeats": 2}
     for name, result in results.items():
         assert name in printed
-        assert result["slowest_slice"] <= result["steps_per_second"] <= result["fastest_slice"]
-        ratio = result["steps_per_second"] / results["CartPole-v1"]["steps_per_second"]
-        assert result["ratio_to_cartpole"] == pytest.approx(ratio)
+        assert result["low"] <= result["value"] <= result["high"]
+        assert "steps/s" in result["note"]
+    yardstick = results["CartPole-v1"]
+    assert yardstick["value"] == yardstick["low"] == yardstick["high"] == 1.0
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Every contestant is there, but its seconds are made up: 1 us for each letter of its row."""
+
+    def take_turns(contestants, seconds, repeats):
+        return {c.name: Timing(c.name, c.units, (1e-6 * len(c.name),) * repeats) for c in contestants}
+
+    monkeypatch.setattr(step_rate, "take_turns", take_turns)
+
+
+def test_figures_carry_the_goals(timed):
+    found = {(f.name, f.unit): f for f in step_rate.figures(num_envs=(2, 256))}
+    cartpole = f"x {step_rate.YARDSTICK}"
+    goals = {key: f.goal for key, f in found.items() if f.goal is not None}
+    assert goals == {
+        ("small, single", cartpole): 20.0,
+        ("medium, single", cartpole): 30.0,
+        ("medium, 256 in a vector", cartpole): 0.5,
+        ("xlarge over medium, 256 in a vector", "x medium, 256 in a vector"): 60.0,
+    }
+    assert ("xlarge over medium, 2 in a vector", "x medium, 2 in a vector") in found
+    for (name, unit), figure in found.items():
+        row = name.replace(" over medium", "")
+        assert figure.value == pytest.approx(len(row) / len(unit.removeprefix("x ")))
+
+
+def test_an_id_outside_the_ladder_keeps_its_name_and_has_no_goal(timed):
+    found = {f.name: f for f in step_rate.figures([TRANSLATION], num_envs=())}
+    assert list(found) == ["CartPole-v1", "Pendulum-v1", f"{TRANSLATION}, single"]
+    assert all(f.goal is None for f in found.values())
 
 
 def test_a_vector_call_counts_every_environment():
-    calls = []
-    contestant = step_rate.Contestant("x", 50, calls.append)
-    assert step_rate.slice_rate(contestant, 10) > 50 * 10
-    assert calls == [10]
+    contestant = step_rate.vector(NAME, 5)
+    assert contestant.units == 5
+    assert step_rate.single(NAME).units == 1
 
 
 def test_default_covers_the_ladder():

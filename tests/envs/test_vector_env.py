@@ -40,8 +40,8 @@ def follow_next_step(env, actions, seed):
     out, done = [(observation, 0.0, False, False, info)], False
     for action in actions:
         if done:
-            observation, _ = env.reset()
-            step = (observation, 0.0, False, False, {})
+            observation, info = env.reset()
+            step = (observation, 0.0, False, False, info)
         else:
             step = env.step(action)
         done = step[2] or step[3]

@@ -9,6 +9,7 @@ from torch.func import functional_call
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.learners.architecture import Architecture
+from collapipe_env.learners.base import Arrivals
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks.tokenization import PADDING
 
@@ -41,7 +42,7 @@ def single_outcome(blocks, survived, micro_batches=(2, 3, 1), server_blocks=None
     return RoundOutcome(
         blocks=np.array([blocks]),
         micro_batches=np.array([micro_batches]),
-        survived=survived[None],
+        arrivals=Arrivals.of(survived[None], np.array([micro_batches])),
         success=np.ones((1, N)),
         server_blocks=None if server_blocks is None else np.array([server_blocks]),
         server_mode=None if mode is None else np.array([mode]),

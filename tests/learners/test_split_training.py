@@ -10,6 +10,7 @@ from learner_support import BLOCKS, B, N, PlainTraining, single_outcome, small_l
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners import RoundOutcome
+from collapipe_env.learners.base import Arrivals
 
 H = 2
 
@@ -111,7 +112,15 @@ def test_environments_of_a_batch_may_differ_in_mode():
         for mode, count in rows
     ]
     joined = RoundOutcome(
-        *(np.concatenate([getattr(o, f.name) for o in outcomes]) for f in fields(RoundOutcome)[:-1])
+        arrivals=Arrivals.of(
+            np.concatenate([o.survived for o in outcomes]),
+            np.concatenate([o.micro_batches for o in outcomes]),
+        ),
+        **{
+            f.name: np.concatenate([getattr(o, f.name) for o in outcomes])
+            for f in fields(RoundOutcome)
+            if f.name not in ("arrivals", "staleness")
+        },
     )
     batch = small_learner(H, seeds=(11,) * len(rows))
     report = [batch.train_round(joined) for _ in range(2)][-1]

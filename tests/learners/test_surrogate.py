@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.learners import surrogate_fits
-from collapipe_env.learners.base import RoundOutcome
+from collapipe_env.learners.base import Arrivals, RoundOutcome
 from collapipe_env.learners.surrogate import (
     SurrogateLearner,
     SurrogateOutcome,
@@ -44,7 +44,7 @@ def outcome(survived=48, envs=1, clusters=4, local_steps=1, micro_batches=64, su
     return RoundOutcome(
         blocks=np.full((envs, clusters, 3), 2),
         micro_batches=np.full((envs, clusters), micro_batches),
-        survived=arrived,
+        arrivals=Arrivals.of(arrived, np.full((envs, clusters), micro_batches)),
         success=np.full((envs, clusters), success),
         **kwargs,
     )
@@ -127,8 +127,9 @@ def test_nothing_is_learnt_where_nothing_arrives():
     learner.train_round(outcome(envs=2))
     survived = np.zeros((2, 4, 1, 64), dtype=bool)
     survived[1] = True
+    arrivals = Arrivals.of(survived, np.full((2, 4), 64))
     before = learner.train_round(outcome(envs=2)).loss
-    after = learner.train_round(replace(outcome(envs=2, success=0.0), survived=survived)).loss
+    after = learner.train_round(replace(outcome(envs=2, success=0.0), arrivals=arrivals)).loss
     assert after[0] == before[0]
     assert after[1] < before[1]
 
@@ -147,7 +148,7 @@ def test_outcome_counts_only_the_micro_batches_that_exist():
         RoundOutcome(
             blocks=np.array([[[1], [1]]]),
             micro_batches=np.array([[2, 4]]),
-            survived=survived,
+            arrivals=Arrivals.of(survived, np.array([[2, 4]])),
             success=np.array([[0.9, 0.5]]),
         ),
         batch_size=64,
@@ -173,19 +174,20 @@ def test_rows_are_independent():
     together = learner_of(envs=5, heterogeneity=0.2)
     alone = [learner_of(heterogeneity=0.2) for _ in range(5)]
     for _ in range(12):
+        survived, micro_batches = rng.random((5, 4, 2, 64)) < 0.5, rng.choice([1, 4, 64], (5, 4))
         batch = replace(
             outcome(envs=5, local_steps=2),
-            survived=rng.random((5, 4, 2, 64)) < 0.5,
-            micro_batches=rng.choice([1, 4, 64], (5, 4)),
+            arrivals=Arrivals.of(survived, micro_batches),
+            micro_batches=micro_batches,
         )
         losses = together.train_round(batch).loss
         singles = [
             learner.train_round(
                 RoundOutcome(
-                    *(
-                        array[e : e + 1]
-                        for array in (batch.blocks, batch.micro_batches, batch.survived, batch.success)
-                    )
+                    batch.blocks[e : e + 1],
+                    micro_batches[e : e + 1],
+                    Arrivals.of(survived[e : e + 1], micro_batches[e : e + 1]),
+                    batch.success[e : e + 1],
                 )
             ).loss[0]
             for e, learner in enumerate(alone)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.learners import fit_surrogate
+from collapipe_env.learners.base import Arrivals
 from collapipe_env.learners.fit_surrogate import conditions_of
 from collapipe_env.learners.fitting import runs as runs_module
 from collapipe_env.learners.fitting.conditions import FITTED, HELD_OUT, Condition
@@ -86,7 +87,8 @@ def test_predictions_are_those_of_the_learner(condition):
         report = learner.train_round(
             replace(
                 played,
-                **{k: getattr(played, k)[one] for k in ("blocks", "micro_batches", "survived", "success")},
+                **{k: getattr(played, k)[one] for k in ("blocks", "micro_batches", "success")},
+                arrivals=Arrivals.of(played.survived[one], played.micro_batches[one]),
             )
         )
         losses.append(float(report.loss[0]))

@@ -11,6 +11,7 @@ import torch
 from collapipe_env.errors import AllocationError, DataError, ScenarioError
 from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.learners.architecture import Architecture
+from collapipe_env.learners.base import Arrivals
 from collapipe_env.learners.federation import SampleStream
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import load_scenario
@@ -42,10 +43,11 @@ def learner(num_envs=1, local_steps=H, **learning):
 def outcome(num_envs=1, local_steps=H, micro_batches=(2, 3, 8), blocks=(1, 0, 2), survived=True):
     alive = np.zeros((num_envs, N, local_steps, B), dtype=bool)
     alive[...] = survived
+    counts = np.tile(np.array(micro_batches), (num_envs, 1))
     return RoundOutcome(
         np.tile(np.array(blocks), (num_envs, N, 1)),
-        np.tile(np.array(micro_batches), (num_envs, 1)),
-        alive,
+        counts,
+        Arrivals.of(alive, counts),
         np.ones((num_envs, N)),
     )
 
@@ -221,7 +223,10 @@ def test_it_learns_the_training_data():
         ({"blocks": np.full((1, N + 1, 1), 3)}, "environments, clusters"),
         ({"micro_batches": np.array([[1, 2, 9]])}, "cluster 2: 9 micro-batches; 1 to 8"),
         ({"micro_batches": np.array([[1, 0, 1]])}, "cluster 1: 0 micro-batches"),
-        ({"survived": np.ones((1, N, H + 1, B), dtype=bool)}, "local steps"),
+        (
+            {"arrivals": Arrivals.of(np.ones((1, N, H + 1, B), dtype=bool), np.ones((1, N), dtype=int))},
+            "local steps",
+        ),
     ],
 )
 def test_unfit_outcomes_are_refused(change, message):

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
 from collapipe_env.simulator.channels import Fading, LoadChain
-from collapipe_env.simulator.draws import RowDraws, standard_normal
 from collapipe_env.simulator.losses import MicroBatchLosses
 from collapipe_env.simulator.simulator import Simulator
 
@@ -16,8 +16,12 @@ def rngs(count, seed=0):
     return [np.random.default_rng([seed, i]) for i in range(count)]
 
 
+def seeds(count, seed=0):
+    return np.random.SeedSequence(seed).generate_state(count, np.uint64)
+
+
 def series(process, rows, rounds):
-    first = process.reset(np.arange(rows), rngs(rows))
+    first = process.reset(np.arange(rows), seeds(rows))
     return np.stack([first, *(process.advance() for _ in range(rounds - 1))])
 
 
@@ -120,31 +124,41 @@ def test_survival_has_the_probability_of_the_round():
     assert abs(hits - expected) < 4.0 * np.sqrt(variance)
 
 
+def lost(survival, micro_batches, rows=200, clusters=5, steps=4):
+    losses = MicroBatchLosses(rows, clusters, steps, 8, lossy=True)
+    losses.reset(np.arange(rows), seeds(rows))
+    counts = np.full((rows, clusters), micro_batches)
+    return losses.draw(np.full((rows, clusters), survival), counts)
+
+
+@pytest.mark.parametrize("survival", [0.02, 0.4, 0.5, 0.9, 0.999])
+def test_arrivals_are_binomial_and_any_set_is_equally_likely(survival):
+    M = 6
+    drawn = lost(survival, M)
+    counts = drawn.counts.ravel()
+    law = binom(M, survival).pmf(np.arange(M + 1)) * counts.size
+    found = np.bincount(counts, minlength=M + 1)
+    assert (np.abs(found - law) < 5.0 * np.sqrt(law) + 1.0).all()
+    np.testing.assert_array_equal(drawn.survived.sum(axis=-1), drawn.counts)
+    assert not drawn.survived[..., M:].any()
+    # Given the number, every micro-batch is as likely as any other, and so is every pair.
+    flat = drawn.survived[..., :M].reshape(-1, M).astype(float)
+    expected = flat.mean()
+    assert np.abs(flat.mean(axis=0) - expected).max() < 5.0 * np.sqrt(0.25 / len(flat))
+    pairs = (flat.T @ flat / len(flat))[np.triu_indices(M, 1)]
+    assert np.ptp(pairs) < 10.0 * np.sqrt(0.25 / len(flat))
+
+
+def test_certain_outcomes():
+    assert (lost(1.0, 8).counts == 8).all()
+    assert (lost(0.0, 8).counts == 0).all()
+    assert MicroBatchLosses(2, 3, 2, 8, lossy=False).draw(np.zeros((2, 3)), np.full((2, 3), 8)).survived.all()
+
+
 def test_luck_does_not_depend_on_the_allocation():
-    luck = [MicroBatchLosses(2, 3, 2, 8, lossy=True) for _ in range(2)]
-    for one in luck:
-        one.reset(np.arange(2), rngs(2))
-    poor, rich = luck[0].draw(np.full((2, 3), 0.3)), luck[1].draw(np.full((2, 3), 0.8))
-    assert (poor <= rich).all()
-    assert poor.sum() < rich.sum()
-    assert MicroBatchLosses(2, 3, 2, 8, lossy=False).draw(np.zeros((2, 3))).all()
-
-
-def test_draws_do_not_depend_on_the_batch():
-    wide, single = RowDraws(5, (3,), standard_normal), RowDraws(1, (3,), standard_normal)
-    huge = RowDraws(5, (40_000,), standard_normal)  # a small chunk: as if drawn round by round
-    flat = RowDraws(5, (40_000,), standard_normal)
-    flat._rounds = 64
-    flat._buffer = np.empty((5, 64, 40_000))
-    for draws in (wide, huge, flat):
-        draws.reset(np.arange(5), rngs(5))
-    single.reset(np.arange(1), rngs(5)[3:4])
-    for _ in range(70):
-        np.testing.assert_array_equal(wide.take()[3], single.take()[0])
-    for _ in range(8):
-        np.testing.assert_array_equal(huge.take(), flat.take())
-    with pytest.raises(RuntimeError, match=r"environment 0.*reset"):
-        RowDraws(1, (2,), standard_normal).take()
+    poor, rich = lost(0.3, 8), lost(0.8, 8)
+    assert (poor.survived <= rich.survived).all()
+    assert poor.counts.sum() < rich.counts.sum()
 
 
 def test_shadowing_is_lognormal_and_symmetric():

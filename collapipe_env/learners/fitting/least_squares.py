@@ -63,7 +63,8 @@ class _Batch:
         zeta = constants.heterogeneity.get(self.partition, 0.0) * self.skew
         made = progress(constants, self.outcome, zeta).reshape(self.factors.shape) * self.factors
         reached = np.concatenate((np.zeros((len(made), 1)), np.cumsum(made, axis=1)), axis=1)
-        return loss_at(constants, reached[:, ::EVALUATE_EVERY])
+        losses: FloatArray = loss_at(constants, reached[:, ::EVALUATE_EVERY])
+        return losses
 
 
 def _batches(runs: Sequence[Run]) -> list[_Batch]:

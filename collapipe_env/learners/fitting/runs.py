@@ -14,7 +14,7 @@ import numpy as np
 import collapipe_env
 from collapipe_env.errors import DataError
 from collapipe_env.files import read_json, write_json
-from collapipe_env.learners.base import FloatArray, RoundOutcome
+from collapipe_env.learners.base import Arrivals, FloatArray, RoundOutcome
 from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.surrogate import SurrogateOutcome, skew, step_factors
 from collapipe_env.scenario import Scenario
@@ -76,10 +76,11 @@ def outcomes_of(scenario: Scenario, condition: Condition, seed: int, rounds: int
     rng = np.random.default_rng([seed, 1])
     blocks = np.zeros((rounds, N, scenario.max_devices), dtype=np.int64)
     blocks[..., 0] = scenario.blocks
+    micro_batches = np.full((rounds, N), M)
     return RoundOutcome(
         blocks=blocks,
-        micro_batches=np.full((rounds, N), M),
-        survived=rng.random((rounds, N, H, M)) < survival[:, :, None, None],
+        micro_batches=micro_batches,
+        arrivals=Arrivals.of(rng.random((rounds, N, H, M)) < survival[:, :, None, None], micro_batches),
         success=survival,
     )
 
@@ -144,7 +145,7 @@ def train(
             RoundOutcome(
                 blocks=rounds_played.blocks[one],
                 micro_batches=rounds_played.micro_batches[one],
-                survived=rounds_played.survived[one],
+                arrivals=Arrivals.of(rounds_played.survived[one], rounds_played.micro_batches[one]),
                 success=rounds_played.success[one],
             )
         )

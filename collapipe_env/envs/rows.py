@@ -1,0 +1,192 @@
+"""One row of the vector environment, shown the way a single environment shows itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from collapipe_env.codec import ActionCodec
+from collapipe_env.envs.env import CollaPipeEnv, refuse_unknown
+from collapipe_env.envs.observation import ObservationLayout
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.state import SystemState
+
+Rows = npt.NDArray[np.intp] | slice
+
+
+class EnvironmentRow:
+    """What :class:`~collapipe_env.envs.env.CollaPipeEnv` offers, for one row of a vector environment.
+
+    A row may be read and reset; it cannot step, as all rows step together. Attributes that no environment
+    has may be set freely: each row keeps its own.
+
+    Args:
+        env: The vector environment.
+        index: Which row.
+    """
+
+    def __init__(self, env: CollaPipeVectorEnv, index: int) -> None:
+        self._env, self._index = env, index
+
+    @property
+    def unwrapped(self) -> EnvironmentRow:
+        """The row itself: nothing is wrapped around it."""
+        return self
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario."""
+        return self._env.scenario
+
+    @property
+    def codec(self) -> ActionCodec:
+        """Maps actions to allocations and back."""
+        return self._env.codec
+
+    @property
+    def observation_layout(self) -> ObservationLayout:
+        """Names, places, shapes and scales of the observation's features."""
+        return self._env.observation_layout
+
+    @property
+    def reference_delay(self) -> float:
+        """``T_ref`` [s]: round delay of the even split at mean gains."""
+        return self._env.reference_delay
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        """Of one row."""
+        return self._env.single_action_space
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:
+        """Of one row."""
+        return self._env.single_observation_space
+
+    @property
+    def render_mode(self) -> str | None:
+        """``None`` or ``"rgb_array"``; the same for all rows."""
+        return self._env.render_mode
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Render modes and pictures per second."""
+        return dict(CollaPipeEnv.metadata)
+
+    @property
+    def spec(self) -> Any:
+        """Gymnasium's specification, ``None`` unless the environment was made by its id."""
+        return self._env.spec
+
+    @property
+    def state(self) -> SystemState:
+        """The system before the row's next round (1, ...)."""
+        return self._env.state[self._index : self._index + 1]
+
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Everything about the round just played (1, ...); ``None`` before the first."""
+        record = self._env.last_round
+        if record is None:
+            return None
+        row: RoundRecord = _one_row(record, self._index)
+        return row
+
+    def summary(self) -> dict[str, float]:
+        """Summary of the episode so far; see :meth:`collapipe_env.envs.core.BatchMDP.summary`."""
+        return self._env.summary(self._index)
+
+    def render(self) -> npt.NDArray[np.uint8] | None:
+        """The row's picture (H, W, 3), uint8; ``None`` without a render mode. Draws all rows."""
+        pictures = self._env.render()
+        return None if pictures is None else pictures[self._index]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.float32], dict[str, float]]:
+        """Start a new episode in this row alone; the others go on.
+
+        Raises:
+            ScenarioError: If another row was never reset, or for an option; none are known.
+        """
+        refuse_unknown(options or {}, ())
+        mask = np.arange(self._env.num_envs) == self._index
+        seeds = [seed if row == self._index else None for row in range(self._env.num_envs)]
+        observation, info = self._env.reset(seed=seeds, options={"reset_mask": mask})
+        return observation[self._index], rows_of_info(info, np.array([self._index]))[0]
+
+    def step(self, *_: Any, **__: Any) -> None:
+        """Refused.
+
+        Raises:
+            ScenarioError: Always; it names what to call instead.
+        """
+        raise ScenarioError(
+            f"step() of row {self._index} alone: the rows step together; call step(actions) of the whole, "
+            "with one action a row"
+        )
+
+    def step_allocation(self, *_: Any, **__: Any) -> None:
+        """Refused.
+
+        Raises:
+            ScenarioError: Always; it names what to call instead.
+        """
+        raise ScenarioError(
+            f"step_allocation() of row {self._index} alone: the rows step together; call "
+            "step_allocation(allocation) of the whole, with one allocation a row (E, ...)"
+        )
+
+    def close(self) -> None:
+        """Nothing: the whole is closed at once."""
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Whether the row has an attribute."""
+        return hasattr(self, name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """An attribute of the row."""
+        return getattr(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        # Only reached for names that are not found. Private ones are asked for by copy and pickle, before
+        # there is anything to look at.
+        known = [] if name.startswith("_") else [n for n in dir(self) if not n.startswith("_")]
+        hint = f": {nearest_name(name, known)}" if known else ""
+        if name in ("np_random", "np_random_seed"):
+            hint = ": the generators of the rows are set by seed() and reset()"
+        raise AttributeError(f"a row of the vector environment has no attribute {name!r}{hint}")
+
+
+def rows_of_columns(columns: dict[str, npt.NDArray[Any]], rows: Rows) -> list[dict[str, Any]]:
+    """Dictionaries of plain numbers, one a row, of arrays (E,) by name; at least one array."""
+    values = zip(*(column[rows].tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values]
+
+
+def rows_of_info(info: dict[str, Any], rows: Rows) -> list[dict[str, Any]]:
+    """The same of a vector environment's information: what its masks ``_name`` leave out is left out."""
+    names = [name for name in info if f"_{name}" in info]
+    columns = rows_of_columns({name: info[name] for name in names}, rows)
+    masks = rows_of_columns({name: info[f"_{name}"] for name in names}, rows)
+    return [
+        {name: value for name, value in column.items() if mask[name]}
+        for column, mask in zip(columns, masks, strict=True)
+    ]
+
+
+def _one_row(value: Any, row: int) -> Any:
+    """One row of a structure of arrays (E, ...), as arrays (1, ...)."""
+    if isinstance(value, np.ndarray):
+        return value[row : row + 1]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {f.name: _one_row(getattr(value, f.name), row) for f in dataclasses.fields(value)}
+        return dataclasses.replace(value, **parts)
+    return value

@@ -1,0 +1,175 @@
+"""Actions to allocations, row by row (the rules are those of :class:`~collapipe_env.codec.ActionCodec`)."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.compiled import compiled, inlined
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+ALL_FINITE = -1
+"""What :func:`decode_rows` returns where it found no fault."""
+
+
+class DecodeLimits(NamedTuple):
+    """The scalars of an action codec, as :class:`~collapipe_env.codec.ActionCodec` names them."""
+
+    blocks: int
+    power_min_w: float
+    power_max_w: float
+    bandwidth_floor: float
+
+
+@compiled
+def decode_rows(
+    limits: DecodeLimits,
+    choices: IntArray,
+    actions: FloatArray,
+    memory_cap: IntArray,
+    blocks: IntArray,
+    micro_batches: IntArray,
+    bandwidth: FloatArray,
+    device_power: FloatArray,
+    cu_power: FloatArray,
+) -> int:
+    """Decode actions (E, N, 2K + 3) into the last five arrays; the memory caps are (E, N, K).
+
+    Args:
+        limits: Scalars of the codec.
+        choices: Allowed numbers of micro-batches, ascending.
+        actions: Clipped to [-1, 1] here.
+        memory_cap: Blocks that each device can hold.
+        blocks: (E, N, K), written.
+        micro_batches: (E, N), written.
+        bandwidth: (E, N), written.
+        device_power: (E, N, K), written: logarithms of the powers in W, for the caller to take the
+            exponential of all at once.
+        cu_power: (E, N), written, likewise.
+
+    Returns:
+        ``ALL_FINITE``, or the flat place of the first action that is no finite number; what was written is of
+        no use then.
+    """
+    E, N, K = blocks.shape
+    width = 2 * K + 3
+    lowest = math.log(limits.power_min_w)
+    span = math.log(limits.power_max_w / limits.power_min_w)
+    free = 1.0 - N * limits.bandwidth_floor
+    weight, room, handed, remainder = np.empty(K), np.empty(K), np.empty(K), np.empty(K)
+    for e in range(E):
+        total = 0.0
+        for n in range(N):
+            for i in range(width):
+                if not math.isfinite(actions[e, n, i]):
+                    return int((e * N + n) * width + i)
+            index = int(_unit(actions[e, n, 2 * K + 1]) * (len(choices) - 1) + 0.5)
+            micro_batches[e, n] = choices[index]
+            for k in range(K):
+                weight[k] = _unit(actions[e, n, k])
+                room[k] = memory_cap[e, n, k]
+                device_power[e, n, k] = lowest + span * _unit(actions[e, n, K + k])
+            cu_power[e, n] = lowest + span * _unit(actions[e, n, 2 * K])
+            apportion_row(float(limits.blocks), weight, room, handed, remainder)
+            for k in range(K):
+                blocks[e, n, k] = int(handed[k])
+            bandwidth[e, n] = _unit(actions[e, n, 2 * K + 2])
+            total += bandwidth[e, n]
+        for n in range(N):
+            share = bandwidth[e, n] / total if total > 0.0 else 1.0 / N
+            bandwidth[e, n] = limits.bandwidth_floor + free * share
+    return -1
+
+
+@inlined
+def _unit(action: float) -> float:
+    """From [-1, 1] to [0, 1], clipped."""
+    low = -1.0 if action < -1.0 else action
+    return 0.5 * ((1.0 if low > 1.0 else low) + 1.0)
+
+
+@inlined
+def apportion_row(
+    total: float, weight: FloatArray, room: FloatArray, handed: FloatArray, remainder: FloatArray
+) -> None:
+    """:func:`collapipe_env.apportionment.apportion` for one row, with the same result.
+
+    Args:
+        total: Blocks to hand out.
+        weight: Non-negative weights (K,); used up.
+        room: Caps (K,), whole numbers; used up.
+        handed: (K,), written: whole numbers.
+        remainder: (K,), to work in.
+    """
+    K = len(weight)
+    preferred = wanted = 0.0
+    for k in range(K):
+        weight[k] = weight[k] if room[k] > 0.0 else 0.0
+        preferred += weight[k]
+    for k in range(K):
+        # No preference at all is an even split.
+        if preferred <= 0.0 and room[k] > 0.0:
+            weight[k] = 1.0
+        wanted += room[k] if weight[k] > 0.0 else 0.0
+    first = min(wanted, total)
+    _apportion_within(first, weight, room, handed, remainder)
+    if first < total:
+        # The devices asked for cannot hold all: the rest goes evenly to those that still have room. They
+        # hold nothing yet, for those with a preference are full.
+        for k in range(K):
+            weight[k] = 1.0 if handed[k] == 0.0 and room[k] > 0.0 else 0.0
+        spill = np.empty(K)
+        _apportion_within(total - first, weight, room, spill, remainder)
+        for k in range(K):
+            handed[k] += spill[k]
+
+
+@inlined
+def _apportion_within(
+    total: float, weight: FloatArray, room: FloatArray, handed: FloatArray, remainder: FloatArray
+) -> None:
+    """Apportion among the devices of positive weight, which can hold the total."""
+    K = len(weight)
+    # Water-filling: who would get more than fits is full, and the others share what is left, until all fit.
+    for k in range(K):
+        handed[k] = 0.0 if weight[k] > 0.0 else -1.0
+    level, filling = 0.0, True
+    while filling:
+        filling = False
+        left, open_weight = total, 0.0
+        for k in range(K):
+            left -= room[k] if handed[k] > 0.0 else 0.0
+            open_weight += weight[k] if handed[k] == 0.0 else 0.0
+        if open_weight > 0.0:
+            level = left / open_weight
+            for k in range(K):
+                if handed[k] == 0.0 and level * weight[k] > room[k]:
+                    handed[k] = room[k]
+                    filling = True
+    # Choices between two numbers rather than branches, which would be mispredicted half of the time.
+    over = total
+    for k in range(K):
+        quota = room[k] if handed[k] > 0.0 else level * weight[k]
+        down, nearest = math.floor(quota), math.floor(quota + 0.5)
+        # A quota that is whole up to rounding is whole: encoded allocations decode to themselves.
+        exact = abs(quota - nearest) < 1e-4
+        # Remainders that differ by rounding only are ties: the lower index wins.
+        part = 0.0 if exact else np.rint((quota - down) * 1e6)
+        whole = nearest if exact else down
+        remainder[k] = part if handed[k] >= 0.0 and whole < room[k] else -1.0
+        handed[k] = whole
+        over -= whole
+    while over > 0.0:
+        largest, best = 0, remainder[0]
+        for k in range(1, K):
+            more = remainder[k] > best
+            best = remainder[k] if more else best
+            largest = k if more else largest
+        handed[largest] += 1.0
+        remainder[largest] = -2.0
+        over -= 1.0

@@ -1,0 +1,76 @@
+"""The formulas of the physics, for use in compiled loops.
+
+They are the very functions of :mod:`collapipe_env.physics`, which work on arrays of any library: here they
+are compiled for single numbers. Only the few elementary functions that they call on arrays
+(:mod:`collapipe_env.physics._array`) have a form of their own for numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numba import types
+from numba.extending import overload, register_jitable
+
+from collapipe_env.learners import surrogate
+from collapipe_env.physics import _array, _bounds, energy, memory, queues, radio
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, types.Number | types.Boolean)
+
+
+@overload(_array.log1p, strict=False)
+def _log1p(x: Any) -> Any:
+    if not _is_number(x):
+        return None
+
+    def number(x: float) -> float:
+        # As accurate as the C library's log1p, and faster. Where x is small, the quotient undoes the rounding
+        # of 1 + x (Kahan).
+        u = 1.0 + x
+        if x > 0.5:
+            return math.log(u)
+        return x if u == 1.0 else math.log(u) * (x / (u - 1.0))
+
+    return number
+
+
+@overload(_array.exp, strict=False)
+def _exp(x: Any) -> Any:
+    if not _is_number(x):
+        return None
+    return lambda x: math.exp(x)
+
+
+@overload(_array.where, strict=False)
+def _where(condition: Any, x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
+    if not _is_number(condition):
+        return None
+    return lambda condition, x, y: x if condition else y
+
+
+@overload(_bounds.at_least, strict=False)
+def _at_least(values: Any, bound: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
+    if not _is_number(values):
+        return None
+    return lambda values, bound: max(values, bound)
+
+
+for _formula in (
+    radio.d2d_noise,
+    radio.shannon_rate,
+    radio.uplink_rate,
+    radio.downlink_rate,
+    radio.uplink_failure_exponent,
+    radio.expected_transmissions,
+    energy.device_energy,
+    energy.cu_energy,
+    memory.device_memory,
+    queues.update_backlog,
+    surrogate.imbalance_of,
+    surrogate.step_progress,
+    surrogate.loss_at,
+):
+    register_jitable(_formula)

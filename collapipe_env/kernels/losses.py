@@ -1,0 +1,89 @@
+"""How many micro-batches are lost, and which, from one uniform number for each local step."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.compiled import compiled, inlined
+from collapipe_env.kernels.numbers import number
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+WordArray = npt.NDArray[np.uint64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@compiled
+def arrivals(
+    seeds: WordArray,
+    rounds: WordArray,
+    survival: FloatArray,
+    micro_batches: IntArray,
+    arrived: IntArray,
+    pick: WordArray,
+) -> None:
+    """Count what arrives: the inverse of the binomial distribution function at a uniform number.
+
+    Args:
+        seeds: The rows' seeds (E,).
+        rounds: How many rounds of the streams were used before (E,).
+        survival: Probability that a micro-batch survives (E, N).
+        micro_batches: ``M`` (E, N).
+        arrived: (E, N, H), written.
+        pick: (E, N, H), written: seeds for :func:`survivors`.
+    """
+    E, N, H = arrived.shape
+    for e in range(E):
+        word = seeds[e] + rounds[e] * np.uint64(2 * N * H)
+        for n in range(N):
+            p = survival[e, n]
+            M = micro_batches[e, n]
+            for h in range(H):
+                u = number(word)
+                pick[e, n, h] = np.uint64(number(word + np.uint64(1)) * 4503599627370496.0) << np.uint64(11)
+                word += np.uint64(2)
+                # Counting the rarer outcome keeps the loop short and its first term away from zero.
+                if p >= 0.5:
+                    arrived[e, n, h] = M - _binomial(u, M, 1.0 - p)
+                else:
+                    arrived[e, n, h] = _binomial(1.0 - u, M, p)
+
+
+@inlined
+def _binomial(u: float, trials: int, probability: float) -> int:
+    """Smallest count whose distribution function reaches ``u``; the probability is at most one half."""
+    term = (1.0 - probability) ** trials
+    odds = probability / (1.0 - probability)
+    reached, count = term, 0
+    while reached < u and count < trials:
+        term *= odds * (trials - count) / (count + 1)
+        reached += term
+        count += 1
+    return count
+
+
+@compiled
+def survivors(arrived: IntArray, micro_batches: IntArray, pick: WordArray, survived: BoolArray) -> None:
+    """Choose which micro-batches survive, every set of the given size being equally likely.
+
+    Args:
+        arrived: How many survive (E, N, H).
+        micro_batches: ``M`` (E, N).
+        pick: Seeds of the choices (E, N, H).
+        survived: (E, N, H, M_max), written; False beyond the first ``M``.
+    """
+    E, N, H, most = survived.shape
+    for e in range(E):
+        for n in range(N):
+            M = micro_batches[e, n]
+            for h in range(H):
+                wanted = arrived[e, n, h]
+                for i in range(most):
+                    # Selection sampling: taken with probability (still wanted) / (still to come).
+                    taken = False
+                    if i < M and wanted > 0:
+                        taken = number(pick[e, n, h] + np.uint64(i)) * (M - i) < wanted
+                    survived[e, n, h, i] = taken
+                    if taken:
+                        wanted -= 1

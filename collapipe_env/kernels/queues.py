@@ -1,0 +1,40 @@
+"""The energy queues' round, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+# Registers the formulas for compiled code.
+import collapipe_env.kernels.formulas  # noqa: F401
+from collapipe_env.compiled import compiled
+from collapipe_env.physics.queues import update_backlog
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@compiled
+def queue_rows(
+    backlog: FloatArray, energy_ratio: FloatArray, following: FloatArray, excess: FloatArray, held: FloatArray
+) -> None:
+    """Move the queues on and sum up.
+
+    Args:
+        backlog: ``z(t)`` (E, N, K+1).
+        energy_ratio: ``e(t)`` (E, N, K+1).
+        following: ``z(t+1)`` (E, N, K+1), written.
+        excess: Sum over the nodes of the energy above budget, in budgets (E,), written.
+        held: Sum over the nodes of ``z(t+1)`` (E,), written.
+    """
+    E, N, nodes = backlog.shape
+    for e in range(E):
+        above = together = 0.0
+        for n in range(N):
+            for i in range(nodes):
+                ratio = energy_ratio[e, n, i]
+                z = update_backlog(backlog[e, n, i], ratio)
+                following[e, n, i] = z
+                together += z
+                above += max(ratio - 1.0, 0.0)
+        excess[e] = above
+        held[e] = together

@@ -1,0 +1,393 @@
+"""The native vector environment against Gymnasium's own: trajectories, information, wrappers, ownership."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from env_support import VARIANTS, make_actions, shortened
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers.vector import (
+    ClipReward,
+    DictInfoToList,
+    FlattenObservation,
+    NormalizeObservation,
+    NormalizeReward,
+    NumpyToTorch,
+    RecordEpisodeStatistics,
+    RescaleAction,
+    TransformReward,
+)
+
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.learners.base import LearningReport
+from collapipe_env.learners.factory import make_learner
+from collapipe_env.scenario import load_scenario
+
+MODES = tuple(AutoresetMode)
+ENVS = 3
+ID = "CollaPipeSurrogate-Small-Classification-v0"
+ENDINGS = {"base": "small", "dynamics": {"rounds": 5, "target_loss": 0.75}}
+"""Rows reach the target after different rounds, or never: with :class:`SteadyLearner`."""
+
+
+class SteadyLearner:
+    """Loses 0.1 of its first loss a round, each row by itself: rows reach a target at different times."""
+
+    def __init__(self, first):
+        self.first = np.atleast_1d(np.asarray(first, dtype=np.float64))
+        self.loss = self.first.copy()
+
+    def reset(self, rngs, mask=None):  # noqa: ARG002
+        rows = slice(None) if mask is None else mask
+        self.loss = self.loss.copy()
+        self.loss[rows] = self.first[rows]
+        return self._report()
+
+    def train_round(self, outcome):  # noqa: ARG002
+        self.loss = self.loss - 0.1
+        return self._report()
+
+    def _report(self):
+        return LearningReport(self.loss, metric=1.0 - 0.1 * self.loss, train_loss=self.loss)
+
+
+def sync(scenario, mode, envs=ENVS, learner="surrogate", **kwargs) -> SyncVectorEnv:
+    """Gymnasium's vector environment over our single ones."""
+    return SyncVectorEnv(
+        [lambda: CollaPipeEnv(scenario, learner, **kwargs) for _ in range(envs)], autoreset_mode=mode
+    )
+
+
+def native(scenario, mode, envs=ENVS, learner="surrogate", **kwargs) -> CollaPipeVectorEnv:
+    return CollaPipeVectorEnv(envs, scenario, learner, autoreset_mode=mode, **kwargs)
+
+
+def rows_of(env: VectorEnv, info: dict) -> list[dict]:
+    """The information of each row, as Gymnasium's own wrapper reads it."""
+    return DictInfoToList(env)._convert_info_to_list(info)
+
+
+def check_masks(info: dict, envs: int) -> None:
+    """Every entry has its mask, of the right type and shape; a value where the mask is False is no matter."""
+    for key, value in info.items():
+        if key.startswith("_"):
+            assert key[1:] in info, f"{key} masks nothing"
+            continue
+        mask = info[f"_{key}"]
+        assert mask.shape == (envs,), key
+        assert mask.dtype == np.bool_, key
+        if isinstance(value, dict):
+            check_masks(value, envs)
+        else:
+            assert isinstance(value, np.ndarray), key
+            assert len(value) == envs, key
+
+
+def assert_same_info(ours: list[dict], theirs: list[dict], where: object = ()) -> None:
+    for row, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        assert_same_row(one, other, (where, row))
+
+
+def assert_same_row(one: dict, other: dict, where: object) -> None:
+    assert set(one) == set(other), where
+    for key, value in other.items():
+        if isinstance(value, dict):
+            assert_same_row(one[key], value, (where, key))
+        else:
+            assert np.asarray(one[key]).dtype == np.asarray(value).dtype, (where, key)
+            np.testing.assert_array_equal(one[key], value, err_msg=f"{where}: {key}")
+
+
+def assert_same_step(vector, reference, ours: tuple, theirs: tuple, where: object) -> None:
+    for one, other in zip(ours[:-1], theirs[:-1], strict=True):
+        assert one.dtype == other.dtype, where
+        np.testing.assert_array_equal(one, other, err_msg=str(where))
+    check_masks(ours[-1], vector.num_envs)
+    assert_same_info(rows_of(vector, ours[-1]), rows_of(reference, theirs[-1]), where)
+
+
+def assert_same_trajectory(vector, reference, steps: int, seed: int | list[int | None] = 7) -> int:
+    """Play both with the same actions, done rows reset by mask where nothing else does; count the ends."""
+    actions = make_actions(vector, steps, lead=(vector.num_envs,))
+    assert_same_step(vector, reference, vector.reset(seed=seed), reference.reset(seed=seed), "reset")
+    ends = 0
+    for t, action in enumerate(actions):
+        ours, theirs = vector.step(action), reference.step(action)
+        assert_same_step(vector, reference, ours, theirs, t)
+        done = ours[2] | ours[3]
+        ends += int(done.sum())
+        if done.any() and vector.metadata["autoreset_mode"] is AutoresetMode.DISABLED:
+            # Gymnasium takes the mask out of the options that it is given, hence two dictionaries.
+            resets = [env.reset(options={"reset_mask": done.copy()}) for env in (vector, reference)]
+            assert_same_step(vector, reference, *resets, (t, "reset"))
+    return ends
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_trajectories_equal_gymnasiums_vector_environment(name, mode):
+    scenario = shortened(name, 3)
+    assert assert_same_trajectory(native(scenario, mode), sync(scenario, mode), 13) >= 3 * ENVS
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_rows_that_end_apart_equal_gymnasiums_vector_environment(mode):
+    first = np.array([0.9, 1.1, 9.0])
+    vector = native(ENDINGS, mode, learner=SteadyLearner(first))
+    reference = SyncVectorEnv(
+        [lambda f=f: CollaPipeEnv(ENDINGS, SteadyLearner(f)) for f in first], autoreset_mode=mode
+    )
+    assert assert_same_trajectory(vector, reference, 23) >= 3 * ENVS
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_trajectories_with_the_torch_learner_equal_gymnasiums(mode, pair_of_torch_learners):
+    ours, theirs = pair_of_torch_learners
+    scenario = shortened("small", 2)
+    vector = native(scenario, mode, 2, ours)
+    reference = SyncVectorEnv([lambda t=t: CollaPipeEnv(scenario, t) for t in theirs], autoreset_mode=mode)
+    assert assert_same_trajectory(vector, reference, 5) >= 2
+
+
+@pytest.fixture(scope="module")
+def pair_of_torch_learners():
+    """A learner for two rows, and one for each: building them takes longer than playing."""
+    scenario = load_scenario(shortened("small", 2))
+    return make_learner("torch", scenario, 2), [make_learner("torch", scenario, 1) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    "seed", [0, [5, 1, 5], (5, 1, 5), [1, None, 2], np.int64(3), np.array([2, 0, 1])], ids=repr
+)
+def test_seeds_mean_what_they_mean_to_gymnasium(seed):
+    vector, reference = (make(shortened("moving", 2), AutoresetMode.SAME_STEP) for make in (native, sync))
+    # Gymnasium takes no seeds of NumPy's types.
+    given = seed.tolist() if isinstance(seed, np.generic | np.ndarray) else seed
+    # Rows without a seed draw one from the system: what both do with them must not depend on that.
+    known = [row for row in range(ENVS) if isinstance(given, int) or given[row] is not None]
+    ours, theirs = vector.reset(seed=seed)[0], reference.reset(seed=given)[0]
+    np.testing.assert_array_equal(ours[known], theirs[known])
+    for action in make_actions(vector, 5, lead=(ENVS,)):
+        np.testing.assert_array_equal(vector.step(action)[0][known], reference.step(action)[0][known])
+    # An unseeded reset goes on with the generators of the rows.
+    np.testing.assert_array_equal(vector.reset()[0][known], reference.reset()[0][known])
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_masked_resets_in_mid_episode_equal_gymnasiums(mode):
+    vector, reference = (make(shortened("moving", 9), mode) for make in (native, sync))
+    rng = np.random.default_rng(0)
+    assert_same_step(vector, reference, vector.reset(seed=4), reference.reset(seed=4), "reset")
+    for t, action in enumerate(make_actions(vector, 8, lead=(ENVS,))):
+        mask = rng.random(ENVS) < 0.5
+        if mask.any():
+            seed = [None, int(t), None] if t % 2 else None
+            resets = [
+                env.reset(seed=seed, options={"reset_mask": mask.copy()}) for env in (vector, reference)
+            ]
+            assert_same_step(vector, reference, *resets, (t, "reset"))
+        assert_same_step(vector, reference, vector.step(action), reference.step(action), t)
+
+
+def test_options_and_masks_of_the_caller_stay_as_they_are():
+    vector = native(shortened("small", 3), AutoresetMode.DISABLED)
+    vector.reset(seed=0)
+    mask = np.array([True, False, True])
+    options = {"reset_mask": mask}
+    vector.reset(options=options)
+    assert list(options) == ["reset_mask"]
+    assert mask.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "mask", [np.ones(2, bool), np.ones(ENVS), np.zeros(ENVS, bool), [True] * 4, "all"], ids=repr
+)
+def test_masks_that_gymnasium_refuses_are_refused(mask):
+    vector, reference = (make(shortened("small", 3), AutoresetMode.DISABLED) for make in (native, sync))
+    for env in (vector, reference):
+        env.reset(seed=0)
+        with pytest.raises((TypeError, ValueError), match="reset_mask"):
+            env.reset(options={"reset_mask": mask})
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_made_by_id_it_is_the_native_one_and_says_its_mode(mode):
+    """``make_vec`` without a mode takes the native class; TorchRL and the wrappers read the mode of it."""
+    env = gym.make_vec(ID, num_envs=2, autoreset_mode=mode.value)
+    assert type(env) is CollaPipeVectorEnv
+    assert env.spec.kwargs["vectorization_mode"] == "vector_entry_point"
+    assert gym.make_vec(env.spec).autoreset_mode is mode
+    # TorchRL's GymWrapper takes the attribute, Gymnasium's wrappers the metadata.
+    assert env.autoreset_mode is mode
+    assert env.metadata["autoreset_mode"] is mode
+    assert gym.make_vec(ID).metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert env.num_envs == env.action_space.shape[0] == env.observation_space.shape[0] == 2
+    assert env.single_action_space == gym.make(ID).action_space
+    assert env.single_observation_space == gym.make(ID).observation_space
+    assert re.fullmatch(rf"CollaPipeVectorEnv\({ID}, num_envs=2\)", str(env))
+    env.close()
+    assert env.closed
+
+
+def test_the_other_vectorization_modes_equal_the_native_one():
+    native_env, sync_env = (
+        gym.make_vec(ID, num_envs=2, vectorization_mode=mode) for mode in ("vector_entry_point", "sync")
+    )
+    assert type(sync_env) is SyncVectorEnv
+    assert_same_trajectory(native_env, sync_env, 3)
+
+
+NEXT, SAME, DISABLED = MODES
+WRAPPERS = {
+    # Gymnasium's vector environment takes the mask away before the statistics look for it.
+    "statistics": (RecordEpisodeStatistics, (NEXT, SAME)),
+    # Gymnasium refuses to change observations of which some are in the information, and to normalise less
+    # than all of them.
+    "normalised observations": (NormalizeObservation, (NEXT,)),
+    "flattened": (FlattenObservation, (NEXT, DISABLED)),
+    "normalised rewards": (NormalizeReward, MODES),
+    "clipped rewards": (lambda env: ClipReward(env, -1.0, 0.5), MODES),
+    "transformed rewards": (lambda env: TransformReward(env, lambda r: 2.0 * r), MODES),
+    "rescaled actions": (lambda env: RescaleAction(env, np.float32(-2.0), np.float32(2.0)), MODES),
+    "lists of information": (DictInfoToList, MODES),
+}
+WRAPPED = [(name, mode) for name, (_, modes) in WRAPPERS.items() for mode in modes]
+
+
+def play(env: VectorEnv, steps: int) -> list[tuple]:
+    out = [env.reset(seed=3)]
+    actions = make_actions(env, steps, lead=(env.num_envs,))
+    for action in actions:
+        out.append(env.step(action))
+        done = out[-1][2] | out[-1][3]
+        if done.any() and env.metadata["autoreset_mode"] is AutoresetMode.DISABLED:
+            out.append(env.reset(options={"reset_mask": done}))
+    return copy.deepcopy(out)
+
+
+@pytest.mark.parametrize(("name", "mode"), WRAPPED, ids=lambda v: v if isinstance(v, str) else v.value)
+def test_gymnasiums_wrappers_see_what_they_see_of_its_own(name, mode):
+    scenario = shortened("small", 3)
+    vector, reference = (WRAPPERS[name][0](make(scenario, mode)) for make in (native, sync))
+    found, expected = play(vector, 10), play(reference, 10)
+    for t, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+        for one, other in zip(ours[:-1], theirs[:-1], strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6, err_msg=str(t))
+        lists = [
+            info if isinstance(info, list) else rows_of(env, _without_clock(info))
+            for env, info in ((vector, ours[-1]), (reference, theirs[-1]))
+        ]
+        assert_same_info(*lists, t)
+
+
+def _without_clock(info: dict) -> dict:
+    """Episode statistics hold the seconds that passed."""
+    if "episode" in info:
+        info = {**info, "episode": {k: v for k, v in info["episode"].items() if k != "t"}}
+    return info
+
+
+def test_statistics_start_anew_for_rows_reset_by_mask():
+    env = RecordEpisodeStatistics(native(shortened("small", 3), AutoresetMode.DISABLED))
+    env.reset(seed=0)
+    actions = make_actions(env, 7, lead=(ENVS,))
+    env.step(actions[0])
+    env.reset(options={"reset_mask": np.array([False, True, False])})
+    totals = np.zeros(ENVS)
+    for action in actions[1:3]:
+        _, reward, _, truncated, info = env.step(action)
+        totals += reward
+    np.testing.assert_array_equal(truncated, [True, False, True])
+    np.testing.assert_array_equal(info["episode"]["l"], [3, 0, 3])
+    env.reset(options={"reset_mask": truncated})
+    _, reward, _, truncated, info = env.step(actions[3])
+    np.testing.assert_array_equal(truncated, [False, True, False])
+    np.testing.assert_allclose(info["episode"]["r"][1], (totals + reward)[1])
+
+
+def test_tensors_come_from_gymnasiums_conversion():
+    import torch
+
+    # Not in the other mode: there Gymnasium's conversion stumbles over its own arrays of final observations.
+    env = NumpyToTorch(native(shortened("small", 3), AutoresetMode.NEXT_STEP))
+    plain = native(shortened("small", 3), AutoresetMode.NEXT_STEP)
+    observation, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(observation.numpy(), plain.reset(seed=0)[0])
+    for action in make_actions(plain, 4, lead=(ENVS,)):
+        found, expected = env.step(torch.from_numpy(action)), plain.step(action)
+        for one, other in zip(found[:4], expected[:4], strict=True):
+            np.testing.assert_array_equal(one.numpy(), other)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_nothing_that_was_returned_is_ever_written_again(mode):
+    keep_everything(native(shortened("moving", 7), mode), 300)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_nothing_is_written_again_with_the_torch_learner(mode, pair_of_torch_learners):
+    keep_everything(native(shortened("small", 2), mode, 2, pair_of_torch_learners[0]), 5)
+
+
+def keep_everything(vector: CollaPipeVectorEnv, steps: int) -> None:
+    """Play with resets in between, and compare all that was ever returned with its copy."""
+    envs, mode = vector.num_envs, vector.autoreset_mode
+    kept: list[tuple[object, bytes]] = []
+
+    def keep(*values: object) -> None:
+        kept.extend((value, pickle.dumps(value)) for value in values)
+
+    rng = np.random.default_rng(1)
+    keep(*vector.reset(seed=0), vector.state)
+    for t, action in enumerate(make_actions(vector, steps, lead=(envs,))):
+        keep(action)
+        result = vector.step(action)
+        keep(*result, vector.state, vector.last_round)
+        done = result[2] | result[3]
+        if mode is AutoresetMode.DISABLED and done.any():
+            keep(*vector.reset(options={"reset_mask": done}), vector.state, vector.last_round)
+        elif t % 41 == 40:
+            mask = rng.random(envs) < 0.5
+            mask[rng.integers(envs)] = True
+            keep(*vector.reset(options={"reset_mask": mask}), vector.state)
+    keep(*vector.reset())
+    vector.step(make_actions(vector, 1, lead=(envs,))[0])
+    for value, before in kept:
+        assert pickle.dumps(value) == before
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_what_the_caller_does_to_returned_arrays_changes_nothing(mode):
+    """The other way round: writing over all that came back leaves the trajectory as it was."""
+    scenario = shortened("moving", 4)
+    vector, untouched = native(scenario, mode), native(scenario, mode)
+    for action in [None, *make_actions(vector, 11, lead=(ENVS,))]:
+        results = [
+            env.reset(seed=0) if action is None else env.step(action.copy()) for env in (vector, untouched)
+        ]
+        for one, other in zip(results[0][:-1], results[1][:-1], strict=True):
+            np.testing.assert_array_equal(one, other)
+        done = (results[1][2] | results[1][3]) if action is not None else np.zeros(ENVS, bool)
+        if mode is AutoresetMode.DISABLED and done.any():
+            for env in (vector, untouched):
+                env.reset(options={"reset_mask": done.copy()})
+        scribble(results[0])
+
+
+def scribble(value: object) -> None:
+    """Write over every array within."""
+    if isinstance(value, dict | tuple | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            scribble(item)
+    elif isinstance(value, np.ndarray) and value.flags.writeable:
+        if value.dtype == object:
+            for item in value:
+                scribble(item)
+        else:
+            value[...] = np.ones((), value.dtype)
