@@ -8,12 +8,14 @@ old physics would run unnoticed. Here all of the package's sources that are comp
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numba
+from numba.core import event
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,6 +75,26 @@ def source_stamp(folder: Path) -> str:
     return digest.hexdigest()
 
 
+class _Announcement(event.Listener):
+    """Says once why a first step takes long, to people who wait for it."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002 - Numba's interface
+        if not self.said and sys.stderr is not None and sys.stderr.isatty():
+            print("collapipe-env: compiling for this machine, once (some 10 seconds) ...", file=sys.stderr)
+        self.said = True
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+@lru_cache(maxsize=1)
+def _announce() -> None:
+    listen: Any = event.register
+    listen("numba:compile", _Announcement())
+
+
 def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     # no_cfunc_wrapper: nothing calls these functions from C.
     jit: Any = numba.njit
@@ -80,6 +102,7 @@ def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
         cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options
     )(function)
     _stamp(wrapped)
+    _announce()
     return wrapped
 
 

@@ -14,6 +14,14 @@ class ScenarioError(CollaPipeError):
     """A scenario has a misspelt, out-of-range or contradictory field, or cannot hold its model."""
 
 
+class UnknownArgumentError(ScenarioError, TypeError):
+    """A keyword argument or option that an environment does not know.
+
+    Also a ``TypeError``, as for any function that is called with an argument it does not have: TorchRL, for
+    one, tries arguments and goes on without those that are refused so.
+    """
+
+
 class AllocationError(CollaPipeError):
     """An allocation is infeasible or has the wrong shape."""
 

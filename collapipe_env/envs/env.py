@@ -14,7 +14,7 @@ from gymnasium import spaces
 from collapipe_env.allocation import Allocation
 from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.rewards import Reward
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.errors import ScenarioError, UnknownArgumentError, nearest_name
 from collapipe_env.learners.base import Learner
 from collapipe_env.scenario import Scenario, load_scenario
 
@@ -65,7 +65,7 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
     full :class:`~collapipe_env.simulator.record.RoundRecord` is in
     :attr:`last_round`.
 
-    **Randomness** comes from ``np_random`` alone, through one child generator for each component.
+    **Randomness** comes from ``np_random`` alone, through one seed for each component and episode.
 
     Args:
         scenario: Name of a shipped scenario, path of a YAML file, mapping or object.
@@ -181,9 +181,9 @@ def refuse_unknown(given: Mapping[str, Any], valid: tuple[str, ...]) -> None:
     """Refuse keys that are not valid, with the nearest valid name.
 
     Raises:
-        ScenarioError: If ``given`` holds a key outside ``valid``.
+        UnknownArgumentError: If ``given`` holds a key outside ``valid``.
     """
     for name, value in given.items():
         if name not in valid:
             hint = nearest_name(name, valid) if valid else "none are known"
-            raise ScenarioError(f"unknown argument {name} = {value!r}: {hint}")
+            raise UnknownArgumentError(f"unexpected keyword argument {name!r} = {value!r}: {hint}")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.kernels.observation import Scales, Seen, observe_rows
+from collapipe_env.kernels.observation import Scales, Seen, observe_rows, scale_gains
 from collapipe_env.physics._array import Array, namespace
 from collapipe_env.physics._bounds import at_most, concatenate
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
@@ -181,6 +181,11 @@ class ObservationBuilder:
             state.loss,
         )
         observe_rows(self._scales, seen, out)
+        N, K = self._shape
+        # The logarithms of all gains at once take a quarter of the time of one by one in the loop.
+        for gains in (out[:, 3 * N * K : 5 * N * K], out[:, 6 * N * K : 6 * N * K + N]):
+            np.log(gains, out=gains)
+        scale_gains(self._scales, N, N * K, out)
         return out
 
     def build_generic(self, state: SystemState) -> Array:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.compiled import compiled, inlined
+from collapipe_env.compiled import compiled
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
 @compiled
 def observe_rows(scales: Scales, state: Seen, out: npt.NDArray[np.float32]) -> None:
-    """Write observations.
+    """Write observations, with the gains as they are: :func:`scale_gains` wants their logarithms.
 
     Args:
         scales: Constants of the scenario.
@@ -52,38 +52,45 @@ def observe_rows(scales: Scales, state: Seen, out: npt.NDArray[np.float32]) -> N
     """
     E, N, K = state.present.shape
     devices = N * K
-    d2d = np.float32(10.0 / math.log(10.0) / scales.d2d_half), np.float32(scales.d2d_centre / scales.d2d_half)
-    d2e = np.float32(10.0 / math.log(10.0) / scales.d2e_half), np.float32(scales.d2e_centre / scales.d2e_half)
-    bound = np.float32(scales.bound)
     per_backlog, per_speed, per_block = 1.0 / scales.backlog_cap, 2.0 / scales.top_speed, 2.0 / scales.blocks
     for e in range(E):
         i = 0
         for n in range(N):
             for k in range(K):
                 here = 1.0 if state.present[e, n, k] else 0.0
-                hop = _decibel(state.d2d_gain[e, n, k, k + 1], d2d[0], d2d[1], bound)
-                to_cu = hop
-                if k > 0:
-                    to_cu = _decibel(state.d2d_gain[e, n, 0, k + 1], d2d[0], d2d[1], bound)
                 held = min(float(state.memory_cap[e, n, k]), scales.blocks)
                 out[e, i] = min(state.backlog[e, n, k + 1] * per_backlog, 1.0) * here
                 out[e, i + devices] = (state.speed[e, n, k] * per_speed - 1.0) * here
                 out[e, i + 2 * devices] = (held * per_block - 1.0) * here
-                out[e, i + 3 * devices] = hop * here
-                out[e, i + 4 * devices] = to_cu * here
+                out[e, i + 3 * devices] = state.d2d_gain[e, n, k, k + 1]
+                out[e, i + 4 * devices] = state.d2d_gain[e, n, 0, k + 1]
                 out[e, i + 5 * devices] = here
                 i += 1
         i = 6 * devices
         for n in range(N):
-            out[e, i + n] = _decibel(state.uplink_gain[e, n], d2e[0], d2e[1], bound)
+            out[e, i + n] = state.uplink_gain[e, n]
             out[e, i + N + n] = min(state.backlog[e, n, 0] * per_backlog, 1.0)
         i += 2 * N
         out[e, i] = min(state.round_index[e] / scales.rounds, 1.0)
         out[e, i + 1] = min(max(state.loss[e] / scales.loss - 1.0, -1.0), scales.bound)
 
 
-@inlined
-def _decibel(gain: float, scale: np.float32, centre: np.float32, bound: np.float32) -> np.float32:
-    """A gain in dB, scaled and shifted and clipped; in single precision, as the observation is."""
-    scaled = scale * math.log(np.float32(gain)) - centre
-    return min(max(scaled, -bound), bound)
+@compiled
+def scale_gains(scales: Scales, clusters: int, devices: int, out: npt.NDArray[np.float32]) -> None:
+    """Turn logarithms of gains into scaled and clipped dB, 0 for absent devices; single precision will do.
+
+    Args:
+        scales: Constants of the scenario.
+        clusters: ``N``.
+        devices: ``N K``.
+        out: Observations with the logarithms in place of the gains (E, 6 N K + 2 N + 2), written.
+    """
+    per_d2d, d2d_shift = 10.0 / math.log(10.0) / scales.d2d_half, scales.d2d_centre / scales.d2d_half
+    per_d2e, d2e_shift = 10.0 / math.log(10.0) / scales.d2e_half, scales.d2e_centre / scales.d2e_half
+    for e in range(len(out)):
+        for i in range(devices):
+            here = out[e, i + 5 * devices]
+            for j in (i + 3 * devices, i + 4 * devices):
+                out[e, j] = min(max(out[e, j] * per_d2d - d2d_shift, -scales.bound), scales.bound) * here
+        for i in range(6 * devices, 6 * devices + clusters):
+            out[e, i] = min(max(out[e, i] * per_d2e - d2e_shift, -scales.bound), scales.bound)

@@ -38,8 +38,8 @@ FloatArray = npt.NDArray[np.float64]
 class Simulator:
     """One whole system per row: layout, channels, loads, virtual queues and training.
 
-    A row is governed by its own generator alone: it evolves bit for bit as it would in a batch of one.
-    The learner draws from its own child generator and changes nothing of the system's trajectory.
+    A row is governed by its own seeds alone: it evolves bit for bit as it would in a batch of one.
+    The learner has a seed of its own and changes nothing of the system's trajectory.
 
     Args:
         scenario: The scenario of all rows.
