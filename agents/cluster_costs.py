@@ -14,7 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+# Registers the formulas for compiled code.
+import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.physics.radio import expected_transmissions
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -110,7 +113,7 @@ def packet_seconds_per_bit(snr: float, constants: RoundConstants) -> float:
     """Airtime of one bit of activations or gradients on a device-to-device link [s]."""
     seconds = LN2 / (constants.d2d_hz * math.log1p(snr))
     if constants.retransmit:
-        seconds *= math.exp(constants.waterfall / snr)
+        seconds *= expected_transmissions(constants.waterfall / snr)
     return seconds
 
 
@@ -187,7 +190,7 @@ def uplink_seconds(share: float, snr: float, constants: RoundConstants) -> tuple
         Activations of a mini-batch (repeats included), update [s].
     """
     per_bit = LN2 / (share * constants.uplink_hz * math.log1p(snr / share))
-    repeats = math.exp(constants.waterfall * share / snr) if constants.retransmit else 1.0
+    repeats = expected_transmissions(constants.waterfall * share / snr) if constants.retransmit else 1.0
     return constants.activation_bits * per_bit * repeats, constants.update_bits * per_bit
 
 

@@ -96,7 +96,9 @@ class Figure:
             return "skipped"
         if self.goal is None:
             return ""
-        return "met" if self.value <= self.goal else f"missed by {self.value / self.goal:.2f} x"
+        if self.value <= self.goal:
+            return "met"
+        return f"missed by {self.value / self.goal:.2f} x" if self.goal else "missed"
 
 
 def calls_in_a_slice(contestant: Contestant, seconds: float) -> int:

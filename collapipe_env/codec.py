@@ -80,7 +80,7 @@ class ActionCodec:
         lead, N, K = action.shape[:-1], self.clusters, self.devices
         rows = math.prod(lead)
         if memory_cap.shape != (*lead, N, K):
-            memory_cap = np.broadcast_to(memory_cap, (*lead, N, K))
+            memory_cap = np.broadcast_to(memory_cap, (*lead, N, K)).copy()
         blocks, micro_batches = np.empty((rows, N, K), dtype=np.int64), np.empty((rows, N), dtype=np.int64)
         bandwidth, powers = np.empty((rows, N)), np.empty(rows * N * (K + 1))
         device_power = powers[: rows * N * K].reshape(rows, N, K)

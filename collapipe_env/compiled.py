@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -58,8 +59,8 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 def source_stamp(folder: Path) -> str:
     """A digest of the Python files below a folder, links included, that are compiled or tell how.
 
-    These are the files that name this module, those of the folder ``physics`` and the surrogate, whose
-    formulas become part of compiled code, and ``allocation.py``, whose constants do.
+    These are the files that name this module, those of the folders ``kernels`` and ``physics`` and the
+    surrogate, whose formulas become part of compiled code, and ``allocation.py``, whose constants do.
 
     Args:
         folder: The folder.
@@ -68,8 +69,12 @@ def source_stamp(folder: Path) -> str:
     for root in (folder, *(entry for entry in sorted(folder.iterdir()) if entry.is_symlink())):
         for path in sorted(root.rglob("*.py")):
             content = path.read_bytes()
-            formulas = path.name in ("allocation.py", "surrogate.py") or path.parent.name == "physics"
-            if formulas or b"collapipe_env.compiled" in content:
+            within = path.parent.name in ("kernels", "physics")
+            if (
+                within
+                or path.name in ("allocation.py", "surrogate.py")
+                or b"collapipe_env.compiled" in content
+            ):
                 digest.update(content)
                 digest.update(b"\0")
     return digest.hexdigest()
@@ -80,13 +85,25 @@ class _Announcement(event.Listener):
 
     said = False
 
-    def on_start(self, event: Any) -> None:  # noqa: ARG002 - Numba's interface
-        if not self.said and sys.stderr is not None and sys.stderr.isatty():
-            print("collapipe-env: compiling for this machine, once (some 10 seconds) ...", file=sys.stderr)
+    def on_start(self, event: Any) -> None:
+        function = getattr((event.data or {}).get("dispatcher"), "py_func", None)
+        if self.said or not str(getattr(function, "__module__", "")).startswith("collapipe_env"):
+            return
         self.said = True
+        if sys.stderr is not None and sys.stderr.isatty():
+            print("collapipe-env: compiling for this machine, once (some 10 seconds) ...", file=sys.stderr)
 
     def on_end(self, event: Any) -> None:
         pass
+
+
+@lru_cache(maxsize=1)
+def _warn_of_no_cache() -> None:
+    warnings.warn(
+        "Numba finds no folder to keep compiled code in, so every process compiles anew: set NUMBA_CACHE_DIR "
+        "to a folder that can be written to",
+        stacklevel=5,
+    )
 
 
 @lru_cache(maxsize=1)
@@ -98,9 +115,14 @@ def _announce() -> None:
 def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     # no_cfunc_wrapper: nothing calls these functions from C.
     jit: Any = numba.njit
-    wrapped: Callable[P, R] = jit(
-        cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options
-    )(function)
+    common = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
+    try:
+        wrapped: Callable[P, R] = jit(cache=True, **common)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        _warn_of_no_cache()
+        wrapped = jit(**common)(function)
     _stamp(wrapped)
     _announce()
     return wrapped
@@ -108,8 +130,20 @@ def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 
 def _stamp(wrapped: Any) -> None:
     """Let what is kept on disk depend on all compiled sources, not on the function's file alone."""
-    # Numba has no public way; without these attributes (another Numba, or no place to write) nothing is lost
-    # but this protection.
+    # Numba has no public way; without these attributes (another Numba, or no cache) nothing is lost but this
+    # protection.
     file: Any = getattr(getattr(wrapped, "_cache", None), "_cache_file", None)
     if hasattr(file, "_source_stamp"):
         file._source_stamp = (file._source_stamp, source_stamp(Path(__file__).parent))
+        _drop_unreadable(file)
+
+
+def _drop_unreadable(file: Any) -> None:
+    """Remove what an earlier version of the package kept if it names things that are no more.
+
+    Numba looks at the stamp only after it has read all of the index, and fails where it cannot.
+    """
+    try:
+        file._load_index()
+    except Exception:  # whatever reading a foreign pickle may raise; what is lost is compiled anew
+        Path(file._index_path).unlink(missing_ok=True)

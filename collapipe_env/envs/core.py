@@ -14,6 +14,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
 from collapipe_env.envs.rewards import Reward, RewardInputs, make_reward
+from collapipe_env.errors import AllocationError
 from collapipe_env.learners.base import Learner
 from collapipe_env.learners.factory import make_learner
 from collapipe_env.physics._array import total
@@ -79,7 +80,7 @@ class BatchMDP:
         self._total_energy_ratio = np.zeros(nodes)
         self._total_reward = np.zeros(num_envs)
         self._time_to_target = np.full(num_envs, np.nan)
-        # The last report's metric, if it held none: learners without one hand out the same array every time.
+        # A metric that holds nothing and cannot be written to: it need not be looked at in every step.
         self._no_metric: FloatArray | None = None
         # Present devices, and with the CUs all present nodes.
         self._nodes: tuple[BoolArray | None, BoolArray] = (None, np.zeros(0, dtype=np.bool_))
@@ -100,12 +101,33 @@ class BatchMDP:
         return self.observer.build(state)
 
     def step(self, actions: npt.NDArray[Any]) -> BatchStep:
-        """Decode actions (E, N (2K + 3)) and play them."""
+        """Decode actions (E, N (2K + 3)) and play them.
+
+        Raises:
+            AllocationError: For another shape, or a number that is not finite; nothing is played then.
+        """
+        self.check_shape(actions)
         allocation = self.codec.decode(actions, self.simulator.state.memory_cap)
         return self.play(allocation, check=False)
 
+    def check_shape(self, actions: npt.NDArray[Any]) -> None:
+        """Refuse actions that are not one for each environment.
+
+        Raises:
+            AllocationError: If the shape is not (E, N (2K + 3)).
+        """
+        self.codec.check_action_shape(actions.shape)
+        if actions.shape[:-1] != (self.num_envs,):
+            raise AllocationError(
+                f"actions have shape {actions.shape}, expected {(self.num_envs, self.codec.action_size)}: "
+                "one action for each environment"
+            )
+
     def play(self, allocation: Allocation, *, check: bool = True) -> BatchStep:
-        """Play allocations (E, ...); refuses infeasible ones if asked to check."""
+        """Play allocations (E, ...); checks and copies those that come from outside."""
+        if check:
+            # The record of the round must not change when its caller goes on with the same arrays.
+            allocation = allocation.map(np.array)
         record = self.simulator.step(allocation, check=check)
         state = self.simulator.state
         costs = record.costs
@@ -147,11 +169,12 @@ class BatchMDP:
         learning = self.simulator.learning
         info = {"loss": learning.loss.copy()}
         # NaN never equals itself: it would make two equal trajectories differ.
-        if learning.metric is not self._no_metric:
-            if np.isnan(learning.metric).all():
-                self._no_metric = learning.metric
-            else:
-                info["metric"] = learning.metric.copy()
+        metric = learning.metric
+        if metric is not self._no_metric:
+            if not np.isnan(metric).all():
+                info["metric"] = metric.copy()
+            elif not metric.flags.writeable:
+                self._no_metric = metric
         return info
 
     def node_present(self, record: RoundRecord) -> BoolArray:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any
 
 from gymnasium.envs.registration import register, registry
+from gymnasium.vector import VectorEnv
+
+from collapipe_env.errors import ScenarioError, nearest_name
 
 ENTRY_POINT = "collapipe_env.envs.env:CollaPipeEnv"
-VECTOR_ENTRY_POINT = "collapipe_env.envs.vector:CollaPipeVectorEnv"
+VECTOR_ENTRY_POINT = "collapipe_env.envs.registration:make_vector"
+
+BACKENDS = ("numpy", "torch")
+TORCH_ONLY = ("device", "dtype", "draws", "check_actions", "compiled")
+"""Arguments that the torch backend has and the other has not."""
 
 LADDER = ("small", "medium", "large", "xlarge")
 TASKS = {"classification": "Classification", "ner": "NER", "translation": "Translation"}
@@ -44,3 +52,45 @@ def register_environments() -> None:
     for name, kwargs in environment_ids():
         if name not in registry:
             register(id=name, entry_point=ENTRY_POINT, vector_entry_point=VECTOR_ENTRY_POINT, kwargs=kwargs)
+
+
+def make_vector(num_envs: int = 1, backend: str = "numpy", **arguments: Any) -> VectorEnv[Any, Any, Any]:
+    """Make the vector environment of a backend: what ``gymnasium.make_vec`` calls.
+
+    Args:
+        num_envs: Number of environments.
+        backend: ``"numpy"`` for :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, ``"torch"`` for
+            :class:`~collapipe_env.torch_backend.env.CollaPipeTorchVectorEnv`.
+        **arguments: For the class.
+
+    Raises:
+        ScenarioError: For an unknown backend, or an argument that it does not know.
+    """
+    if backend not in BACKENDS:
+        raise ScenarioError(f"backend = {backend!r} is not known: {nearest_name(str(backend), BACKENDS)}")
+    for name in TORCH_ONLY:
+        if backend != "torch" and name in arguments:
+            raise ScenarioError(
+                f"{name} = {arguments[name]!r} is an argument of the torch backend: add backend='torch', or "
+                "leave it out"
+            )
+    # Imported late, so that `import collapipe_env` stays quick.
+    from collapipe_env.envs.env import refuse_unknown
+
+    kind = _vector_class(backend)
+    # The class refuses unknown names, too, but does not know of the backend.
+    valid = [p.name for p in signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    refuse_unknown(arguments, (*valid, "backend"))
+    env: VectorEnv[Any, Any, Any] = kind(num_envs, **arguments)
+    return env
+
+
+def _vector_class(backend: str) -> Any:
+    """Import the class of a backend; late, since PyTorch is slow to import."""
+    if backend == "torch":
+        from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
+
+        return CollaPipeTorchVectorEnv
+    from collapipe_env.envs.vector import CollaPipeVectorEnv
+
+    return CollaPipeVectorEnv

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,8 @@ def _one_row(value: Any, row: int) -> Any:
     """One row of a structure of arrays (E, ...), as arrays (1, ...)."""
     if isinstance(value, np.ndarray):
         return value[row : row + 1]
+    if isinstance(value, Mapping):
+        return {name: _one_row(part, row) for name, part in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {f.name: _one_row(getattr(value, f.name), row) for f in dataclasses.fields(value)}
         return dataclasses.replace(value, **parts)

@@ -104,6 +104,7 @@ class CollaPipeVectorEnv(
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
         """Play one round in every row."""
         actions = np.asarray(actions)
+        self._mdp.check_shape(actions)
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._done.any():
             # Rows that are about to be reset ignore their action, whatever it holds.
             actions = np.where(self._done[:, None], np.float32(0.0), actions)

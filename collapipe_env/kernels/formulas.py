@@ -27,8 +27,8 @@ def _log1p(x: Any) -> Any:
         return None
 
     def number(x: float) -> float:
-        # As accurate as the C library's log1p, and faster. Where x is small, the quotient undoes the rounding
-        # of 1 + x (Kahan).
+        # Within two units in the last place, and faster than the C library's log1p. Where x is small, the
+        # quotient undoes the rounding of 1 + x (Kahan).
         u = 1.0 + x
         if x > 0.5:
             return math.log(u)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -53,14 +55,25 @@ def arrivals(
 @inlined
 def _binomial(u: float, trials: int, probability: float) -> int:
     """Smallest count whose distribution function reaches ``u``; the probability is at most one half."""
-    term = (1.0 - probability) ** trials
     odds = probability / (1.0 - probability)
-    reached, count = term, 0
-    while reached < u and count < trials:
-        term *= odds * (trials - count) / (count + 1)
-        reached += term
+    log_term = trials * math.log1p(-probability)
+    count = 0
+    if log_term > -700.0:
+        term = math.exp(log_term)
+        reached = term
+        while reached < u and count < trials:
+            term *= odds * (trials - count) / (count + 1)
+            reached += term
+            count += 1
+        return count
+    # The first terms are too small for a number: a thousand micro-batches and more.
+    reached = 0.0
+    while True:
+        reached += math.exp(log_term)
+        if reached >= u or count == trials:
+            return count
+        log_term += math.log(odds * (trials - count) / (count + 1))
         count += 1
-    return count
 
 
 @compiled

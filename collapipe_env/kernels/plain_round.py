@@ -31,7 +31,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-class RoundConstants(NamedTuple):
+class PlainRoundScalars(NamedTuple):
     """The scalars of :class:`~collapipe_env.simulator.state.SystemParameters` that the loop needs."""
 
     noise_density: float
@@ -91,7 +91,7 @@ DEVICE_ROWS = 3
 
 @compiled
 def plain_round(
-    c: RoundConstants,
+    c: PlainRoundScalars,
     system: System,
     plan: PlainPlan,
     rounds: FloatArray,
@@ -139,7 +139,7 @@ def plain_round(
 
 @inlined
 def _cluster(
-    c: RoundConstants,
+    c: PlainRoundScalars,
     system: System,
     plan: PlainPlan,
     e: int,
@@ -255,7 +255,7 @@ def _cluster(
 
 
 @inlined
-def _hop(c: RoundConstants, snr: float, rate: float) -> tuple[float, float]:
+def _hop(c: PlainRoundScalars, snr: float, rate: float) -> tuple[float, float]:
     """Seconds per bit of a device-to-device link, repeats included, and its failure exponent."""
     exponent = c.waterfall_threshold / snr
     seconds = 1.0 / rate

@@ -27,12 +27,14 @@ class Arrivals:
         pick: What the choice is made from, random words (E, N, H); every set of the counted size is equally
             likely.
         most: Largest allowed number of micro-batches M_max.
+        known: Which ones arrived, where that is known already (E, N, H, M_max).
     """
 
     counts: IntArray
     micro_batches: IntArray
     pick: npt.NDArray[np.uint64]
     most: int
+    known: BoolArray | None = None
 
     @classmethod
     def of(cls, survived: BoolArray, micro_batches: IntArray) -> Arrivals:
@@ -44,15 +46,14 @@ class Arrivals:
         """
         counted = np.arange(survived.shape[-1]) < micro_batches[..., None, None]
         kept = survived & counted
-        arrivals = cls(
-            kept.sum(axis=-1), micro_batches, np.zeros(survived.shape[:-1], np.uint64), survived.shape[-1]
-        )
-        arrivals.__dict__["survived"] = kept
-        return arrivals
+        pick = np.zeros(survived.shape[:-1], dtype=np.uint64)
+        return cls(kept.sum(axis=-1), micro_batches, pick, survived.shape[-1], kept)
 
     @cached_property
     def survived(self) -> BoolArray:
         """True where a micro-batch's gradient arrived (E, N, H, M_max); False beyond the first M_n."""
+        if self.known is not None:
+            return self.known
         from collapipe_env.kernels.losses import survivors
 
         survived = np.empty((*self.counts.shape, self.most), dtype=np.bool_)

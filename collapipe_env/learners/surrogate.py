@@ -199,13 +199,13 @@ def loss_at(constants: SurrogateConstants | CurveTerms, progress_made: Array) ->
 class SurrogateLearner:
     """Follows the fitted bound instead of training; draws no random numbers.
 
-    It reads only which micro-batches survived. How many there are matters in nothing else, for gradient
-    accumulation makes any number of them one batch. Stale weights and the server's mode under split training
-    (:attr:`RoundOutcome.staleness`, :attr:`RoundOutcome.server_mode`) change the mathematics of training, but
-    no constants have been fitted for them, so it ignores them: such plans look as good as synchronous ones
-    with one head. Nor does it know what compressed updates lose (``workload.weight_bits``,
-    ``workload.update_compression``), so compression seems to cost no progress. Compare such things with the
-    torch learner.
+    It reads only how many micro-batches survived, and how likely that was. Which ones, and how many there
+    are, matters in nothing else, for gradient accumulation makes any number of them one batch. Stale weights
+    and the server's mode under split training (:attr:`RoundOutcome.staleness`,
+    :attr:`RoundOutcome.server_mode`) change the mathematics of training, but no constants have been fitted
+    for them, so it ignores them: such plans look as good as synchronous ones with one head. Nor does it know
+    what compressed updates lose (``workload.weight_bits``, ``workload.update_compression``), so compression
+    seems to cost no progress. Compare such things with the torch learner.
 
     Of the scenario's learning section it knows the partition and the schedule of step sizes, to which
     progress is proportional; other fields are those of the fit.
@@ -245,6 +245,7 @@ class SurrogateLearner:
         # No environment has played more rounds than this since its reset.
         self._longest = 0
         self._no_metric = np.full(num_envs, np.nan)
+        self._no_metric.setflags(write=False)
 
     @classmethod
     def from_scenario(cls, scenario: Scenario, num_envs: int) -> SurrogateLearner:
@@ -304,6 +305,8 @@ class SurrogateLearner:
 
     def _factors_until(self, last: int) -> FloatArray:
         """The step sizes' factors, in a table that grows where it is too short for a round."""
+        if last >= len(self._factors):
+            self._longest = last = int(self._round.max())
         if last >= len(self._factors):
             rounds = range(max(2 * last, 64))
             factor = self._step_factor

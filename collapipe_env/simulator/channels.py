@@ -102,7 +102,7 @@ class LoadChain:
         # Inner levels have two neighbours to come from, the ends one: the stationary law is 1, 2, ..., 2, 1.
         weights = np.full(len(levels), 2.0)
         weights[[0, -1]] = 1.0
-        # random() < 1, so without the last edge the index stays below the number of levels.
+        # Uniform numbers are below 1, so without the last edge the index stays below the number of levels.
         self._edges = np.cumsum(weights / weights.sum())[:-1]
         self._shape = shape
         self._stream = Stream(num_envs, shape[0] * shape[1])

@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linprog
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.scenario import Scenario, fixed_layout
@@ -194,6 +193,9 @@ class _Search:
 
 def _mix(use: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Weights over plans (P, K+1) that minimise the largest average, and the nodes' dual prices."""
+    # Imported late: it takes longer than making an environment, and few scenarios come here.
+    from scipy.optimize import linprog
+
     plans, nodes = use.shape
     objective = np.r_[np.zeros(plans), 1.0]
     at_most_bound = np.c_[use.T, -np.ones(nodes)]

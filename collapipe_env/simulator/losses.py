@@ -52,7 +52,8 @@ class MicroBatchLosses:
             micro_batches: ``M`` (E, N).
         """
         if self._stream is None:
-            counts = np.broadcast_to(micro_batches[..., None], self._shape)
+            counts = np.empty(self._shape, dtype=np.int64)
+            counts[:] = micro_batches[..., None]
             return Arrivals(counts, micro_batches, self._no_choice, self._most)
         counts, pick = np.empty(self._shape, dtype=np.int64), np.empty(self._shape, dtype=np.uint64)
         whole = np.ascontiguousarray(micro_batches, dtype=np.int64)

@@ -14,7 +14,7 @@ from collapipe_env.kernels.plain_round import (
     NODE_ROWS,
     ROUND_ROWS,
     PlainPlan,
-    RoundConstants,
+    PlainRoundScalars,
     System,
     plain_round,
 )
@@ -31,11 +31,11 @@ class PlainCosts(NamedTuple):
     devices: npt.NDArray[np.float64]
 
 
-def round_constants(parameters: SystemParameters) -> RoundConstants:
+def plain_round_scalars(parameters: SystemParameters) -> PlainRoundScalars:
     """What the compiled loop needs of a scenario's parameters."""
     costs = parameters.costs
     N = parameters.clusters
-    return RoundConstants(
+    return PlainRoundScalars(
         noise_density=parameters.noise_density,
         d2d_bandwidth_hz=parameters.d2d_bandwidth_hz,
         uplink_noise_w=parameters.uplink_noise_w,
@@ -71,7 +71,9 @@ def plain_round_costs(
         allocation: A plan without extensions. With one batch axis, the state's, the loop can take it.
     """
     blocks = allocation.blocks
-    if type(blocks) is not np.ndarray or blocks.ndim != 3 or blocks.dtype.kind != "i":
+    if type(blocks) is not np.ndarray or blocks.ndim != 3:
+        return None
+    if blocks.dtype.kind != "i" or allocation.micro_batches.dtype.kind != "i":
         return None
     E, N, K = blocks.shape
     plan = PlainPlan(
@@ -89,23 +91,23 @@ def plain_round_costs(
         _real(state.compute_power),
         _real(state.budget),
     )
-    clusters = (E, N)
-    if (
-        system.uplink_gain.shape != clusters
-        or system.budget.shape != (E, N, K + 1)
-        or plan.micro_batches.shape != clusters
-        or plan.bandwidth.shape != clusters
-        or plan.device_power.shape != blocks.shape
-        or plan.cu_power.shape != clusters
-    ):
-        return None  # one plan for many states, or many for one
+    clusters, nodes = (E, N), (E, N, K + 1)
+    if plan.micro_batches.shape != clusters or plan.bandwidth.shape != clusters:
+        return None
+    if plan.device_power.shape != blocks.shape or plan.cu_power.shape != clusters:
+        return None
+    # One plan for many states, or many for one, is for the general form.
+    expected = (clusters, (*nodes, K + 1), (E, N, N), blocks.shape, blocks.shape, nodes)
+    for array, shape in zip(system, expected, strict=True):
+        if array.shape != shape:
+            return None
     costs = PlainCosts(
         rounds=np.empty((ROUND_ROWS, E)),
         clusters=np.empty((CLUSTER_ROWS, E, N)),
         nodes=np.empty((NODE_ROWS, E, N, K + 1)),
         devices=np.empty((DEVICE_ROWS, E, N, K)),
     )
-    plain_round(parameters.round_constants, system, plan, *costs)
+    plain_round(parameters.plain_round_scalars, system, plan, *costs)
     return costs
 
 

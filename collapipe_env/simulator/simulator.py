@@ -119,7 +119,7 @@ class Simulator:
         state.round_index[rows] = 0
         self._was_reset[rows] = True
         self._started = bool(self._was_reset.all())
-        self.learning = self.learner.reset(SeededGenerators(rows, learner, self.num_envs), mask)
+        self.learning = self.learner.reset(SeededGenerators(rngs, rows, learner), mask)
         state.loss[rows] = self.learning.loss[rows]
         self.state = state
         return state

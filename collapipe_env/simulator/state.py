@@ -11,7 +11,7 @@ from collapipe_env.physics._array import Array
 from collapipe_env.physics.workload import WorkloadCosts
 
 if TYPE_CHECKING:
-    from collapipe_env.kernels.plain_round import RoundConstants
+    from collapipe_env.kernels.plain_round import PlainRoundScalars
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class SystemParameters:
     half_duplex: bool = False
 
     @cached_property
-    def round_constants(self) -> RoundConstants:
+    def plain_round_scalars(self) -> PlainRoundScalars:
         """The scalars of the compiled loop over plain plans."""
-        from collapipe_env.simulator.plain_costs import round_constants
+        from collapipe_env.simulator.plain_costs import plain_round_scalars
 
-        return round_constants(self)
+        return plain_round_scalars(self)
 
     @property
     def uplink_noise_w(self) -> float:

@@ -52,29 +52,35 @@ def episode_seeds(rows: Rows, parents: Sequence[np.random.Generator], components
 
 
 class SeededGenerators(Sequence[np.random.Generator]):
-    """NumPy generators for those who need them, made when they are asked for: not all learners draw numbers.
+    """NumPy generators of all rows, each made when it is first asked for: not all learners draw numbers.
 
     Args:
+        everyone: Generators of all rows (E,): what rows without a seed have.
         rows: Rows that have a seed.
         seeds: Their seeds, in the same order.
-        num_envs: ``E``.
     """
 
-    def __init__(self, rows: Rows, seeds: WordArray, num_envs: int) -> None:
+    def __init__(self, everyone: Sequence[np.random.Generator], rows: Rows, seeds: WordArray) -> None:
+        self._everyone = everyone
         self._seeds = dict(zip(rows.tolist(), seeds.tolist(), strict=True))
-        self._num_envs = num_envs
+        self._made: dict[int, np.random.Generator] = {}
 
     def __len__(self) -> int:
-        return self._num_envs
+        return len(self._everyone)
 
     @overload
     def __getitem__(self, row: int) -> np.random.Generator: ...
     @overload
     def __getitem__(self, row: slice) -> list[np.random.Generator]: ...
     def __getitem__(self, row: int | slice) -> np.random.Generator | list[np.random.Generator]:
-        if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(self._num_envs))]
-        return np.random.default_rng(self._seeds[row])
+        places = range(len(self))[row]
+        if isinstance(places, range):
+            return [self[i] for i in places]
+        if places not in self._seeds:
+            return self._everyone[places]
+        if places not in self._made:
+            self._made[places] = np.random.default_rng(self._seeds[places])
+        return self._made[places]
 
 
 class Stream:

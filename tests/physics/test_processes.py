@@ -149,6 +149,17 @@ def test_arrivals_are_binomial_and_any_set_is_equally_likely(survival):
     assert np.ptp(pairs) < 10.0 * np.sqrt(0.25 / len(flat))
 
 
+@pytest.mark.parametrize("survival", [0.3, 0.55, 0.98, 0.9999])
+@pytest.mark.parametrize("M", [64, 2048, 65536])
+def test_many_micro_batches(survival, M):
+    losses = MicroBatchLosses(40, 2, 1, M, lossy=True)
+    losses.reset(np.arange(40), seeds(40))
+    counts = losses.draw(np.full((40, 2), survival), np.full((40, 2), M)).counts
+    deviation = np.sqrt(M * survival * (1.0 - survival))
+    assert abs(counts.mean() - M * survival) < 5.0 * deviation / np.sqrt(counts.size)
+    assert counts.std() == pytest.approx(deviation, rel=0.35, abs=1.0)
+
+
 def test_certain_outcomes():
     assert (lost(1.0, 8).counts == 8).all()
     assert (lost(0.0, 8).counts == 0).all()

@@ -112,9 +112,12 @@ def test_a_generator_without_a_seed_sequence_is_refused():
         episode_seeds(np.array([0]), [Fake()], 4)
 
 
-def test_generators_are_made_for_the_rows_that_have_a_seed():
-    made = SeededGenerators(np.array([0, 2]), np.array([5, 6], dtype=np.uint64), 3)
-    assert len(made) == 3
-    assert made[2].random() == np.random.default_rng(6).random()
-    with pytest.raises(KeyError):
-        made[1]
+def test_generators_are_made_once_for_the_rows_that_have_a_seed():
+    everyone = [np.random.default_rng(i) for i in range(3)]
+    made = SeededGenerators(everyone, np.array([0, 2]), np.array([5, 6], dtype=np.uint64))
+    assert len(made) == len(list(made)) == 3
+    assert made[1] is everyone[1]
+    assert made[2] is made[-1] is made[1:][1]
+    assert made[2].random(3).tolist() == np.random.default_rng(6).random(3).tolist()
+    with pytest.raises(IndexError):
+        made[3]

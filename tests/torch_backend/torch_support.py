@@ -1,0 +1,65 @@
+"""What the tests of the torch backend share: scenarios, pairs of environments, and played trajectories."""
+
+import numpy as np
+
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
+
+ROUNDS = 3
+
+VARIANTS = {
+    "small": {"base": "small"},
+    "medium": {"base": "medium"},
+    "none": {"base": "small", "radio": {"link_errors": "none"}},
+    "arq": {
+        "base": "small",
+        "radio": {"link_errors": "arq", "diversity": 1},
+        "workload": {"local_steps": 3},
+        "budgets": {"device_energy_j": 24, "cu_energy_j": 3},
+    },
+    "moving": {  # everything that is drawn anew or remembered
+        "base": "small",
+        "cluster": {"layout": "per_episode"},
+        "radio": {"fading_correlation": 0.7, "d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0},
+        "dynamics": {"load_levels": [0.5, 0.75, 1.0], "load_stay_probability": 0.6},
+    },
+    "uneven": {"base": "medium", "cluster": {"devices": [5, 3, 4, 5]}, "workload": {"local_steps": 2}},
+    "skewed": {  # the parts of the surrogate that other variants leave out
+        "base": "small",
+        "learning": {"partition": "dirichlet", "schedule": "cosine", "warmup_rounds": 1},
+    },
+}
+
+
+def scenario_of(name, rounds=ROUNDS, **dynamics):
+    """A variant with shorter episodes."""
+    variant = VARIANTS[name]
+    return {**variant, "dynamics": {**variant.get("dynamics", {}), "rounds": rounds, **dynamics}}
+
+
+def make_torch(name="small", num_envs=3, rounds=ROUNDS, **kwargs):
+    return CollaPipeTorchVectorEnv(num_envs, scenario_of(name, rounds), **kwargs)
+
+
+def make_pair(scenario, num_envs=3, **kwargs):
+    """The NumPy environment and its twin on tensors."""
+    return (
+        CollaPipeVectorEnv(num_envs, scenario, "surrogate", **kwargs),
+        CollaPipeTorchVectorEnv(num_envs, scenario, **kwargs),
+    )
+
+
+def random_actions(env, count, seed=0):
+    """Random actions (count, E, A), of which some entries are at the bounds."""
+    rng = np.random.default_rng(seed)
+    actions = rng.uniform(-1.2, 1.2, (count, *env.action_space.shape))
+    return np.clip(actions, -1.0, 1.0).astype(np.float32)
+
+
+def trajectory(env, actions, **reset):
+    """All tensors that a run hands out: observations, rewards, ends and delays."""
+    out = [env.reset(**reset)[0]]
+    for action in actions:
+        observation, reward, terminated, truncated, info = env.step(action)
+        out += [observation, reward, terminated, truncated, info["delay"]]
+    return out
