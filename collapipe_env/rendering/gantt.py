@@ -178,9 +178,13 @@ def _draw_events(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
     end = np.maximum(end, start + 1.0)  # what happens at all is seen
     height = (rows.foot - rows.top)[element]
     inset = np.where(height > 7.0, 0.1 * height, 0.3)
-    line_widths = np.where(end - start > 4.0, 0.5, 0.0)
     top, foot = rows.top[element] + inset, rows.foot[element] - inset
-    panel.page.boxes(start, end, top, foot, colours, edge="white", line_widths=line_widths)
+    wide = end - start > 4.0
+    # Two collections of one line width each: Matplotlib scales dashes for every width in a list.
+    for some, width in ((wide, 0.5), (~wide, 0.0)):
+        panel.page.boxes(
+            start[some], end[some], top[some], foot[some], colours[some], edge="white", line_widths=width
+        )
 
 
 def _draw_summary(panel: Panel, view: RoundView, chosen: list[int], top: float) -> None:

@@ -272,7 +272,7 @@ def test_other_environments_are_refused():
         (lambda env: env.step(np.zeros((2, 18))), AllocationError, r"\(2, 18\), expected \(3, 18\)"),
         (lambda env: env.step(np.zeros(18)), AllocationError, "one action a row"),
         (lambda env: env.step(np.full((3, 18), np.nan)), AllocationError, r"action\[0, 0\] is nan"),
-        (lambda env: (env.set_options({"mask": 1}), env.reset()), ScenarioError, "'mask' = 1: none are known"),
+        (lambda env: (env.set_options({"mask": 1}), env.reset()), ScenarioError, "'mask' = 1: none"),
         (lambda env: env.env_method("reset", options={"a": 1}), ScenarioError, "'a' = 1: none are known"),
         (lambda env: env.set_attr("render_mode", None, [0]), ScenarioError, "rows share one environment"),
         (lambda env: env.set_attr("render_mode", "human"), ScenarioError, "'human' is not known"),
