@@ -24,7 +24,16 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from measuring import RESULTS, Contestant, Figure, figure_table, ratio_figure, take_turns, write_figures
+from measuring import (
+    RESULTS,
+    Contestant,
+    Figure,
+    check_slices,
+    figure_table,
+    ratio_figure,
+    take_turns,
+    write_figures,
+)
 from torch import Tensor
 from torch.func import stack_module_state
 from torch.nn import functional
@@ -208,12 +217,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     for flag, values in (("--environments", options.environments), ("--samples", options.samples)):
         if any(value < 1 for value in values):
             parser.error(f"{flag}: {values} must be at least 1 each")
-    if not 0.001 <= options.slice_seconds <= 60.0:
-        parser.error(f"--slice-seconds: {options.slice_seconds:g} is not within 0.001 to 60")
-    if not 1 <= options.repeats <= 1000:
-        parser.error(f"--repeats: {options.repeats} is not within 1 to 1000")
-    if options.output.is_dir():
-        parser.error(f"--output: {options.output} is a folder; name a file")
+    check_slices(parser, options)
     return options
 
 

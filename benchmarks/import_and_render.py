@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from measuring import RESULTS, Figure, figure_table, write_figures
+from measuring import RESULTS, Figure, check_output, figure_table, write_figures
 from tqdm import tqdm
 
 from collapipe_env.envs.registration import LADDER
@@ -152,8 +152,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         parser.error(f"--processes: {options.processes} is not within 1 to 1000")
     if not 2 <= options.frames <= 10_000:
         parser.error(f"--frames: {options.frames} is not within 2 to 10000")
-    if options.output.is_dir():
-        parser.error(f"--output: {options.output} is a folder; name a file")
+    check_output(parser, options)
     return options
 
 

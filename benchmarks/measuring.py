@@ -6,6 +6,7 @@ the ratio of two contestants within one run.
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import statistics
@@ -141,6 +142,21 @@ def take_turns(contestants: Sequence[Contestant], seconds: float, repeats: int) 
             progress.update()
     progress.close()
     return {c.name: Timing(c.name, c.units, tuple(t)) for c, t in zip(contestants, found, strict=True)}
+
+
+def check_output(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse a folder as ``--output``."""
+    if options.output.is_dir():
+        parser.error(f"--output: {options.output} is a folder; name a file")
+
+
+def check_slices(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse bad values of ``--slice-seconds``, ``--repeats`` and ``--output``."""
+    if not 0.001 <= options.slice_seconds <= 60.0:
+        parser.error(f"--slice-seconds: {options.slice_seconds:g} is not within 0.001 to 60")
+    if not 1 <= options.repeats <= 1000:
+        parser.error(f"--repeats: {options.repeats} is not within 1 to 1000")
+    check_output(parser, options)
 
 
 def ratio_figure(name: str, timing: Timing, yardstick: Timing, goal: float | None = None) -> Figure:

@@ -23,7 +23,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from measuring import RESULTS, Contestant, Figure, figure_table, machine, ratio_figure, take_turns
+from measuring import (
+    RESULTS,
+    Contestant,
+    Figure,
+    check_slices,
+    figure_table,
+    machine,
+    ratio_figure,
+    take_turns,
+)
 from peer_install import install, interpreter, package_of, read_requirements
 
 from collapipe_env import files
@@ -306,12 +315,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     default = RESULTS / "peers.json"
     parser.add_argument("--output", type=Path, default=default, metavar="FILE", help="JSON file to write")
     options = parser.parse_args(arguments)
-    if not 0.001 <= options.slice_seconds <= 60.0:
-        parser.error(f"--slice-seconds: {options.slice_seconds:g} is not within 0.001 to 60")
-    if not 1 <= options.repeats <= 1000:
-        parser.error(f"--repeats: {options.repeats} is not within 1 to 1000")
-    if options.output.is_dir():
-        parser.error(f"--output: {options.output} is a folder; name a file")
+    check_slices(parser, options)
     if options.folder.exists() and not options.folder.is_dir():
         parser.error(f"--folder: {options.folder} is a file; name a folder")
     return options

@@ -22,6 +22,7 @@ from measuring import (
     Contestant,
     Figure,
     Timing,
+    check_slices,
     figure_table,
     ratio_figure,
     take_turns,
@@ -171,12 +172,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
             parser.error(f"--ids: {name!r} is not registered; there are {', '.join(known)}")
     if any(size < 1 for size in options.num_envs):
         parser.error(f"--num-envs: {options.num_envs} must be at least 1 each")
-    if not 0.001 <= options.slice_seconds <= 60.0:
-        parser.error(f"--slice-seconds: {options.slice_seconds:g} is not within 0.001 to 60")
-    if not 1 <= options.repeats <= 1000:
-        parser.error(f"--repeats: {options.repeats} is not within 1 to 1000")
-    if options.output.is_dir():
-        parser.error(f"--output: {options.output} is a folder; name a file")
+    check_slices(parser, options)
     return options
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from measuring import RESULTS, Figure, figure_table, write_figures
+from measuring import RESULTS, Figure, check_output, figure_table, write_figures
 
 WHAT = "all benchmarks: figures by part, beside their goals (at most)"
 INTERRUPTED = 130
@@ -140,8 +140,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     for name in options.only:
         if name not in PARTS:
             parser.error(f"--only: {name!r} is no part; there are {', '.join(PARTS)}")
-    if options.output.is_dir():
-        parser.error(f"--output: {options.output} is a folder; name a file")
+    check_output(parser, options)
     options.only = [name for name in PARTS if name in options.only]
     return options
 

@@ -18,7 +18,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from measuring import RESULTS, Contestant, Figure, figure_table, ratio_figure, take_turns, write_figures
+from measuring import (
+    RESULTS,
+    Contestant,
+    Figure,
+    check_slices,
+    figure_table,
+    ratio_figure,
+    take_turns,
+    write_figures,
+)
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import scenario_names
@@ -148,12 +157,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
             parser.error(f"--dtypes: {name!r} is not one of float64, float32")
     if options.threads is not None and options.threads < 1:
         parser.error(f"--threads: {options.threads} must be at least 1")
-    if not 0.001 <= options.slice_seconds <= 60.0:
-        parser.error(f"--slice-seconds: {options.slice_seconds:g} is not within 0.001 to 60")
-    if not 1 <= options.repeats <= 1000:
-        parser.error(f"--repeats: {options.repeats} is not within 1 to 1000")
-    if options.output.is_dir():
-        parser.error(f"--output: {options.output} is a folder; name a file")
+    check_slices(parser, options)
     return options
 
 

@@ -90,7 +90,7 @@ class CollaPipeVectorEnv(
         options = dict(options or {})
         mask = checked_mask(options.pop("reset_mask", None), self.num_envs)
         refuse_unknown(options, ("reset_mask",))
-        self._seed(seed, mask)
+        seed_rows(self._rngs, seed, mask)
         observation = self._mdp.reset(self._generators(), mask)
         self._done[slice(None) if mask is None else mask] = False
         rows = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask.copy()
@@ -163,19 +163,6 @@ class CollaPipeVectorEnv(
         self._done = np.zeros_like(done) if mode is AutoresetMode.SAME_STEP else done
         return observation, reward, terminated, truncated, info
 
-    def _seed(self, seed: int | Sequence[int | None] | None, mask: BoolArray | None) -> None:
-        if seed is None or isinstance(seed, int | np.integer):
-            seeds = [None if seed is None else int(seed) + row for row in range(self.num_envs)]
-        else:
-            seeds = list(seed)
-            if len(seeds) != self.num_envs:
-                raise ScenarioError(f"seed lists {len(seeds)} entries for {self.num_envs} environments")
-        for row, one in enumerate(seeds):
-            if mask is not None and not mask[row]:
-                continue
-            if one is not None or self._rngs[row] is None:
-                self._rngs[row] = seeding.np_random(None if one is None else int(one))[0]
-
     def _generators(self) -> list[np.random.Generator]:
         missing = [row for row, rng in enumerate(self._rngs) if rng is None]
         if missing:
@@ -209,6 +196,31 @@ class CollaPipeVectorEnv(
             assert record is not None
             pictures.append(draw_round(round_view(record, steps, title, row=row)))
         return tuple(pictures)
+
+
+def seed_rows(
+    rngs: list[np.random.Generator | None], seed: int | Sequence[int | None] | None, mask: BoolArray | None
+) -> None:
+    """Give the rows of a vector environment their generators, in place.
+
+    Args:
+        rngs: Generators of all rows, ``None`` for a row that never had one; those without a seed go on.
+        seed: One number for row 0, the next ones for the other rows; or a list, one entry a row.
+        mask: Rows that are to be reset; ``None`` for all.
+
+    Raises:
+        ScenarioError: For a list of the wrong length.
+    """
+    envs = len(rngs)
+    if seed is None or isinstance(seed, int | np.integer):
+        seeds = [None if seed is None else int(seed) + row for row in range(envs)]
+    else:
+        seeds = list(seed)
+        if len(seeds) != envs:
+            raise ScenarioError(f"seed lists {len(seeds)} entries for {envs} environments")
+    for row, one in enumerate(seeds):
+        if (mask is None or mask[row]) and (one is not None or rngs[row] is None):
+            rngs[row] = seeding.np_random(None if one is None else int(one))[0]
 
 
 def _masked(values: dict[str, Any], rows: BoolArray) -> dict[str, Any]:

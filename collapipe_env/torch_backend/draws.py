@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium.utils import seeding
 from torch import Tensor
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.envs.vector import seed_rows
 from collapipe_env.scenario import Layout, Scenario, draw_layout
 from collapipe_env.simulator.simulator import COMPONENTS
 from collapipe_env.simulator.streams import MOST_FACTORS, episode_seeds
@@ -96,16 +95,7 @@ class Draws:
         Raises:
             ScenarioError: For a list of the wrong length.
         """
-        envs = len(self._rngs)
-        if seed is None or isinstance(seed, int | np.integer):
-            seeds = [None if seed is None else int(seed) + row for row in range(envs)]
-        else:
-            seeds = list(seed)
-            if len(seeds) != envs:
-                raise ScenarioError(f"seed lists {len(seeds)} entries for {envs} environments")
-        for row, one in enumerate(seeds):
-            if (mask is None or mask[row]) and (one is not None or self._rngs[row] is None):
-                self._rngs[row] = seeding.np_random(None if one is None else int(one))[0]
+        seed_rows(self._rngs, seed, mask)
 
     def start(self, rows: Rows) -> EpisodeStart:
         """Begin episodes in some rows, all of which have been seeded."""
