@@ -1,24 +1,64 @@
-"""What is built and installed: the wheel's content, links in the repository, and what an import costs."""
+"""What is built and installed: the archives' content, links in the repository, and what an import costs."""
 
+import json
 import os
+import re
+import stat
 import subprocess
 import sys
+import tarfile
 import zipfile
+from email.parser import BytesParser
 from pathlib import Path
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
+from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[1]
 LINKS = ("agents", "baselines")
+# An unpacked source distribution has folders where a checkout has links.
+is_checkout = pytest.mark.skipif((ROOT / "PKG-INFO").exists(), reason="not a checkout: it has no links")
+
+
+def build_wheel(root, folder):
+    (path,) = WheelBuilder(str(root)).build(directory=str(folder), versions=["standard"])
+    return Path(path)
+
+
+def contents(wheel):
+    """What a wheel holds, by name."""
+    with zipfile.ZipFile(wheel) as archive:
+        assert len(set(archive.namelist())) == len(archive.namelist())
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 @pytest.fixture(scope="module")
-def wheel_names(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    (path,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
-    with zipfile.ZipFile(path) as wheel:
-        return wheel.namelist()
+def wheel(tmp_path_factory):
+    return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def wheel_names(wheel):
+    return list(contents(wheel))
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The source distribution, unpacked as pip does it."""
+    folder = tmp_path_factory.mktemp("sdist")
+    (path,) = SdistBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
+    with tarfile.open(path) as archive:
+        names = archive.getnames()
+        assert len(set(names)) == len(names)
+        archive.extractall(folder, filter="data")
+    return folder / Path(path).name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def wheel_of_sdist(unpacked, tmp_path_factory):
+    return build_wheel(unpacked, tmp_path_factory.mktemp("from_sdist"))
 
 
 def run_python(code):
@@ -39,19 +79,112 @@ def test_wheel_holds_the_package_and_nothing_else(wheel_names):
 def test_wheel_holds_policies_types_presets_and_notices(wheel_names):
     names = set(wheel_names)
     for link in LINKS:
-        sources = {f"collapipe_env/{link}/{p.name}" for p in (ROOT / link).glob("*.py")}
+        sources = {f"collapipe_env/{link}/{p.name}" for p in (ROOT / "collapipe_env" / link).glob("*.py")}
         assert sources
         assert sources <= names
     presets = {f"collapipe_env/scenario/presets/{p}.yaml" for p in ("small", "medium", "large", "xlarge")}
     assert presets | {"collapipe_env/py.typed", "collapipe_env/data/surrogate_fits.json"} <= names
     data = {n.split("/")[2] for n in names if n.startswith("collapipe_env/data/") and n.count("/") > 2}
     assert data
-    for folder in data:
-        assert any(n.startswith(f"collapipe_env/data/{folder}/NOTICE") for n in names), folder
+    notices = [f"collapipe_env/data/{folder}/NOTICE" for folder in sorted(data)]
+    assert sorted(n for n in names if n.endswith("NOTICE")) == notices
     assert not [n for n in names if "__pycache__" in n or n.endswith(".pyc")]
 
 
+def modules_below(folder):
+    """Python files below a folder, links followed, named from where the folder stands."""
+    found = set()
+    for where, _, files in os.walk(folder, followlinks=True):
+        found |= {(Path(where) / name).relative_to(folder.parent).as_posix() for name in files}
+    return {name for name in found if name.endswith(".py")}
+
+
+def test_wheel_of_the_source_distribution_is_that_of_the_checkout(wheel, wheel_of_sdist):
+    direct, indirect = contents(wheel), contents(wheel_of_sdist)
+    modules = modules_below(ROOT / "collapipe_env")
+    assert {"collapipe_env/agents/dssra.py", "collapipe_env/baselines/titanic.py"} <= modules
+    assert {name for name in indirect if name.endswith(".py")} == modules
+    assert indirect == direct
+
+
+def test_source_distribution_holds_the_checkout(unpacked):
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0 or not listed.stdout:
+        pytest.skip("not a checkout: there is nothing to compare with")
+    tracked = {name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
+    # What the package links to lies in the package itself, and only there.
+    tracked = {re.sub(rf"^({'|'.join(LINKS)})/", r"collapipe_env/\1/", name) for name in tracked}
+    held = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
+    assert tracked <= held
+    assert {"Makefile", "CONTRIBUTING.md", "CITATION.cff", ".ci/run", "PKG-INFO"} <= held
+    assert not [path for path in unpacked.rglob("*") if path.is_symlink()]
+    assert (unpacked / ".ci/run").stat().st_mode & stat.S_IXUSR
+
+
+def test_metadata_suits_a_package_index(wheel):
+    (metadata,) = (text for name, text in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
+    parsed = BytesParser().parsebytes(metadata)
+    urls = dict(entry.split(", ", 1) for entry in parsed.get_all("Project-URL"))
+    assert "https://arxiv.org/abs/2509.19855" in urls.values()
+    assert all(url.startswith("https://") for url in urls.values())
+    assert parsed["Description-Content-Type"] == "text/markdown"
+    shown = links(parsed.get_payload(decode=True).decode())
+    assert "https://arxiv.org/abs/2509.19855" in shown
+    assert [target for target in shown if not target.startswith("https://")] == []
+
+
+def test_description_is_the_readme_but_for_its_links(wheel):
+    (metadata,) = (text for name, text in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
+    description = BytesParser().parsebytes(metadata).get_payload(decode=True).decode()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    relative = [target for target in links(readme) if not target.startswith("https://")]
+    assert relative
+    for target in relative:
+        assert (ROOT / target).is_file(), target
+        assert target.endswith(".png") or f"`{target}`" in description
+    code = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+    assert code.findall(description) == code.findall(readme)
+    untouched = [line for line in readme.splitlines() if "](" not in line]
+    assert set(untouched) <= set(description.splitlines())
+
+
+def links(markdown):
+    """Where the links and pictures of a text lead, as a Markdown parser sees them."""
+    inline = [token for token in MarkdownIt().enable("table").parse(markdown) if token.type == "inline"]
+    parts = [part for token in inline for part in token.children]
+    return [str(part.attrs.get("href", part.attrs.get("src"))) for part in parts if part.attrs]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_installed_from_the_source_distribution_it_trains(wheel_of_sdist, tmp_path):
+    """Where no checkout is at hand: what is installed has to be complete."""
+    site, work = tmp_path / "site", tmp_path / "work"
+    work.mkdir()
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run([*pip, "--target", str(site), str(wheel_of_sdist)], check=True)
+    (work / "tiny.yaml").write_text("name: tiny\nbase: small\ndynamics: {rounds: 4}\n")
+    small = (
+        "--steps 32 --envs 2 --ppo.rollout-steps 4 --ppo.minibatch 8 --ppo.epochs 1 --ppo.hidden-units 8 "
+        "--eval-seeds 1 --eval-rounds 3 --eval-learner surrogate --processes 1 --no-figures"
+    )
+    result = subprocess.run(
+        [sys.executable, "-m", "collapipe_env", "train", "--scenario", "tiny.yaml", *small.split()],
+        cwd=work,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    (path,) = work.rglob("results.json")
+    results = json.loads(path.read_text())
+    assert [s["scheduler"] for s in results["summary"]] == ["agent", "dssra", "pipeline", "random"]
+    assert [len(e["delay"]) for e in results["episodes"]["dssra"]] == [3]
+
+
 @pytest.mark.parametrize("name", LINKS)
+@is_checkout
 def test_policies_are_linked_into_the_package(name):
     link = ROOT / "collapipe_env" / name
     assert link.is_symlink()
