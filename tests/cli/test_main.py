@@ -56,3 +56,14 @@ def test_help_needs_no_heavy_library() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip().splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["--version"], 0), (["--help"], 0), ([], 2), (["compere"], 2)]
+)
+def test_the_package_runs_as_the_console_script_does(arguments: list[str], status: int, capsys) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "collapipe_env", *arguments], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == main(arguments) == status
+    assert (result.stdout, result.stderr) == tuple(capsys.readouterr())
