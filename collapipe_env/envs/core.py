@@ -14,6 +14,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
 from collapipe_env.envs.rewards import Reward, RewardInputs, make_reward
+from collapipe_env.envs.summaries import merge_rows, row_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners.base import Learner
 from collapipe_env.learners.factory import make_learner
@@ -56,6 +57,10 @@ class BatchMDP:
         reward: A reward's name or object.
         num_envs: ``E``.
         max_rounds: Shortens the episode; ``None`` for the scenario's own length.
+
+    Attributes:
+        ended_summaries: Of each row's last episode that ended, as :meth:`summaries` gives them; empty before
+            the first.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class BatchMDP:
         self._time_to_target = np.full(num_envs, np.nan)
         # A metric that holds nothing and cannot be written to: it need not be looked at in every step.
         self._no_metric: FloatArray | None = None
+        self.ended_summaries: dict[str, npt.NDArray[Any]] = {}
         # Present devices, and with the CUs all present nodes.
         self._nodes: tuple[BoolArray | None, BoolArray] = (None, np.zeros(0, dtype=np.bool_))
 
@@ -164,6 +170,15 @@ class BatchMDP:
             },
         )
 
+    def reset_info(self) -> dict[str, FloatArray]:
+        """Information of rows that begin an episode (E,): the names of a step's, 0 for what a round costs."""
+        return {
+            "delay": np.zeros(self.num_envs),
+            "cost": np.zeros(self.num_envs),
+            "backlog": np.zeros(self.num_envs),
+            **self.learning_info(),
+        }
+
     def learning_info(self) -> dict[str, FloatArray]:
         """Loss and metric of the last evaluation (E,), fresh arrays; no metric where the learner has none."""
         learning = self.simulator.learning
@@ -218,10 +233,11 @@ class BatchMDP:
 
     def summary(self, row: int) -> dict[str, float]:
         """The episode of one row so far, as plain numbers; see :meth:`summaries`."""
-        rows = np.zeros(self.num_envs, dtype=np.bool_)
-        rows[row] = True
-        columns = self.summaries(rows)
-        return {name: columns[name][row].item() for name in columns if not name.startswith("_")}
+        return row_of(self.summaries(np.arange(self.num_envs) == row), row)
+
+    def keep_summaries(self, ended: BoolArray) -> None:
+        """Take the rows whose episodes just ended (E,) into :attr:`ended_summaries`."""
+        self.ended_summaries = merge_rows(self.ended_summaries, self.summaries(ended), ended, np.where)
 
 
 def _left_out(record: RoundRecord) -> dict[str, FloatArray]:

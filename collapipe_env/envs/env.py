@@ -14,6 +14,7 @@ from gymnasium import spaces
 from collapipe_env.allocation import Allocation
 from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.rewards import Reward
+from collapipe_env.envs.summaries import row_of
 from collapipe_env.errors import ScenarioError, UnknownArgumentError, nearest_name
 from collapipe_env.learners.base import Learner
 from collapipe_env.scenario import Scenario, load_scenario
@@ -59,11 +60,12 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
     **End**. ``truncated`` after the scenario's number of rounds, ``terminated`` when the smoothed loss
     reaches the target (if the scenario sets one).
 
-    **Info**. ``delay`` [s], ``cost`` (sum over nodes of the energy above budget, in budgets),
-    ``backlog`` (sum of ``z``), ``loss`` [nat], ``metric`` (not with the surrogate); at an episode's end
-    also ``summary``; for plans with groups of devices ``left_out``, present devices that take no part. The
-    full :class:`~collapipe_env.simulator.record.RoundRecord` is in
-    :attr:`last_round`.
+    **Info**. The same numbers from every step and from ``reset``, each a ``numpy.float64``: ``delay`` [s],
+    ``cost`` (sum over nodes of the energy above budget, in budgets), ``backlog`` (sum of ``z``), ``loss``
+    [nat], ``metric`` (not with the surrogate). At ``reset``, before any round, the first three are 0. Rounds
+    of plans with groups of devices, which only :meth:`step_allocation` can play, add ``left_out``, the
+    present devices that take no part. The full :class:`~collapipe_env.simulator.record.RoundRecord` is in
+    :attr:`last_round`, the episode's totals are in :meth:`summary`.
 
     **Randomness** comes from ``np_random`` alone, through one seed for each component and episode.
 
@@ -110,15 +112,15 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
             options: None are known; an unknown one is refused.
 
         Returns:
-            The observation (D,) and ``loss`` (and ``metric``) of the untrained model.
+            The observation (D,) and the information: ``loss`` (and ``metric``) are the untrained model's,
+            ``delay``, ``cost`` and ``backlog`` are 0.
         """
         super().reset(seed=seed)
         refuse_unknown(options or {}, ())
         observation = self._mdp.reset([self.np_random])
         self._delays.clear()
         self._losses.clear()
-        info = self._mdp.learning_info()
-        return observation[0], {name: float(values[0]) for name, values in info.items()}
+        return observation[0], {name: values[0] for name, values in self._mdp.reset_info().items()}
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one round with an action of the box."""
@@ -140,18 +142,22 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
         return self._unpack(self._mdp.play(allocation))
 
     def _unpack(self, step: BatchStep) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        info: dict[str, Any] = {name: float(values[0]) for name, values in step.info.items()}
+        info: dict[str, Any] = {name: values[0] for name, values in step.info.items()}
         terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
         if terminated or truncated:
-            info["summary"] = self._mdp.summary(0)
+            self._mdp.keep_summaries(step.terminated | step.truncated)
         if self.render_mode is not None:
             self._delays.append(info["delay"])
             self._losses.append(info["loss"])
         return step.observation[0], float(step.reward[0]), terminated, truncated, info
 
     def summary(self) -> dict[str, float]:
-        """Summary of the episode so far; see :meth:`collapipe_env.envs.core.BatchMDP.summary`."""
+        """Summary of the episode so far; see :meth:`collapipe_env.envs.core.BatchMDP.summaries`."""
         return self._mdp.summary(0)
+
+    def ended_summary(self) -> dict[str, float]:
+        """Summary of the last episode that ended, also after the next reset; empty before the first."""
+        return row_of(self._mdp.ended_summaries, 0)
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """The last round as one picture (H, W, 3), uint8; ``None`` without a render mode.

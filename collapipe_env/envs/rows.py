@@ -101,8 +101,12 @@ class EnvironmentRow:
         return row
 
     def summary(self) -> dict[str, float]:
-        """Summary of the episode so far; see :meth:`collapipe_env.envs.core.BatchMDP.summary`."""
+        """Summary of the episode so far; see :meth:`collapipe_env.envs.core.BatchMDP.summaries`."""
         return self._env.summary(self._index)
+
+    def ended_summary(self) -> dict[str, float]:
+        """Summary of the last episode that ended, also after its autoreset; empty before the first."""
+        return self._env.ended_summary(self._index)
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """The row's picture (H, W, 3), uint8; ``None`` without a render mode. Draws all rows."""

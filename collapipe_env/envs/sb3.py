@@ -150,7 +150,7 @@ class CollaPipeVecEnv(VecEnv):
         # Where episodes ended, the step's own figures of all rows are in final_info: rows that begin an
         # episode show what reset says.
         step = info.get("final_info", info)
-        last = {name: step[name] for name in step if f"_{name}" in step and name != "summary"}
+        last = {name: step[name] for name in step if f"_{name}" in step}
         self.last_info = last
         infos: list[dict[str, Any]]
         if self._full:
@@ -171,9 +171,9 @@ class CollaPipeVecEnv(VecEnv):
         """Fill in the last information of the episodes that ended, and the first of those that began."""
         seconds = round(time.time() - self._built, 6)
         lasts = rows_of_columns(self.last_info, rows)
-        summaries = rows_of_info(info["final_info"]["summary"], rows)
+        summaries = rows_of_info(self.env.ended_summaries, rows)
         # The vector environment reports the step; what its resets report is still with the learner.
-        firsts = rows_of_columns(self.env._mdp.learning_info(), rows)
+        firsts = rows_of_columns(self.env._mdp.reset_info(), rows)
         for row, last, summary, first in zip(rows.tolist(), lasts, summaries, firsts, strict=True):
             infos[row] = {
                 **last,

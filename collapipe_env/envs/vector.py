@@ -15,6 +15,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
 from collapipe_env.envs.rewards import Reward
+from collapipe_env.envs.summaries import row_of
 from collapipe_env.errors import ScenarioError
 from collapipe_env.learners.base import Learner
 from collapipe_env.scenario import load_scenario
@@ -95,7 +96,7 @@ class CollaPipeVectorEnv(
         self._done[slice(None) if mask is None else mask] = False
         rows = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask.copy()
         info: dict[str, Any] = {}
-        for name, values in self._mdp.learning_info().items():
+        for name, values in self._mdp.reset_info().items():
             info[name], info[f"_{name}"] = values, rows
         return observation, info
 
@@ -141,23 +142,22 @@ class CollaPipeVectorEnv(
             reward = np.where(resetting, 0.0, reward)
             terminated, truncated = terminated & live, truncated & live
         done = terminated | truncated
+        if done.any():
+            self._mdp.keep_summaries(done)
         if mode is AutoresetMode.SAME_STEP and done.any():
             final = np.full(self.num_envs, None, dtype=object)
             for row in np.flatnonzero(done):
                 final[row] = observation[row].copy()
-            closing = {**step.info, "summary": self._mdp.summaries(done)}
             info["final_obs"], info["_final_obs"] = final, done.copy()
-            info["final_info"], info["_final_info"] = _masked(closing, done), done.copy()
+            info["final_info"], info["_final_info"] = _masked(step.info, done), done.copy()
             observation = self._mdp.reset(self._generators(), done)
             live, begun = ~done, done
         else:
             begun = resetting
-            if done.any():
-                info["summary"], info["_summary"] = self._mdp.summaries(done), done.copy()
         info.update(_masked(step.info, live))
         if begun.any():
             # Rows that begin an episode say what reset says, as in Gymnasium's own vector environments.
-            for name, values in self._mdp.learning_info().items():
+            for name, values in self._mdp.reset_info().items():
                 info[name] = np.where(begun, values, info.get(name, values))
                 info[f"_{name}"] = info.get(f"_{name}", False) | begun
         self._done = np.zeros_like(done) if mode is AutoresetMode.SAME_STEP else done
@@ -170,8 +170,21 @@ class CollaPipeVectorEnv(
         return [rng for rng in self._rngs if rng is not None]
 
     def summary(self, row: int) -> dict[str, float]:
-        """Summary of one row's episode so far."""
+        """Summary of one row's episode so far; after an autoreset that is the new one."""
         return self._mdp.summary(row)
+
+    def ended_summary(self, row: int) -> dict[str, float]:
+        """Summary of one row's last episode that ended; empty before the first."""
+        return row_of(self._mdp.ended_summaries, row)
+
+    @property
+    def ended_summaries(self) -> dict[str, npt.NDArray[Any]]:
+        """Of each row's last episode that ended, arrays (E,) by name with masks ``_name``; empty before any.
+
+        A mask is False where no episode has ended, and for ``time_to_target`` where the target was missed.
+        The names are those of :meth:`collapipe_env.envs.core.BatchMDP.summaries`.
+        """
+        return dict(self._mdp.ended_summaries)
 
     def render(self) -> tuple[npt.NDArray[np.uint8], ...] | None:
         """One picture a row of the round just played; ``None`` without a render mode.

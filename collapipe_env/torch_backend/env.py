@@ -33,7 +33,8 @@ StepResult = tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Any]]
 class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
     """``num_envs`` environments of :class:`~collapipe_env.envs.env.CollaPipeEnv` as tensors on one device.
 
-    Observations, rewards, ends and infos are tensors on the device; actions may be tensors or NumPy arrays.
+    Observations, rewards, ends and infos are tensors on the device, observations and rewards ``float32``
+    whatever ``dtype`` is; actions may be tensors or NumPy arrays.
     Infos have the names of :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, with their masks; under
     ``SameStep`` ``final_obs`` is one tensor (E, D), of which the rows of ``_final_obs`` count. The spaces
     are those of the NumPy environment, and so are the random numbers: row ``i`` with seed ``s + i`` plays
@@ -145,6 +146,14 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
         return self._mdp.simulator.state
 
     @property
+    def ended_summaries(self) -> dict[str, Tensor]:
+        """Of each row's last episode that ended, tensors (E,) by name with masks ``_name``; empty before any.
+
+        As in :attr:`collapipe_env.envs.vector.CollaPipeVectorEnv.ended_summaries`.
+        """
+        return dict(self._mdp.ended_summaries)
+
+    @property
     def last_costs(self) -> RoundCosts | None:
         """Delays, energies, memory and element times of the round just played; ``None`` before the first."""
         return self._mdp.simulator.last_costs
@@ -171,7 +180,7 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
         self._draws.seed(seed, mask)
         rows = Rows(np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask, self.device)
         observation = self._start(rows)
-        return observation, _masked(self._mdp.learning_info(), rows.mask)
+        return observation, _masked(self._mdp.reset_info(), rows.mask)
 
     @torch.no_grad()
     def step(self, actions: Tensor) -> StepResult:
@@ -226,21 +235,19 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
         if ended.any():
             rows = Rows(ended, self.device)
             any_reached = host_terminated is not None and bool((host_terminated & ended).any())
-            summary = self._mdp.summaries(rows.mask, reached=any_reached)
+            self._mdp.keep_summaries(rows.mask, reached=any_reached)
             if self.autoreset_mode is AutoresetMode.SAME_STEP:
-                closing = _masked({**step.info, "summary": summary}, rows.mask)
+                closing = _masked(step.info, rows.mask)
                 info.update(_masked({"final_obs": observation, "final_info": closing}, rows.mask))
                 observation = self._start(rows)
                 live, begun = ~rows.mask, rows
-            else:
-                info.update(_masked({"summary": summary}, rows.mask))
         info.update(_masked(step.info, live))
         if begun is not None:
             # Rows that begin an episode say what reset says, as in the NumPy environment.
-            for name, values in self._mdp.learning_info().items():
+            for name, values in self._mdp.reset_info().items():
                 info[name] = torch.where(begun.mask, values, info[name])
                 info[f"_{name}"] = live | begun.mask
-        return observation, reward, terminated, truncated, info
+        return observation, reward.to(torch.float32), terminated, truncated, info
 
     def _start(self, rows: Rows) -> Tensor:
         self._episodes.start(rows.host)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from collapipe_env.envs.observation import ObservationBuilder
 from collapipe_env.envs.rewards import Reward, RewardInputs, make_reward
+from collapipe_env.envs.summaries import merge_rows
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import reference_delay
 from collapipe_env.simulator.costs import RoundCosts
@@ -47,6 +48,10 @@ class TorchMDP:
         draws: Supplies the random numbers.
         placement: Device and type.
         compiled: Compile what a round computes.
+
+    Attributes:
+        ended_summaries: Of each row's last episode that ended, as :meth:`summaries` gives them; empty before
+            the first.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class TorchMDP:
         self._total_reward = placement.zeros(num_envs)
         self._total_energy_ratio = torch.zeros_like(self.simulator.state.backlog)
         self._time_to_target = torch.full_like(self._total_delay, torch.nan)
+        self.ended_summaries: dict[str, Tensor] = {}
 
     def reset(self, rows: Rows) -> Tensor:
         """Start new episodes in some rows; returns all rows' observations (E, D)."""
@@ -95,6 +101,11 @@ class TorchMDP:
         observation, reward, info = self._report(before, after, costs)
         self._total_reward = self._total_reward + reward
         return TorchStep(observation, reward, reached, {**info, **self.learning_info()})
+
+    def reset_info(self) -> dict[str, Tensor]:
+        """Information of rows that begin an episode (E,): the names of a step's, 0 for what a round costs."""
+        zeros = {name: torch.zeros_like(self._total_delay) for name in ("delay", "cost", "backlog")}
+        return {**zeros, **self.learning_info()}
 
     def learning_info(self) -> dict[str, Tensor]:
         """Loss of the last evaluation (E,), a fresh tensor."""
@@ -154,3 +165,8 @@ class TorchMDP:
             summary[name] = torch.where(masks[name], values, torch.zeros_like(values))
             summary[f"_{name}"] = masks[name].clone()
         return summary
+
+    def keep_summaries(self, ended: Tensor, *, reached: bool) -> None:
+        """Take the rows whose episodes just ended into :attr:`ended_summaries`; as for :meth:`summaries`."""
+        fresh = self.summaries(ended, reached=reached)
+        self.ended_summaries = merge_rows(self.ended_summaries, fresh, ended, torch.where)

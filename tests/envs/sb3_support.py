@@ -59,5 +59,8 @@ def assert_same_info(mine, other, without=()):
     other = {name: value for name, value in other.items() if name not in without}
     assert set(mine) == set(other)
     for name, value in mine.items():
-        assert type(value) is type(other[name])
+        # A number of NumPy's is a float, too.
+        assert type(value) is type(other[name]) or (
+            isinstance(value, float) and isinstance(other[name], float)
+        )
         np.testing.assert_equal(value, other[name])

@@ -37,13 +37,16 @@ def test_equals_dummy_vec_env(scenario, info):
     for actions in make_actions(ours.env, 14, lead=(3,)):
         a, b = ours.step(actions), theirs.step(actions)
         assert_same_step(a, b)
-        for mine, other, done in zip(a[3], b[3], a[2], strict=True):
+        summaries = ours.env_method("ended_summary")
+        assert summaries == theirs.env_method("ended_summary")
+        for mine, other, done, summary in zip(a[3], b[3], a[2], summaries, strict=True):
             assert ("terminal_observation" in mine) == ("terminal_observation" in other) == done
             if done:
                 assert mine["episode"]["r"] == mine["summary"]["return"]
+                assert mine["summary"] == summary
                 truncations.append(mine["TimeLimit.truncated"])
             if done or info == "full":
-                assert_same_info(mine, other, without=["episode"])
+                assert_same_info(mine, other, without=["episode", "summary"])
             else:
                 assert mine == {}
         assert ours.reset_infos == theirs.reset_infos
@@ -56,13 +59,13 @@ def test_equals_dummy_vec_env_with_the_real_learner():
     for env in (ours, theirs):
         env.seed(1)
     np.testing.assert_array_equal(ours.reset(), theirs.reset())
-    assert set(ours.reset_infos[0]) == {"loss", "metric"}
+    assert set(ours.reset_infos[0]) == {"delay", "cost", "backlog", "loss", "metric"}
     assert ours.reset_infos == theirs.reset_infos
     for actions in make_actions(ours.env, 4, lead=(2,)):
         a, b = ours.step(actions), theirs.step(actions)
         assert_same_step(a, b)
         for mine, other in zip(a[3], b[3], strict=True):
-            assert_same_info(mine, other, without=["episode"])
+            assert_same_info(mine, other, without=["episode", "summary"])
         assert ours.reset_infos == theirs.reset_infos
 
 

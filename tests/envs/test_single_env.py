@@ -103,7 +103,7 @@ def test_lyapunov_rewards_telescope():
     total = V * sum(info["delay"] for info in infos) + final
     assert final > 0.0
     assert sum(rewards) == pytest.approx(-total / (V * T_ref), rel=1e-12)
-    assert infos[-1]["summary"]["return"] == pytest.approx(sum(rewards), rel=1e-12)
+    assert env.summary()["return"] == pytest.approx(sum(rewards), rel=1e-12)
 
 
 def test_a_callable_can_be_the_reward():
@@ -119,20 +119,37 @@ def test_rewards_refuse_scenarios_that_they_cannot_serve():
 
 
 @pytest.mark.parametrize("name", ["small", "medium"])
-def test_infos_are_few_plain_scalars(name):
+def test_infos_are_a_few_numbers_the_same_in_every_step(name):
     env = make_env(name, rounds=3)
+    first = env.reset(seed=0)[1]
     _, _, ends, infos = play(env, make_actions(env, 3), seed=0)
     assert ends == [(False, False), (False, False), (False, True)]
-    for info in infos:
-        scalars = {key: value for key, value in info.items() if key != "summary"}
-        assert len(scalars) <= 6
-        assert all(type(value) is float and math.isfinite(value) for value in scalars.values()), scalars
-    assert ["summary" in info for info in infos] == [False, False, True]
-    summary = infos[-1]["summary"]
+    for info in (first, *infos):
+        assert list(info) == ["delay", "cost", "backlog", "loss"]
+        # Floats with a type of NumPy's: recorders ask for it.
+        assert all(type(value) is np.float64 and math.isfinite(value) for value in info.values()), info
+    assert first["delay"] == first["cost"] == first["backlog"] == 0.0
+    assert all(info["delay"] > 0.0 for info in infos)
+    summary = env.summary()
     assert summary["rounds"] == 3
     assert summary["total_delay"] == pytest.approx(sum(info["delay"] for info in infos))
     assert summary["mean_delay"] == pytest.approx(summary["total_delay"] / 3)
     assert summary["final_backlog"] == infos[-1]["backlog"]
+
+
+def test_the_summary_of_an_ended_episode_outlives_the_reset():
+    env = make_env(rounds=2)
+    assert env.ended_summary() == {}
+    actions = make_actions(env, 3)
+    play(env, actions[:1], seed=0)
+    assert env.ended_summary() == {}
+    play(env, actions, seed=0)
+    ended = env.summary()
+    assert ended["rounds"] == 2
+    assert env.ended_summary() == ended
+    play(env, actions[:1], seed=1)
+    assert env.summary() != ended
+    assert env.ended_summary() == ended
 
 
 def test_summary_names_the_worst_budget():
@@ -168,16 +185,16 @@ def test_episode_terminates_at_the_smoothed_target_loss():
     assert len(ends) == expected
     assert ends[-1] == (True, False)
     assert not any(terminated for terminated, _ in ends[:-1])
-    assert infos[-1]["summary"]["time_to_target"] == pytest.approx(sum(info["delay"] for info in infos))
+    assert env.summary()["time_to_target"] == pytest.approx(sum(info["delay"] for info in infos))
     np.testing.assert_allclose(rewards, [-info["delay"] / env.reference_delay for info in infos])
 
 
 def test_target_not_reached_has_no_time():
     scenario = {"base": "small", "dynamics": {"rounds": 2, "target_loss": 0.1}}
     env = CollaPipeEnv(scenario, ConstantLearner())
-    infos = play(env, make_actions(env, 2), seed=0)[3]
-    assert infos[-1]["summary"]["rounds"] == 2
-    assert "time_to_target" not in infos[-1]["summary"]
+    play(env, make_actions(env, 2), seed=0)
+    assert env.summary()["rounds"] == 2
+    assert "time_to_target" not in env.summary()
 
 
 @pytest.mark.parametrize("name", ["small", "moving", "uneven"])

@@ -91,6 +91,7 @@ def test_rows_equal_single_environments_same_step(name):
                 ends += 1
                 np.testing.assert_array_equal(info["final_obs"][row], own[0])
                 assert row_info(info["final_info"], row) == own[4]
+                assert vector.ended_summary(row) == env.summary()
                 own = env.reset()
             else:
                 assert row_info({k: v for k, v in info.items() if "final" not in k}, row) == own[4]
@@ -122,6 +123,8 @@ def test_rows_end_at_different_times():
                 times[row].append(t)
                 assert row_info(info["final_info"], row) == own[4]
                 env.reset()
+            # Rows end at their own times: each keeps its own last episode.
+            assert vector.ended_summary(row) == env.ended_summary()
     assert all(times), "the target was never reached"
 
 
@@ -131,12 +134,13 @@ def test_summaries_hold_only_what_a_row_reached():
     vector = CollaPipeVectorEnv(2, scenario, learner)
     vector.reset(seed=0)
     for action in make_actions(vector, 2, lead=(2,)):
-        _, _, terminated, truncated, info = vector.step(action)
+        _, _, terminated, truncated, _ = vector.step(action)
     assert terminated.tolist() == [True, False]
     assert truncated.tolist() == [True, True]
-    assert row_info(info, 0)["summary"]["time_to_target"] == vector.summary(0)["total_delay"]
-    assert "time_to_target" not in row_info(info, 1)["summary"]
-    assert row_info(info, 1)["summary"] == vector.summary(1)
+    assert vector.ended_summary(0)["time_to_target"] == vector.summary(0)["total_delay"]
+    assert "time_to_target" not in vector.ended_summary(1)
+    assert vector.ended_summary(1) == vector.summary(1)
+    assert vector.ended_summaries["_time_to_target"].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("num_envs", [1, 2, 7])
@@ -266,7 +270,9 @@ def test_rows_that_are_reset_ignore_their_action():
     assert vector.observation_space.contains(observation)
     assert not reward.any()
     assert not truncated.any()
-    assert not info["_delay"].any()
+    # As reset does, they say that no round has been played.
+    assert info["_delay"].all()
+    assert not info["delay"].any()
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

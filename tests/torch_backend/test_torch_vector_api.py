@@ -108,11 +108,14 @@ def test_shapes_types_and_masks(mode, dtype):
         result = env.step(torch.from_numpy(action) if t % 2 else action)
         check(result[0])
         check_info(result[4])
-        assert result[1].dtype == real
+        assert result[1].dtype == torch.float32
         assert all(end.dtype == torch.bool and end.shape == (E,) for end in result[2:4])
         assert not any(value.requires_grad for value in result[:4])
         ended = bool(result[3].any())
-        assert ("summary" in result[4] or "final_info" in result[4]) == ended
+        assert ("final_info" in result[4]) == (ended and mode == "SameStep")
+        assert set(info) == {name for name in result[4] if "final" not in name}
+        check_info(env.ended_summaries)
+        assert bool(env.ended_summaries) == (t >= ROUNDS)
         if ended and mode == "SameStep":
             check(result[4]["final_obs"])
             assert not torch.equal(result[4]["final_obs"], result[0])
@@ -177,7 +180,8 @@ def test_rows_that_are_reset_ignore_their_action():
     assert env.observation_space.contains(observation.numpy())
     assert not reward.any()
     assert not truncated.any()
-    assert not info["_delay"].any()
+    assert info["_delay"].all()
+    assert not info["delay"].any()
 
 
 def test_bad_actions_are_refused():
@@ -244,4 +248,4 @@ def test_own_rewards_compute_with_tensors():
     env = CollaPipeTorchVectorEnv(3, scenario_of("small"), reward=lambda inputs: -torch.sqrt(inputs.delay))
     env.reset(seed=0)
     _, reward, _, _, info = env.step(random_actions(env, 1)[0])
-    torch.testing.assert_close(reward, -torch.sqrt(info["delay"]))
+    torch.testing.assert_close(reward, -torch.sqrt(info["delay"]).float())

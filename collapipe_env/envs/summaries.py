@@ -1,0 +1,35 @@
+"""Summaries of episodes as columns: arrays or tensors (E,) by name, each with its mask ``_name``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def merge_rows(
+    kept: Mapping[str, Any], fresh: Mapping[str, Any], rows: Any, where: Callable[..., Any]
+) -> dict[str, Any]:
+    """Columns that are those of ``fresh`` in some rows and those of ``kept`` in the others.
+
+    Args:
+        kept: Columns with masks; may be empty.
+        fresh: Likewise; a name that one of the two lacks is masked out in its rows.
+        rows: Which rows are taken from ``fresh``, booleans (E,).
+        where: ``numpy.where`` or ``torch.where``.
+    """
+    nowhere = rows & ~rows
+    merged: dict[str, Any] = {}
+    for name in dict.fromkeys((*kept, *fresh)):
+        # A value where the mask is False is no matter: masks alone have to be made up.
+        absent = nowhere if name.startswith("_") else kept.get(name, fresh.get(name))
+        merged[name] = where(rows, fresh.get(name, absent), kept.get(name, absent))
+    return merged
+
+
+def row_of(columns: Mapping[str, Any], row: int) -> dict[str, float]:
+    """One row's plain numbers, without what its masks leave out."""
+    return {
+        name: values[row].item()
+        for name, values in columns.items()
+        if f"_{name}" in columns and columns[f"_{name}"][row]
+    }
