@@ -189,7 +189,7 @@ class _Run:
         better = score.better_than(state.best)
         self._say(
             f"{score.steps:>10,} steps  {score.seconds:6.0f} s   round delay {score.mean_delay:7.2f} s   "
-            f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best so far' if better else ''}"
+            f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
         )
         if better:
             state.best = score

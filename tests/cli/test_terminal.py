@@ -32,9 +32,12 @@ class Terminal:
 
     def frames(self) -> list[str]:
         """The lines and overwritten lines written so far."""
+        self.file.write("\rend\r")  # the system hands on what was written bit by bit
         self.file.flush()
-        text = os.read(self._here, 65536).decode()
-        return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text))
+        text = b""
+        while not text.endswith(b"\rend\r"):
+            text += os.read(self._here, 65536)
+        return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode()))[:-2]
 
     def close(self) -> None:
         self.file.close()
