@@ -26,16 +26,14 @@ class RunDirectory:
 
     Attributes:
         path: The folder.
-        option: The option that chooses it, for errors.
     """
 
     path: Path
-    option: str = "--out"
 
     def __post_init__(self) -> None:
         if not str(self.path).isprintable():  # nor could any message name such a folder in one line
             raise DataError(
-                f"{self.option} {str(self.path)!r}: use a name without line breaks and control characters"
+                f"--out {str(self.path)!r}: use a name without line breaks and control characters"
             )
 
     @property
@@ -109,7 +107,7 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unusable(error) from None
-        with only_run_in(self.path, command, self.option):
+        with only_run_in(self.path, command):
             yield
 
     def open(self, asked: Mapping[str, Any], *, fresh: bool, growing: str | None = None) -> bool:
@@ -144,14 +142,14 @@ class RunDirectory:
         """
         try:
             if self.path.exists() and not self.path.is_dir():
-                raise DataError(f"{self.path} is a file: choose another place with {self.option}")
+                raise DataError(f"{self.path} is a file: choose another place with --out")
             names = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
         except OSError as error:
             raise self._unusable(error) from None
         if names - {LOCK_NAME} and self.options.name not in names:
             raise DataError(
                 f"{self.path} holds other things than a run (it has no run.json): choose another place "
-                f"with {self.option}"
+                f"with --out"
             )
         return bool(names - {LOCK_NAME})
 
@@ -159,14 +157,12 @@ class RunDirectory:
         name = str(self.path)
         shown = name if len(name) <= 100 else f"{name[:60]}...{name[-20:]}"
         return DataError(
-            f"cannot use {shown} as a folder ({error.strerror}): choose another place with {self.option}"
+            f"cannot use {shown} as a folder ({error.strerror}): choose another place with --out"
         )
 
     def _require_same(self, asked: Mapping[str, Any], growing: str | None) -> bool:
         """Refuse other options than before; returns whether the number that may grow has grown."""
-        before = read_json(
-            self.options, f"start over with --fresh, or choose another place with {self.option}"
-        )
+        before = read_json(self.options, "start over with --fresh, or choose another place with --out")
         different = differences(before, asked)
         grown = [entry for entry in different if entry[0] == growing and _is_larger(entry[2], entry[1])]
         different = [entry for entry in different if entry not in grown]
@@ -175,7 +171,7 @@ class RunDirectory:
             more = f" and {len(different) - 3} more" if len(different) > 3 else ""
             raise DataError(
                 f"{self.path} was made with other options ({listed}{more}): choose another place with "
-                f"{self.option}, or start over there with --fresh"
+                f"--out, or start over there with --fresh"
             )
         return bool(grown)
 

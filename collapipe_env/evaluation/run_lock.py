@@ -45,7 +45,7 @@ else:
 
 
 @contextlib.contextmanager
-def only_run_in(folder: Path, command: str, option: str) -> Iterator[None]:
+def only_run_in(folder: Path, command: str) -> Iterator[None]:
     """Keep other runs out of a folder for as long as the context lasts.
 
     The lock goes with the process, however that ends; a file that a dead process left locks nobody out.
@@ -53,7 +53,6 @@ def only_run_in(folder: Path, command: str, option: str) -> Iterator[None]:
     Args:
         folder: The folder, which exists.
         command: What this run is, for others to read.
-        option: The option that chooses the folder, for errors.
 
     Raises:
         DataError: If another process works there, naming it, or the folder cannot be written to.
@@ -63,17 +62,17 @@ def only_run_in(folder: Path, command: str, option: str) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise DataError(
-            f"cannot write to {folder} ({error.strerror}): choose another place with {option}"
+            f"cannot write to {folder} ({error.strerror}): choose another place with --out"
         ) from None
     try:
-        _lock(descriptor, folder, option)
+        _lock(descriptor, folder)
         _name_this_process(descriptor, command)
         yield
     finally:
         os.close(descriptor)  # which unlocks
 
 
-def _lock(descriptor: int, folder: Path, option: str) -> None:
+def _lock(descriptor: int, folder: Path) -> None:
     try:
         locked = _try_lock(descriptor)
     except OSError as error:
@@ -86,7 +85,7 @@ def _lock(descriptor: int, folder: Path, option: str) -> None:
     if not locked:
         raise DataError(
             f"{folder} is in use by {_holder(descriptor)}: wait until it is done or end it, or choose "
-            f"another place with {option}"
+            f"another place with --out"
         )
 
 
