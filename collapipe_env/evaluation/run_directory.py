@@ -167,7 +167,9 @@ class RunDirectory:
         grown = [entry for entry in different if entry[0] == growing and _is_larger(entry[2], entry[1])]
         different = [entry for entry in different if entry not in grown]
         if different:
-            listed = "; ".join(f"{name} was {old!r}, now {new!r}" for name, old, new in different[:3])
+            listed = "; ".join(
+                f"{name} was {_short(old)}, now {_short(new)}" for name, old, new in different[:3]
+            )
             more = f" and {len(different) - 3} more" if len(different) > 3 else ""
             raise DataError(
                 f"{self.path} was made with other options ({listed}{more}): choose another place with "
@@ -180,6 +182,11 @@ class RunDirectory:
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in _FILES:
             (self.path / name).unlink(missing_ok=True)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _is_larger(now: object, before: object) -> bool:
