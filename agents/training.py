@@ -219,7 +219,7 @@ def _state_of(saved: SavedAgent, path: Path) -> TrainingState:
         seconds = float(saved.training["seconds"])
         planned = int(saved.training["steps"])
         shorter = [int(steps) for steps in saved.training.get("lengthened_from", [])]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(
             f"{path}: the record of its training is damaged ({error!r}): train anew with --fresh"
         ) from None
