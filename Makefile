@@ -6,7 +6,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 PYTEST_ARGS ?=
-DEMO_ARGS ?= --scenario medium --eval-seeds 3
+DEMO_ARGS ?= --scenario medium --seeds 3
 BENCH_ARGS ?=
 RESULTS_ARGS ?=
 SCALING_ARGS ?=

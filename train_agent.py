@@ -12,7 +12,7 @@ from collapipe_env.cli import train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0, 2 for bad input, 130 after Ctrl-C."""
+    """Run the command line; returns the exit status, as :func:`collapipe_env.cli.train.main`."""
     return train.main(arguments, program="python train_agent.py")
 
 

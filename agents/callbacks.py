@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from collapipe_env.agents.validation import Score, Validator
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
+from collapipe_env.progress import progress_bar
 
 
 class ProgressBar(BaseCallback):
@@ -31,15 +32,7 @@ class ProgressBar(BaseCallback):
     def _on_training_start(self) -> None:
         done = min(self.model.num_timesteps, self._total)
         # No bar where nobody watches; the validations' lines are enough for a log file.
-        self._bar = tqdm(
-            total=self._total,
-            initial=done,
-            desc=self._title,
-            unit=" steps",
-            unit_scale=True,
-            dynamic_ncols=True,
-            disable=None,
-        )
+        self._bar = progress_bar(self._total, self._title, "steps", initial=done)
 
     def _on_step(self) -> bool:
         if self._bar is not None:

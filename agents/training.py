@@ -81,12 +81,16 @@ class TrainingState:
         history: Validations, oldest first.
         best: The best of them.
         seconds: Wall-clock time so far.
+        planned: Transitions that it was last meant to have in all; 0 before it begins.
+        shorter_plans: Transitions that it was meant to have before it was lengthened, oldest first.
     """
 
     steps: int = 0
     history: list[Score] = field(default_factory=list)
     best: Score | None = None
     seconds: float = 0.0
+    planned: int = 0
+    shorter_plans: list[int] = field(default_factory=list)
 
 
 def training_state(files: TrainingFiles) -> TrainingState:
@@ -103,7 +107,9 @@ def training_state(files: TrainingFiles) -> TrainingState:
 def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] = tqdm.write) -> TrainingState:
     """Train until the plan's steps are done, going on from the last checkpoint if there is one.
 
-    A resumed run plays new episodes and, with SAC, fills its memory anew; all else goes on.
+    A resumed run plays new episodes and, with SAC, fills its memory anew; all else goes on. The learning rate
+    falls in a straight line over the plan's steps: where they are more than before, it takes its place in the
+    longer line, which is higher, so a lengthened training is not the same as a long one from the start.
 
     Args:
         plan: What to train.
@@ -121,6 +127,9 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
     state = TrainingState() if saved is None else _state_of(saved, files.latest)
     if state.steps >= plan.steps and files.best.exists():
         return state
+    if 0 < state.planned < plan.steps:
+        state.shorter_plans.append(state.planned)
+    state.planned = plan.steps
     env = make_sb3_vec_env(plan.scenario, plan.envs, learner=plan.learner, reward=plan.reward)
     # A resumed run must not replay the episodes it began with.
     seed = int(np.random.SeedSequence([plan.seed, state.steps]).generate_state(1)[0] % 2**30)
@@ -180,7 +189,7 @@ class _Run:
         better = score.better_than(state.best)
         self._say(
             f"{score.steps:>10,} steps  {score.seconds:6.0f} s   round delay {score.mean_delay:7.2f} s   "
-            f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best so far' if better else ''}"
+            f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
         )
         if better:
             state.best = score
@@ -194,6 +203,7 @@ class _Run:
         training: dict[str, Any] = {
             "seed": plan.seed,
             "steps": plan.steps,
+            "lengthened_from": state.shorter_plans,
             "envs": plan.envs,
             "learner": plan.learner,
             "reward": plan.reward,
@@ -207,7 +217,9 @@ def _state_of(saved: SavedAgent, path: Path) -> TrainingState:
     try:
         history = [Score.from_dict(entry) for entry in saved.history]
         seconds = float(saved.training["seconds"])
-    except (KeyError, TypeError, ValueError) as error:
+        planned = int(saved.training["steps"])
+        shorter = [int(steps) for steps in saved.training.get("lengthened_from", [])]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(
             f"{path}: the record of its training is damaged ({error!r}): train anew with --fresh"
         ) from None
@@ -215,4 +227,4 @@ def _state_of(saved: SavedAgent, path: Path) -> TrainingState:
     for score in history:
         if score.better_than(best):
             best = score
-    return TrainingState(saved.steps, history, best, seconds)
+    return TrainingState(saved.steps, history, best, seconds, planned, shorter)

@@ -30,8 +30,8 @@ def write_bytes(path: Path, content: bytes) -> None:
         partial.replace(path)
     except OSError as error:
         raise DataError(
-            f"cannot write {path} ({error.strerror}): free some space, or choose another place (--run-dir, "
-            "--out, --output)"
+            f"cannot write {path} ({error.strerror}): free some space, or choose another place with --out "
+            "(--output in fit_surrogate)"
         ) from None
     finally:
         with contextlib.suppress(OSError):

@@ -7,6 +7,7 @@ import pytest
 
 import train_agent
 from collapipe_env.agents.callbacks import SystemCurves
+from collapipe_env.agents.checkpoint import read_checkpoint
 from collapipe_env.agents.hyperparameters import PPOParameters
 from collapipe_env.cli.common import INTERRUPTED
 from collapipe_env.evaluation import runner
@@ -14,17 +15,17 @@ from collapipe_env.evaluation import runner
 TINY = [
     *("--steps", "32", "--envs", "2"),
     *("--ppo.rollout-steps", "4", "--ppo.minibatch", "8", "--ppo.epochs", "1", "--ppo.hidden-units", "8"),
-    *("--eval-seeds", "2", "--eval-rounds", "3", "--processes", "1", "--no-figures"),
+    *("--seeds", "2", "--rounds", "3", "--processes", "1", "--no-figures"),
     *("--schedulers", "agent", "pipeline", "random"),
 ]
-SURROGATE = ["--eval-learner", "surrogate"]
+SURROGATE = ["--learner", "surrogate"]
 
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> list[str]:
     path = tmp_path / "tiny.yaml"
     path.write_text("name: tiny\nbase: small\ndynamics: {rounds: 4}\n")
-    return ["--scenario", str(path), "--run-dir", str(tmp_path / "run")]
+    return ["--scenario", str(path), "--out", str(tmp_path / "run")]
 
 
 def run(*arguments: object) -> int:
@@ -67,10 +68,10 @@ def test_from_training_to_pictures(scenario, tmp_path: Path, capsys) -> None:
 
 
 def test_the_real_learner_gives_the_same_system_and_another_loss(scenario, tmp_path: Path) -> None:
-    assert run(scenario, TINY, "--eval-seeds", 1, "--eval-rounds", 2) == 0
+    assert run(scenario, TINY, "--seeds", 1, "--rounds", 2) == 0
     folder = tmp_path / "run"
     real = json.loads((folder / "results.json").read_text())
-    assert run(scenario, TINY, SURROGATE, "--eval-seeds", 1, "--eval-rounds", 2) == 0
+    assert run(scenario, TINY, SURROGATE, "--seeds", 1, "--rounds", 2) == 0
     bound = json.loads((folder / "results.json").read_text())
     for name in ("agent", "pipeline", "random"):
         one, other = real["episodes"][name][0], bound["episodes"][name][0]
@@ -84,7 +85,7 @@ def test_the_real_learner_gives_the_same_system_and_another_loss(scenario, tmp_p
 
 def test_training_with_the_real_learner(scenario, tmp_path: Path) -> None:
     assert (
-        run(scenario, TINY, SURROGATE, "--learner", "torch", "--steps", 8, "--envs", 1, "--eval-seeds", 1)
+        run(scenario, TINY, SURROGATE, "--train-learner", "torch", "--steps", 8, "--envs", 1, "--seeds", 1)
         == 0
     )
     assert json.loads((tmp_path / "run" / "run.json").read_text())["learner"] == "torch"
@@ -133,9 +134,9 @@ def test_saved_agents_can_be_evaluated_alone(scenario, tmp_path: Path, capsys) -
     assert "no agent in" in refused(capsys, scenario, TINY, SURROGATE, "--evaluate-only")
     assert run(scenario, TINY, SURROGATE) == 0
     first = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert run(scenario, TINY, SURROGATE, "--evaluate-only", "--eval-rounds", 2) == 0
+    assert run(scenario, TINY, SURROGATE, "--evaluate-only", "--rounds", 2) == 0
     agent = tmp_path / "run" / "checkpoints" / "best.zip"
-    other = ["--agent", str(agent), "--run-dir", str(tmp_path / "other")]
+    other = ["--agent", str(agent), "--out", str(tmp_path / "other")]
     assert run(scenario, TINY, SURROGATE, other) == 0
     second = json.loads((tmp_path / "other" / "results.json").read_text())
     assert second["episodes"]["agent"][0]["delay"] == first["episodes"]["agent"][0]["delay"]
@@ -156,6 +157,88 @@ def test_schedulers_alone_need_no_agent(scenario, tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+def learning_rates(monkeypatch) -> list[tuple[int, float]]:
+    """Step count and Adam's step size at every step of the training that follows."""
+    seen: list[tuple[int, float]] = []
+    step = SystemCurves._on_step
+
+    def watched(self) -> bool:
+        (group,) = self.model.policy.optimizer.param_groups
+        seen.append((self.num_timesteps, group["lr"]))
+        return step(self)
+
+    monkeypatch.setattr(SystemCurves, "_on_step", watched)
+    return seen
+
+
+def test_a_finished_training_is_lengthened(scenario, tmp_path: Path, capsys, monkeypatch) -> None:
+    command = [*scenario, *TINY, *SURROGATE, "--ppo.learning-rate", "0.001"]
+    assert run(command) == 0
+    latest = tmp_path / "run" / "checkpoints" / "latest.zip"
+    first = read_checkpoint(latest)
+    seen = learning_rates(monkeypatch)
+    capsys.readouterr()
+    assert run(command, "--steps", 64) == 0
+    output = capsys.readouterr().out
+    assert "64 steps on 2 environments, surrogate learner, from step 32" in output
+    assert (
+        "lengthened from 32 to 64 steps: the learning rate takes its place in the longer schedule" in output
+    )
+    longer = read_checkpoint(latest)
+    assert (first.steps, longer.steps) == (32, 64)
+    assert longer.history[: len(first.history)] == first.history
+    assert len(longer.history) > len(first.history)
+    assert longer.training["lengthened_from"] == [32]
+    # A rollout has 8 steps; the rate of the first one was already in use at the end of the short training.
+    assert seen[0][0] == 34
+    assert {s: rate for s, rate in seen if s > 40} == {
+        s: pytest.approx(0.001 * (1.0 - (s - 1) // 8 * 8 / 64)) for s in range(42, 65, 2)
+    }
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["steps"] == 64
+    assert "steps was 64, now 32" in refused(capsys, command)
+    assert run(command, "--steps", 64) == 0
+    assert "training is done: 64 steps" in capsys.readouterr().out
+
+
+def test_former_names_are_accepted_with_a_note(scenario, tmp_path: Path, capsys) -> None:
+    former = ["--eval-seeds=1", "--eval_rounds", "2", "--eval-learner", "surrogate"]
+    former += ["--run-dir", str(tmp_path / "elsewhere")]
+    assert run(scenario[:2], TINY, former) == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert notes == [
+        "note: --eval-seeds is called --seeds now",
+        "note: --eval-rounds is called --rounds now",
+        "note: --eval-learner is called --learner now",
+        "note: --run-dir is called --out now",
+    ]
+    results = json.loads((tmp_path / "elsewhere" / "results.json").read_text())
+    assert [len(e["delay"]) for e in results["episodes"]["agent"]] == [2]
+    assert " --seeds=1 --rounds 2 --learner surrogate --out " in results["command"]
+
+
+def test_the_learner_of_the_training_has_its_own_name(scenario, capsys) -> None:
+    note = "note: --learner is the learner of the comparison; --train-learner torch trains with it, too"
+    quick = [*scenario, *TINY, "--steps", "0"]
+    for options, expected in (
+        (["--learner", "torch"], [note]),
+        (["--learner", "torch", "--train-learner", "surrogate"], []),
+        (["--learner", "surrogate"], []),
+        ([], []),
+    ):
+        assert run(quick, options) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert [line for line in lines if line.startswith("note: ")] == expected
+
+
+def test_more_rounds_than_the_scenario_has_play_longer(scenario, tmp_path: Path, capsys) -> None:
+    assert run(scenario, TINY, SURROGATE, "--rounds", 6) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert {len(e["delay"]) for episodes in results["episodes"].values() for e in episodes} == {6}
+    # The training is the scenario's own, so the folder goes on with other rounds.
+    assert run(scenario, TINY, SURROGATE, "--rounds", 3) == 0
+    assert "training is done" in capsys.readouterr().out
+
+
 def test_other_options_in_the_same_folder_are_refused(scenario, capsys) -> None:
     assert run(scenario, TINY, SURROGATE) == 0
     assert "seed was 0, now 1" in refused(capsys, scenario, TINY, SURROGATE, "--seed", 1)
@@ -172,11 +255,9 @@ def test_other_options_in_the_same_folder_are_refused(scenario, capsys) -> None:
         ("--seed -1", "--seed = -1"),
         ("--threads 0", "--threads = 0"),
         ("--processes 0", "--processes = 0"),
-        ("--eval-seeds 0", "--eval-seeds = 0"),
-        (
-            "--eval-rounds 101",
-            "--eval-rounds = 101: use a number from 1 to 100, the rounds of scenario 'medium'",
-        ),
+        ("--seeds 0", "--seeds = 0"),
+        ("--rounds 0", "--rounds = 0: use a number from 1 to 1,000,000"),
+        ("--rounds 1000001", "--rounds = 1000001: use a number from 1 to 1,000,000"),
         ("--schedulers agent dsra", "'dsra' is not known: did you mean 'dssra'"),
         ("--schedulers random random", "random more than once"),
         ("--schedulers", "--schedulers is empty"),

@@ -73,8 +73,8 @@ def agent_of(options: Options, scenario: str) -> Path:
 def training(options: Options, scenario: str) -> list[str]:
     """Arguments that train the scenario's agent."""
     folder = options.agents / f"{scenario}-ppo"
-    quick = ["--eval-seeds", "1", "--eval-learner", "surrogate", "--schedulers", "agent", "pipeline"]
-    return ["--scenario", scenario, "--run-dir", str(folder), *quick, "--no-figures"]
+    quick = ["--seeds", "1", "--learner", "surrogate", "--schedulers", "agent", "pipeline"]
+    return ["--scenario", scenario, "--out", str(folder), *quick, "--no-figures"]
 
 
 def comparisons(options: Options) -> list[tuple[Path, list[str]]]:

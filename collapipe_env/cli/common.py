@@ -1,4 +1,4 @@
-"""What the commands share: parsing, clear errors, Ctrl-C, and the record of what was run."""
+"""What the commands share: parsing, clear errors, Ctrl-C and SIGTERM, and the record of what was run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,13 +20,16 @@ from typing import Any, TypeVar
 import tyro
 
 import collapipe_env
+from collapipe_env.cli.interruption import INTERRUPTED, TERMINATED, Terminated, terminable
+from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
 from collapipe_env.evaluation.registry import LEARNED, require_scheduler, scheduler_names
+from collapipe_env.learners.surrogate_fits import fits_digest
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.tasks import task_names
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells expect it."""
+LARGEST_ROUNDS = 1_000_000
+"""Rounds that an episode may be asked for."""
 SCHEDULERS_HELP = f"{LEARNED} (the trained one), {', '.join(scheduler_names())}."
 
 Options = TypeVar("Options")
@@ -53,30 +58,64 @@ def parse(kind: type[Options], program: str, description: str | None, arguments:
     return tyro.cli(
         kind,
         prog=program.removeprefix("python "),
-        description=description,
+        description=None if description is None else _to_width(description),
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
 
 
+def _to_width(description: str) -> str:
+    """Wrap the paragraph below the first line for the terminal, which tyro does not.
+
+    It is indented, because tyro joins lines that begin with a letter.
+    """
+    width = min(shutil.get_terminal_size().columns, 100) - 1
+    first, paragraph, *rest = [*description.strip().split("\n\n"), ""]
+    below = textwrap.fill(
+        paragraph, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
+    return "\n\n".join([f"{first}\n{below}", *rest])
+
+
+def with_present_names(arguments: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
+    """Accept the names that options had before, with a note on standard error for each.
+
+    Args:
+        arguments: The command line.
+        renamed: Present name of each option by its former one.
+    """
+    present = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        former = name.replace("_", "-")
+        if former in renamed:
+            print(f"note: {former} is called {renamed[former]} now", file=sys.stderr)
+            argument = f"{renamed[former]}{equals}{value}"
+        present.append(argument)
+    return present
+
+
 def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> int:
-    """Run a command; bad input becomes one line, and Ctrl-C says how to go on.
+    """Run a command; bad input becomes one line, and Ctrl-C and SIGTERM say how to go on.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
     try:
-        job()
+        with warnings_as_lines(), terminable():
+            job()
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         again = command_line(program, [option for option in arguments if option != "--fresh"])
-        print(
-            f"\ninterrupted; all finished work is kept. To go on from there, run again:\n  {again}",
-            file=sys.stderr,
+        how, status = (
+            ("terminated", TERMINATED) if isinstance(stop, Terminated) else ("interrupted", INTERRUPTED)
         )
-        return INTERRUPTED
+        print(
+            f"\n{how}; all finished work is kept. To go on from there, run again:\n  {again}", file=sys.stderr
+        )
+        return status
     return 0
 
 
@@ -141,6 +180,13 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
     return scenario.with_overrides(changes)
 
 
+def lasting(scenario: Scenario, rounds: int | None) -> Scenario:
+    """The scenario with episodes of at least the rounds asked for; None asks for none."""
+    if rounds is None or rounds <= scenario.dynamics.rounds:
+        return scenario
+    return scenario.with_overrides({"dynamics.rounds": rounds})
+
+
 def require_data(scenario: Scenario) -> None:
     """Load what the torch learner trains on, so that what cannot work is known before anything is written.
 
@@ -166,9 +212,10 @@ def file_digest(path: Path) -> str:
     """
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        reason = getattr(error, "strerror", None) or error
         raise CheckpointError(
-            f"cannot read the agent {path} ({error.strerror}): give the path of one that training "
+            f"cannot read the agent {path} ({reason}): give the path of one that training "
             "saved, such as runs/medium-ppo-seed0/checkpoints/best.zip"
         ) from None
 
@@ -194,13 +241,14 @@ def record(program: str, arguments: Sequence[str], **more: Any) -> dict[str, Any
 
 
 def versions() -> dict[str, str]:
-    """Versions of the package, of Python and of the libraries that results may depend on."""
+    """Versions of the package, the surrogate's fits, Python and the libraries that results may depend on."""
     names = ["numpy", "scipy", "numba", "torch", "gymnasium", "stable-baselines3"]
     names += ["tokenizers", "sacrebleu", "nervaluate"]
     if find_spec("ortools") is not None:
         names.append("ortools")
     return {
         "collapipe-env": collapipe_env.__version__,
+        "surrogate-fits-sha256": fits_digest(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": str(os.cpu_count()),

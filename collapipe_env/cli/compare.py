@@ -12,37 +12,43 @@ import tyro
 
 from collapipe_env.cli.common import (
     DATASET_OPTION,
+    LARGEST_ROUNDS,
     SCHEDULERS_HELP,
     TASK_OPTION,
     chosen_scenario,
+    command_line,
     default_processes,
     file_digest,
     folder_name,
     guarded,
     hint,
+    lasting,
     parse,
     record,
     require_data,
     require_schedulers,
     require_within,
     scenario_digest,
+    versions,
 )
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
+from collapipe_env.evaluation.provenance import note_versions
 from collapipe_env.evaluation.registry import LEARNED, load_scheduler, scheduler_names
 from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
 
-DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers as CSV, and figures.
+DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.
 
 In each scenario all schedulers play the same held-out episodes, with the same channels, loads and data, and
 differences are taken episode by episode. A scheduler that cannot play a scenario is reported, and the rest
-goes on. Ctrl-C keeps the work done; the same command goes on from there, and more scenarios, schedulers or
-seeds are added to the same folder.
+goes on. Ctrl-C keeps the work done, as does SIGTERM; the same command goes on from there, and more scenarios,
+schedulers or seeds are added to the same folder.
 
 Examples:
   collapipe compare --scenarios small medium
-  collapipe compare --scenarios medium --schedulers dssra pipeline titanic --seeds 20 --rounds 500
-  collapipe compare --scenarios medium --agents medium=runs/medium-ppo-seed0/checkpoints/best.zip
+  collapipe compare --schedulers dssra pipeline titanic --seeds 20 --rounds 500
+  collapipe compare --agents medium=runs/medium-ppo-seed0/checkpoints/best.zip
 """
 
 
@@ -122,7 +128,7 @@ class Options:
             raise ScenarioError("--scenarios is empty: name at least one, for instance medium")
         require_within(
             ("--seeds", self.seeds, 1, 100_000),
-            ("--rounds", 1 if self.rounds is None else self.rounds, 1, 1_000_000),
+            ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
             ("--processes", self.workers, 1, 1024),
             ("--threads", self.threads, 1, 1024),
         )
@@ -150,7 +156,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe co
         program: How the user calls this.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parse(Options, program, DESCRIPTION, given)
@@ -170,11 +176,9 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
 
     default = Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}"
-    run = RunDirectory(options.out or default, "--out")
+    run = RunDirectory(options.out or default)
     # What may differ from one run in a folder to the next is not listed: it is added to what is there.
     asked = {"kind": "comparison", "rounds": options.rounds, "learner": options.learner}
-    continued = run.open(asked, fresh=options.fresh)
-    print(f"{'going on in' if continued else 'writing to'} {run.path}")
     plans = [
         EvaluationPlan(
             scenario=scenario,
@@ -188,44 +192,49 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         )
         for name, scenario in scenarios.items()
     ]
-    count = len(options.names) + bool(agents)
-    print(
-        f"comparing {count} schedulers on {', '.join(scenarios)}: {options.seeds} held-out episodes each, "
-        f"{sum(plan.rounds * len(plan.schedulers) for plan in plans) * options.seeds:,} rounds in all, "
-        f"{options.learner} learner, {options.workers} process{'es' if options.workers > 1 else ''}"
-    )
-    outcomes = evaluate_all(plans, options.workers, tolerant=True)
-    comparisons = [
-        summarise_scenario(plan, outcome, options.held_against)
-        for plan, outcome in zip(plans, outcomes, strict=True)
-    ]
-    more = {
-        "scenario_digests": {name: scenario_digest(scenario) for name, scenario in scenarios.items()},
-        "agent_digests": {name: file_digest(path) for name, path in agents.items()},
-        "options": asdict(options),
-    }
-    write_comparison(
-        comparisons,
-        options.held_against,
-        record(program, given, **more),
-        run,
-        figures=not options.no_figures,
-        gantt=options.gantt,
-    )
+    with run.locked(command_line(program, given)):
+        continued = run.open(asked, fresh=options.fresh)
+        print(f"{'going on in' if continued else 'writing to'} {run.path}")
+        note_versions(run, versions())
+        for name, scenario in scenarios.items():
+            write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
+        count = len(options.names) + bool(agents)
+        rounds = sum(plan.rounds * len(plan.schedulers) for plan in plans)
+        print(
+            f"comparing {count} schedulers on {', '.join(scenarios)}: {options.seeds} held-out episodes "
+            f"each, {rounds * options.seeds:,} rounds in all, "
+            f"{options.learner} learner, {options.workers} process{'es' if options.workers > 1 else ''}"
+        )
+        outcomes = evaluate_all(plans, options.workers, tolerant=True)
+        comparisons = [
+            summarise_scenario(plan, outcome, options.held_against)
+            for plan, outcome in zip(plans, outcomes, strict=True)
+        ]
+        more = {
+            "scenario_digests": {name: scenario_digest(scenario) for name, scenario in scenarios.items()},
+            "agent_digests": {name: file_digest(path) for name, path in agents.items()},
+            "options": asdict(options),
+        }
+        write_comparison(
+            comparisons,
+            options.held_against,
+            record(program, given, **more),
+            run,
+            figures=not options.no_figures,
+            gantt=options.gantt,
+        )
 
 
 def _scenarios(options: Options) -> dict[str, Scenario]:
     """The scenarios by name, long enough for the rounds asked for."""
     found: dict[str, Scenario] = {}
     for source in options.scenarios:
-        scenario = chosen_scenario(source, options.task, options.dataset)
+        scenario = lasting(chosen_scenario(source, options.task, options.dataset), options.rounds)
         if folder_name(scenario.name) in map(folder_name, found):
             raise ScenarioError(
                 f"--scenarios: {source} is the second one named {scenario.name!r}: leave it out, or give it "
                 "another name in its file"
             )
-        if options.rounds is not None and options.rounds > scenario.dynamics.rounds:
-            scenario = scenario.with_overrides({"dynamics.rounds": options.rounds})
         found[scenario.name] = scenario
     return found
 

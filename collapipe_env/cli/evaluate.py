@@ -12,33 +12,39 @@ import tyro
 
 from collapipe_env.cli.common import (
     DATASET_OPTION,
+    LARGEST_ROUNDS,
     SCHEDULERS_HELP,
     TASK_OPTION,
     chosen_scenario,
+    command_line,
     default_processes,
     file_digest,
     folder_name,
     guarded,
     hint,
+    lasting,
     parse,
     record,
     require_data,
     require_schedulers,
     require_within,
+    versions,
 )
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError
+from collapipe_env.evaluation.provenance import note_versions
 from collapipe_env.evaluation.registry import LEARNED, load_scheduler
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.scenario import Scenario
+from collapipe_env.files import write_text
 
-DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario: a table, and pictures.
+DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario.
 
-Trains no scheduler. Ctrl-C keeps the work done; the same command goes on from there.
+Ends in a table and pictures, and trains no scheduler. Ctrl-C keeps the work done, as does SIGTERM; the same
+command goes on from there.
 
 Examples:
   collapipe evaluate --scenario small
-  collapipe evaluate --schedulers dssra pipeline titanic --seeds 10 --learner torch
+  collapipe evaluate --schedulers dssra titanic --seeds 10 --learner torch
   collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
 """
 DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
@@ -63,7 +69,7 @@ class Options:
     seeds: int = 5
     """Held-out episodes of each scheduler; the same ones for all."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
-    """Rounds of an episode."""
+    """Rounds of an episode; may be more than the scenario's."""
     learner: Literal["surrogate", "torch"] = "surrogate"
     """What supplies the loss: the fitted bound, or real training in every round. Delays and energies are the
     same."""
@@ -94,16 +100,15 @@ class Options:
         """Worker processes."""
         return default_processes() if self.processes is None else self.processes
 
-    def check(self, scenario: Scenario) -> None:
+    def check(self) -> None:
         """Refuse values out of range and combinations that make no sense.
 
         Raises:
             CollaPipeError: Names the option, its value and what is possible.
         """
-        limit, why = scenario.dynamics.rounds, f", the rounds of scenario {scenario.name!r}"
         require_within(
             ("--seeds", self.seeds, 1, 100_000),
-            ("--rounds", limit if self.rounds is None else self.rounds, 1, limit, why),
+            ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
             ("--processes", self.workers, 1, 1024),
             ("--threads", self.threads, 1, 1024),
         )
@@ -122,7 +127,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe ev
         program: How the user calls this.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parse(Options, program, DESCRIPTION, given)
@@ -132,20 +137,19 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe ev
 def _run(options: Options, program: str, given: Sequence[str]) -> None:
     from collapipe_env.evaluation.runner import EvaluationPlan
 
+    options.check()
     scenario = chosen_scenario(options.scenario, options.task, options.dataset)
-    options.check(scenario)
+    played = lasting(scenario, options.rounds)
     agent = None if options.agent is None else file_digest(options.agent)
     for name in options.names:  # what cannot work is known before anything is written
-        load_scheduler(name, scenario, options.agent)
+        load_scheduler(name, played, options.agent)
     if options.learner == "torch":
         require_data(scenario)
     out = options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}"
-    run = RunDirectory(out, "--out")
+    run = RunDirectory(out)
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
-    continued = run.open(asked, fresh=options.fresh)
-    print(f"{'going on in' if continued else 'writing to'} {run.path}")
     plan = EvaluationPlan(
-        scenario=scenario,
+        scenario=played,
         schedulers=options.names,
         agent=options.agent,
         episodes=options.seeds,
@@ -155,10 +159,15 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         processes=options.workers,
         threads=options.threads,
     )
-    play_and_report(
-        plan,
-        run,
-        [],
-        lambda: record(program, given, scenario=scenario.to_dict(), options=asdict(options)),
-        figures=not options.no_figures,
-    )
+    with run.locked(command_line(program, given)):
+        continued = run.open(asked, fresh=options.fresh)
+        print(f"{'going on in' if continued else 'writing to'} {run.path}")
+        note_versions(run, versions())
+        write_text(run.scenario, played.to_yaml())
+        play_and_report(
+            plan,
+            run,
+            [],
+            lambda: record(program, given, scenario=played.to_dict(), options=asdict(options)),
+            figures=not options.no_figures,
+        )

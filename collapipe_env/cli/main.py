@@ -10,9 +10,10 @@ import collapipe_env
 from collapipe_env.errors import nearest_name
 
 COMMANDS = {
-    "train": "train PPO or SAC on a scenario, then compare it with DSSRA and the baselines",
-    "evaluate": "play schedulers, or a saved agent, on held-out episodes of one scenario",
-    "compare": "any schedulers x scenarios x seeds: one table, all figures, all raw numbers",
+    "train": "train PPO or SAC, then compare it with DSSRA and the baselines",
+    "evaluate": "play schedulers, or a saved agent, on one scenario",
+    "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
+    "scenario": "show a scenario, check it, or name the differences of two",
 }
 """Name and purpose of each command; its module has the same name."""
 
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Command line without the program's name; that of this process by default.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help", "help"):
@@ -47,8 +48,8 @@ def _usage() -> str:
     lines += [f"  {name:<9} {purpose}" for name, purpose in COMMANDS.items()]
     lines += [
         "",
-        "collapipe COMMAND --help lists a command's options. Ctrl-C keeps the work done; the same command",
-        "goes on from there.",
+        "collapipe COMMAND --help lists a command's options. Ctrl-C keeps the work done;",
+        "the same command goes on from there.",
     ]
     return "\n".join(lines)
 

@@ -11,30 +11,37 @@ from typing import Any
 
 from collapipe_env.cli.common import (
     chosen_scenario,
+    command_line,
     file_digest,
     folder_name,
     guarded,
+    lasting,
     parse,
     record,
     require_data,
+    versions,
+    with_present_names,
 )
 from collapipe_env.cli.playing import play_and_report
-from collapipe_env.cli.train_options import Options
+from collapipe_env.cli.train_options import RENAMED, Options
 from collapipe_env.errors import CheckpointError
+from collapipe_env.evaluation.provenance import note_versions
 from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.files import write_text
 
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
 
 Trains PPO or SAC on a scenario, then plays the trained agent, DSSRA and the baselines on the same held-out
 episodes, in which the Transformer is really trained, and prints one table. Everything lands in one folder.
-Ctrl-C keeps the work done; the same command goes on from there.
+Ctrl-C keeps the work done, as does SIGTERM; the same command goes on from there, and with more --steps it
+lengthens the training.
 
 Examples:
-  {program}                               # PPO on medium, then the comparison
+  {program}                     # PPO on medium, then compared
   {program} --scenario small --algo sac
-  {program} --task translation            # or ner: another task for the Transformer
-  {program} --evaluate-only --eval-seeds 10
-  {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip --scenario medium
+  {program} --task translation  # or ner: another task
+  {program} --evaluate-only --seeds 10
+  {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip
   tensorboard --logdir runs
 """
 
@@ -47,10 +54,18 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe tr
         program: How the user calls this, for help and for the command to go on with.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    given = with_present_names(typed, RENAMED)
     options = parse(Options, program, DESCRIPTION.format(program=program), given)
+    names = {argument.partition("=")[0] for argument in typed}
+    if "--learner" in names and "--train-learner" not in names and options.evaluation.learner == "torch":
+        # It is the default, so whoever types it may mean what the option meant before.
+        print(
+            "note: --learner is the learner of the comparison; --train-learner torch trains with it, too",
+            file=sys.stderr,
+        )
     return guarded(lambda: Job(options, program, given).run(), program, given)
 
 
@@ -76,9 +91,9 @@ class Job:
         )
         options.check(self._scenario)
         torch.set_num_threads(options.training.threads)
-        self._run = RunDirectory(options.output.run_dir or self._default_folder())
+        self._run = RunDirectory(options.output.out or self._default_folder())
         self._require_schedulers()
-        if "torch" in (options.training.learner, options.evaluation.eval_learner):
+        if "torch" in (options.training.train_learner, options.evaluation.learner):
             require_data(self._scenario)
 
     def run(self) -> None:
@@ -86,12 +101,15 @@ class Job:
         options, run = self._options, self._run
         if options.output.fresh:
             self._spare_the_agent()
-        continued = run.open(self._asked(), fresh=options.output.fresh)
-        print(f"{'going on in' if continued else 'writing to'} {run.path}")
-        if options.trains:
-            self._train()
-        history = self._history()
-        self._evaluate(history)
+        with run.locked(command_line(self._program, self._given)):
+            growing = "steps" if options.trains else None
+            continued = run.open(self._asked(), fresh=options.output.fresh, growing=growing)
+            print(f"{'going on in' if continued else 'writing to'} {run.path}")
+            note_versions(run, versions())
+            write_text(run.scenario, self._scenario.to_yaml())
+            if options.trains:
+                self._train()
+            self._evaluate(self._history())
 
     def _default_folder(self) -> Path:
         name = folder_name(self._scenario.name)
@@ -127,7 +145,7 @@ class Job:
         if agent.exists() and agent.is_relative_to(folder):
             raise CheckpointError(
                 f"--fresh would delete the agent {agent} that is to be evaluated: leave it out, or choose "
-                "another --run-dir"
+                "another --out"
             )
 
     def _asked(self) -> dict[str, Any]:
@@ -142,7 +160,7 @@ class Job:
             "algo": training.algo,
             "steps": options.steps,
             "envs": options.envs,
-            "learner": training.learner,
+            "learner": training.train_learner,
             "reward": training.reward,
             "seed": training.seed,
             training.algo: asdict(options.parameters),
@@ -164,8 +182,14 @@ class Job:
         verb = "going on" if before.steps else "training"
         print(
             f"{verb}: {options.training.algo.upper()} on {self._scenario.name!r}, {options.steps:,} steps on "
-            f"{options.envs} environments, {options.training.learner} learner, from step {before.steps:,}"
+            f"{options.envs} environments, {options.training.train_learner} learner, "
+            f"from step {before.steps:,}"
         )
+        if before.planned and before.planned < options.steps:
+            print(
+                f"  lengthened from {before.planned:,} to {options.steps:,} steps: the learning rate takes "
+                "its place in the longer schedule"
+            )
         print(f"  curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}")
         plan = TrainingPlan(
             scenario=self._scenario,
@@ -174,7 +198,7 @@ class Job:
             steps=options.steps,
             envs=options.envs,
             seed=options.training.seed,
-            learner=options.training.learner,
+            learner=options.training.train_learner,
             reward=options.training.reward,
             validate_every=max(options.steps // 20, 1),
         )
@@ -204,12 +228,12 @@ class Job:
 
         options, asked = self._options, self._options.evaluation
         plan = EvaluationPlan(
-            scenario=self._scenario,
+            scenario=lasting(self._scenario, asked.rounds),
             schedulers=asked.schedulers,
             agent=self._agent_file() if LEARNED in asked.schedulers else None,
-            episodes=asked.eval_seeds,
+            episodes=asked.seeds,
             rounds=options.rounds(self._scenario),
-            learner=asked.eval_learner,
+            learner=asked.learner,
             folder=self._run.episodes,
             processes=options.processes,
             threads=options.training.threads,

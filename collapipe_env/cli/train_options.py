@@ -16,6 +16,7 @@ from collapipe_env.agents.hyperparameters import (
 )
 from collapipe_env.cli.common import (
     DATASET_OPTION,
+    LARGEST_ROUNDS,
     SCHEDULERS_HELP,
     TASK_OPTION,
     default_processes,
@@ -35,6 +36,13 @@ DEFAULT_STEPS: dict[tuple[str, str], int] = {
     ("sac", "torch"): 2_000,
 }
 DEFAULT_ENVS = {"surrogate": 64, "torch": 2}
+RENAMED = {
+    "--run-dir": "--out",
+    "--eval-seeds": "--seeds",
+    "--eval-rounds": "--rounds",
+    "--eval-learner": "--learner",
+}
+"""Present name of each option that had another one."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +61,12 @@ class TrainingOptions:
         tyro.conf.arg(metavar="INT"),
         hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with torch"),
     ] = None
-    """Rounds to train on, over all environments."""
-    envs: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: 64; 2 with --learner torch")] = (
-        None
-    )
+    """Rounds to train on, over all environments; more than before lengthen a training."""
+    envs: Annotated[
+        int | None, tyro.conf.arg(metavar="INT"), hint("default: 64; 2 with --train-learner torch")
+    ] = None
     """Environments that play at once."""
-    learner: Literal["surrogate", "torch"] = "surrogate"
+    train_learner: Literal["surrogate", "torch"] = "surrogate"
     """What supplies the loss in training: the fitted bound, or real training of the real segments. Delays and
     energies are the same."""
     reward: Literal["drift_plus_penalty", "lyapunov", "delay", "time_to_target"] = "drift_plus_penalty"
@@ -76,11 +84,11 @@ class EvaluationOptions:
     schedulers: Annotated[
         tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help=f"Who is compared: {SCHEDULERS_HELP}")
     ] = (LEARNED, "dssra", "pipeline", "random")
-    eval_seeds: int = 5
-    """Held-out episodes of each scheduler."""
-    eval_rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
-    """Rounds of an episode."""
-    eval_learner: Literal["torch", "surrogate"] = "torch"
+    seeds: int = 5
+    """Held-out episodes of each scheduler; the same ones for all."""
+    rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
+    """Rounds of an episode; may be more than the scenario's."""
+    learner: Literal["torch", "surrogate"] = "torch"
     """torch really trains the Transformer in every round; surrogate is for a quick look."""
     processes: Annotated[
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
@@ -96,7 +104,7 @@ class EvaluationOptions:
 class OutputOptions:
     """Where everything goes."""
 
-    run_dir: Annotated[
+    out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/<scenario>-<algo>-seed<seed>")
     ] = None
     """One folder for checkpoints, TensorBoard curves, episodes, figures and results."""
@@ -132,13 +140,13 @@ class Options:
     def steps(self) -> int:
         """Rounds to train on."""
         asked = self.training.steps
-        return DEFAULT_STEPS[self.training.algo, self.training.learner] if asked is None else asked
+        return DEFAULT_STEPS[self.training.algo, self.training.train_learner] if asked is None else asked
 
     @property
     def envs(self) -> int:
         """Environments that play at once."""
         asked = self.training.envs
-        return DEFAULT_ENVS[self.training.learner] if asked is None else asked
+        return DEFAULT_ENVS[self.training.train_learner] if asked is None else asked
 
     @property
     def processes(self) -> int:
@@ -148,7 +156,7 @@ class Options:
 
     def rounds(self, scenario: Scenario) -> int:
         """Rounds of an evaluation episode."""
-        asked = self.evaluation.eval_rounds
+        asked = self.evaluation.rounds
         return scenario.dynamics.rounds if asked is None else asked
 
     def check(self, scenario: Scenario) -> None:
@@ -163,14 +171,13 @@ class Options:
                 f"--reward time_to_target needs a target loss, which scenario {scenario.name!r} does not "
                 "set: give dynamics.target_loss in a YAML file of your own"
             )
-        limit = scenario.dynamics.rounds
         require_within(
             ("--steps", self.steps, 1, 10**10),
             ("--envs", self.envs, 1, 4096),
             ("--seed", training.seed, 0, LARGEST_SEED),
             ("--threads", training.threads, 1, 1024),
-            ("--eval-seeds", evaluation.eval_seeds, 1, 100_000),
-            ("--eval-rounds", self.rounds(scenario), 1, limit, f", the rounds of scenario {scenario.name!r}"),
+            ("--seeds", evaluation.seeds, 1, 100_000),
+            ("--rounds", 1 if evaluation.rounds is None else evaluation.rounds, 1, LARGEST_ROUNDS),
             ("--processes", self.processes, 1, 1024),
         )
         require_schedulers(evaluation.schedulers)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from tqdm import tqdm
 
 from collapipe_env.evaluation import table
 from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, overall
@@ -15,6 +14,7 @@ from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
 from collapipe_env.evaluation.report import explanation
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_json, write_text
+from collapipe_env.progress import progress_bar
 
 
 def write_comparison(
@@ -153,7 +153,7 @@ def _draw(
     pictures = comparison_pictures(played, reference, gantt)
     for outdated in run.figures.glob("*.png"):
         outdated.unlink()
-    for name, draw in tqdm(
-        pictures.items(), desc="drawing", unit=" pictures", dynamic_ncols=True, disable=None
-    ):
-        draw(run.figures / f"{name}.png")
+    with progress_bar(len(pictures), "drawing", "pictures") as bar:
+        for name, draw in pictures.items():
+            draw(run.figures / f"{name}.png")
+            bar.update(1)

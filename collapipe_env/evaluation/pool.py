@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -36,7 +38,7 @@ def run_tasks(
     """Do all tasks, in this process if one is asked for, else in that many others.
 
     Processes are spawned, not forked: libraries with threads of their own survive that. They ignore Ctrl-C;
-    it reaches this process, which stops them.
+    it reaches this process, which stops them. Their warnings are raised here.
 
     Args:
         work: Does a task; importable, as the tasks are, where several processes are asked for.
@@ -117,13 +119,15 @@ def _listen(workers: dict[Connection, tuple[BaseProcess, Any]], here: Connection
             "traceback above, or, if there is none, it may have run out of memory: try --processes 1. "
             "Finished episodes are kept"
         ) from None
-    if kind == "progress":
+    if kind == "warning":
+        warnings.warn_explicit(content, UserWarning, "a worker process", 0)
+    elif kind == "progress":
         hooks.progress(task)
     elif kind == "failed":
         hooks.failed(task, content)
     else:
         hooks.done(task)
-    over: bool = kind != "progress"
+    over: bool = kind in ("done", "failed")
     return over
 
 
@@ -142,16 +146,23 @@ def _hand_out(
 def _serve(there: Connection, work: Work) -> None:
     """The life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sending = threading.Lock()  # a learner's thread may warn
+
+    def tell(kind: str, content: object = None) -> None:
+        with sending:
+            there.send((kind, content))
+
+    warnings.showwarning = lambda message, *_, **__: tell("warning", str(message))
     # A broken pipe means that the parent is gone, however it went: nobody waits for more.
     with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError):
         while True:
             task = there.recv()
             try:
-                work(task, lambda: there.send(("progress", None)))
+                work(task, lambda: tell("progress"))
             except CollaPipeError as error:
-                there.send(("failed", _portable(error)))
+                tell("failed", _portable(error))
             else:
-                there.send(("done", None))
+                tell("done")
 
 
 def _portable(error: CollaPipeError) -> CollaPipeError:

@@ -15,6 +15,7 @@ from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan
 from collapipe_env.evaluation.statistics import Results, summarise_all, target_of
 from collapipe_env.files import write_json, write_text
+from collapipe_env.progress import progress_bar
 
 REFERENCE = "dssra"
 """Whom the others are held against by default."""
@@ -86,7 +87,7 @@ def write_report(
         )
     elif figures:
         total = picture_count(results, history)
-        with tqdm(total=total, desc="drawing", unit=" pictures", dynamic_ncols=True, disable=None) as bar:
+        with progress_bar(total, "drawing", "pictures") as bar:
             draw_evaluation(
                 plan, results, summaries, target, history, run.figures, on_picture=lambda: _tick(bar)
             )

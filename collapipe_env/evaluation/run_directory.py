@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from collapipe_env.errors import DataError
+from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
 from collapipe_env.files import read_json, without_nan, write_json
 
-_FOLDERS = ("checkpoints", "tensorboard", "evaluation", "figures")
-_FILES = ("results.json", "results.csv", "episodes.csv", "summary.json", "table.md", "run.json")
+_FOLDERS = ("checkpoints", "tensorboard", "evaluation", "figures", "scenarios")
+_FILES = (
+    "results.json", "results.csv", "episodes.csv", "summary.json", "table.md", "scenario.yaml",
+    "versions.json", "run.json",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -21,11 +26,15 @@ class RunDirectory:
 
     Attributes:
         path: The folder.
-        option: The option that chooses it, for errors.
     """
 
     path: Path
-    option: str = "--run-dir"
+
+    def __post_init__(self) -> None:
+        if not str(self.path).isprintable():  # nor could any message name such a folder in one line
+            raise DataError(
+                f"--out {str(self.path)!r}: use a name without line breaks and control characters"
+            )
 
     @property
     def options(self) -> Path:
@@ -41,6 +50,21 @@ class RunDirectory:
     def figures(self) -> Path:
         """Folder of the pictures."""
         return self.path / "figures"
+
+    @property
+    def scenario(self) -> Path:
+        """The effective scenario, as YAML."""
+        return self.path / "scenario.yaml"
+
+    @property
+    def scenarios(self) -> Path:
+        """Folder of the effective scenarios of a comparison."""
+        return self.path / "scenarios"
+
+    @property
+    def versions(self) -> Path:
+        """Versions of everything that worked here, as JSON."""
+        return self.path / "versions.json"
 
     @property
     def results(self) -> Path:
@@ -67,12 +91,32 @@ class RunDirectory:
         """The table, as Markdown."""
         return self.path / "table.md"
 
-    def open(self, asked: Mapping[str, Any], *, fresh: bool) -> bool:
+    @contextlib.contextmanager
+    def locked(self, command: str) -> Iterator[None]:
+        """Make the folder, and keep other runs out of it for as long as the context lasts.
+
+        Args:
+            command: What this run is, for others to read.
+
+        Raises:
+            DataError: If the folder cannot be used, belongs to something else, or another process works in
+                it.
+        """
+        self._occupied()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unusable(error) from None
+        with only_run_in(self.path, command):
+            yield
+
+    def open(self, asked: Mapping[str, Any], *, fresh: bool, growing: str | None = None) -> bool:
         """Make the folder, or go on in one that was made for the same.
 
         Args:
             asked: What decides the trained agent, as plain data.
             fresh: Start over: remove what an earlier run left, and nothing else.
+            growing: Name of a number in ``asked`` that may be larger than it was.
 
         Returns:
             Whether an earlier run is continued.
@@ -80,34 +124,58 @@ class RunDirectory:
         Raises:
             DataError: If the folder belongs to something else or to a run that was asked for other things.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise DataError(f"{self.path} is a file: choose another place with {self.option}")
-        occupied = self.path.is_dir() and any(self.path.iterdir())
-        if occupied and not self.options.exists():
-            raise DataError(
-                f"{self.path} holds other things than a run (it has no run.json): choose another place "
-                f"with {self.option}"
-            )
+        occupied = self._occupied()
         if occupied and fresh:
             self._clear()
         elif occupied:
-            self._require_same(without_nan(asked))
+            if self._require_same(without_nan(asked), growing):
+                write_json(self.options, asked)
             return True
         write_json(self.options, asked)
         return False
 
-    def _require_same(self, asked: Mapping[str, Any]) -> None:
-        before = read_json(
-            self.options, f"start over with --fresh, or choose another place with {self.option}"
+    def _occupied(self) -> bool:
+        """Whether a run is there already.
+
+        Raises:
+            DataError: If the folder cannot be used or belongs to something else.
+        """
+        try:
+            if self.path.exists() and not self.path.is_dir():
+                raise DataError(f"{self.path} is a file: choose another place with --out")
+            names = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
+        except OSError as error:
+            raise self._unusable(error) from None
+        if names - {LOCK_NAME} and self.options.name not in names:
+            raise DataError(
+                f"{self.path} holds other things than a run (it has no run.json): choose another place "
+                f"with --out"
+            )
+        return bool(names - {LOCK_NAME})
+
+    def _unusable(self, error: OSError) -> DataError:
+        name = str(self.path)
+        shown = name if len(name) <= 100 else f"{name[:60]}...{name[-20:]}"
+        return DataError(
+            f"cannot use {shown} as a folder ({error.strerror}): choose another place with --out"
         )
-        different = _differences(before, asked)
+
+    def _require_same(self, asked: Mapping[str, Any], growing: str | None) -> bool:
+        """Refuse other options than before; returns whether the number that may grow has grown."""
+        before = read_json(self.options, "start over with --fresh, or choose another place with --out")
+        different = differences(before, asked)
+        grown = [entry for entry in different if entry[0] == growing and _is_larger(entry[2], entry[1])]
+        different = [entry for entry in different if entry not in grown]
         if different:
-            listed = "; ".join(f"{name} was {old!r}, now {new!r}" for name, old, new in different[:3])
+            listed = "; ".join(
+                f"{name} was {_short(old)}, now {_short(new)}" for name, old, new in different[:3]
+            )
             more = f" and {len(different) - 3} more" if len(different) > 3 else ""
             raise DataError(
                 f"{self.path} was made with other options ({listed}{more}): choose another place with "
-                f"{self.option}, or start over there with --fresh"
+                f"--out, or start over there with --fresh"
             )
+        return bool(grown)
 
     def _clear(self) -> None:
         for name in _FOLDERS:
@@ -116,15 +184,36 @@ class RunDirectory:
             (self.path / name).unlink(missing_ok=True)
 
 
-def _differences(before: Any, now: Any, place: str = "") -> list[tuple[str, Any, Any]]:
-    """Places where two plain data differ, with both values."""
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _is_larger(now: object, before: object) -> bool:
+    return isinstance(now, int) and isinstance(before, int) and now > before
+
+
+def differences(before: Any, now: Any, place: str = "") -> list[tuple[str, Any, Any]]:
+    """Places where two plain data differ, as dotted paths, with both values.
+
+    Args:
+        before: Mappings, lists, numbers, texts and ``None``.
+        now: The like.
+        place: Path of both, for nested data.
+    """
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         names = [*before, *(name for name in now if name not in before)]
-        return [
-            difference
-            for name in names
-            for difference in _differences(
-                before.get(name), now.get(name), f"{place}.{name}" if place else name
-            )
-        ]
-    return [] if before == now else [(place, before, now)]
+        pairs = [(name, before.get(name), now.get(name)) for name in names]
+    elif _records(before) and _records(now) and len(before) == len(now):
+        pairs = [(str(index), *both) for index, both in enumerate(zip(before, now, strict=True))]
+    else:
+        return [] if before == now else [(place, before, now)]
+    return [
+        difference
+        for name, old, new in pairs
+        for difference in differences(old, new, f"{place}.{name}" if place else name)
+    ]
+
+
+def _records(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value)

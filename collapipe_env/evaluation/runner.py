@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 import collapipe_env
 from collapipe_env.allocation import Allocation
@@ -26,6 +25,8 @@ from collapipe_env.evaluation.episode import (
 from collapipe_env.evaluation.pool import run_tasks
 from collapipe_env.evaluation.registry import LEARNED, load_scheduler
 from collapipe_env.files import read_json, write_bytes, write_json
+from collapipe_env.learners.surrogate_fits import fits_digest
+from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import Scenario
 
 FORMAT = 3
@@ -175,14 +176,8 @@ class _Progress:
         self._several = len(plans) > 1
         self._rounds: Counter[str] = Counter()
         total = sum(unit.plan.rounds for unit in units)
-        self._bar = tqdm(
-            total=total,
-            initial=total - sum(unit.plan.rounds for unit in missing),
-            desc="evaluating",
-            unit=" rounds",
-            dynamic_ncols=True,
-            disable=None,
-        )
+        done = total - sum(unit.plan.rounds for unit in missing)
+        self._bar = progress_bar(total, "evaluating", "rounds", initial=done)
 
     def __enter__(self) -> _Progress:
         return self
@@ -197,9 +192,9 @@ class _Progress:
     def done(self, unit: Unit) -> None:
         result = _read(unit)
         self._bar.write(
-            f"{self._place(unit)}{result.title:>12}  episode {unit.episode}   round delay "
-            f"{np.mean(result.delay):7.2f} s   energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %   "
-            f"final loss {result.smoothed_loss[-1]:.4f}"
+            f"{self._place(unit)}{result.title:>12}  episode {unit.episode}  delay "
+            f"{np.mean(result.delay):7.2f} s  energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %  "
+            f"loss {result.smoothed_loss[-1]:.4f}"
         )
 
     def failed(self, unit: Unit, error: CollaPipeError) -> None:
@@ -231,7 +226,8 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[All
 
 def _units(plan: EvaluationPlan) -> list[Unit]:
     agent = b"" if plan.agent is None else plan.agent.read_bytes()
-    common = (FORMAT, collapipe_env.__version__, plan.scenario, plan.rounds, plan.learner)
+    fits = fits_digest() if plan.learner == "surrogate" else ""
+    common = (FORMAT, collapipe_env.__version__, plan.scenario, plan.rounds, plan.learner, fits)
     return [
         Unit(plan, name, episode, _key((*common, name, episode), agent if name == LEARNED else b""))
         for episode in range(plan.episodes)

@@ -39,6 +39,7 @@ from collapipe_env.learners.fitting.shipped_runs import (
     write_held_out,
 )
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
+from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import Scenario, load_scenario
 
 ABOUT = (
@@ -130,14 +131,9 @@ def real_runs(
     keys = [run_key(scenario, condition, seed, options.rounds) for condition, seed in wanted]
     done = sum(kept.losses(key) is not None for key in keys)
     runs = []
-    with tqdm(
-        total=len(wanted) * options.rounds,
-        initial=done * options.rounds,
-        desc=f"{scenario.name} {scenario.workload.task}",
-        unit=" rounds",
-        dynamic_ncols=True,
-        disable=None,
-    ) as bar:
+    title = f"{scenario.name} {scenario.workload.task}"
+    total = len(wanted) * options.rounds
+    with progress_bar(total, title, "rounds", initial=done * options.rounds) as bar:
         for key, (condition, seed) in zip(keys, wanted, strict=True):
             losses = kept.losses(key)
             if losses is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -143,6 +144,20 @@ def fit_for(scenario: Scenario) -> SurrogateFit:
 def fits_file() -> Path:
     """Return the shipped file of the fits."""
     return Path(str(resources.files("collapipe_env") / "data" / "surrogate_fits.json"))
+
+
+@lru_cache(maxsize=1)
+def fits_digest() -> str:
+    """SHA-256 of the shipped fits, on which every result with the surrogate learner depends.
+
+    Raises:
+        DataError: If the file cannot be read.
+    """
+    path = fits_file()
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror}): {REMEDY}") from None
 
 
 @lru_cache(maxsize=1)

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import math
 import pickle
 import zipfile
 from pathlib import Path
@@ -187,6 +188,19 @@ def test_missing_and_damaged_files(trained: TrainingFiles, tmp_path: Path) -> No
         read_checkpoint(rewrite(trained.best, damaged, training_pt=None))
     with pytest.raises(CheckpointError):
         read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"steps": math.inf}, {"steps": None}, {"lengthened_from": 3}, {"lengthened_from": ["x"]}]
+)
+def test_a_damaged_record_of_the_training_is_named(trained: TrainingFiles, tmp_path: Path, odd: dict) -> None:
+    described = metadata(trained.latest)
+    described["training"] |= odd
+    files = TrainingFiles(tmp_path)
+    files.latest.parent.mkdir()
+    rewrite(trained.latest, files.latest, metadata_json=json.dumps(described).encode())
+    with pytest.raises(CheckpointError, match=r"latest\.zip: the record of its training is damaged"):
+        training_state(files)
 
 
 class Bomb:

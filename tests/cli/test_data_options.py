@@ -48,7 +48,7 @@ def test_data_that_is_not_there(dataset: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "train --steps 32 --envs 2 --eval-seeds 1 --eval-rounds 2",
+        "train --steps 32 --envs 2 --seeds 1 --rounds 2",
         "evaluate --seeds 1 --rounds 2 --learner torch",
         "compare --seeds 1 --rounds 2 --learner torch",
     ],

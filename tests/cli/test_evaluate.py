@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from collapipe_env.cli.main import main
+from collapipe_env.scenario import load_scenario
 
 SMALL = ["--seeds", "2", "--rounds", "3", "--processes", "1", "--no-figures"]
 
@@ -43,8 +44,8 @@ def test_table_and_numbers_without_any_training(scenario, tmp_path: Path, capsys
 
 def test_a_saved_agent_plays_first(scenario, tmp_path: Path, capsys) -> None:
     trained = ["--steps", 8, "--envs", 2, "--ppo.rollout-steps", 4, "--ppo.minibatch", 8, "--ppo.epochs", 1]
-    trained += ["--eval-seeds", 1, "--eval-rounds", 1, "--eval-learner", "surrogate", "--no-figures"]
-    trained += ["--ppo.hidden-units", 8, "--processes", 1, "--run-dir", tmp_path / "run"]
+    trained += ["--seeds", 1, "--rounds", 1, "--learner", "surrogate", "--no-figures"]
+    trained += ["--ppo.hidden-units", 8, "--processes", 1, "--out", tmp_path / "run"]
     assert main(["train", *scenario[:2], *map(str, trained)]) == 0
     agent = tmp_path / "run" / "checkpoints" / "best.zip"
     record = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -60,13 +61,25 @@ def test_a_saved_agent_plays_first(scenario, tmp_path: Path, capsys) -> None:
     assert "was made with other options" in capsys.readouterr().err
 
 
+def test_more_rounds_than_the_scenario_has_play_longer(scenario, tmp_path: Path) -> None:
+    options = [*SMALL, "--schedulers", "pipeline", "--seeds", "1"]
+    assert run(scenario, options, "--rounds", 6) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    (longer,) = results["episodes"]["pipeline"]
+    assert len(longer["delay"]) == 6
+    assert load_scenario(tmp_path / "out" / "scenario.yaml").dynamics.rounds == 6
+    # The same channels as in the scenario's own four rounds, in the same folder.
+    assert run(scenario, options, "--rounds", 4) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["episodes"]["pipeline"][0]["delay"] == longer["delay"][:4]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("--scenario mediun", "did you mean 'medium'"),
         ("--seeds 0", "--seeds = 0: use a number from 1 to 100,000"),
-        ("--rounds 101", "--rounds = 101: use a number from 1 to 100, the rounds of scenario 'medium'"),
-        ("--rounds 0", "--rounds = 0: use a number from 1 to 100"),
+        ("--rounds 0", "--rounds = 0: use a number from 1 to 1,000,000"),
         ("--processes 0", "--processes = 0"),
         ("--threads 0", "--threads = 0"),
         ("--schedulers dsra", "'dsra' is not known: did you mean 'dssra'"),

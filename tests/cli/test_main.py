@@ -37,8 +37,8 @@ def test_an_unknown_command_is_answered_with_the_nearest(capsys) -> None:
     assert capsys.readouterr().err == "error: command 'compere' is not known: did you mean 'compare'?\n"
 
 
-@pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_explains_itself_under_its_own_name(name: str, capsys) -> None:
+@pytest.mark.parametrize("name", ["train", "evaluate", "compare"])
+def test_every_long_command_explains_itself_under_its_own_name(name: str, capsys) -> None:
     with pytest.raises(SystemExit) as stop:
         main([name, "--help"])
     assert stop.value.code == 0

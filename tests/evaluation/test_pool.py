@@ -1,6 +1,7 @@
 """Worker processes: every failure is one clear error."""
 
 import os
+import warnings
 
 import pytest
 
@@ -56,3 +57,14 @@ def test_a_failure_that_is_not_tolerated_ends_everything() -> None:
     with pytest.raises(ScenarioError, match="2 is not possible"):
         run_tasks(_count, [1, 2, 3], 1, lambda _: None, done.append, on_failed)
     assert done == [1]
+
+
+def _warn(task: str, _: object) -> None:
+    warnings.warn(task, stacklevel=1)
+
+
+def test_warnings_of_worker_processes_arrive_here() -> None:
+    # Workers have filters of their own, not pytest's, so there they are warnings and no errors.
+    with pytest.warns(UserWarning, match="first|second") as caught:
+        run_tasks(_warn, ["first", "second"], 2, lambda _: None, lambda _: None)
+    assert {str(warning.message) for warning in caught} == {"first", "second"}

@@ -15,8 +15,11 @@ def test_same_options_continue_and_others_are_refused(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     assert run.open(ASKED, fresh=False) is False
     assert run.open(ASKED, fresh=False) is True
-    with pytest.raises(DataError, match=r"ppo\.hidden was \[2, 3\], now \[9\].*--run-dir.*--fresh"):
+    with pytest.raises(DataError, match=r"ppo\.hidden was \[2, 3\], now \[9\].*--out.*--fresh"):
         run.open({**ASKED, "ppo": {**ASKED["ppo"], "hidden": [9]}}, fresh=False)
+    with pytest.raises(DataError, match=r"ppo was \{.*, now \['xxx.*\.\.\.\)") as refusal:
+        run.open({**ASKED, "ppo": ["x" * 9999]}, fresh=False)
+    assert len(str(refusal.value)) < 500
     with pytest.raises(DataError, match="seed was None, now 1"):
         run.open({**ASKED, "seed": 1}, fresh=False)
 
@@ -37,7 +40,7 @@ def test_fresh_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, fresh: bool) -> None:
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "holiday.png").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"no run\.json.*--run-dir"):
+    with pytest.raises(DataError, match=r"no run\.json.*--out"):
         RunDirectory(tmp_path).open(ASKED, fresh=fresh)
     assert (tmp_path / "figures" / "holiday.png").exists()
     with pytest.raises(DataError, match="is a file"):

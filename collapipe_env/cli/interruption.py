@@ -1,0 +1,35 @@
+"""SIGTERM as another Ctrl-C: work is kept, worker processes end, and the exit status tells the two apart."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells expect it."""
+TERMINATED = 143
+"""Exit status after SIGTERM."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came; whatever keeps its work at Ctrl-C keeps it now, too."""
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Raise :class:`Terminated` where SIGTERM comes, once; outside of the main thread nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not break into the saving
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)

@@ -1,0 +1,147 @@
+"""``collapipe scenario``: show one as YAML, check one, or name the differences of two."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+
+from collapipe_env.cli.common import TASK_OPTION, chosen_scenario, guarded, parse
+from collapipe_env.evaluation.run_directory import differences
+from collapipe_env.scenario import Scenario, block_bytes
+
+DESCRIPTION = """Show a scenario with all its fields, check one, or name the differences of two.
+
+A scenario is a shipped one (small, medium, large, xlarge; bert-small, bert-base, transformer-base) or a YAML
+file. Exit status: 0; 1 from check if an energy budget cannot be met; 2 for a scenario that cannot be used.
+
+Examples:
+  collapipe scenario show medium > my_scenario.yaml
+  collapipe scenario show medium --task ner
+  collapipe scenario check my_scenario.yaml
+  collapipe scenario diff medium my_scenario.yaml
+"""
+INFEASIBLE = 1
+"""Exit status of ``check`` where the scenario is valid but an energy budget cannot be met."""
+
+Source = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME|FILE")]
+
+
+@dataclass(frozen=True)
+class Show:
+    """Print a scenario as YAML with every field; the text is itself a scenario file."""
+
+    scenario: Source
+    """A shipped scenario or a YAML file."""
+    task: Annotated[str | None, TASK_OPTION] = None
+
+    def run(self) -> int:
+        """Print it."""
+        print(chosen_scenario(self.scenario, self.task, None).to_yaml(), end="")
+        return 0
+
+
+@dataclass(frozen=True)
+class Check:
+    """Load a scenario, and print its sizes and whether its energy budgets can be met."""
+
+    scenario: Source
+    """A shipped scenario or a YAML file."""
+    task: Annotated[str | None, TASK_OPTION] = None
+
+    def run(self) -> int:
+        """Print sizes and feasibility."""
+        from collapipe_env.simulator.feasibility import energy_feasibility
+
+        scenario = chosen_scenario(self.scenario, self.task, None)
+        lines = _sizes(scenario)
+        width = max(len(name) for name, _ in lines)
+        print(f"scenario {scenario.name!r} is valid")
+        for name, text in lines:
+            print(f"  {name:<{width}}  {text}")
+        report = energy_feasibility(scenario)
+        print(f"energy budgets: {'can be met' if report.feasible else 'cannot be met'}")
+        for line in report.describe().splitlines():
+            print(f"  {line}")
+        return 0 if report.feasible else INFEASIBLE
+
+
+@dataclass(frozen=True)
+class Diff:
+    """Name the fields in which two scenarios differ, with both values."""
+
+    first: Source
+    """A shipped scenario or a YAML file."""
+    second: Source
+    """The other."""
+
+    def run(self) -> int:
+        """Print the differences."""
+        first, second = (chosen_scenario(source, None, None) for source in (self.first, self.second))
+        lines = [
+            (place, _short(before), _short(now))
+            for place, before, now in differences(first.to_dict(), second.to_dict())
+        ]
+        if not lines:
+            print("no differences")
+            return 0
+        header = ("field", self.first, self.second)
+        widths = [max(len(line[column]) for line in [header, *lines]) for column in (0, 1)]
+        for place, before, now in [header, *lines]:
+            print(f"{place:<{widths[0]}}  {before:<{widths[1]}}  {now}")
+        return 0
+
+
+Options = (
+    Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Check, tyro.conf.subcommand("check")]
+    | Annotated[Diff, tyro.conf.subcommand("diff")]
+)
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe scenario") -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Without the program's name; those of this process by default.
+        program: How the user calls this.
+
+    Returns:
+        The exit status: 0, 1 if an energy budget cannot be met, 2 for bad input.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    kind: Any = Options
+    command: Show | Check | Diff = parse(kind, program, DESCRIPTION, given)
+    answers: list[int] = []
+    return guarded(lambda: answers.append(command.run()), program, given) or answers[0]
+
+
+def _sizes(scenario: Scenario) -> list[tuple[str, str]]:
+    """What a scenario comes to, as names and texts."""
+    from collapipe_env.envs.observation import ObservationBuilder
+    from collapipe_env.simulator.build import action_codec
+
+    devices = scenario.cluster.devices_per_cluster
+    workload, dynamics = scenario.workload, scenario.dynamics
+    return [
+        ("clusters", f"{scenario.clusters:,}"),
+        ("devices", f"{sum(devices):,}, {_span(devices)} in a cluster"),
+        ("encoder blocks", f"{scenario.blocks}, {block_bytes(scenario) / 1e6:,.1f} MB of memory each"),
+        ("task", f"{workload.task}, data: {scenario.learning.dataset}"),
+        ("episode", f"{dynamics.rounds:,} rounds, layout {scenario.cluster.layout}"),
+        ("observation", f"{ObservationBuilder(scenario).layout.size:,} numbers"),
+        ("action", f"{action_codec(scenario).action_size:,} numbers"),
+    ]
+
+
+def _span(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

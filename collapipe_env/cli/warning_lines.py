@@ -1,0 +1,37 @@
+"""Warnings on the command line: one line each, said once, without the source line that raised it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import TextIO
+
+from tqdm import tqdm
+
+
+@contextlib.contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print each warning as ``warning: ...`` on standard error, above a progress bar where there is one."""
+    said: set[str] = set()
+
+    def say(
+        message: Warning | str,
+        category: type[Warning],  # noqa: ARG001 - the signature is Python's
+        filename: str,  # noqa: ARG001
+        lineno: int,  # noqa: ARG001
+        file: TextIO | None = None,
+        line: str | None = None,  # noqa: ARG001
+    ) -> None:
+        text = " ".join(str(message).split())
+        if text not in said:
+            said.add(text)
+            tqdm.write(f"warning: {text}", file=file or sys.stderr)
+
+    before = warnings.showwarning
+    warnings.showwarning = say
+    try:
+        yield
+    finally:
+        warnings.showwarning = before

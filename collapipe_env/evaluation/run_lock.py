@@ -1,0 +1,119 @@
+"""One run at a time in a folder: a lock that the operating system drops with the process that holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from collapipe_env.errors import DataError
+
+LOCK_NAME = ".lock"
+"""Of the lock file. It stays when a run ends, so that no run can lock a file that another just removed."""
+_LONGEST = 4096
+"""Bytes of a lock file that are read."""
+
+if sys.platform == "win32":
+    import msvcrt
+
+    # Windows keeps others from reading what is locked: a byte far behind the text is.
+    _PLACE = 2**30
+
+    def _try_lock(descriptor: int) -> bool:
+        os.lseek(descriptor, _PLACE, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def only_run_in(folder: Path, command: str) -> Iterator[None]:
+    """Keep other runs out of a folder for as long as the context lasts.
+
+    The lock goes with the process, however that ends; a file that a dead process left locks nobody out.
+
+    Args:
+        folder: The folder, which exists.
+        command: What this run is, for others to read.
+
+    Raises:
+        DataError: If another process works there, naming it, or the folder cannot be written to.
+    """
+    path = folder / LOCK_NAME
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise DataError(
+            f"cannot write to {folder} ({error.strerror}): choose another place with --out"
+        ) from None
+    try:
+        _lock(descriptor, folder)
+        _name_this_process(descriptor, command)
+        yield
+    finally:
+        os.close(descriptor)  # which unlocks
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        locked = _try_lock(descriptor)
+    except OSError as error:
+        warnings.warn(
+            f"the file system of {folder} has no locks ({error.strerror}): make sure that no other run works "
+            "there",
+            stacklevel=5,
+        )
+        return
+    if not locked:
+        raise DataError(
+            f"{folder} is in use by {_holder(descriptor)}: wait until it is done or end it, or choose "
+            f"another place with --out"
+        )
+
+
+def _name_this_process(descriptor: int, command: str) -> None:
+    about = {
+        "pid": os.getpid(),
+        "host": platform.node(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "command": command[: _LONGEST // 8],
+    }
+    with contextlib.suppress(OSError):  # a full disk: the lock holds without a name
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, json.dumps(about).encode())
+
+
+def _holder(descriptor: int) -> str:
+    """Who holds the lock, as far as the file tells."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        about = json.loads(os.read(descriptor, _LONGEST))
+        pid, host, since, command = (_printable(about[key]) for key in ("pid", "host", "since", "command"))
+    except (ValueError, TypeError, KeyError, RecursionError):  # written only now, or by somebody else
+        return "another process"
+    return f"process {pid} on {host} since {since} ({command})"
+
+
+def _printable(value: object) -> str:
+    """Text of one line, not too long."""
+    text = "".join(c if c.isprintable() else " " for c in str(value))
+    return text if len(text) <= 200 else f"{text[:197]}..."

@@ -1,0 +1,30 @@
+"""The progress bar of every command: on a terminal of 80 columns it still is a bar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tqdm import tqdm
+
+_FORMAT = "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{unit}, {remaining} left{postfix}"
+
+
+def progress_bar(total: int, title: str, unit: str, initial: int = 0) -> tqdm[Any]:
+    """A bar with what is done, of how much, and the time left; none where standard error is no terminal.
+
+    Args:
+        total: Steps at the end.
+        title: A word or two, written before the bar.
+        unit: What is counted.
+        initial: Steps done already.
+    """
+    return tqdm(
+        total=total,
+        initial=initial,
+        desc=title,
+        unit=f" {unit}",
+        unit_scale=total >= 100_000,
+        bar_format=_FORMAT,
+        dynamic_ncols=True,
+        disable=None,
+    )

@@ -1,0 +1,129 @@
+"""Commands as processes of their own: one a folder, and SIGTERM keeps the work as Ctrl-C does."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.agents.checkpoint import read_checkpoint
+from collapipe_env.cli.interruption import TERMINATED
+from collapipe_env.cli.main import main
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")
+
+TRAINING = [
+    *("--envs", "2", "--steps", "1000000", "--seeds", "1", "--rounds", "1", "--no-figures"),
+    *("--ppo.rollout-steps", "4", "--ppo.minibatch", "8", "--ppo.epochs", "1", "--ppo.hidden-units", "8"),
+    *("--schedulers", "agent", "--learner", "surrogate", "--processes", "1"),
+]
+
+
+@contextlib.contextmanager
+def started(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A command that is at work."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "collapipe_env.cli.main", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 200.0
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def children_of(pid: int) -> list[int]:
+    """Process ids below a process, as the system lists them."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    own = [child for child, parent in pairs if parent == pid]
+    return own + [child for parent in own for child in children_of(parent)]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    with contextlib.suppress(OSError):
+        return status.read_text().rpartition(")")[2].split()[0] != "Z"  # dead, but not yet fetched
+    return not status.parent.parent.exists()
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> list[str]:
+    path = tmp_path / "tiny.yaml"
+    path.write_text("name: tiny\nbase: small\ndynamics: {rounds: 4}\n")
+    return ["--scenario", str(path), "--out", str(tmp_path / "run")]
+
+
+def test_sigterm_keeps_the_training_and_meanwhile_the_folder_is_its_own(
+    scenario, tmp_path: Path, capsys
+) -> None:
+    command = ["train", *scenario, *TRAINING]
+    curves = tmp_path / "run" / "tensorboard"
+    latest = tmp_path / "run" / "checkpoints" / "latest.zip"
+    with started(command) as process:
+        # Bytes that an empty file of curves has not: the first rollout is over.
+        wait_for(process, lambda: any(path.stat().st_size > 500 for path in curves.glob("*")))
+        for other in (command, ["evaluate", *scenario, "--schedulers", "pipeline"]):
+            assert main(other) == 2
+            (line,) = capsys.readouterr().err.splitlines()
+            assert line.startswith(f"error: {tmp_path / 'run'} is in use by process {process.pid} on ")
+            assert "(collapipe train --scenario " in line
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == TERMINATED, errors
+    assert "terminated; all finished work is kept" in errors
+    assert "run again:\n  collapipe train --scenario" in errors
+    assert "Traceback" not in errors
+    kept = read_checkpoint(latest)
+    assert 0 < kept.steps < 1_000_000
+    # The first validation is due after 50,000 steps: nothing but the signal can have led to this file.
+    assert kept.history == []
+    assert not list((tmp_path / "run").rglob("*.partial"))
+    assert main([*command, "--evaluate-only"]) == 2  # the folder is free, and holds no best agent yet
+    assert "there is no agent in" in capsys.readouterr().err
+
+
+def test_sigterm_ends_an_evaluation_with_its_workers(scenario, tmp_path: Path) -> None:
+    command = [
+        "evaluate",
+        *scenario,
+        "--schedulers",
+        "pipeline",
+        "random",
+        "--no-figures",
+        "--processes",
+        "2",
+    ]
+    command += ["--seeds", "3", "--rounds", "100000"]
+    with started(command) as process:
+        # Two workers and Python's own tracker of their resources.
+        wait_for(process, lambda: len(children_of(process.pid)) >= 3)
+        workers = children_of(process.pid)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == TERMINATED, errors
+    assert "run again:\n  collapipe evaluate --scenario" in errors
+    assert "Traceback" not in errors
+    deadline = time.monotonic() + 20.0
+    while any(alive(pid) for pid in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,105 @@
+"""``collapipe scenario``: what is shown is a scenario again, what is checked and compared is all said."""
+
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.cli.main import main
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.scenario import load_scenario, scenario_names
+
+HOPELESS = "name: hopeless\nbase: small\nbudgets: {cu_energy_j: 1.0e-9, device_energy_j: 1.0e-9}\n"
+
+
+def run(*arguments: object) -> int:
+    return main(["scenario", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_what_is_shown_is_the_same_scenario(name: str, tmp_path: Path, capsys) -> None:
+    assert run("show", name) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    (tmp_path / "mine.yaml").write_text(captured.out)
+    assert load_scenario(tmp_path / "mine.yaml") == load_scenario(name)
+
+
+def test_a_file_is_shown_with_all_that_it_leaves_to_its_base(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "odd name.yaml"
+    file.write_text("base: medium\nname: 'yes'\ncluster: {clusters: 3, devices: [4, 6, 5]}\n")
+    assert run("show", file, "--task", "ner") == 0
+    (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
+    assert load_scenario(tmp_path / "mine.yaml") == load_scenario(file).with_task("ner")
+
+
+def test_check_prints_the_sizes_of_the_environment(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("base: medium\ncluster: {clusters: 3, devices: [4, 6, 5]}\n")
+    assert run("check", file) == 0
+    output = capsys.readouterr().out
+    env = CollaPipeVectorEnv(1, load_scenario(file), "surrogate")
+    lines = {" ".join(line.split()) for line in output.splitlines()}
+    for expected in (
+        "scenario 'mine' is valid",
+        "clusters 3",
+        "devices 15, 4 to 6 in a cluster",
+        f"observation {env.single_observation_space.shape[0]} numbers",
+        f"action {env.single_action_space.shape[0]} numbers",
+        "energy budgets: can be met",
+    ):
+        assert expected in lines
+    assert "cluster 2: " in output
+
+
+def test_check_tells_budgets_that_cannot_be_met_by_its_status(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(HOPELESS)
+    assert run("check", file) == 1
+    captured = capsys.readouterr()
+    assert "scenario 'hopeless' is valid" in captured.out
+    assert "energy budgets: cannot be met" in captured.out
+
+
+def test_differences_are_named_with_both_values(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "base: small\nname: small\nradio: {diversity: 7}\ndynamics: {target_loss: 0.5}\n"
+        "devices: {profiles: [{name: mobile, switched_capacitance: 1.0e-27, flops_per_cycle: 8}]}\n"
+    )
+    assert run("diff", "small", file) == 0
+    header, *lines = (tuple(line.split()) for line in capsys.readouterr().out.splitlines())
+    assert header == ("field", "small", str(file))
+    # All other fields of the one profile are those that a profile has by default.
+    assert sorted(lines) == [
+        ("devices.profiles.0.flops_per_cycle", "16.0", "8.0"),
+        ("dynamics.target_loss", "None", "0.5"),
+        ("radio.diversity", "4", "7"),
+    ]
+
+
+def test_equal_scenarios_have_no_differences(capsys) -> None:
+    assert run("diff", "medium", "medium") == 0
+    assert capsys.readouterr().out == "no differences\n"
+
+
+@pytest.mark.parametrize("command", ["show", "check", "diff small"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        ("radioo: {}\n", "did you mean 'radio'"),
+        ("base: small\nradio: {diversity: 0}\n", "radio.diversity"),
+        ("base: small\ndevices: {profiles: [{memory_bytes: [1.0]}]}\n", "exactly one of"),
+    ],
+)
+def test_what_cannot_be_used_has_status_2_and_prints_nothing(
+    command: str, content: str | None, message: str, tmp_path: Path, capsys
+) -> None:
+    file = tmp_path / "mine.yaml"
+    if content is not None:
+        file.write_text(content)
+    assert run(*command.split(), file) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert message in captured.err

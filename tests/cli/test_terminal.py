@@ -1,0 +1,127 @@
+"""What people see on a terminal of 80 columns: help, progress bars, and warnings of one line."""
+
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from collapipe_env.agents.callbacks import ProgressBar
+from collapipe_env.cli.main import COMMANDS, main
+from collapipe_env.cli.warning_lines import warnings_as_lines
+from collapipe_env.progress import progress_bar
+
+fcntl, pty, struct, termios = (pytest.importorskip(n) for n in ("fcntl", "pty", "struct", "termios"))
+
+HOPELESS = "name: hopeless\nbase: small\nbudgets: {device_energy_j: 1.0e-9}\n"
+HELPS = [[], *([name] for name in COMMANDS), *(["scenario", name] for name in ("show", "check", "diff"))]
+
+
+class Terminal:
+    """A pseudo-terminal of 80 columns, to put in the place of standard error."""
+
+    def __init__(self) -> None:
+        self._here, there = pty.openpty()
+        fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.file = os.fdopen(there, "w", encoding="utf-8")
+
+    def frames(self) -> list[str]:
+        """The lines and overwritten lines written so far."""
+        self.file.write("\rend\r")  # the system hands on what was written bit by bit
+        self.file.flush()
+        text = b""
+        while not text.endswith(b"\rend\r"):
+            text += os.read(self._here, 65536)
+        return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode()))[:-2]
+
+    def close(self) -> None:
+        self.file.close()
+        os.close(self._here)
+
+
+@pytest.fixture
+def terminal(monkeypatch) -> Iterator[Terminal]:
+    opened = Terminal()
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("arguments", HELPS, ids=" ".join)
+def test_help_fits_80_columns(arguments: list[str], capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    if arguments:
+        with pytest.raises(SystemExit):
+            main([*arguments, "--help"])
+    else:
+        assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 5
+    assert [line for line in lines if len(line) > 80] == []
+
+
+def half_a_bar(frame: str) -> None:
+    """Checks a frame of something that is half done and has hours to go."""
+    assert len(frame) <= 80
+    title, bar, figures = frame.split("|")
+    assert title.endswith(" 50%")
+    assert len(bar) >= 8
+    assert bar.count("\u2588") / len(bar) == pytest.approx(0.5, abs=0.15)
+    assert re.search(r"\d+:\d\d:\d\d left", figures)
+
+
+def test_the_bar_of_an_evaluation_shows_a_bar(terminal, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal.file)
+    with progress_bar(99_999, "evaluating", "rounds") as bar:
+        bar.start_t -= 100_000.0
+        bar.update(50_000)
+        bar.refresh()
+        half_a_bar(terminal.frames()[-1])
+
+
+def test_the_bar_of_a_training_shows_a_bar(terminal, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal.file)
+    env = SimpleNamespace(last_info={"delay": np.array([1234.56])})
+    bar = ProgressBar(600_000, "training PPO", env)  # type: ignore[arg-type]
+    bar.model = SimpleNamespace(num_timesteps=200_000)  # type: ignore[assignment]
+    bar._on_training_start()
+    assert bar._bar is not None
+    bar._bar.start_t -= 40_000.0
+    bar.num_timesteps = 300_000
+    bar._on_step()
+    bar._bar.refresh()
+    frame = terminal.frames()[-1]
+    bar.close()
+    half_a_bar(frame)
+    assert "300k/600k steps" in frame
+    assert "delay 1234.56 s" in frame
+
+
+def test_warnings_are_lines_without_source_and_said_once(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "hopeless.yaml"
+    file.write_text(HOPELESS)
+    command = [
+        *("evaluate", "--scenario", str(file), "--schedulers", "pipeline", "random", "--seeds", "2"),
+        *("--rounds", "1", "--processes", "1", "--no-figures", "--out", str(tmp_path / "out")),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(command) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: scenario 'hopeless'")
+    assert "EnergyBudgetWarning" not in line
+
+
+def test_a_warning_keeps_to_one_line_and_the_former_way_comes_back(capsys, recwarn) -> None:
+    before = warnings.showwarning
+    with warnings_as_lines():
+        for _ in range(2):
+            warnings.showwarning(UserWarning("one\n  two"), UserWarning, "file.py", 3)
+    assert capsys.readouterr().err == "warning: one two\n"
+    assert warnings.showwarning is before
