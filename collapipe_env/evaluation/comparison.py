@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from collapipe_env.evaluation.labels import common_labels
 from collapipe_env.evaluation.runner import EvaluationPlan, Outcome
 from collapipe_env.evaluation.statistics import (
     Estimate,
@@ -53,7 +54,7 @@ class Overall:
 
     Attributes:
         scheduler: Name it was asked for by.
-        title: Its own name.
+        title: Its own name, marked if it uses the edge server's compute in one of them.
         scenarios: Names of these scenarios.
         difference: Interquartile mean, over episodes of all of them, of the mean round delay over the
             reference's in the same episode, less 1. The bootstrap resamples each scenario's episodes by
@@ -108,7 +109,7 @@ def overall(comparisons: Sequence[ScenarioComparison], reference: str) -> list[O
         found.append(
             Overall(
                 scheduler=name,
-                title=lines[0].title,
+                title=common_labels(lines)[name],
                 scenarios=tuple(c.name for c in played),
                 difference=(
                     Estimate(0.0)

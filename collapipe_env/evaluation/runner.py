@@ -28,7 +28,7 @@ from collapipe_env.evaluation.registry import LEARNED, load_scheduler
 from collapipe_env.files import read_json, write_bytes, write_json
 from collapipe_env.scenario import Scenario
 
-FORMAT = 3
+FORMAT = 4
 """Of an episode's file; episodes in another format are measured again."""
 
 

@@ -20,7 +20,8 @@ TICK_PX = 3.0
 
 def ticks_between(low: float, high: float, most: int, *, integer: bool = False) -> list[float]:
     """Round numbers within [low, high], about ``most`` of them."""
-    values = MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10], integer=integer).tick_values(low, high)
+    locator = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=integer, min_n_ticks=1 if integer else 2)
+    values = locator.tick_values(low, high)
     slack = 1e-9 * (high - low)
     return [float(v) for v in values if low - slack <= v <= high + slack]
 
