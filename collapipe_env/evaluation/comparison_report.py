@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from collapipe_env.evaluation import table
 from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, overall
-from collapipe_env.evaluation.labels import SERVER_MARK, SERVER_NOTE, notes
+from collapipe_env.evaluation.labels import SERVER_NOTE, notes
 from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
 from collapipe_env.evaluation.report import explanation
@@ -60,7 +60,7 @@ def write_comparison(
         console.print()
         lines = overall_lines(every)
         title = f"All scenarios, against {_title_of(comparisons, reference)}"
-        marked = any(SERVER_MARK in one.title for one in every)
+        marked = any(one.server_blocks for one in every)
         below = "\n".join([OVERALL_CAPTION, *([SERVER_NOTE] if marked else [])])
         table.print_lines(console, OVERALL_HEADERS, lines, title, below)
         pages.append(table.markdown_lines(OVERALL_HEADERS, lines, title, _paragraphs(below)))
@@ -100,7 +100,7 @@ def overall_lines(every: Sequence[Overall]) -> list[list[table.Cell]]:
     """Figures and intervals as text, a row for each scheduler, columns as in ``OVERALL_HEADERS``."""
     return [
         [
-            (one.title, ""),
+            (one.label, ""),
             table.cell(one.difference, "+.1f", 100.0),
             (f"{one.rank:.1f}", ""),
             (f"{100.0 * one.excess:+.1f}", ""),
