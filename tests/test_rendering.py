@@ -330,7 +330,7 @@ def test_rounds_and_blocks_are_counted_in_whole_numbers(last):
 
     for low in (0.5, last - 0.5):
         ticks = ticks_between(low, last + 0.5, 4, integer=True)
-        assert ticks
+        assert len(ticks) >= min(2, last + 0.5 - low)
         assert all(tick.is_integer() for tick in ticks)
 
 
