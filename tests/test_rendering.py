@@ -285,6 +285,55 @@ def test_missing_matplotlib_says_what_to_install(monkeypatch):
         draw_round(make_view())
 
 
+def luminance(colour: str) -> float:
+    """Relative luminance as the Web Content Accessibility Guidelines define it, written out anew."""
+    shares = np.array([int(colour[i : i + 2], 16) / 255.0 for i in (1, 3, 5)])
+    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_numbers_on_bars_are_written_in_the_colour_that_contrasts_more():
+    from collapipe_env.rendering.style import INK, MUTED, PHASE_COLOURS, ink_on
+
+    for colour in (*MUTED, *PHASE_COLOURS.values(), "#000000", "#ffffff", "#777777"):
+        ground = luminance(colour)
+        contrast = {}
+        for name, code in ((INK, INK), ("white", "#ffffff")):
+            low, high = sorted((ground, luminance(code)))
+            contrast[name] = (high + 0.05) / (low + 0.05)
+        assert ink_on(colour) == max(contrast, key=contrast.__getitem__)
+        assert max(contrast.values()) > 4.0
+
+
+def test_hatching_is_in_the_legend_where_there_is_some():
+    def words(view):
+        return [text.get_text() for text in round_figure(view).texts]
+
+    name = "local step, not drawn in detail"
+    assert name not in words(make_view(2, 3, steps=1))
+    assert name in words(make_view(2, 3, steps=2))  # one of the two is drawn
+    view = make_view(2, 3, steps=1)
+    unknown = tuple(
+        dataclasses.replace(c, timeline=RoundTimeline(c.timeline.elements, (), c.timeline.phases))
+        for c in view.clusters
+    )
+    assert name in words(dataclasses.replace(view, clusters=unknown))
+    hatched = [c for c in round_figure(view).axes[0].collections if c.get_hatch()]
+    assert hatched == []
+    several = round_figure(make_view(2, 3, steps=2))
+    assert len([c for c in several.axes[0].collections if c.get_hatch()]) == 3  # two clusters and the legend
+
+
+@pytest.mark.parametrize("last", [1, 2, 3, 4, 9, 40])
+def test_rounds_and_blocks_are_counted_in_whole_numbers(last):
+    from collapipe_env.rendering.panel import ticks_between
+
+    for low in (0.5, last - 0.5):
+        ticks = ticks_between(low, last + 0.5, 4, integer=True)
+        assert len(ticks) >= min(2, last + 0.5 - low)
+        assert all(tick.is_integer() for tick in ticks)
+
+
 def test_a_long_title_stays_on_the_page():
     view = dataclasses.replace(make_view(), title="a scenario with a remarkably long name " * 4)
     figure = round_figure(view)

@@ -21,6 +21,7 @@ from generated_parts import replaced
 
 from collapipe_env.cli.main import main as collapipe
 from collapipe_env.errors import DataError
+from collapipe_env.evaluation.labels import SERVER_NOTE, label_of
 from collapipe_env.files import write_text
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -156,7 +157,8 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
     for place, one in enumerate(entry["summary"], 1):
         decision_ms = 1e3 * one["decision_s"]["mean"]
         lines.append(
-            f"| {place} | {one['title']} | {number(one['delay_mean'], '.2f')} "
+            f"| {place} | {label_of(one['title'], one['server_blocks'])} "
+            f"| {number(one['delay_mean'], '.2f')} "
             f"| {format(one['delay_iqm']['mean'], '.2f')} | {number(one['difference'], '+.1f', 100.0)} "
             f"| {format(one['delay_p95']['mean'], '.2f')} "
             f"| {format(100.0 * one['energy_excess']['mean'], '+.1f')} "
@@ -165,7 +167,12 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
             f"| {format(decision_ms, '.2f' if decision_ms < 10.0 else '.0f')} |"
         )
     lines += [f"\n{who}: not possible: {why}" for who, why in entry["impossible"].items()]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + note_below(entry)) + "\n"
+
+
+def note_below(entry: dict[str, Any]) -> list[str]:
+    """What the mark of some schedulers means, where there are any."""
+    return [f"\n{SERVER_NOTE}"] if any(one["server_blocks"] for one in entry["summary"]) else []
 
 
 def torch_table(summary: dict[str, Any], name: str) -> str:
@@ -183,10 +190,10 @@ def torch_table(summary: dict[str, Any], name: str) -> str:
         if reached["reached"] < reached["episodes"]:
             time = f"{reached['reached']} of {reached['episodes']} reached it"
         lines.append(
-            f"| {one['title']} | {number(one['delay_mean'], '.2f')} | {time} "
+            f"| {label_of(one['title'], one['server_blocks'])} | {number(one['delay_mean'], '.2f')} | {time} "
             f"| {number(one['final_loss'], '.3f')} | {number(one['metric'], '.1f', 100.0)} |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + note_below(entry)) + "\n"
 
 
 def stated_table(summary: dict[str, Any]) -> str:

@@ -287,7 +287,8 @@ def draw(rows: Rows) -> Figure:
         upper.set_title(SETS[name].title, loc="left", fontsize=10)
         upper.set_ylabel(metric)
         lower.set_ylabel("loss (nat)")
-        lower.set_xlabel("simulated time (h)")
+        seeds = f"; mean and range of {len(runs)} seeds" if len(runs) > 1 else ""
+        lower.set_xlabel(f"simulated time (h){seeds}")
         lower.set_xlim(left=0.0)
     return figure
 

@@ -162,7 +162,8 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
         dataset: What to train on; None keeps the scenario's. The head gets as many outputs as it has classes.
 
     Raises:
-        CollaPipeError: If there is no such scenario or task, or the data cannot be read.
+        CollaPipeError: If there is no such scenario or task, or the task cannot read the data, whichever
+            learner plays.
     """
     scenario = load_scenario(source)
     scenario = scenario.with_task(scenario.workload.task if task is None else task, dataset)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from collapipe_env.evaluation.labels import label_of
 from collapipe_env.evaluation.runner import EvaluationPlan, Outcome
 from collapipe_env.evaluation.statistics import (
     Estimate,
@@ -61,6 +62,7 @@ class Overall:
         rank: Mean rank over scenarios, every scenario counting alike.
         excess: Largest energy excess of its scenarios: worst node's time-average energy over its budget,
             less 1.
+        server_blocks: Most encoder blocks that the edge server ran for a cluster in any of them.
     """
 
     scheduler: str
@@ -69,6 +71,12 @@ class Overall:
     difference: Estimate
     rank: float
     excess: float
+    server_blocks: int
+
+    @property
+    def label(self) -> str:
+        """Its own name, marked if it uses the edge server's compute."""
+        return label_of(self.title, self.server_blocks)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -117,6 +125,7 @@ def overall(comparisons: Sequence[ScenarioComparison], reference: str) -> list[O
                 ),
                 rank=float(np.mean([line.rank.mean for line in lines])),
                 excess=max(line.energy_excess.mean for line in lines),
+                server_blocks=max(line.server_blocks for line in lines),
             )
         )
     return sorted(found, key=lambda o: o.difference.mean)

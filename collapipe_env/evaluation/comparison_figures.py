@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,17 +12,27 @@ import numpy as np
 
 from collapipe_env.evaluation.comparison import ScenarioComparison
 from collapipe_env.evaluation.comparison_gantt import gantt_figure
+from collapipe_env.evaluation.labels import common_labels, notes
 from collapipe_env.evaluation.pareto import pareto_front
 from collapipe_env.evaluation.plotting import (
+    DASHES,
     FAINT,
     INK,
+    MUTED,
     RC,
-    WARNING,
+    RED_MEANS,
+    Look,
+    energy_note,
+    footer,
+    line_key,
     log_axis,
-    look_of,
+    looks_of,
+    name_width,
     new_figure,
     save,
+    shortened,
     spread,
+    spread_keys,
 )
 from collapipe_env.evaluation.statistics import Estimate, Summary
 
@@ -35,8 +46,6 @@ WIDE = 8.0
 """Largest over smallest value beyond which an axis is logarithmic."""
 DOTS = 250
 """Most dots in a row of the memory picture."""
-TOLERATED = 0.05
-"""Energy excess beyond which it is written in red."""
 
 
 def comparison_pictures(
@@ -58,19 +67,23 @@ def comparison_pictures(
             "memory": lambda: memory_per_device(comparisons),
             "loss_time": lambda: loss_over_time(comparisons),
         }
+    explained = notes([(c.plan, c.results) for c in comparisons])
+    drawers = {name: _drawer(make, explained) for name, make in makers.items()}
     for comparison in comparisons:
-        makers[f"gantt-{comparison.plan.folder.name}"] = lambda c=comparison: gantt_figure(  # type: ignore[misc]
-            c, reference, gantt
+        drawers[f"gantt-{comparison.plan.folder.name}"] = _drawer(
+            partial(gantt_figure, comparison, reference, gantt), ()
         )
-    return {name: _drawer(make) for name, make in makers.items()}
+    return drawers
 
 
-def _drawer(make: Callable[[], Figure]) -> Callable[[Path], None]:
+def _drawer(make: Callable[[], Figure], explained: Sequence[str]) -> Callable[[Path], None]:
     def draw(path: Path) -> None:
         import matplotlib
 
         with matplotlib.rc_context(RC):
-            save(make(), path)
+            figure = make()
+            footer(figure, explained)
+            save(figure, path)
 
     return draw
 
@@ -78,14 +91,15 @@ def _drawer(make: Callable[[], Figure]) -> Callable[[Path], None]:
 def delay_bars(comparisons: Comparisons) -> Figure:
     """Mean round delay with its interval, the 95th percentile, and the energy excess in words."""
     most = max(len(c.summaries) + len(c.impossible) for c in comparisons)
-    figure, panels = _panels(len(comparisons), 5.9, 0.34 * most + 1.3)
+    figure, panels = _panels(len(comparisons), 4.9 + _name_width(comparisons), 0.34 * most + 1.5)
+    looks = _looks(comparisons)
     for axes, comparison in zip(panels, comparisons, strict=True):
         lines = comparison.summaries
         longest = max(max(s.delay_p95.mean, s.delay_mean.mean) for s in lines)
         # One poor scheduler would press the others onto the axis: its bar is cut and says so.
         limit = min(longest, 2.5 * float(np.median([s.delay_mean.mean for s in lines])))
         for y, summary in enumerate(lines):
-            _delay_bar(axes, y, summary, limit)
+            _delay_bar(axes, y, summary, limit, looks[summary.scheduler].colour)
         for y in range(len(lines), len(lines) + len(comparison.impossible)):
             axes.annotate(
                 "not possible",
@@ -95,21 +109,25 @@ def delay_bars(comparisons: Comparisons) -> Figure:
                 va="center",
                 color=FAINT,
             )
-        names = [s.title for s in lines] + list(comparison.impossible)
+        names = [shortened(name) for name in (*(s.label for s in lines), *comparison.impossible)]
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.set_xlim(0.0, 1.75 * limit)
+        axes.set_xlim(0.0, 1.85 * limit)
         axes.set_xticks([tick for tick in axes.get_xticks() if 0.0 <= tick <= 1.05 * limit])
         axes.grid(False, axis="y")
-        axes.set_xlabel("mean round delay (s), 95 % interval; tick: 95th percentile")
-        axes.set_title(f"{comparison.name}: round delay, and energy over budget", loc="left", fontsize=10.5)
+        axes.set_xlabel(
+            "mean round delay (s); whisker: 95 % bootstrap interval, tick: 95th percentile\n"
+            f"energy: worst node's mean against its budget; {RED_MEANS}",
+            fontsize=8.5,
+        )
+        axes.set_title(f"{comparison.name}: round delay and energy", loc="left", fontsize=10.5)
     return figure
 
 
-def _delay_bar(axes: Axes, y: int, summary: Summary, limit: float) -> None:
+def _delay_bar(axes: Axes, y: int, summary: Summary, limit: float, colour: str) -> None:
     mean, p95 = summary.delay_mean, summary.delay_p95.mean
     shown = min(mean.mean, limit)
-    axes.barh(y, shown, height=0.62, color=look_of(summary.scheduler).colour)
+    axes.barh(y, shown, height=0.62, color=colour)
     if mean.mean > limit:
         axes.plot([0.97 * limit, 0.985 * limit], [y + 0.4, y - 0.4], color="white", linewidth=2.5)
     elif not math.isnan(mean.low):
@@ -117,26 +135,27 @@ def _delay_bar(axes: Axes, y: int, summary: Summary, limit: float) -> None:
         axes.errorbar(mean.mean, y, xerr=error, color=INK, capsize=3, linewidth=1.1)
     if p95 <= limit:
         axes.plot(p95, y, marker="|", markersize=12, color=INK, markeredgewidth=1.5)
-    excess = summary.energy_excess.mean
+    words, ink = energy_note(summary.energy_excess.mean)
     axes.annotate(
-        f"{_short(mean.mean)} s, energy {100.0 * excess:+.0f} %",
+        f"{_short(mean.mean)} s, {words}",
         (max(min(p95, limit), shown), y),
         xytext=(8, 0),
         textcoords="offset points",
         va="center",
         fontsize=8.5,
-        color=INK if excess <= TOLERATED else WARNING,
+        color=ink,
     )
 
 
 def energy_against_delay(comparisons: Comparisons) -> Figure:
     """Worst node's time-average energy over its budget against mean round delay, with the Pareto front."""
     figure, panels = _panels(len(comparisons), 5.0, 4.3)
+    looks = _looks(comparisons)
     for axes, comparison in zip(panels, comparisons, strict=True):
         lines = comparison.summaries
         points = [(s.delay_mean.mean, 1.0 + s.energy_excess.mean) for s in lines]
         for summary, (x, y) in zip(lines, points, strict=True):
-            look = look_of(summary.scheduler)
+            look = looks[summary.scheduler]
             axes.errorbar(
                 x, y, xerr=_error(summary.delay_mean), yerr=_error(summary.energy_excess),
                 color=look.colour, marker=look.marker, markersize=7.5, linestyle="none", elinewidth=1.0,
@@ -155,7 +174,7 @@ def energy_against_delay(comparisons: Comparisons) -> Figure:
             linestyle="none", marker="o", markersize=13, markerfacecolor="none", markeredgecolor=INK,
             markeredgewidth=0.9,
         )  # fmt: skip
-        axes.axhline(1.0, color="#444444", linewidth=1.0, linestyle=(0, (4, 3)))
+        axes.axhline(1.0, color=MUTED, linewidth=1.0, linestyle=DASHES)
         axes.margins(0.1)
         for which, values in (("x", [x for x, _ in points]), ("y", [y for _, y in points])):
             if spread(values) > (WIDE / 2.0):
@@ -163,13 +182,14 @@ def energy_against_delay(comparisons: Comparisons) -> Figure:
         axes.set_xlabel("mean round delay (s)")
         axes.set_ylabel("worst node's mean energy / budget")
         axes.set_title(comparison.name, loc="left", fontsize=10.5)
-    from matplotlib.lines import Line2D
-
     extra = [
-        Line2D([], [], color=FAINT, marker="o", markersize=11, markerfacecolor="none", markeredgecolor=INK,
-               label="Pareto front"),
-        Line2D([], [], color="#444444", linestyle=(0, (4, 3)), label="budget"),
-    ]  # fmt: skip
+        line_key("Pareto front", marker="o", markersize=11, markerfacecolor="none", markeredgecolor=INK),
+        line_key("budget", color=MUTED, linestyle=DASHES),
+    ]
+    if any(not math.isnan(s.delay_mean.low) for c in comparisons for s in c.summaries):
+        extra.append(
+            line_key("95 % bootstrap interval", color=INK, marker="+", markersize=11, linestyle="none")
+        )
     _legend(figure, comparisons, lines=False, extra=extra)
     return figure
 
@@ -177,10 +197,11 @@ def energy_against_delay(comparisons: Comparisons) -> Figure:
 def delay_distribution(comparisons: Comparisons) -> Figure:
     """Cumulative distribution of the round delay over all rounds of all episodes."""
     figure, panels = _panels(len(comparisons), 5.0, 4.3)
+    looks = _looks(comparisons)
     for axes, comparison in zip(panels, comparisons, strict=True):
         everything = []
         for summary in comparison.summaries:
-            look = look_of(summary.scheduler)
+            look = looks[summary.scheduler]
             delays = np.sort(np.concatenate([e.delay for e in comparison.results[summary.scheduler]]))
             share = np.arange(1, len(delays) + 1) / len(delays)
             axes.step(
@@ -203,7 +224,8 @@ def delay_distribution(comparisons: Comparisons) -> Figure:
 def memory_per_device(comparisons: Comparisons) -> Figure:
     """Peak memory of every device in every episode against what the device offers."""
     most = max(len(c.summaries) for c in comparisons)
-    figure, panels = _panels(len(comparisons), 5.9, 0.34 * most + 1.3)
+    figure, panels = _panels(len(comparisons), 4.7 + _name_width(comparisons), 0.34 * most + 1.5)
+    looks = _looks(comparisons)
     random = np.random.default_rng(0)
     for axes, comparison in zip(panels, comparisons, strict=True):
         for y, summary in enumerate(comparison.summaries):
@@ -211,7 +233,7 @@ def memory_per_device(comparisons: Comparisons) -> Figure:
             used = np.array([e.device_memory_bytes for e in episodes])
             offered = np.array([e.offered_memory_bytes for e in episodes])
             share = 100.0 * used[offered > 0.0] / offered[offered > 0.0]
-            colour = look_of(summary.scheduler).colour
+            colour = looks[summary.scheduler].colour
             low, middle, high = np.percentile(share, [25, 50, 75])
             axes.barh(y, high - low, left=low, height=0.66, color=colour, alpha=0.22)
             dots = share if share.size <= DOTS else random.choice(share, DOTS, replace=False)
@@ -224,13 +246,17 @@ def memory_per_device(comparisons: Comparisons) -> Figure:
             axes.annotate(
                 f"most {used.max() / 1e6:.0f} MB{idle}", (103.0, y), va="center", fontsize=8.5, color=INK
             )
-        axes.axvline(100.0, color="#444444", linewidth=1.0, linestyle=(0, (4, 3)))
-        axes.set_yticks(range(len(comparison.summaries)), [s.title for s in comparison.summaries])
+        axes.axvline(100.0, color=MUTED, linewidth=1.0, linestyle=DASHES)
+        axes.set_yticks(range(len(comparison.summaries)), [shortened(s.label) for s in comparison.summaries])
         axes.set_ylim(len(comparison.summaries) - 0.4, -0.6)
         axes.set_xlim(-3.0, 155.0)
         axes.set_xticks([0, 25, 50, 75, 100])
         axes.grid(False, axis="y")
-        axes.set_xlabel("peak memory, % of what the device offers; bar: middle half")
+        axes.set_xlabel(
+            "peak memory, % of what the device offers; dot: a device in an episode\n"
+            "bar: middle half of the devices, tick: median; idle: no blocks in any round",
+            fontsize=8.5,
+        )
         axes.set_title(f"{comparison.name}: memory of every device", loc="left", fontsize=10.5)
     return figure
 
@@ -238,10 +264,11 @@ def memory_per_device(comparisons: Comparisons) -> Figure:
 def loss_over_time(comparisons: Comparisons) -> Figure:
     """Smoothed evaluation loss against simulated time: the mean over episodes, and their range."""
     figure, panels = _panels(len(comparisons), 5.0, 4.3)
+    looks = _looks(comparisons)
     for axes, comparison in zip(panels, comparisons, strict=True):
         ends, reached = [], []
         for summary in comparison.summaries:
-            look = look_of(summary.scheduler)
+            look = looks[summary.scheduler]
             minutes, losses = mean_loss_curve(comparison, summary.scheduler)
             axes.fill_between(minutes, losses.min(axis=0), losses.max(axis=0), color=look.colour, alpha=0.12,
                               linewidth=0)  # fmt: skip
@@ -256,16 +283,18 @@ def loss_over_time(comparisons: Comparisons) -> Figure:
         limits = [max(ends), 1.5 * float(np.median(ends))]
         axes.set_xlim(0.0, min([*limits, *([2.0 * float(np.median(reached))] if reached else [])]))
         if not math.isnan(comparison.target):
-            axes.axhline(comparison.target, color="#444444", linewidth=1.0, linestyle=(0, (4, 3)))
+            axes.axhline(comparison.target, color=MUTED, linewidth=1.0, linestyle=DASHES)
             axes.annotate(
                 f"target {comparison.target:.3f}", (1.0, comparison.target),
                 xycoords=("axes fraction", "data"), xytext=(-2, 3), textcoords="offset points", ha="right",
-                color="#444444", fontsize=8.5,
+                color=MUTED, fontsize=8.5, zorder=4.0,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8},
             )  # fmt: skip
         axes.set_xlabel("simulated time (min)")
         axes.set_ylabel("evaluation loss, smoothed (nat)")
         axes.set_title(comparison.name, loc="left", fontsize=10.5)
-    _legend(figure, comparisons)
+    count = max(len(episodes) for c in comparisons for episodes in c.results.values())
+    _legend(figure, comparisons, extra=spread_keys(count))
     return figure
 
 
@@ -306,29 +335,35 @@ def _legend(
     figure: Figure, comparisons: Comparisons, *, lines: bool = True, extra: Sequence[Artist] = ()
 ) -> None:
     """All schedulers beside the panels, once."""
-    from matplotlib.lines import Line2D
-
-    titles = {s.scheduler: s.title for c in comparisons for s in c.summaries}
-    looks = [(title, look_of(name)) for name, title in titles.items()]
-    handles: list[Artist] = [
-        Line2D(
-            [],
-            [],
-            color=look.colour,
-            marker=look.marker,
-            label=title,
-            linestyle=look.line if lines else "none",
+    labels = common_labels([s for c in comparisons for s in c.summaries])
+    looks = _looks(comparisons)
+    handles = [
+        line_key(
+            shortened(label), color=looks[name].colour, marker=looks[name].marker,
+            linestyle=looks[name].line if lines else "none",
         )
-        for title, look in looks
-    ]
+        for name, label in labels.items()
+    ]  # fmt: skip
+    handles += extra
     width, height = figure.get_size_inches()
-    figure.set_size_inches(width + 1.9, max(height, 0.21 * (len(handles) + len(extra)) + 0.2))
+    wider = 0.9 + name_width(str(handle.get_label()) for handle in handles)
+    figure.set_size_inches(width + wider, max(height, 0.21 * len(handles) + 0.2))
     figure.legend(
-        handles=[*handles, *extra],
+        handles=handles,
         loc="outside right upper",
         handlelength=2.6 if lines else 1.4,
         fontsize=9,
     )
+
+
+def _looks(comparisons: Comparisons) -> dict[str, Look]:
+    """The looks of all schedulers of a comparison, the same in each of its pictures."""
+    return looks_of(s.scheduler for c in comparisons for s in c.summaries)
+
+
+def _name_width(comparisons: Comparisons) -> float:
+    """Inches that the longest name beside a panel needs."""
+    return name_width(name for c in comparisons for name in (*(s.label for s in c.summaries), *c.impossible))
 
 
 def _error(estimate: Estimate) -> list[list[float]] | None:

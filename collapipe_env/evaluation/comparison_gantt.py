@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from collapipe_env.evaluation.comparison import ScenarioComparison
 from collapipe_env.evaluation.episode import replay, typical_round
+from collapipe_env.evaluation.labels import notes, result_labels
 from collapipe_env.evaluation.registry import LEARNED
 from collapipe_env.evaluation.runner import decisions_of
 
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from collapipe_env.rendering import RoundView
-    from collapipe_env.rendering.sheet import Sheet
 
 BEST = 3
 """Schedulers beside the reference and the agent where none are asked for."""
-HEAD, LEFT, TOP, FOOT, RIGHT = 62.0, 150.0, 42.0, 62.0, 30.0
-"""Heights and widths in pixels: heading, left margin, above, below and right of a chart."""
+HEAD, LEGEND, LEFT, TOP, FOOT, RIGHT = 62.0, 46.0, 150.0, 42.0, 62.0, 30.0
+"""Heights and widths in pixels: heading, middle of the legend in it, left margin, above, below and right of a
+chart."""
+NOTE = 16.0
+"""Height of a line of explanation at the end."""
 WIDTH = 1400.0
 """Of the longest chart in pixels."""
 ROW, LEAST_HEIGHT, MOST_HEIGHT = 15.0, 150.0, 420.0
@@ -43,7 +46,8 @@ def typical_view(comparison: ScenarioComparison, scheduler: str) -> RoundView:
     plan, episode = comparison.plan, comparison.results[scheduler][0]
     index = typical_round(episode.delay)
     record = replay(plan.scenario, episode.episode, decisions_of(plan, scheduler, episode.episode), index)
-    view = round_view(record, plan.scenario.workload.local_steps, episode.title)
+    label = result_labels({scheduler: comparison.results[scheduler]})[scheduler]
+    view = round_view(record, plan.scenario.workload.local_steps, label)
     slowest = view.detailed(1)[0] if len(view.clusters) > 1 else 0
     only = slice(slowest, slowest + 1)
     return replace(
@@ -66,19 +70,26 @@ def gantt_figure(comparison: ScenarioComparison, reference: str, asked: Sequence
     import matplotlib
 
     from collapipe_env.rendering.gantt import draw_gantt
+    from collapipe_env.rendering.legend import draw_legend, legend_entries
     from collapipe_env.rendering.panel import Panel
     from collapipe_env.rendering.sheet import FigureSheet
-    from collapipe_env.rendering.style import RC
+    from collapipe_env.rendering.style import FAINT, RC
 
-    views = [typical_view(comparison, name) for name in chosen(comparison, reference, asked)]
+    names = chosen(comparison, reference, asked)
+    views = [typical_view(comparison, name) for name in names]
+    below = notes([(comparison.plan, {name: comparison.results[name] for name in names})])
     ends = [max(cluster.timeline.end_s for cluster in view.clusters) for view in views]
     heights = [_height(view) for view in views]
-    width, height = LEFT + WIDTH + RIGHT, HEAD + sum(TOP + each + FOOT for each in heights)
+    width, height = (
+        LEFT + WIDTH + RIGHT,
+        HEAD + sum(TOP + each + FOOT for each in heights) + NOTE * len(below),
+    )
     with matplotlib.rc_context(RC):
         page = FigureSheet(width, height)
         heading = f"{comparison.name}: slowest cluster in each scheduler's typical round (median delay)"
         page.write(16.0, 20.0, heading, 12.0, bold=True)
-        _legend(page, views)
+        timelines = [cluster.timeline for view in views for cluster in view.clusters]
+        draw_legend(page, legend_entries(timelines), 16.0, width - RIGHT, LEGEND)
         top = HEAD
         for view, end, each in zip(views, ends, heights, strict=True):
             share = end / max(ends)
@@ -88,30 +99,12 @@ def gantt_figure(comparison: ScenarioComparison, reference: str, asked: Sequence
             page.write(16.0, top + 22.0, "   ·   ".join(facts), 10.0, bold=True)
             draw_gantt(Panel(page, LEFT, top + TOP, WIDTH * (1.0 if own else share), each), view)
             top += TOP + each + FOOT
+        for line in below:
+            page.write(16.0, top, line, 8.0, colour=FAINT)
+            top += NOTE
     return page.figure
 
 
 def _height(view: RoundView) -> float:
     rows = max(len(cluster.timeline.elements) for cluster in view.clusters)
     return min(max(ROW * (rows + 2), LEAST_HEIGHT), MOST_HEIGHT)
-
-
-def _legend(page: Sheet, views: Sequence[RoundView]) -> None:
-    """Swatches of the two directions and of the phases that occur, in a row below the heading."""
-    from collapipe_env.rendering.style import FAINT, PHASE_COLOURS, PHASE_NAMES, micro_batch_colours
-
-    timelines = [cluster.timeline for view in views for cluster in view.clusters]
-    directions = {event.direction for timeline in timelines for event in timeline.events}
-    phases = {phase.label for timeline in timelines for phase in timeline.phases}
-    names = ["forward, micro-batch 1…M", "backward", *(["weight gradient"] if "weight" in directions else [])]
-    rows: list[tuple[str, Sequence[object]]] = [
-        *((name, list(ramp)) for name, ramp in zip(names, micro_batch_colours(5), strict=False)),
-        *((name, [PHASE_COLOURS[label]]) for label, name in PHASE_NAMES.items() if label in phases),
-    ]
-    x = 16.0
-    for text, colours in rows:
-        for colour in colours:
-            page.boxes(x, x + 9.0, 41.0, 51.0, [colour], edge=FAINT, line_widths=0.4)
-            x += 9.0
-        page.write(x + 6.0, 46.0, text, 8.0)
-        x += 24.0 + 6.2 * len(text)

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from collapipe_env.evaluation import table
 from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, overall
+from collapipe_env.evaluation.labels import SERVER_NOTE, notes
 from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
 from collapipe_env.evaluation.report import explanation
@@ -45,7 +46,8 @@ def write_comparison(
         plan = comparison.plan
         size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
         heading = f"{comparison.name}: {size}, {plan.learner} learner"
-        below = "\n".join([comparison.goal, *_impossible_lines(comparison)])
+        explained = notes([(plan, comparison.results)])
+        below = "\n".join([*explained, comparison.goal, *_impossible_lines(comparison)])
         console.print()
         if comparison.summaries:
             table.print_table(console, comparison.summaries, heading, below)
@@ -58,8 +60,10 @@ def write_comparison(
         console.print()
         lines = overall_lines(every)
         title = f"All scenarios, against {_title_of(comparisons, reference)}"
-        table.print_lines(console, OVERALL_HEADERS, lines, title, OVERALL_CAPTION)
-        pages.append(table.markdown_lines(OVERALL_HEADERS, lines, title, OVERALL_CAPTION))
+        marked = any(one.server_blocks for one in every)
+        below = "\n".join([OVERALL_CAPTION, *([SERVER_NOTE] if marked else [])])
+        table.print_lines(console, OVERALL_HEADERS, lines, title, below)
+        pages.append(table.markdown_lines(OVERALL_HEADERS, lines, title, _paragraphs(below)))
     console.print(caption, style="dim", markup=False)
     write_text(run.rounds, rounds_csv(comparisons))
     write_text(run.episode_table, episodes_csv(comparisons))
@@ -96,7 +100,7 @@ def overall_lines(every: Sequence[Overall]) -> list[list[table.Cell]]:
     """Figures and intervals as text, a row for each scheduler, columns as in ``OVERALL_HEADERS``."""
     return [
         [
-            (one.title, ""),
+            (one.label, ""),
             table.cell(one.difference, "+.1f", 100.0),
             (f"{one.rank:.1f}", ""),
             (f"{100.0 * one.excess:+.1f}", ""),

@@ -50,6 +50,8 @@ class EpisodeResult:
         device_memory_bytes: Most memory that each device needed in any round [byte], (N, K).
         offered_memory_bytes: Memory that each device offers at the start [byte], (N, K); 0 where there is no
             device.
+        server_blocks: Most encoder blocks that the edge server ran for a cluster in any round; 0 under
+            CollaPipe's own plans.
     """
 
     scheduler: str
@@ -68,6 +70,7 @@ class EpisodeResult:
     energy_ratio: list[list[float]]
     device_memory_bytes: list[list[float]]
     offered_memory_bytes: list[list[float]]
+    server_blocks: int = 0
 
     @property
     def peak_memory_bytes(self) -> float:
@@ -106,6 +109,7 @@ class EpisodeResult:
                 scheduler=str(data["scheduler"]),
                 title=str(data["title"]),
                 episode=int(data["episode"]),
+                server_blocks=int(data["server_blocks"]),
                 initial_loss=float(data["initial_loss"]),
                 metrics={str(name): _number(value) for name, value in dict(data["metrics"]).items()},
                 energy_ratio=tables["energy_ratio"].tolist(),
@@ -200,6 +204,9 @@ def play_episode(
         energy_ratio=(energy / rounds).tolist(),
         device_memory_bytes=memory.tolist(),
         offered_memory_bytes=offered.tolist(),
+        server_blocks=max(
+            0 if a.server_blocks is None else int(np.max(a.server_blocks)) for a in allocations
+        ),
         **columns,
     )
     return PlayedEpisode(result, allocations)

@@ -9,12 +9,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collapipe_env.evaluation.episode import EpisodeResult, replay, typical_round
-from collapipe_env.evaluation.plotting import RC, look_of, new_figure, save
+from collapipe_env.evaluation.labels import notes, result_labels
+from collapipe_env.evaluation.plotting import (
+    DASHES,
+    INK,
+    MUTED,
+    RC,
+    RED_MEANS,
+    energy_note,
+    footer,
+    line_key,
+    looks_of,
+    name_width,
+    new_figure,
+    save,
+    shortened,
+    spread_keys,
+    whole_numbers,
+)
 from collapipe_env.evaluation.registry import LEARNED
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of
 from collapipe_env.evaluation.statistics import Results, Summary
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -56,9 +74,12 @@ def draw_evaluation(
     if len(history) > 1:
         makers.append(("learning_curve", lambda: learning_curve(history, summaries, name)))
     files = []
+    explained = notes([(plan, results)])
     for stem, make in makers:
         with matplotlib.rc_context(RC):
-            files.append(save(make(), folder / f"{stem}.png"))
+            figure = make()
+            footer(figure, explained)
+            files.append(save(figure, folder / f"{stem}.png"))
         on_picture()
     for scheduler in results:
         files.append(
@@ -75,44 +96,47 @@ def picture_count(results: Results, history: Sequence[Any]) -> int:
 
 def delay_bars(summaries: Sequence[Summary], title: str) -> Figure:
     """Mean round delay with its interval, the 95th percentile, and the energy excess in words."""
-    figure, axes = _figure(6.8, 0.62 * len(summaries) + 1.9)
+    names = [shortened(summary.label) for summary in summaries]
+    figure, axes = _figure(6.0 + name_width(names), 0.62 * len(summaries) + 1.9)
     at = np.arange(len(summaries))[::-1]
+    looks = looks_of(summary.scheduler for summary in summaries)
     for y, summary in zip(at, summaries, strict=True):
         mean = summary.delay_mean
-        axes.barh(y, mean.mean, height=0.55, color=look_of(summary.scheduler).colour)
+        axes.barh(y, mean.mean, height=0.55, color=looks[summary.scheduler].colour)
         if not np.isnan(mean.low):
             error = [[max(mean.mean - mean.low, 0.0)], [max(mean.high - mean.mean, 0.0)]]
-            axes.errorbar(mean.mean, y, xerr=error, color="#222222", capsize=4, linewidth=1.2)
-        axes.plot(summary.delay_p95.mean, y, marker="|", markersize=17, color="#222222", markeredgewidth=1.6)
-        excess = 100.0 * summary.energy_excess.mean
-        note = f"{mean.mean:.2f} s, worst energy {excess:+.1f} %"
+            axes.errorbar(mean.mean, y, xerr=error, color=INK, capsize=4, linewidth=1.2)
+        axes.plot(summary.delay_p95.mean, y, marker="|", markersize=17, color=INK, markeredgewidth=1.6)
+        words, colour = energy_note(summary.energy_excess.mean)
         axes.annotate(
-            note,
+            f"{mean.mean:.2f} s, {words}",
             (max(summary.delay_p95.mean, mean.mean), y),
             xytext=(9, 0),
             textcoords="offset points",
             va="center",
-            color="#222222" if excess <= 5.0 else "#b3261e",
+            color=colour,
         )
-    axes.set_yticks(at, [summary.title for summary in summaries])
+    axes.set_yticks(at, names)
     axes.grid(False, axis="y")
     longest = max(max(s.delay_p95.mean, s.delay_mean.mean) for s in summaries)
     axes.set_xlim(0.0, 1.55 * longest)
     axes.set_ylim(-0.6, len(summaries) - 0.4)
-    axes.set_xlabel("round delay (s): bar mean with 95 % interval, tick 95th percentile")
-    axes.set_title(
-        f"{title}: round delay and worst node's energy against its budget", loc="left", fontsize=10.5
+    axes.set_xlabel(
+        "mean round delay (s); whisker: 95 % bootstrap interval, tick: 95th percentile\n"
+        f"energy: worst node's mean against its budget; {RED_MEANS}"
     )
+    axes.set_title(f"{title}: round delay and energy", loc="left", fontsize=10.5)
     return figure
 
 
 def curves(results: Results, column: str, label: str, title: str) -> Figure:
     """One quantity over rounds: the mean over episodes, and their range as a band."""
     figure, axes = _figure(6.8, 3.9)
+    looks, labels = looks_of(results), result_labels(results)
     for name, episodes in results.items():
         values = np.array([getattr(episode, column) for episode in episodes])
         rounds = np.arange(1, values.shape[1] + 1)
-        look = look_of(name)
+        look = looks[name]
         axes.fill_between(
             rounds, values.min(axis=0), values.max(axis=0), color=look.colour, alpha=0.15, linewidth=0
         )
@@ -125,7 +149,7 @@ def curves(results: Results, column: str, label: str, title: str) -> Figure:
             markersize=4.5,
             linewidth=1.5,
             linestyle=look.line,
-            label=episodes[0].title,
+            label=shortened(labels[name]),
         )
     axes.set_xlabel("round")
     axes.set_ylabel(label)
@@ -137,15 +161,18 @@ def curves(results: Results, column: str, label: str, title: str) -> Figure:
     else:
         axes.set_ylim(bottom=0.0)
     axes.margins(x=0.01)
-    _legend_above(axes, title, len(results))
+    whole_numbers(axes)
+    count = max(len(episodes) for episodes in results.values())
+    _legend_beside(figure, axes, title, spread_keys(count))
     return figure
 
 
 def loss_over_time(results: Results, target: float, title: str) -> Figure:
     """Smoothed evaluation loss against simulated time, one thin line an episode."""
     figure, axes = _figure(6.8, 3.9)
+    looks, labels = looks_of(results), result_labels(results)
     for name, episodes in results.items():
-        look = look_of(name)
+        look = looks[name]
         for number, episode in enumerate(episodes):
             minutes = np.concatenate(([0.0], np.cumsum(episode.delay))) / 60.0
             axes.plot(
@@ -154,30 +181,24 @@ def loss_over_time(results: Results, target: float, title: str) -> Figure:
                 color=look.colour,
                 linewidth=1.3,
                 linestyle=look.line,
+                marker=look.marker,
+                markersize=4.0,
+                markevery=max(len(minutes) // 6, 1),
                 alpha=0.85,
-                label=episode.title if number == 0 else None,
+                label=shortened(labels[name]) if number == 0 else None,
             )
+    extra = []
     if not np.isnan(target):
-        _mark_target(axes, target)
+        axes.axhline(target, color=MUTED, linewidth=1.0, linestyle=DASHES)
+        extra.append(line_key(f"target loss {target:.3f}", color=MUTED, linestyle=DASHES))
+    count = max(len(episodes) for episodes in results.values())
+    if count > 1:
+        extra.append(line_key(f"a line for each of {count} episodes", linewidth=1.3))
     axes.set_xlabel("simulated time (min)")
     axes.set_ylabel("evaluation loss, smoothed (nat)")
     axes.set_xlim(left=0.0)
-    _legend_above(axes, title, len(results))
+    _legend_beside(figure, axes, title, extra)
     return figure
-
-
-def _mark_target(axes: Axes, target: float) -> None:
-    axes.axhline(target, color="#444444", linewidth=1.0, linestyle=(0, (4, 3)))
-    axes.annotate(
-        f"target {target:.3f}",
-        (1.0, target),
-        xycoords=("axes fraction", "data"),
-        xytext=(-2, 3),
-        textcoords="offset points",
-        ha="right",
-        color="#444444",
-        fontsize=8.5,
-    )
 
 
 def learning_curve(
@@ -186,38 +207,41 @@ def learning_curve(
     """Validations over training, with the other schedulers' delays for comparison."""
     figure, axes = _figure(6.8, 5.0, rows=2)
     delay_axes, energy_axes = axes
-    agent = look_of(LEARNED).colour
+    looks = looks_of([LEARNED, *(summary.scheduler for summary in summaries)])
+    agent = next((summary.label for summary in summaries if summary.scheduler == LEARNED), "agent")
     steps = np.array([score["steps"] for score in history])
     delay = np.array([score["mean_delay"] for score in history])
     ratio = np.array([score["energy_ratio"] for score in history])
-    delay_axes.plot(steps, delay, color=agent, marker="o", markersize=4, linewidth=1.5)
-    top = 1.08 * float(delay.max())
-    for summary in summaries:
-        level = summary.delay_mean.mean
-        if summary.scheduler == LEARNED or level > 1.25 * top:
+    own = {"color": looks[LEARNED].colour, "marker": looks[LEARNED].marker, "markersize": 4}
+    delay_axes.plot(steps, delay, label=f"{shortened(agent)}: validation", linewidth=1.5, **own)
+    top, beyond = 1.08 * float(delay.max()), []
+    for summary in sorted(summaries, key=lambda s: s.delay_mean.mean):
+        level, look = summary.delay_mean.mean, looks[summary.scheduler]
+        if summary.scheduler == LEARNED:
+            continue
+        if level > 1.25 * top:
+            beyond.append(f"{summary.label} ({level:.3g} s)")
             continue
         top = max(top, 1.06 * level)
-        colour = look_of(summary.scheduler).colour
-        delay_axes.axhline(level, color=colour, linewidth=1.1, linestyle=(0, (4, 3)))
-        delay_axes.annotate(
-            summary.title,
-            (1.0, level),
-            xycoords=("axes fraction", "data"),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            color=colour,
-            fontsize=8.5,
-        )
+        delay_axes.plot(
+            [0.0, float(steps[-1])], [level, level], color=look.colour, linewidth=1.1, linestyle=DASHES,
+            marker=look.marker, markevery=[1], markersize=5, label=shortened(summary.label),
+        )  # fmt: skip
     delay_axes.set_ylim(0.0, top)
     delay_axes.set_ylabel("round delay (s)")
-    delay_axes.set_title(f"{title}: validation during training", loc="left", fontsize=10.5)
-    energy_axes.plot(steps, 100.0 * (ratio - 1.0), color=agent, marker="o", markersize=4, linewidth=1.5)
-    energy_axes.axhline(0.0, color="#444444", linewidth=1.0, linestyle=(0, (4, 3)))
+    energy_axes.plot(steps, 100.0 * (ratio - 1.0), linewidth=1.5, **own)
+    energy_axes.axhline(0.0, color=MUTED, linewidth=1.0, linestyle=DASHES)
     energy_axes.set_ylabel("worst node's energy\nabove budget (%)")
     energy_axes.set_xlabel("training steps")
+    whole_numbers(energy_axes)
     energy_axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     energy_axes.set_xlim(left=0.0)
+    _legend_beside(
+        figure, delay_axes, f"{title}: validation during training",
+        [line_key("budget (lower panel)", color=MUTED, linestyle=DASHES)],
+    )  # fmt: skip
+    told = "Dashed lines with markers: mean round delay of the other schedulers over the held-out episodes."
+    footer(figure, [told, *([f"Beyond the axis: {', '.join(beyond)}."] if beyond else [])])
     return figure
 
 
@@ -240,18 +264,14 @@ def typical_round_figure(plan: EvaluationPlan, episode: EpisodeResult) -> Figure
     )
 
 
-def _legend_above(axes: Axes, title: str, entries: int) -> None:
+def _legend_beside(figure: Figure, axes: Axes, title: str, extra: Sequence[Artist]) -> None:
+    """The title, and what the axes' lines and ``extra`` mean, on the right."""
     axes.set_title(title, loc="left", fontsize=10.5)
-    if entries > 4:  # more than a line of names: beside the axes, where they stay clear of the title
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2, handlelength=2.6)
-        return
-    axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1.0, 1.0),
-        ncols=min(entries, 4),
-        borderaxespad=0.2,
-        handlelength=1.6,
-    )
+    handles = [*axes.get_legend_handles_labels()[0], *extra]
+    width, height = figure.get_size_inches()
+    wider = 0.9 + name_width(str(handle.get_label()) for handle in handles)
+    figure.set_size_inches(width + wider, max(height, 0.21 * len(handles) + 0.2))
+    figure.legend(handles=handles, loc="outside right upper", handlelength=2.6, fontsize=9)
 
 
 def _figure(width: float, height: float, rows: int = 1) -> tuple[Figure, Any]:

@@ -8,25 +8,46 @@ from __future__ import annotations
 import importlib.util
 import io
 import math
-from collections.abc import Sequence
+import textwrap
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from collapipe_env.evaluation.registry import LEARNED, scheduler_names
 from collapipe_env.files import write_bytes
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, told apart with every common kind of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#882255")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LineStyle = Literal["-", "--", ":"]
+SPARE_MARKERS = ("p", "h", "<", ">", "d")
+"""Of schedulers that the package does not know; its own never have these."""
+LineStyle = Literal["-", "--", ":", "-."]
 LINES: tuple[LineStyle, ...] = ("-", "--", ":")
 """Line styles: the next one where the colours have all been used."""
-INK, FAINT, WARNING = "#222222", "#8a8a8a", "#b3261e"
+SPARE_LINE: LineStyle = "-."
+"""With the spare markers."""
+PLACES = {
+    "agent": 0, "dssra": 1, "pipeline": 2, "random": 3, "vanilla_fl": 4, "titanic": 5, "pipeedge": 6,
+    "asteroid": 7, "splitfed_v1": 8, "splitfed_v2": 9, "pipar": 10, "adaptis": 11, "optpipe": 12,
+    "flexpipe": 13, "xpipe": 14, "greedy_dpp": 15, "flop_proportional": 16, "memory_proportional": 17,
+    "best_single_device": 18,
+}  # fmt: skip
+"""The look of each of the package's schedulers, as a place in the sequence of looks. Never give one to
+another scheduler: readers compare pictures of different runs."""
+INK, MUTED, FAINT, WARNING = "#222222", "#444444", "#8a8a8a", "#b3261e"
+TOLERATED = 5.0
+"""Energy excess in per cent beyond which it is written in red."""
+RED_MEANS = f"red: more than {TOLERATED:.0f} % above"
+DASHES = (0, (4, 3))
+"""Of lines that mark a value."""
+LONGEST_NAME = 34
+"""Letters of a scheduler's name in a figure."""
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
@@ -60,14 +81,30 @@ class Look:
     line: LineStyle
 
 
-def look_of(scheduler: str) -> Look:
-    """The look of a scheduler, the same in every picture and in every comparison.
+def looks_of(schedulers: Iterable[str]) -> dict[str, Look]:
+    """The looks of the schedulers of one picture.
+
+    The package's own have theirs by name. Others get a spare one that their name alone decides, unless two of
+    the picture would have the same: then the one that sorts last moves on to the next that is free.
 
     Args:
-        scheduler: Name it is asked for by.
+        schedulers: Names they are asked for by; their order does not matter.
     """
-    known = (LEARNED, *scheduler_names())
-    return look_at(known.index(scheduler) if scheduler in known else len(known))
+    spare = len(COLOURS) * len(SPARE_MARKERS)
+    found: dict[str, Look] = {}
+    taken: set[int] = set()
+    for name in sorted(set(schedulers)):
+        if name in PLACES:
+            found[name] = look_at(PLACES[name])
+            continue
+        # Not hash(), which differs from process to process.
+        first = zlib.crc32(name.encode())
+        places = [(first + step) % spare for step in range(spare)]
+        place = next((place for place in places if place not in taken), places[0])
+        taken.add(place)
+        turn, colour = divmod(place, len(COLOURS))
+        found[name] = Look(COLOURS[colour], SPARE_MARKERS[(turn + colour) % len(SPARE_MARKERS)], SPARE_LINE)
+    return found
 
 
 def look_at(index: int) -> Look:
@@ -78,6 +115,63 @@ def look_at(index: int) -> Look:
         MARKERS[(index + turn) % len(MARKERS)],
         LINES[turn % len(LINES)],
     )
+
+
+def energy_note(excess: float) -> tuple[str, str]:
+    """An energy excess in words, and the colour to write it in; :data:`RED_MEANS` explains the latter.
+
+    Args:
+        excess: Worst node's time-average energy over its budget, less 1.
+    """
+    percent = round(100.0 * excess, 1)  # the colour follows what is written
+    return f"energy {percent:+.1f} %", WARNING if percent > TOLERATED else INK
+
+
+def shortened(text: str) -> str:
+    """A name that fits beside a figure: of a very long one the middle is left out."""
+    if len(text) <= LONGEST_NAME:
+        return text
+    tail = LONGEST_NAME // 2
+    return f"{text[: LONGEST_NAME - tail - 1]}…{text[-tail:]}"
+
+
+def name_width(names: Iterable[str]) -> float:
+    """Inches that the longest of some names needs in a figure's font."""
+    return 0.078 * max((len(shortened(name)) for name in names), default=0)
+
+
+def whole_numbers(axes: Axes) -> None:
+    """Let the x axis count: rounds and steps have no fractions."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+
+
+def spread_keys(episodes: int) -> list[Artist]:
+    """A legend's entries for lines of means in bands of so many episodes; none for a single one."""
+    from matplotlib.patches import Patch
+
+    if episodes == 1:
+        return []
+    band = Patch(facecolor=FAINT, alpha=0.3, linewidth=0, label=f"lowest to highest of {episodes} episodes")
+    return [line_key("mean over episodes"), band]
+
+
+def line_key(text: str, **style: Any) -> Artist:
+    """A legend's entry for lines that are of no scheduler, or of every one."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=text, **{"color": FAINT, **style})
+
+
+def footer(figure: Figure, lines: Sequence[str]) -> None:
+    """Write lines of explanation below a figure, under those that are there; its width must be final."""
+    if lines:
+        letters = int(14.5 * figure.get_size_inches()[0])
+        wrapped = [textwrap.fill(line, letters, break_on_hyphens=False) for line in lines]
+        before = figure.get_supxlabel()
+        text = "\n".join([*([before] if before else []), *wrapped])
+        figure.supxlabel(text, x=0.01, ha="left", fontsize=8.5, color=MUTED)
 
 
 def drawing_possible() -> bool:

@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from collapipe_env.evaluation import table
 from collapipe_env.evaluation.figures import draw_evaluation, picture_count
+from collapipe_env.evaluation.labels import notes
 from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan
@@ -67,7 +68,7 @@ def write_report(
     summaries = summarise_all(results, target, reference)
     size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
     title = f"{plan.scenario.name}: {size}, {plan.learner} learner"
-    caption = f"{explanation(results[reference][0].title)} {goal}"
+    caption = "\n\n".join([f"{explanation(results[reference][0].title)} {goal}", *notes([(plan, results)])])
     console.print()
     table.print_table(console, summaries, title, caption)
     write_text(run.table, table.markdown_table(summaries, title, caption))

@@ -29,7 +29,7 @@ from collapipe_env.learners.surrogate_fits import fits_digest
 from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import Scenario
 
-FORMAT = 3
+FORMAT = 4
 """Of an episode's file; episodes in another format are measured again."""
 
 

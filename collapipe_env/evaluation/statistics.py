@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.stats import bootstrap, rankdata, trim_mean
 
 from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.labels import label_of
 from collapipe_env.scenario import Scenario
 
 Results = Mapping[str, Sequence[EpisodeResult]]
@@ -81,6 +82,7 @@ class Summary:
         metric: The task's headline metric at the end, in [0, 1].
         metrics: All of the task's metrics at the end by name; empty where there are none.
         decision_s: Median wall-clock time of a decision [s].
+        server_blocks: Most encoder blocks that the edge server ran for a cluster in any round.
     """
 
     scheduler: str
@@ -99,6 +101,12 @@ class Summary:
     metric: Estimate
     metrics: dict[str, Estimate]
     decision_s: Estimate
+    server_blocks: int = 0
+
+    @property
+    def label(self) -> str:
+        """Its own name, marked if it uses the edge server's compute."""
+        return label_of(self.title, self.server_blocks)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -271,4 +279,5 @@ def summarise(
         metric=estimate([r.metric[-1] for r in results]),
         metrics={name: estimate([r.metrics[name] for r in results]) for name in results[0].metrics},
         decision_s=estimate([float(np.median(r.decision_s)) for r in results]),
+        server_blocks=max(r.server_blocks for r in results),
     )

@@ -60,7 +60,7 @@ def rows(summaries: Sequence[Summary]) -> list[list[Cell]]:
     names = _metric_names(summaries)
     return [
         [
-            (summary.title, ""),
+            (summary.label, ""),
             cell(summary.delay_mean, ".2f"),
             cell(summary.delay_iqm, ".2f"),
             cell(summary.delay_p95, ".2f"),

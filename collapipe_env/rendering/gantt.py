@@ -10,9 +10,12 @@ from collapipe_env.physics.timeline import Element, RoundTimeline
 from collapipe_env.rendering.panel import Panel, seconds, ticks_between
 from collapipe_env.rendering.style import (
     FAINT,
+    HATCH,
+    HATCH_COLOUR,
     INK,
     PHASE_COLOURS,
     FloatArray,
+    ink_on,
     micro_batch_colours,
     node_colours,
 )
@@ -130,12 +133,11 @@ def _draw_phases(panel: Panel, timeline: RoundTimeline, rows: _Rows) -> None:
     panel.page.boxes(start, end, rows.phase_top, rows.phase_foot, strip, edge="white", line_widths=0.8, z=1.5)
 
     below = float(rows.top[0])
-    drawn_until = max((e.end_s for e in timeline.events), default=0.0) * (1.0 - 1e-9)
     tinted = [i for i, p in enumerate(phases) if p.label not in ("step", "wait")]
     tints = [PHASE_COLOURS[phases[i].label] + "38" for i in tinted]
     panel.page.boxes(start[tinted], end[tinted], below, rows.end, tints, z=0.4)
-    alike = [i for i, p in enumerate(phases) if p.label == "step" and p.start_s >= drawn_until]
-    panel.page.boxes(start[alike], end[alike], below, rows.end, "none", edge="#e0e0e0", hatch="//", z=0.3)
+    plain = undrawn_steps(timeline)
+    panel.page.boxes(start[plain], end[plain], below, rows.end, "none", edge=HATCH_COLOUR, hatch=HATCH, z=0.3)
 
     size = min(7.5, 0.55 * (rows.phase_foot - rows.phase_top))
     steps = sum(p.label == "step" for p in phases)
@@ -146,9 +148,15 @@ def _draw_phases(panel: Panel, timeline: RoundTimeline, rows: _Rows) -> None:
             step += 1
             text = f"local step {step} of {steps}" if steps > 1 else "local step"
         if size >= LEAST_FONT and end[i] - start[i] > 0.85 * size * len(text) + 4.0:
-            colour = "white" if phase.label == "upload" else INK
+            colour = ink_on(PHASE_COLOURS[phase.label])
             middle = 0.5 * (rows.phase_top + rows.phase_foot)
             panel.words(float(0.5 * (start[i] + end[i])), middle, text, size, colour=colour)
+
+
+def undrawn_steps(timeline: RoundTimeline) -> list[int]:
+    """Indices of the phases that are local steps without events of their own; they are hatched."""
+    drawn_until = max((e.end_s for e in timeline.events), default=0.0) * (1.0 - 1e-9)
+    return [i for i, p in enumerate(timeline.phases) if p.label == "step" and p.start_s >= drawn_until]
 
 
 def _draw_events(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:

@@ -12,16 +12,10 @@ from matplotlib.figure import Figure
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.rendering import panels
 from collapipe_env.rendering.gantt import draw_gantt
+from collapipe_env.rendering.legend import draw_legend, legend_entries
 from collapipe_env.rendering.panel import Panel
 from collapipe_env.rendering.sheet import FigureSheet, PixelSheet, Sheet
-from collapipe_env.rendering.style import (
-    FAINT,
-    PHASE_COLOURS,
-    PHASE_NAMES,
-    RC,
-    micro_batch_colours,
-    node_colours,
-)
+from collapipe_env.rendering.style import RC, node_colours
 from collapipe_env.rendering.view import RoundView
 
 LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 1100, 600
@@ -63,7 +57,8 @@ def _fill(page: Sheet, view: RoundView) -> None:
     middle, right = PIPELINE_SHARE * width, width - RIGHT_PX
     usable = bottom - TOP_PX
     _heading(page, view)
-    _pipeline_legend(page, view, 16.0)
+    detailed = [view.clusters[n].timeline for n in view.detailed()]
+    draw_legend(page, legend_entries(detailed), 16.0, middle + 30.0, LEGEND_PX)
     draw_gantt(Panel(page, LEFT_PX, TOP_PX, middle - LEFT_PX, usable), view)
 
     start = middle + 52.0
@@ -88,33 +83,6 @@ def _heading(page: Sheet, view: RoundView) -> None:
     # A long title is written smaller: a bold letter is about 0.95 pixels wide per point.
     size = min(12.0, (page.width - 32.0) / (0.95 * len(text)))
     page.write(16.0, 18.0, text, size, bold=True)
-
-
-def _pipeline_legend(page: Sheet, view: RoundView, x: float) -> None:
-    """Shades of the directions that occur, then the phases."""
-    left: list[float] = []
-    swatch_px: list[float] = []
-    colours: list[object] = []
-    directions = {event.direction for cluster in view.clusters for event in cluster.timeline.events}
-    names = ["forward, micro-batch 1…M", "backward", "weight gradient"]
-    shown = names if "weight" in directions else names[:2]
-    for text, ramp in zip(shown, micro_batch_colours(5), strict=False):
-        for i, colour in enumerate(ramp):
-            left.append(x + 7.0 * i)
-            swatch_px.append(7.0)
-            colours.append(tuple(colour))
-        page.write(x + 40.0, LEGEND_PX, text, 7.5)
-        x += 50.0 + 5.9 * len(text)
-    occurring = {phase.label for cluster in view.clusters for phase in cluster.timeline.phases}
-    for label, name in PHASE_NAMES.items():
-        if label in occurring and label != "step":
-            left.append(x)
-            swatch_px.append(10.0)
-            colours.append(PHASE_COLOURS[label])
-            page.write(x + 15.0, LEGEND_PX, name, 7.5)
-            x += 26.0 + 5.9 * len(name)
-    right = np.add(left, swatch_px)
-    page.boxes(left, right, LEGEND_PX - 5.0, LEGEND_PX + 5.0, colours, edge=FAINT, line_widths=0.4)
 
 
 def _node_legend(page: Sheet, view: RoundView, x: float, right: float) -> None:

@@ -6,6 +6,7 @@ its data to those pixels and draws its own frame, ticks and words.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,7 +21,10 @@ TICK_PX = 3.0
 
 def ticks_between(low: float, high: float, most: int, *, integer: bool = False) -> list[float]:
     """Round numbers within [low, high], about ``most`` of them."""
-    values = MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10], integer=integer).tick_values(low, high)
+    # Where there is a single whole number, the locator would rather have fractions than one tick.
+    least = 1 if integer and math.floor(high) <= math.ceil(low) else 2
+    locator = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=integer, min_n_ticks=least)
+    values = locator.tick_values(low, high)
     slack = 1e-9 * (high - low)
     return [float(v) for v in values if low - slack <= v <= high + slack]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.rendering.panel import Panel, ticks_between
-from collapipe_env.rendering.style import FAINT, INK, FloatArray, node_colours
+from collapipe_env.rendering.style import FAINT, INK, FloatArray, ink_on, node_colours
 from collapipe_env.rendering.view import RoundView
 
 MOST_BARS = 40
@@ -108,7 +108,7 @@ def draw_segments(panel: Panel, view: RoundView) -> None:
     for i in range(len(row)):
         text = str(int(blocks[row[i], device[i]]))
         if room[i] > 0.95 * size * len(text) + 2.0:
-            colour = _ink_on(str(colours[device[i]]))
+            colour = ink_on(str(colours[device[i]]))
             panel.words(float(middle_x[i]), float(middle_y[i]), text, size, colour=colour)
 
 
@@ -198,9 +198,3 @@ def _crosses(panel: Panel, x: npt.ArrayLike, y: npt.ArrayLike, size: float, *, l
     if np.size(x):
         place = panel.to_x(x), panel.to_y(y) - lift
         panel.page.curve(*place, color=FAINT, linestyle="none", marker="x", markersize=size)
-
-
-def _ink_on(colour: str) -> str:
-    """Black or white, whichever reads better on ``colour`` (``"#rrggbb"``)."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK

@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import numpy.typing as npt
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -40,6 +40,9 @@ PHASE_NAMES = {
     "wait": "wait",
     "broadcast": "broadcast",
 }
+HATCH, HATCH_COLOUR = "//", "#c4c4c4"
+HATCH_NAME = "local step, not drawn in detail"
+"""Hatching stands for local steps like one that is drawn, and for those whose events are not known."""
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8.0,
@@ -58,6 +61,20 @@ def node_colours(devices: int) -> list[str]:
         return [CU_COLOUR, *MUTED[:devices]]
     ramp = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.95, devices))
     return [CU_COLOUR, *(to_hex(colour) for colour in ramp)]
+
+
+def ink_on(colour: str) -> str:
+    """The colour of words and numbers on ``colour`` (``"#rrggbb"``): ink or white, whichever contrasts more.
+
+    Contrast is that of the Web Content Accessibility Guidelines 2.2, from relative luminances.
+    """
+    ground, ink = _luminance(colour), _luminance(INK)
+    return INK if (max(ground, ink) + 0.05) / (min(ground, ink) + 0.05) > 1.05 / (ground + 0.05) else "white"
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 @cache

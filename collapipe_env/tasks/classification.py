@@ -14,6 +14,7 @@ from torch.nn import functional
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
+from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
 from collapipe_env.tasks.hub import PREFIX as HUB_PREFIX
 from collapipe_env.tasks.hub import hub_labelled_texts
 from collapipe_env.tasks.paths import given_path
@@ -66,11 +67,11 @@ class Classification:
             DataError: If the data cannot be read or does not fit ``outputs``.
             CheckpointError: If the checkpoint's tokeniser cannot be read.
         """
-        return _load(spec)
+        return _load(spec, stamp_of(spec.dataset, spec.checkpoint))
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return the labels of the training part: as numbers if all are, else in alphabetical order."""
-        return _classes(_texts(spec.dataset, spec.text_column, spec.label_column)[0].labels)
+        return _classes(_texts(spec, stamp_of(spec.dataset))[0].labels)
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the pooled linear head."""
@@ -129,9 +130,16 @@ def _refuse_decoder(spec: TaskSpec) -> None:
         )
 
 
-@functools.cache
-def _texts(
-    dataset: str, text: str | int | None, label: str | int | None
+def _texts(spec: TaskSpec, stamp: Stamp) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
+    return _read(spec.dataset, spec.text_column, spec.label_column, stamp)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _read(
+    dataset: str,
+    text: str | int | None,
+    label: str | int | None,
+    stamp: Stamp,  # noqa: ARG001
 ) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
     """Return training, dev and test texts."""
     if dataset.startswith(HUB_PREFIX):
@@ -139,10 +147,10 @@ def _texts(
     return load_splits(EMBEDDED if dataset == "embedded" else given_path(dataset), text, label)
 
 
-@functools.cache
-def _load(spec: TaskSpec) -> TaskData:
+@functools.lru_cache(maxsize=KEPT)
+def _load(spec: TaskSpec, stamp: Stamp) -> TaskData:  # noqa: ARG001
     _refuse_decoder(spec)
-    parts = _texts(spec.dataset, spec.text_column, spec.label_column)
+    parts = _texts(spec, stamp_of(spec.dataset))
     classes = _classes(parts[0].labels)
     if len(classes) != spec.outputs:
         named = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
@@ -151,12 +159,6 @@ def _load(spec: TaskSpec) -> TaskData:
             f"{spec.outputs}; set outputs: {len(classes)}"
         )
     numbers = {name: i for i, name in enumerate(classes)}
-    for part in parts[1:]:
-        for label, place in zip(part.labels, part.places, strict=True):
-            if label not in numbers:
-                raise DataError(
-                    f"{place}: label {label!r} never occurs in training; add it there or drop the line"
-                )
     length = spec.architecture.sequence_length
     if spec.checkpoint is None:
         tokenizer = train_tokenizer(parts[0].texts, spec.architecture.vocabulary)

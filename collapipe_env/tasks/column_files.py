@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from collapipe_env.errors import DataError
-from collapipe_env.tasks.parts import choose_named, held_out, part_of
+from collapipe_env.tasks.parts import PARTS, IntArray, choose_named, held_out, move_unknown, part_of
 from collapipe_env.tasks.table_files import read_text
 
 ENDINGS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".tsv")
@@ -80,7 +82,8 @@ def load_column_splits(
     A single file is cut in file order: the first 80 % of its sentences (rounded down) are for training, those
     up to 90 % are the dev part, the rest is the test part. A folder has one file for each part, told by its
     name (see :func:`~collapipe_env.tasks.parts.choose_named`; ``testa`` and ``testb`` are dev and test). Dev
-    or test sentences that have no file are a fixed random tenth of the training sentences.
+    or test sentences that have no file are a fixed random tenth of the training sentences. However they are
+    cut, sentences with a type of entity that would be missing in training stay there.
 
     Args:
         path: A file or a folder.
@@ -103,12 +106,9 @@ def load_column_splits(
                 f"{path}: {count} sentences are too few to cut in training, dev and test parts; give at "
                 f"least {LEAST_TO_CUT}, or a folder with a file for each"
             )
-        first, second = 8 * count // 10, 9 * count // 10
-        return (
-            whole.subset(range(first)),
-            whole.subset(range(first, second)),
-            whole.subset(range(second, count)),
-        )
+        in_order = np.split(np.arange(count), [8 * count // 10, 9 * count // 10])
+        parts = cut_sentences(whole, dict(zip(PARTS, in_order, strict=True)), str(path))
+        return parts["train"], parts["dev"], parts["test"]
     files = _files(path)
     if "train" not in files:
         raise DataError(
@@ -116,11 +116,49 @@ def load_column_splits(
             f"{', '.join(ENDINGS)}, with or without .gz)"
         )
     parts = {part: read_column_file(file, token_column, tag_column) for part, file in files.items()}
-    missing = [part for part in ("dev", "test") if part not in parts]
-    whole = parts["train"]
-    for part, indices in held_out(len(whole), missing, str(whole.path)).items():
-        parts[part] = whole.subset(indices.tolist())
-    return parts["train"], parts["dev"], parts["test"]
+    return complete_sentences(parts, str(parts["train"].path))
+
+
+def complete_sentences(
+    parts: Mapping[str, TaggedSentences], source: str
+) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
+    """Return training, dev and test sentences, of which those that are missing come from training.
+
+    Args:
+        parts: Those that there are, the training part among them.
+        source: What they belong to, for errors.
+
+    Raises:
+        DataError: If there are too few sentences.
+    """
+    missing = [part for part in PARTS if part not in parts]
+    chosen = held_out(len(parts["train"]), missing, source)
+    whole = {**parts, **cut_sentences(parts["train"], chosen, source)}
+    return whole["train"], whole["dev"], whole["test"]
+
+
+def cut_sentences(
+    whole: TaggedSentences, parts: Mapping[str, IntArray], source: str
+) -> dict[str, TaggedSentences]:
+    """Cut sentences in parts; one that has the only entity of a type goes to training wherever it stands.
+
+    Args:
+        whole: The sentences.
+        parts: Indices for each part.
+        source: What they are from, for errors.
+
+    Raises:
+        DataError: If that leaves a part empty.
+    """
+    kinds = [frozenset(tag[2:] for tag in tags) - {""} for tags in whole.tags]
+    found = move_unknown(parts, kinds)
+    for part, indices in found.items():
+        if not len(indices):
+            raise DataError(
+                f"{source}: every sentence for the {part} part has a type of entity that no other sentence "
+                "has, and training needs them; add sentences, or give a folder with a file for each part"
+            )
+    return {part: whole.subset(indices.tolist()) for part, indices in found.items()}
 
 
 def read_column_file(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collapipe_env.errors import DataError, nearest_name
-from collapipe_env.tasks.column_files import TAG_FORM, TaggedSentences
+from collapipe_env.tasks.column_files import TAG_FORM, TaggedSentences, complete_sentences
 from collapipe_env.tasks.parallel_text import Pairs
 from collapipe_env.tasks.parts import choose_named, held_out
 from collapipe_env.tasks.table_files import Table
@@ -237,9 +237,7 @@ def tagged_sentences_of(
             raise DataError(f"{place}: no sentences; choose another data set")
         lines, texts, labels = zip(*rows, strict=True)
         parts[part] = HubSentences(Path(place), texts, labels, lines)
-    chosen = held_out(len(parts["train"]), _missing(parts), source)
-    parts |= {part: parts["train"].subset(indices.tolist()) for part, indices in chosen.items()}
-    return parts["train"], parts["dev"], parts["test"]
+    return complete_sentences(parts, source)
 
 
 def _parts(splits: Mapping[str, Any], source: str) -> dict[str, tuple[str, Any]]:

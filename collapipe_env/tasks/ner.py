@@ -17,6 +17,7 @@ from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
 from collapipe_env.tasks.column_files import TaggedSentences, load_column_splits
+from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
 from collapipe_env.tasks.hub import PREFIX, hub_tagged_sentences
 from collapipe_env.tasks.paths import given_path
 from collapipe_env.tasks.tagging_schemes import OUTSIDE, Scheme, spans_of, to_bio2
@@ -100,7 +101,7 @@ class NamedEntities:
         the order of names, of its most frequent entity type (of equally frequent ones the first), 0 for a
         sentence without entities.
         """
-        return _load(spec)
+        return _load(spec, stamp_of(spec.dataset, spec.checkpoint))
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return ``O`` and the ``B-`` and ``I-`` tag of each type of entity."""
@@ -167,9 +168,8 @@ def entity_scores(references: list[list[str]], predictions: list[list[str]]) -> 
     }
 
 
-@functools.cache
 def load_entities(dataset: str, words: Column = None, tags: Column = None) -> EntityCorpus:
-    """Read a data set and translate its tags to BIO2; cached, so that files are read once a process.
+    """Read a data set and translate its tags to BIO2; a process reads files again only if they changed.
 
     Args:
         dataset: ``"embedded"``, the path of a file or folder as in
@@ -181,6 +181,11 @@ def load_entities(dataset: str, words: Column = None, tags: Column = None) -> En
     Raises:
         DataError: If it is malformed, or a held-out part has a type of entity that training lacks.
     """
+    return _read(dataset, words, tags, stamp_of(dataset))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _read(dataset: str, words: Column, tags: Column, stamp: Stamp) -> EntityCorpus:  # noqa: ARG001
     if dataset.startswith(PREFIX):
         parts = hub_tagged_sentences(dataset, words, tags)
     else:
@@ -233,8 +238,8 @@ def _corpus(spec: TaskSpec) -> EntityCorpus:
     return load_entities(spec.dataset, spec.text_column, spec.label_column)
 
 
-@functools.cache
-def _load(spec: TaskSpec) -> TaskData:
+@functools.lru_cache(maxsize=KEPT)
+def _load(spec: TaskSpec, stamp: Stamp) -> TaskData:  # noqa: ARG001
     _refuse_decoder(spec)
     corpus = _corpus(spec)
     classes = corpus.classes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from collapipe_env.errors import DataError
-from collapipe_env.tasks.parts import held_out
+from collapipe_env.tasks.parts import choose_named, held_out
 from collapipe_env.tasks.table_files import read_text
 
 DEV_NAMES = ("dev", "val", "valid", "validation", "devel", "development")
@@ -45,9 +46,11 @@ def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple
 
     A folder holds two files a part, one sentence a line, that end in the language: ``train.en`` and
     ``train.de``; ``dev`` (or ``val``, ``valid``, ``devel`` and their long forms); and ``test``, or else the
-    first name that begins with ``test``. A table is a ``.tsv`` file whose lines hold sentence, tab,
-    translation; a header ``source``/``target``, ``src``/``tgt`` or of ``languages`` says otherwise. All may
-    be gzipped (``.gz``). A missing part is taken from the training pairs by a fixed permutation.
+    first name that begins with ``test``. Without these, it holds a table a part (``train.tsv``, ``dev.tsv``,
+    ``test.tsv``; see :func:`collapipe_env.tasks.parts.choose_named`), or one table in all. A table is a
+    ``.tsv`` file whose lines hold sentence, tab, translation; a header ``source``/``target``, ``src``/``tgt``
+    or of ``languages`` says otherwise. All may be gzipped (``.gz``). A missing part is taken from the
+    training pairs by a fixed permutation.
 
     Args:
         path: The folder or the file.
@@ -61,6 +64,9 @@ def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple
         DataError: If something is missing or malformed.
     """
     if path.is_dir():
+        tables = {} if _line_files(path) else _tables(path)
+        if tables:
+            return _with_held_out(path, *_read_tables(tables, languages))
         source, target = languages or _languages(path)
         train = _read_part(path, "train", source, target)
         dev_name = next((name for name in DEV_NAMES if _has_part(path, name, source, target)), None)
@@ -71,7 +77,8 @@ def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple
     if path.is_file():
         return _with_held_out(path, read_table(path, languages), None, None)
     raise DataError(
-        f"{path}: no such file or folder; give a folder with train.LANGUAGE files, or a .tsv file of pairs"
+        f"{path}: no such file or folder; give a folder with train.LANGUAGE files or train.tsv, or a .tsv "
+        "file of pairs"
     )
 
 
@@ -115,6 +122,20 @@ def read_table(path: Path, languages: tuple[str, str] | None = None) -> Pairs:
     Raises:
         DataError: If it cannot be read, or a line has not two columns with text in both.
     """
+    return _read_table(path, languages, _Columns())[0]
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Which columns of a table are read, and how many there are."""
+
+    source: int = 0
+    target: int = 1
+    count: int = 2
+
+
+def _read_table(path: Path, languages: tuple[str, str] | None, columns: _Columns) -> tuple[Pairs, _Columns]:
+    """Like :func:`read_table`, with the columns to read if there is no header; return those read, too."""
     if not path.name.lower().endswith(TABLE_ENDINGS):
         raise DataError(
             f"{path}: a single file of pairs must end in {' or '.join(TABLE_ENDINGS)}; name it so, or give "
@@ -125,30 +146,56 @@ def read_table(path: Path, languages: tuple[str, str] | None = None) -> Pairs:
         for number, line in enumerate(_lines(path, strip=False), start=1)
         if line.strip()
     ]
-    columns = (0, 1)
-    width = 2
     if rows:
         header = [cell.lower() for cell in rows[0][1]]
         known = HEADERS if languages is None else ((languages[0].lower(), languages[1].lower()), *HEADERS)
-        for names in known:
-            if set(names) <= set(header):
-                columns = header.index(names[0]), header.index(names[1])
-                width = len(header)
+        for source, target in known:
+            if {source, target} <= set(header):
+                columns = _Columns(header.index(source), header.index(target), len(header))
                 rows = rows[1:]
                 break
     pairs: list[tuple[str, str]] = []
     for number, cells in rows:
-        if len(cells) != width:
+        if len(cells) != columns.count:
             raise DataError(
-                f"{path}:{number}: {len(cells)} columns where {width} are expected; write sentence, tab, "
-                "translation, or add a header line source<tab>target"
+                f"{path}:{number}: {len(cells)} columns where {columns.count} are expected; write sentence, "
+                "tab, translation, or add a header line source<tab>target"
             )
-        sentence, translation = cells[columns[0]], cells[columns[1]]
+        sentence, translation = cells[columns.source], cells[columns.target]
         if not sentence or not translation:
             side = "translation" if sentence else "sentence"
             raise DataError(f"{path}:{number}: the {side} is blank; fill it in or drop the line")
         pairs.append((sentence, translation))
-    return _pairs(path, pairs)
+    return _pairs(path, pairs), columns
+
+
+def _tables(folder: Path) -> dict[str, Path]:
+    """Return the tables of a folder by part; a single one is for training whatever it is called."""
+    files: dict[str, Path] = {}
+    for name in _names(folder):
+        if name.lower().endswith(TABLE_ENDINGS[0]) and (file := _file(folder, name)) is not None:
+            files[name[: -len(TABLE_ENDINGS[0])]] = file
+    named = {part: files[stem] for part, stem in choose_named(list(files), str(folder)).items()}
+    if files and "train" not in named:
+        if len(files) > 1:
+            raise DataError(
+                f"{folder}: no train.tsv in this folder, and {len(files)} tables where a single one could be "
+                "split; add it or name a file"
+            )
+        named = {"train": next(iter(files.values()))}
+    return named
+
+
+def _read_tables(
+    tables: Mapping[str, Path], languages: tuple[str, str] | None
+) -> tuple[Pairs, Pairs | None, Pairs | None]:
+    """Read the table of each part; one without header has the training table's columns."""
+    train, columns = _read_table(tables["train"], languages, _Columns())
+    dev, test = (
+        _read_table(tables[part], languages, columns)[0] if part in tables else None
+        for part in ("dev", "test")
+    )
+    return train, dev, test
 
 
 def _pairs(path: Path, pairs: list[tuple[str, str]]) -> Pairs:
@@ -180,14 +227,24 @@ def _file(folder: Path, name: str) -> Path | None:
     return found[0] if found else None
 
 
+def _line_files(folder: Path) -> list[str]:
+    """Return the endings of the training files that are no tables."""
+    endings = [name.removeprefix("train.") for name in _names(folder) if name.startswith("train.")]
+    return [ending for ending in endings if not f".{ending}".lower().endswith(TABLE_ENDINGS[0])]
+
+
 def _languages(folder: Path) -> tuple[str, str]:
     """Return the endings of the two training files."""
-    endings = [name.removeprefix("train.") for name in _names(folder) if name.startswith("train.")]
+    endings = _line_files(folder)
     if len(endings) != 2:
         found = f"{len(endings)} files train.LANGUAGE" + (f" ({', '.join(endings)})" if endings else "")
         raise DataError(
             f"{folder}: {found} where two are expected; "
-            + ("set languages to the source and the target" if endings[2:] else "add train.en and train.de")
+            + (
+                "set languages to the source and the target"
+                if endings[2:]
+                else "add train.en and train.de, or a train.tsv of pairs"
+            )
         )
     source, target = sorted(endings, key=lambda ending: (ending != "en", ending))
     return source, target

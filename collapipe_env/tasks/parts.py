@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -63,22 +63,27 @@ def choose_named(names: Sequence[str], source: str, remedy: str = "keep one") ->
     return chosen
 
 
-def held_out(samples: int, missing: Sequence[str], source: str) -> dict[str, IntArray]:
+def held_out(
+    samples: int, missing: Sequence[str], source: str, classes: Sequence[str] | None = None
+) -> dict[str, IntArray]:
     """Choose samples of a training part for the parts that a data set lacks, always the same ones.
 
-    The choice is random, since files are often sorted by label or by source.
+    The choice is random, since files are often sorted by label or by source. With classes it is stratified:
+    every class keeps its share of the samples in every part, rounded, and at least one of its samples stays
+    in the training part, wherever in the file it stands.
 
     Args:
         samples: Samples in the training part.
         missing: Parts that are missing.
         source: What the samples are from, for errors.
+        classes: Class of every sample; None where samples have none.
 
     Returns:
         Sorted indices for the training part and for every missing part, a tenth of the samples for each of
         the latter, one at least.
 
     Raises:
-        DataError: If there are too few samples.
+        DataError: If there are too few samples, or too few for one of each class in the training part.
     """
     if samples <= len(missing):
         raise DataError(
@@ -88,5 +93,65 @@ def held_out(samples: int, missing: Sequence[str], source: str) -> dict[str, Int
     order = np.random.default_rng(0).permutation(samples)
     share = max(1, samples // HELD_OUT_SHARE)
     cut = samples - share * len(missing)
+    if classes is not None and missing:
+        kinds = len(set(classes))
+        if kinds > cut:
+            raise DataError(
+                f"{source}: {samples} samples of {kinds} classes cannot be split in training and "
+                f"{' and '.join(missing)} so that training has one of each class; add more samples"
+            )
+        order = _stratified(order, len(missing), samples - cut, np.unique(classes, return_inverse=True)[1])
     parts = zip(missing, np.split(order[cut:], len(missing)), strict=True) if missing else ()
     return {"train": np.sort(order[:cut]), **{part: np.sort(indices) for part, indices in parts}}
+
+
+def _stratified(order: IntArray, parts: int, taken: int, kinds: IntArray) -> IntArray:
+    """Return ``order`` with another end: of each class its last samples, spread over ``parts`` equal parts.
+
+    Args:
+        order: All samples.
+        parts: Into how many the end is cut later.
+        taken: Samples in all of them together, a multiple of ``parts``; as many samples as there are classes
+            remain.
+        kinds: Class number of every sample.
+    """
+    counts = np.bincount(kinds)
+    wanted = taken * counts / len(order)
+    # Largest remainders: whole numbers next to what is wanted, of a class at most all but one.
+    chosen = np.minimum(wanted.astype(np.int64), counts - 1)
+    while (short := taken - int(chosen.sum())) > 0:
+        lacking = np.where(chosen < counts - 1, wanted - chosen, -np.inf)
+        first = np.argsort(-lacking, kind="stable")[:short]
+        chosen[first[np.isfinite(lacking[first])]] += 1
+    by_class = order[np.argsort(kinds[order], kind="stable")]
+    ends = np.cumsum(counts)
+    out = np.concatenate([by_class[end - n : end] for end, n in zip(ends, chosen, strict=True)])
+    # Dealt one by one, each class is in all parts alike.
+    dealt = np.concatenate([out[part::parts] for part in range(parts)])
+    return np.concatenate([order[~np.isin(order, out)], dealt])
+
+
+def move_unknown(parts: Mapping[str, IntArray], kinds: Sequence[frozenset[str]]) -> dict[str, IntArray]:
+    """Move held-out samples to the training part that have something which no training sample has.
+
+    Args:
+        parts: Indices for ``"train"`` and for other parts.
+        kinds: What every sample has, for instance its types of entities.
+
+    Returns:
+        The same with sorted indices; a part may have become empty.
+    """
+    known = {kind for i in parts["train"].tolist() for kind in kinds[i]}
+    moved: list[int] = []
+    found = {}
+    for part, indices in parts.items():
+        kept = []
+        for i in indices.tolist():
+            if kinds[i] <= known:
+                kept.append(i)
+            else:
+                known |= kinds[i]
+                moved.append(i)
+        found[part] = np.array(kept, dtype=np.int64)
+    found["train"] = np.sort(np.concatenate([parts["train"], np.array(moved, dtype=np.int64)]))
+    return found

@@ -23,6 +23,8 @@ LABEL_NAMES = frozenset(
 """Header names that mark a label column."""
 MAX_CLASSES = 200
 """A column with more distinct values is no class label."""
+NAME_WORDS = 2
+"""Words that a column's name has at most; a first line with a longer text is no header."""
 
 Column = str | int | None
 
@@ -78,7 +80,8 @@ def load_splits(
 
     In a folder, a file's name tells its part, see :func:`collapipe_env.tasks.parts.part_of`; a folder without
     training part must hold a single table. Parts that are missing, all of a single file's, are a tenth of the
-    training samples each, by a fixed random choice.
+    training samples each, by a fixed random choice that gives every part its share of every class (see
+    :func:`collapipe_env.tasks.parts.held_out`).
 
     Args:
         path: The file or the folder.
@@ -125,7 +128,8 @@ def labelled_parts(
         label: Which column holds the label; None detects it.
 
     Raises:
-        DataError: If a table is malformed, or the training part has one class only.
+        DataError: If a table is malformed, the training part has one class only or too few samples, or a
+            held-out table has a class that training lacks.
     """
     train, columns = labelled_texts(tables["train"], text, label)
     if len(set(train.labels)) == 1:
@@ -138,7 +142,15 @@ def labelled_parts(
         for part in ("dev", "test")
         if part in tables
     }
-    chosen = held_out(len(train), [part for part in ("dev", "test") if part not in parts], source)
+    known = set(train.labels)
+    for part in parts.values():
+        for name, place in zip(part.labels, part.places, strict=True):
+            if name not in known:
+                raise DataError(
+                    f"{place}: label {name!r} never occurs in training; add it there or drop the line"
+                )
+    missing = [part for part in ("dev", "test") if part not in parts]
+    chosen = held_out(len(train), missing, source, train.labels)
     parts |= {part: train.subset(indices) for part, indices in chosen.items()}
     return parts["train"], parts["dev"], parts["test"]
 
@@ -191,11 +203,10 @@ def labelled_texts(
             f"{table.source}: column {columns.label} has {len(counts)} distinct values, more than the "
             f"{MAX_CLASSES} classes allowed; name the right label_column"
         )
-    others = list(counts.values())[1:]
-    if header is None and len(labels) > 10 and counts[labels[0]] == 1 and min(others, default=1) > 1:
+    if header is None and not _by_index(text, label) and _like_header(texts, labels, counts):
         raise DataError(
             f"{places[0]}: label {labels[0]!r} occurs in this line only; if the line is a header, set "
-            "text_column and label_column to its names"
+            "text_column and label_column to its names, else to the columns' indices (from 0)"
         )
     return LabelledTexts(tuple(texts), tuple(labels), tuple(places)), columns
 
@@ -226,6 +237,17 @@ def _has_header(first: list[str], text: Column, label: Column) -> bool:
         text is not None and any(isinstance(name, str) for name in _column_list(text))
     )
     return by_name or any(cell.strip().lower() in TEXT_NAMES | LABEL_NAMES for cell in first)
+
+
+def _by_index(text: Column, label: Column) -> bool:
+    """Whether both columns are asked for by index, as only those do who know that there is no header."""
+    return isinstance(label, int) and text is not None and all(isinstance(i, int) for i in _column_list(text))
+
+
+def _like_header(texts: list[str], labels: list[str], counts: Counter[str]) -> bool:
+    """Whether the first line alone has a class of its own, and a text as short as a column's name."""
+    alone = [name for name, count in counts.items() if count == 1] == [labels[0]]
+    return alone and len(labels) > 10 and len(texts[0].split()) <= NAME_WORDS
 
 
 def _find_columns(

@@ -15,6 +15,7 @@ from collapipe_env.learners.decoder import CachedDecoding, Decoder
 from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
 from collapipe_env.tasks.decoding import beam_search, greedy
+from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
 from collapipe_env.tasks.hub import PREFIX, fetch, pairs_of
 from collapipe_env.tasks.parallel_text import Pairs, load_parallel
 from collapipe_env.tasks.paths import given_path
@@ -59,16 +60,18 @@ class Translation:
         _check(spec)
         sizes = spec.architecture
         return _load(
-            str(EMBEDDED) if spec.dataset == "embedded" else spec.dataset,
+            spec.dataset,
             spec.languages,
             spec.checkpoint,
             sizes.vocabulary,
             spec.outputs,
             sizes.sequence_length,
+            stamp_of(spec.dataset, spec.checkpoint),
         )
 
-    def classes(self, spec: TaskSpec) -> tuple[str, ...]:  # noqa: ARG002
-        """Return nothing: the outputs are a vocabulary."""
+    def classes(self, spec: TaskSpec) -> tuple[str, ...]:
+        """Return nothing, since the outputs are a vocabulary; the data is read all the same."""
+        _read(spec.dataset, spec.languages, stamp_of(spec.dataset))
         return ()
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
@@ -134,7 +137,15 @@ def _check(spec: TaskSpec) -> None:
         )
 
 
-@functools.cache
+@functools.lru_cache(maxsize=KEPT)
+def _read(dataset: str, languages: tuple[str, str] | None, stamp: Stamp) -> tuple[Pairs, Pairs, Pairs]:  # noqa: ARG001
+    """Return training, dev and test pairs."""
+    if dataset.startswith(PREFIX):
+        return pairs_of(fetch(dataset), dataset, languages)
+    return load_parallel(EMBEDDED if dataset == "embedded" else given_path(dataset), languages)
+
+
+@functools.lru_cache(maxsize=KEPT)
 def _load(
     dataset: str,
     languages: tuple[str, str] | None,
@@ -142,11 +153,9 @@ def _load(
     vocabulary: int,
     outputs: int,
     sequence_length: int,
+    stamp: Stamp,  # noqa: ARG001
 ) -> TaskData:
-    if dataset.startswith(PREFIX):
-        parts = pairs_of(fetch(dataset), dataset, languages)
-    else:
-        parts = load_parallel(given_path(dataset), languages)
+    parts = _read(dataset, languages, stamp_of(dataset))
     if checkpoint is None:
         source, encode_source = train_subwords(parts[0].sources, vocabulary), encode_sources
     else:

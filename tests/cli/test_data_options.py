@@ -69,6 +69,43 @@ def test_bad_data_is_known_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["odd.yaml"]
 
 
+@pytest.mark.parametrize(
+    ("task", "content", "fault"),
+    [
+        ("translation", "one\ttwo\tthree\n" * 20, "3 columns where 2 are expected"),
+        ("translation", TAGGED, "1 columns where 2 are expected"),
+        ("ner", "a good film\t1\nno good film\t0\n" * 20, "tag '1' is neither"),
+        ("classification", TAGGED.replace(" ", ""), "one column only"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train --steps 32 --envs 2 --eval-seeds 1 --eval-rounds 2 --eval-learner surrogate",
+        "evaluate --seeds 1 --rounds 2",
+        "compare --seeds 1 --rounds 2",
+    ],
+)
+def test_data_of_another_format_is_refused_under_the_surrogate(
+    command: str, task: str, content: str, fault: str, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.tsv").write_text(content)
+    options = ["--task", task, "--dataset", "mine.tsv", "--schedulers", "pipeline", "--no-figures"]
+    assert main([*command.split(), *options]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("error: mine.tsv:1: ")
+    assert fault in line
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.tsv"]
+
+
+def test_a_held_out_label_that_training_lacks_is_refused_without_training(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("good film\tp\nbad film\tn\n" * 5)
+    (tmp_path / "test.tsv").write_text("fine film\tp\nodd film\tx\n")
+    with pytest.raises(DataError, match=r"test\.tsv:2: label 'x' never occurs in training"):
+        chosen_scenario("small", None, str(tmp_path))
+
+
 def test_every_metric_is_in_the_results_and_they_are_read_again(tmp_path: Path, capsys) -> None:
     command = [
         *("evaluate", "--scenario", "small", "--task", "ner", "--dataset", str(tagged(tmp_path))),

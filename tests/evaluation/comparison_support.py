@@ -13,7 +13,9 @@ from collapipe_env.scenario import load_scenario
 OFFERED = [[4e8, 2e8], [5e8, 0.0]]
 
 
-def episode(scheduler: str, number: int, delay: Sequence[float], *, energy: float = 1.0) -> EpisodeResult:
+def episode(
+    scheduler: str, number: int, delay: Sequence[float], *, energy: float = 1.0, server_blocks: int = 0
+) -> EpisodeResult:
     """An episode with these round delays, whose loss falls by a tenth of a nat a round."""
     rounds = len(delay)
     losses = (1.0 - 0.1 * np.arange(1, rounds + 1)).tolist()
@@ -34,6 +36,7 @@ def episode(scheduler: str, number: int, delay: Sequence[float], *, energy: floa
         energy_ratio=[[energy, 0.5, 0.2], [0.1, 0.3, 0.0]],
         device_memory_bytes=[[1e8, 1e8], [0.0, 0.0]],
         offered_memory_bytes=OFFERED,
+        server_blocks=server_blocks,
     )
 
 
@@ -43,11 +46,19 @@ def comparison(
     reference: str = "dssra",
     impossible: dict[str, str] | None = None,
     energy: dict[str, float] | None = None,
+    server_blocks: dict[str, int] | None = None,
+    agent: Path | None = None,
 ) -> ScenarioComparison:
     """A scenario's comparison from the round delays of each scheduler's episodes."""
     results = {
         scheduler: [
-            episode(scheduler, number, rounds, energy=(energy or {}).get(scheduler, 1.0))
+            episode(
+                scheduler,
+                number,
+                rounds,
+                energy=(energy or {}).get(scheduler, 1.0),
+                server_blocks=(server_blocks or {}).get(scheduler, 0),
+            )
             for number, rounds in enumerate(episodes)
         ]
         for scheduler, episodes in delays.items()
@@ -55,7 +66,7 @@ def comparison(
     plan = EvaluationPlan(
         scenario=load_scenario({"name": name, "base": "small"}),
         schedulers=(*results, *(impossible or {})),
-        agent=None,
+        agent=agent,
         episodes=max((len(episodes) for episodes in delays.values()), default=1),
         rounds=3,
         learner="surrogate",

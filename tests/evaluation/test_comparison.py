@@ -1,14 +1,21 @@
 """Paired differences, ranks and interquartile means, against computations with NumPy alone."""
 
+import io
 import itertools
+import json
 import math
+import re
 
 import numpy as np
 import pytest
 from comparison_support import comparison
+from rich.console import Console
 
 from collapipe_env.evaluation.comparison import overall
+from collapipe_env.evaluation.comparison_report import write_comparison
+from collapipe_env.evaluation.labels import notes
 from collapipe_env.evaluation.pareto import pareto_front
+from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.statistics import (
     estimate,
     interquartile_mean,
@@ -135,3 +142,37 @@ def test_pareto_front_is_what_nobody_beats() -> None:
     assert sorted(front) == [i for i, p in enumerate(points) if not beaten(p)]
     assert [points[i] for i in front] == sorted(points[i] for i in front)
     assert pareto_front([]) == []
+
+
+def test_tables_mark_those_that_use_the_server_and_say_so(tmp_path) -> None:
+    one = comparison("one", DELAYS, server_blocks={"random": 3})
+    two = comparison("two", DELAYS, agent=tmp_path / "best.zip")
+    every = {line.scheduler: line for line in overall([one, two], "dssra")}
+    assert [every[name].label for name in ("random", "pipeline")] == ["RANDOM †", "PIPELINE"]
+    assert every["random"].title == "RANDOM"
+    out = io.StringIO()
+    run = RunDirectory(tmp_path / "run")
+    write_comparison([one, two], "dssra", {}, run, figures=False, console=Console(file=out, width=200))
+    note = "† trains encoder blocks on the edge server"
+    for text in (" ".join(out.getvalue().split()), run.table.read_text()):
+        first, second, last = re.split(r"two: 6 held-out|All scenarios, against", text)
+        assert ["RANDOM †" in part for part in (first, second, last)] == [True, False, True]
+        assert [note in part for part in (first, second, last)] == [True, False, True]
+    found = json.loads(run.summary.read_text())
+    blocks = [line["server_blocks"] for line in found["scenarios"]["one"]["summary"]]
+    assert sorted(blocks) == [0, 0, 3]
+    assert "†" not in run.rounds.read_text() + run.episode_table.read_text() + run.summary.read_text()
+
+
+def test_tables_say_where_the_agent_comes_from(tmp_path) -> None:
+    played = {"dssra": [[1.0], [2.0]], "agent": [[2.0], [3.0]]}
+    done = comparison("one", played, agent=tmp_path / "best.zip")
+    run = RunDirectory(tmp_path / "run")
+    console = Console(file=io.StringIO(), width=200)
+    write_comparison([done], "dssra", {}, run, figures=False, console=console)
+    assert f"AGENT: trained agent, from {tmp_path / 'best.zip'}" in run.table.read_text()
+    other = comparison("two", played, agent=tmp_path / "other.zip")
+    assert notes([(c.plan, c.results) for c in (done, other)]) == [
+        f"AGENT in one: trained agent, from {tmp_path / 'best.zip'}",
+        f"AGENT in two: trained agent, from {tmp_path / 'other.zip'}",
+    ]

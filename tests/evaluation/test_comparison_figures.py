@@ -1,10 +1,17 @@
 """What the pictures of a comparison show, read back from their axes."""
 
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
 import numpy as np
 import pytest
 from comparison_support import comparison
 
+from collapipe_env.evaluation import registry
 from collapipe_env.evaluation.comparison_figures import (
+    comparison_pictures,
     delay_bars,
     delay_distribution,
     energy_against_delay,
@@ -12,7 +19,7 @@ from collapipe_env.evaluation.comparison_figures import (
     mean_loss_curve,
     memory_per_device,
 )
-from collapipe_env.evaluation.plotting import look_at, look_of
+from collapipe_env.evaluation.plotting import RC, Look, energy_note, look_at, looks_of
 from collapipe_env.evaluation.registry import LEARNED, scheduler_names
 
 DELAYS = {
@@ -41,7 +48,7 @@ def test_delay_bars_have_a_panel_a_scenario_and_a_bar_a_scheduler(two) -> None:
     widths = [bar.get_width() for bar in one.patches]
     assert widths[:2] == pytest.approx([2.5, 4.5])
     assert widths[2] == pytest.approx(2.5 * 4.5)  # cut: one poor scheduler would hide the others
-    assert texts(one) == ["2.5 s, energy +4 %", "4.5 s, energy +50 %", "90 s, energy -10 %"]
+    assert texts(one) == ["2.5 s, energy +4.0 %", "4.5 s, energy +50.0 %", "90 s, energy -10.0 %"]
     colours = [text.get_color() for text in one.texts]
     assert colours[0] == colours[2] != colours[1]  # the broken budget is in red
     assert [label.get_text() for label in other.get_yticklabels()] == ["DSSRA", "PIPELINE", "random"]
@@ -55,7 +62,7 @@ def test_the_front_joins_those_that_nobody_beats(two) -> None:
     assert figure.axes[0].get_xscale() == "log"
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
-        "DSSRA", "PIPELINE", "RANDOM", "Pareto front", "budget",
+        "DSSRA", "PIPELINE", "RANDOM", "Pareto front", "budget", "95 % bootstrap interval",
     ]  # fmt: skip
 
 
@@ -85,8 +92,123 @@ def test_loss_is_drawn_against_simulated_time(two) -> None:
     assert axes.get_xlabel() == "simulated time (min)"
 
 
+def legend(figure) -> list[str]:
+    (found,) = figure.legends
+    return [text.get_text() for text in found.get_texts()]
+
+
+def test_bands_and_lines_of_losses_are_explained(two) -> None:
+    assert legend(loss_over_time(two))[-2:] == ["mean over episodes", "lowest to highest of 2 episodes"]
+    assert legend(loss_over_time(two[1:])) == ["DSSRA", "PIPELINE"]  # one episode has no band
+
+
+def test_schedulers_that_use_the_server_are_marked_by_what_they_did(two) -> None:
+    done = comparison("one", DELAYS, server_blocks={"random": 2})
+    assert [label.get_text() for label in delay_bars([done]).axes[0].get_yticklabels()][-1] == "RANDOM †"
+    assert [label.get_text() for label in memory_per_device([done]).axes[0].get_yticklabels()][
+        -1
+    ] == "RANDOM †"
+    for draw in (energy_against_delay, delay_distribution, loss_over_time):
+        assert "RANDOM †" in legend(draw([done]))
+        assert "DSSRA" in legend(draw([done]))
+        # One entry for a scheduler that uses it in one scenario only.
+        assert [name for name in legend(draw([two[0], done])) if "RANDOM" in name] == ["RANDOM †"]
+
+
+@pytest.fixture
+def saved(monkeypatch):
+    figures = {}
+    monkeypatch.setattr(
+        "collapipe_env.evaluation.comparison_figures.save",
+        lambda figure, path: figures.__setitem__(path.stem, figure),
+    )
+    return figures
+
+
+def test_pictures_say_what_the_mark_means_and_where_the_agent_is_from(saved) -> None:
+    agent = Path("runs/x/checkpoints/best.zip")
+    done = comparison("one", {**DELAYS, "agent": [[2.0]] * 2}, server_blocks={"pipeline": 1}, agent=agent)
+    pictures = comparison_pictures([done], "dssra", ())
+    assert list(pictures) == ["delay", "energy_delay", "delay_cdf", "memory", "loss_time", "gantt-one"]
+    for name in list(pictures)[:5]:
+        pictures[name](Path(f"{name}.png"))
+        lines = saved[name].get_supxlabel().splitlines()
+        assert " ".join(lines[:-1]).startswith("† trains encoder blocks on the edge server")
+        assert lines[-1] == f"AGENT: trained agent, from {agent}"
+    comparison_pictures([comparison("one", DELAYS)], "dssra", ())["delay"](Path("plain.png"))
+    assert saved["plain"].get_supxlabel() == ""
+
+
+def test_the_red_of_energies_follows_the_number_that_is_written() -> None:
+    black, red = energy_note(0.0)[1], energy_note(1.0)[1]
+    assert black != red
+    assert energy_note(0.05049) == ("energy +5.0 %", black)
+    assert energy_note(0.05051) == ("energy +5.1 %", red)
+    assert energy_note(-0.3) == ("energy -30.0 %", black)
+
+
+LONG = "somebodys_package.schedulers.with.a.long.path:AScheduler{0}"
+
+
+def test_nothing_overlaps_with_many_schedulers_and_long_names(saved) -> None:
+    names = [LEARNED, *scheduler_names(), *(LONG.format(i) for i in range(3))]
+    delays = {name: [[1.0 + i, 2.0 + i]] for i, name in enumerate(names)}
+    done = comparison("one", delays, server_blocks={"pipar": 1}, agent=Path("a.zip"))
+    pictures = comparison_pictures([done], "dssra", ())
+    for name in ("delay", "energy_delay", "memory", "loss_time"):
+        with matplotlib.rc_context(RC):
+            pictures[name](Path(f"{name}.png"))
+        figure = saved[name]
+        figure.canvas.draw()
+        width, height = figure.canvas.get_width_height()
+        renderer = figure.canvas.get_renderer()
+        frames = [axes.get_window_extent(renderer) for axes in figure.axes]
+        assert min(frame.width for frame in frames) > 250.0
+        words = [t for axes in figure.axes for t in (*axes.texts, axes.xaxis.label)]
+        if name in ("delay", "memory"):
+            words += [label for axes in figure.axes for label in axes.get_yticklabels()]
+        words += [t for found in figure.legends for t in found.get_texts()]
+        boxes = [t.get_window_extent(renderer) for t in (*words, figure._supxlabel) if t.get_text()]
+        for box in boxes:
+            assert box.x0 >= -1.0
+            assert box.x1 <= width + 1.0
+            assert box.y0 >= -1.0
+            assert box.y1 <= height + 1.0
+        below = figure._supxlabel.get_window_extent(renderer)
+        assert all(below.y1 <= axes.xaxis.label.get_window_extent(renderer).y0 + 1.0 for axes in figure.axes)
+        for found in figure.legends:
+            beside = found.get_window_extent(renderer)
+            assert all(beside.x0 >= frame.x1 - 1.0 for frame in frames)
+            assert beside.y0 >= below.y1 - 1.0
+
+
 def test_every_scheduler_has_a_look_of_its_own() -> None:
     names = (LEARNED, *scheduler_names())
-    assert len({look_of(name) for name in names}) == len(names)
+    looks = looks_of(names)
+    assert (
+        len(set(looks.values())) == len({(look.colour, look.marker) for look in looks.values()}) == len(names)
+    )
     assert len({look_at(index) for index in range(24)}) == 24
     assert len({(look_at(index).colour, look_at(index).marker) for index in range(24)}) == 24
+
+
+def test_looks_do_not_depend_on_places_in_lists(monkeypatch) -> None:
+    before = looks_of(scheduler_names())
+    assert looks_of(["dssra"])["dssra"] == before["dssra"]
+    assert looks_of(reversed(scheduler_names())) == before
+    more = {"first": ("somewhere", "First"), **registry._HOMES}
+    monkeypatch.setattr(registry, "_HOMES", dict(reversed(more.items())))
+    assert {name: look for name, look in looks_of(scheduler_names()).items() if name != "first"} == before
+
+
+def test_schedulers_of_ones_own_have_looks_by_name() -> None:
+    own = [LONG.format(i) for i in range(30)] + ["mine.py:Fast", "mine.py:Slow"]
+    looks = looks_of([*own, *scheduler_names()])
+    assert len({(look.colour, look.marker) for look in looks.values()}) == len(looks)
+    assert looks_of([*reversed(scheduler_names()), *own[::-1]]) == looks
+    # Alone, each has the look that its name gives it in every process.
+    assert looks_of(["mine.py:Fast"])["mine.py:Fast"] == Look("#CC79A7", "<", "-.")
+    assert looks_of(["mine.py:Slow"])["mine.py:Slow"] == Look("#009E73", ">", "-.")
+    code = "from collapipe_env.evaluation.plotting import looks_of; print(looks_of(['mine.py:Fast']))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == str(looks_of(["mine.py:Fast"]))

@@ -31,6 +31,10 @@ def test_registry_builds_every_scheduler_and_names_the_nearest(scenario) -> None
     for name in scheduler_names():
         played = play_episode(name, make_scheduler(name, scenario), scenario, 0, 2, "surrogate")
         assert played.result.title
+        # Whatever the scheduler is called: what its plans put on the server.
+        kept = [0 if a.server_blocks is None else int(a.server_blocks.max()) for a in played.allocations]
+        assert played.result.server_blocks == max(kept)
+        assert (max(kept) > 0) == (name in ("splitfed_v1", "splitfed_v2", "pipar"))
     with pytest.raises(ScenarioError, match="'dsra' is not known: did you mean 'dssra'"):
         make_scheduler("dsra", scenario)
 

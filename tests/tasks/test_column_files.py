@@ -139,6 +139,29 @@ def test_single_file_is_cut_in_file_order(tmp_path):
     assert [len(part) for part in load_column_splits(write(tmp_path, "d.conll", numbered(10)))] == [8, 1, 1]
 
 
+def test_the_only_entity_of_a_type_is_trained_on_wherever_it_stands(tmp_path):
+    for odd in range(30):
+        text = "\n".join(f"w{i}\tB-{'once' if i == odd else 'x'}\n" for i in range(30))
+        for name in ("d.conll", "train.conll"):
+            path = write(tmp_path, name, text)
+            parts = load_column_splits(path if name == "d.conll" else tmp_path)
+            assert [("B-once",) in part.tags for part in parts] == [True, False, False]
+            assert sorted(word for part in parts for word in part.words) == sorted(
+                (f"w{i}",) for i in range(30)
+            )
+            path.unlink()
+    # In its own place the sentence moves nothing else.
+    assert [len(part) for part in parts] == [24, 3, 3]
+
+
+def test_a_part_of_nothing_but_types_of_its_own_is_refused(tmp_path):
+    text = "\n".join(f"w{i}\tB-{'x' if i < 8 else i}\n" for i in range(10))
+    with pytest.raises(
+        DataError, match=r"d\.conll: every sentence for the dev part has a type .* add sentences"
+    ):
+        load_column_splits(write(tmp_path, "d.conll", text))
+
+
 @pytest.mark.parametrize(
     "names",
     [

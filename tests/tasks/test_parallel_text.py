@@ -182,6 +182,55 @@ def test_tables_that_do_not_fit_are_named(tmp_path):
     expect(tmp_path / "t.tsv", "no pair")
 
 
+def pairs_table(folder, name, count, header="", flip=False):
+    rows = [(f"{name} en {i}", f"{name} de {i}") for i in range(count)]
+    write(folder / name, header + "".join("\t".join(row[::-1] if flip else row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("names", [("train.tsv", "dev.tsv", "test.tsv"),
+                                   ("Train.tsv.gz", "valid.tsv", "news.test.tsv.gz")])  # fmt: skip
+def test_a_folder_of_tables(tmp_path, names):
+    for name, count in zip(names, (5, 3, 2), strict=True):
+        pairs_table(tmp_path, name, count)
+    write(tmp_path / "README.md", "train, dev, test")
+    for pairs, name, count in zip(load_parallel(tmp_path), names, (5, 3, 2), strict=True):
+        assert pairs.sources == tuple(f"{name} en {i}" for i in range(count))
+        assert pairs.targets == tuple(f"{name} de {i}" for i in range(count))
+
+
+def test_tables_that_a_folder_lacks_come_from_training(tmp_path):
+    pairs_table(tmp_path, "train.tsv", 40)
+    assert [len(p) for p in load_parallel(tmp_path)] == [32, 4, 4]
+    pairs_table(tmp_path, "test.tsv", 3)
+    assert [len(p) for p in load_parallel(tmp_path)] == [36, 4, 3]
+    (tmp_path / "test.tsv").unlink()
+    (tmp_path / "train.tsv").rename(tmp_path / "captions.tsv")
+    assert load_parallel(tmp_path) == load_parallel(tmp_path / "captions.tsv")
+
+
+def test_tables_without_header_are_read_like_the_training_table(tmp_path):
+    pairs_table(tmp_path, "train.tsv", 2, header="tgt\tsrc\n", flip=True)
+    pairs_table(tmp_path, "dev.tsv", 2, flip=True)
+    pairs_table(tmp_path, "test.tsv", 2, header="src\ttgt\n")
+    for pairs, name in zip(load_parallel(tmp_path), ("train", "dev", "test"), strict=True):
+        assert pairs == Pairs(
+            (f"{name}.tsv en 0", f"{name}.tsv en 1"), (f"{name}.tsv de 0", f"{name}.tsv de 1")
+        )
+
+
+def test_folders_of_tables_that_do_not_do(tmp_path):
+    for name in ("a.tsv", "b.tsv"):
+        pairs_table(tmp_path, name, 20)
+    expect(tmp_path, "no train.tsv", "2 tables")
+    pairs_table(tmp_path, "train.tsv", 20)
+    pairs_table(tmp_path, "dev_a.tsv", 20)
+    pairs_table(tmp_path, "dev_b.tsv", 20)
+    expect(tmp_path, "both dev_a and dev_b could be the dev part")
+    # Line files go first, whatever tables lie beside them.
+    part(tmp_path, "train", 20)
+    assert load_parallel(tmp_path)[0].sources[0].startswith("train en")
+
+
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"Multi30k is not at {MULTI30K}; set COLLAPIPE_DATA")
 def test_multi30k():
     train, dev, test = load_parallel(MULTI30K)

@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from collapipe_env.errors import DataError
@@ -158,6 +159,66 @@ def test_names_of_parts(tmp_path, names, parts):
     assert found == [f"from {name}" for name in parts]
 
 
+WORDS = ("a fine film", "a rather dull film", "one more film", "such a long film")
+
+
+@pytest.mark.parametrize("header", ["", "sentence\tlabel\n"])
+def test_a_class_of_one_sample_is_trained_on_wherever_it_stands(tmp_path, header):
+    for odd in range(120):
+        lines = [f"{WORDS[i % 4]}, number {i}\t{'once' if i == odd else i % 3}\n" for i in range(120)]
+        parts = load_splits(write(tmp_path, "d.tsv", header + "".join(lines)))
+        assert [len(part) for part in parts] == [96, 12, 12]
+        assert [part.labels.count("once") for part in parts] == [1, 0, 0]
+
+
+def test_every_part_has_its_share_of_every_class(tmp_path):
+    random = np.random.default_rng(3)
+    for _ in range(25):
+        counts = random.integers(1, 80, random.integers(2, 9))
+        labels = random.permutation(np.repeat(np.arange(len(counts)), counts)).tolist()
+        if len(labels) < 20:
+            continue
+        lines = [f"{WORDS[i % 4]}, number {i}\tc{label}\n" for i, label in enumerate(labels)]
+        parts = load_splits(write(tmp_path, "d.tsv", "text\tlabel\n" + "".join(lines)))
+        tenth = len(labels) // 10
+        assert [len(part) for part in parts] == [len(labels) - 2 * tenth, tenth, tenth]
+        assert sorted(text for part in parts for text in part.texts) == sorted(
+            line.split("\t")[0] for line in lines
+        )
+        for name, count in enumerate(counts.tolist()):
+            train, dev, test = (part.labels.count(f"c{name}") for part in parts)
+            assert train >= 1
+            assert abs(dev - test) <= 1
+            # Rounded to one of the two neighbours, both parts together; a class of one stays in training.
+            assert abs(dev + test - min(2 * tenth * count / len(labels), count - 1)) <= 1
+
+
+def test_a_missing_part_has_its_share_of_every_class(tmp_path):
+    write(tmp_path, "train.tsv", "".join(f"{WORDS[i % 4]} {i}\t{i // 30}\n" for i in range(60)))
+    write(tmp_path, "dev.tsv", "a film\t0\n")
+    _, dev, test = load_splits(tmp_path)
+    assert (dev.texts, Counter(test.labels)) == (("a film",), {"0": 3, "1": 3})
+
+
+def test_more_classes_than_training_has_room_for_are_refused(tmp_path):
+    lines = [f"{WORDS[i % 4]} {i}\t{label}\n" for i, label in enumerate("aabbccddee" + "fghijk")]
+    for shift in range(len(lines)):
+        path = write(tmp_path, "d.tsv", "text\tlabel\n" + "".join(lines[shift:] + lines[:shift]))
+        assert set(load_splits(path)[0].labels) == set("abcdefghijk")
+    path = write(tmp_path, "few.tsv", "text\tlabel\n" + "".join(f"text {i}\t{i}\n" for i in range(8)))
+    with pytest.raises(DataError, match=r"few\.tsv: 8 samples of 8 classes cannot be split .* add more"):
+        load_splits(path)
+
+
+def test_a_first_line_that_may_be_a_header_is_taken_as_the_columns_say(tmp_path):
+    lines = "words\tgold\n" + "good\t1\nbad\t0\n" * 10
+    path = write(tmp_path, "d.tsv", lines)
+    with pytest.raises(DataError, match=r"d\.tsv:1: .*to its names, else to the columns' indices"):
+        load_splits(path)
+    assert "gold" in load_splits(path, 0, 1)[0].labels
+    assert {name for part in load_splits(path, "words", "gold") for name in part.labels} == {"0", "1"}
+
+
 def test_equally_good_names_are_refused(tmp_path):
     for name in ("train", "dev_a", "dev_b"):
         write(tmp_path, f"{name}.tsv", "a\t0\nb\t1\n")
@@ -226,13 +287,13 @@ def test_backslashes_in_csv_files_are_line_breaks(tmp_path, written, meant):
 
 def test_held_out_files_are_read_like_the_training_file(tmp_path):
     # On its own, the test file's first column looks like the text.
-    write(tmp_path, "train.tsv", "".join(f"long text number {i}\t{i % 2}\n" for i in range(20)))
-    write(tmp_path, "test.tsv", "no\t1000000001\nyes\t1\n")
+    write(tmp_path, "train.tsv", "".join(f"long text number {i}\t{10**9 + i % 2}\n" for i in range(20)))
+    write(tmp_path, "test.tsv", "no\t1000000001\nyes\t1000000000\n")
     assert load_splits(tmp_path)[2].texts == ("no", "yes")
     # A header of its own wins.
-    write(tmp_path, "dev.tsv", "label\ttext\n0\tsome text\n")
+    write(tmp_path, "dev.tsv", "label\ttext\n1000000000\tsome text\n")
     dev = load_splits(tmp_path)[1]
-    assert (dev.texts, dev.labels) == (("some text",), ("0",))
+    assert (dev.texts, dev.labels) == (("some text",), ("1000000000",))
 
 
 def test_whole_numbers_decide_between_columns_of_few_values(tmp_path):

@@ -61,6 +61,19 @@ def test_words_stay_and_parts_are_replaced(page):
     assert "old" not in text.split("\n")
 
 
+def test_schedulers_that_use_the_server_are_marked(folder):
+    summary = json.loads((folder / "surrogate" / "summary.json").read_text())
+    for table in (make_results.scenario_table, make_results.torch_table):
+        assert "†" not in table(summary, "small")
+    summary["scenarios"]["small"]["summary"][1]["server_blocks"] = 3
+    title = summary["scenarios"]["small"]["summary"][1]["title"]
+    for table in (make_results.scenario_table, make_results.torch_table):
+        text = table(summary, "small")
+        assert text.count("†") == 2
+        assert f"| {title} † |" in text
+        assert text.splitlines()[-1].startswith("† trains encoder blocks on the edge server")
+
+
 def test_numbers_are_those_of_the_rounds(page, folder):
     with (folder / "surrogate" / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -1,0 +1,63 @@
+"""What tables and figures call a scheduler, and the lines below them that explain the names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from collapipe_env.evaluation.registry import LEARNED
+
+if TYPE_CHECKING:
+    from collapipe_env.evaluation.runner import EvaluationPlan
+    from collapipe_env.evaluation.statistics import Results, Summary
+
+SERVER_MARK = "†"
+"""Behind the name of a scheduler whose plans put encoder blocks on the edge server."""
+SERVER_NOTE = (
+    f"{SERVER_MARK} trains encoder blocks on the edge server as well, whose energy no budget counts; under "
+    "the others the server trains the head or decoder alone."
+)
+
+
+def label_of(title: str, server_blocks: int) -> str:
+    """A scheduler's name with the mark of those that use the edge server's compute.
+
+    Args:
+        title: Its own name.
+        server_blocks: Most encoder blocks that its plans put on the server.
+    """
+    return f"{title} {SERVER_MARK}" if server_blocks > 0 else title
+
+
+def result_labels(results: Results) -> dict[str, str]:
+    """The label of each scheduler, from what its plans really did."""
+    return {
+        name: label_of(episodes[0].title, max(episode.server_blocks for episode in episodes))
+        for name, episodes in results.items()
+    }
+
+
+def common_labels(summaries: Sequence[Summary]) -> dict[str, str]:
+    """One label for each scheduler of several scenarios, with all titles that it has in them."""
+    found = {}
+    for name in dict.fromkeys(summary.scheduler for summary in summaries):
+        lines = [summary for summary in summaries if summary.scheduler == name]
+        titles = dict.fromkeys(line.title for line in lines)
+        found[name] = label_of(" / ".join(titles), max(line.server_blocks for line in lines))
+    return found
+
+
+def notes(played: Sequence[tuple[EvaluationPlan, Results]]) -> list[str]:
+    """Lines that explain the mark and say where trained agents come from, where there are any.
+
+    Args:
+        played: What was played in each scenario, and what came of it.
+    """
+    lines = []
+    if any(e.server_blocks > 0 for _, results in played for episodes in results.values() for e in episodes):
+        lines.append(SERVER_NOTE)
+    for plan, results in played:
+        if LEARNED in results and plan.agent is not None:
+            place = f" in {plan.scenario.name}" if len(played) > 1 else ""
+            lines.append(f"{results[LEARNED][0].title}{place}: trained agent, from {plan.agent}")
+    return lines

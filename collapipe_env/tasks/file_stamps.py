@@ -1,0 +1,49 @@
+"""Whether files are still as they were when they were read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from collapipe_env.tasks.hub import PREFIX
+from collapipe_env.tasks.paths import given_path
+
+Stamp = tuple[tuple[str, int, int, int, int], ...]
+"""Name, inode, size, and times of the last change to content and to all else, of every file."""
+
+KEPT = 32
+"""Data sets that a process keeps at most, outdated ones included; the least recently used one goes first."""
+
+
+def stamp_of(dataset: str, checkpoint: str | None = None) -> Stamp:
+    """Return what tells a rewritten file from the one before; part of the key of what is kept of it.
+
+    Args:
+        dataset: As in :class:`~collapipe_env.tasks.base.TaskSpec`. Data that the package ships does not
+            change, and of the Hugging Face hub only what lies in a local folder is looked at.
+        checkpoint: Local folder of a checkpoint, if its tokeniser is used.
+
+    Raises:
+        DataError: If the data's path cannot be looked up.
+    """
+    stamp: Stamp = () if checkpoint is None else _stamp(Path(os.path.expanduser(checkpoint)))
+    if dataset.startswith(PREFIX):
+        name = dataset.removeprefix(PREFIX).partition(":")[0]
+        return (*stamp, *_stamp(Path(name), below=True)) if name else stamp
+    return stamp if dataset == "embedded" else (*stamp, *_stamp(given_path(dataset)))
+
+
+def _stamp(path: Path, *, below: bool = False) -> Stamp:
+    """Stamp a file, or the files of a folder (and of those below it); nothing if nothing is there."""
+    try:
+        if not path.is_dir():
+            return (_entry(path),)
+        files = path.rglob("*") if below else path.iterdir()
+        return tuple(_entry(file) for file in sorted(files) if file.is_file())
+    except OSError:
+        return ()  # whoever reads it says what is wrong
+
+
+def _entry(path: Path) -> tuple[str, int, int, int, int]:
+    found = os.stat(path)
+    return str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
