@@ -25,7 +25,10 @@ from collapipe_env.tasks import task_names
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells expect it."""
-SCHEDULERS_HELP = f"{LEARNED} (the trained one), {', '.join(scheduler_names())}."
+SCHEDULERS_HELP = (
+    f"{LEARNED} (the trained one), {', '.join(scheduler_names())}; or one of your own: file.py:Name, "
+    "package.module:Name."
+)
 
 Options = TypeVar("Options")
 

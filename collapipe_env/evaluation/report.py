@@ -39,6 +39,12 @@ def explanation(reference: str) -> str:
     )
 
 
+def heading(plan: EvaluationPlan) -> str:
+    """What was played, above the table."""
+    size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
+    return f"{plan.scenario.name}: {size}, {plan.learner} learner"
+
+
 def write_report(
     plan: EvaluationPlan,
     results: Results,
@@ -64,8 +70,7 @@ def write_report(
     reference = reference_of(results)
     target, goal = target_of(plan.scenario, results)
     summaries = summarise_all(results, target, reference)
-    size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
-    title = f"{plan.scenario.name}: {size}, {plan.learner} learner"
+    title = heading(plan)
     caption = f"{explanation(results[reference][0].title)} {goal}"
     console.print()
     table.print_table(console, summaries, title, caption)
