@@ -128,7 +128,7 @@ def python_code(factory: Factory, source: object) -> OwnCode:
     module = sys.modules.get(getattr(source, "__module__", ""))
     name = getattr(source, "__qualname__", "<unknown>")
     file = getattr(module, "__file__", None)
-    if factory is not source or "<" in name or module is None or file is None:
+    if factory is not source or "<" in name or module is None or file is None or not Path(file).is_file():
         function = getattr(source, "act", source)
         file = getattr(getattr(function, "__code__", None), "co_filename", file)
         return OwnCode(factory, secrets.token_hex(16), file)

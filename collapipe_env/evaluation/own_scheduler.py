@@ -107,4 +107,5 @@ def _described(value: Any) -> str:
         return "None"
     shape = getattr(value, "shape", None)
     kind = type(value).__name__
-    return f"a {kind}" if shape is None else f"a {kind} of shape {tuple(shape)}"
+    text = f"{'an' if kind[0] in 'AEIOaeio' else 'a'} {kind}"
+    return text if shape is None else f"{text} of shape {tuple(shape)}"

@@ -171,10 +171,10 @@ def evaluate_all(
 def _require_portable(factories: Mapping[str, Factory]) -> None:
     """Refuse schedulers that another process could not import by name."""
     for name, factory in factories.items():
-        module = getattr(factory, "__module__", None)
+        main = getattr(sys.modules["__main__"], "__file__", None) or ""
         if isinstance(factory, ReadyMade):
             what = "an object that was built here"
-        elif module == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        elif getattr(factory, "__module__", None) == "__main__" and not Path(main).is_file():
             what = "defined in an interactive session"
         else:
             try:
