@@ -239,23 +239,16 @@ def test_objects_and_local_functions_do_not_travel(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(Even)) is Even
 
 
-def test_workers_find_what_a_script_defines_and_what_it_names(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.py"
-    mine.write_text(f"{IMPORT}{inspect.getsource(Even)}")
-    script = tmp_path / "script.py"
-    script.write_text(
-        f"from collapipe_env import evaluate, register_scheduler\n{mine.read_text()}\nSMALL = {SMALL!r}\n"
-        "if __name__ == '__main__':\n"
-        "    register_scheduler('even', Even)\n"
-        f"    found = evaluate(['even', {f'{mine}:Even'!r}], SMALL, seeds=1, processes=2)\n"
-        "    print(*(played[0].delay for played in found.episodes.values()), sep='\\n')\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-W", "error", str(script)], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    expected = evaluate("pipeline", SMALL, seeds=1).episodes["pipeline"][0].delay
-    assert result.stdout.splitlines() == [str(expected)] * 2
+def test_other_processes_import_what_is_registered_and_what_a_file_holds(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("KIND = 'pipeline'\n")
+    source = inspect.getsource(Even).replace('"pipeline"', "helper.KIND")
+    (tmp_path / "mine.py").write_text(f"import helper\n{IMPORT}{source}")
+    register_scheduler("even", Even)
+    alone = evaluate("pipeline", SMALL, seeds=1)
+    found = evaluate(["even", f"{tmp_path / 'mine.py'}:Even"], SMALL, seeds=1, processes=2)
+    assert [played[0].delay for played in found.episodes.values()] == [
+        alone.episodes["pipeline"][0].delay
+    ] * 2
 
 
 def test_what_an_interactive_session_defines_does_not_travel(monkeypatch) -> None:
