@@ -17,6 +17,7 @@ from collapipe_env.errors import CheckpointError, ScenarioError, SchedulerError,
 from collapipe_env.evaluation import table
 from collapipe_env.evaluation.episode import EpisodeResult
 from collapipe_env.evaluation.own_code import Factory, is_reference
+from collapipe_env.evaluation.own_scheduler import is_policy
 from collapipe_env.evaluation.registry import (
     LEARNED,
     ReadyMade,
@@ -270,6 +271,10 @@ def _factory(player: Any) -> tuple[Factory, str]:
     """What builds a scheduler that was handed over, and a name for it."""
     if _is_scheduler(player):
         return ReadyMade(player), str(getattr(player, "name", type(player).__name__))
+    if is_policy(player):
+        raise SchedulerError(
+            f"{type(player).__name__} is a policy and no scheduler: wrap it in collapipe_env.PolicyScheduler"
+        )
     if callable(player):
         return player, str(getattr(player, "__name__", type(player).__name__))
     raise SchedulerError(

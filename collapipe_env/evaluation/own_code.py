@@ -6,12 +6,11 @@ executed.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import secrets
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +27,8 @@ Factory = Callable[[Scenario], Scheduler]
 """A class or function that is called with the scenario alone and returns a scheduler."""
 
 _PACKAGE = Path(__file__).parents[1]
+LONGEST_MESSAGE = 300
+"""Characters of an error's message that one line has room for."""
 FORMS = "path/to/file.py:Name or package.module:Name"
 
 
@@ -37,19 +38,19 @@ class OwnCode:
 
     Attributes:
         factory: Makes the scheduler.
-        digest: Of its source, see :func:`source_digest`.
+        digest: Of its source, see :func:`source_digest`; ``None`` if that does not say all that it does.
         file: Its source file; ``None`` for what has none.
         neighbours: Modules beside it, for a file that was named by its path.
     """
 
     factory: Factory
-    digest: str
+    digest: str | None
     file: str | None
     neighbours: Neighbours | None = None
 
-    def running(self) -> AbstractContextManager[None]:
+    def running(self) -> contextlib.AbstractContextManager[None]:
         """The surroundings that its code expects."""
-        return nullcontext() if self.neighbours is None else self.neighbours.importable()
+        return contextlib.nullcontext() if self.neighbours is None else self.neighbours.importable()
 
 
 @dataclass(frozen=True)
@@ -104,14 +105,31 @@ def blame(error: BaseException, file: str | None) -> str:
         error: The error.
         file: The user's file; its last line that took part is named, else the last line outside this package.
     """
-    text = (str(error).strip() or "no message").splitlines()[0]
+    text = first_line(error)
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
-    frames = traceback.extract_tb(error.__traceback__)
-    foreign = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
-    own = [frame for frame in frames if frame.filename == file] or foreign
-    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    frames = _own_frames(error, file)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {text}{place}"
+
+
+def reached(error: BaseException, file: str | None) -> bool:
+    """Whether the user's code had begun when it failed, or could not even be called like that."""
+    return bool(_own_frames(error, file))
+
+
+def first_line(error: BaseException) -> str:
+    """An error's message, as far as it fits into one line."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 3]}..."
+
+
+def _own_frames(error: BaseException, file: str | None) -> list[traceback.FrameSummary]:
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
+    return [frame for frame in frames if frame.filename == file] or [
+        frame for frame in outside if frame.filename != contextlib.__file__
+    ]
 
 
 def python_code(factory: Factory, source: object) -> OwnCode:
@@ -122,8 +140,8 @@ def python_code(factory: Factory, source: object) -> OwnCode:
         source: Class or function that says where its code is.
 
     Returns:
-        The code; its digest is new in every call unless the factory stands at the top level of a file,
-        because only then its source says all that it does.
+        The code; without a digest unless the factory stands at the top level of a file, because only then its
+        source says all that it does.
     """
     module = sys.modules.get(getattr(source, "__module__", ""))
     name = getattr(source, "__qualname__", "<unknown>")
@@ -131,7 +149,7 @@ def python_code(factory: Factory, source: object) -> OwnCode:
     if factory is not source or "<" in name or module is None or file is None or not Path(file).is_file():
         function = getattr(source, "act", source)
         file = getattr(getattr(function, "__code__", None), "co_filename", file)
-        return OwnCode(factory, secrets.token_hex(16), file)
+        return OwnCode(factory, None, file)
     script = module.__name__ in ("__main__", "__mp_main__")
     return OwnCode(factory, source_digest(Path(file), None if script else module.__name__), file)
 

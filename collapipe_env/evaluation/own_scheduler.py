@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.errors import SchedulerError
-from collapipe_env.evaluation.own_code import Factory, OwnCode, blame
+from collapipe_env.evaluation.own_code import OwnCode, blame, first_line, reached
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.state import SystemState
@@ -24,36 +25,32 @@ class OwnScheduler:
 
     Args:
         label: What the user calls it.
-        factory: Makes it.
+        code: Makes it.
         scenario: What it is to schedule.
-        code: Where the factory came from; ``None`` if it was handed over in Python.
 
     Raises:
         SchedulerError: If it cannot be built, or what is built is no scheduler.
     """
 
-    def __init__(self, label: str, factory: Factory, scenario: Scenario, code: OwnCode | None = None) -> None:
+    def __init__(self, label: str, code: OwnCode, scenario: Scenario) -> None:
         self._label, self._code = label, code
         with self._blamed("cannot be built", "it is called with the scenario alone"):
-            self._inner: Scheduler = factory(scenario)
-        for method in ("reset", "act"):
-            if not callable(getattr(self._inner, method, None)):
-                raise SchedulerError(
-                    f"scheduler {label!r} is {_described(self._inner)}, which has no {method}: a scheduler "
-                    "has name, reset(seed) and act(observation, state)"
-                )
-        name = getattr(self._inner, "name", None)
-        if (
-            not isinstance(name, str)
-            or not name.strip()
-            or not name.isprintable()
-            or len(name) > LONGEST_NAME
-        ):
+            self._inner: Scheduler = code.factory(scenario)
+            missing = [m for m in ("reset", "act") if not callable(getattr(self._inner, m, None))]
+            name = getattr(self._inner, "name", None)
+        if missing:
+            remedy = "a scheduler has name, reset(seed) and act(observation, state)"
+            if is_policy(self._inner):
+                remedy = "wrap a policy in collapipe_env.PolicyScheduler"
             raise SchedulerError(
-                f"scheduler {label!r} has name = {name!r}: give it one line of 1 to {LONGEST_NAME} "
-                "characters for tables and figures"
+                f"scheduler {label!r} is {_described(self._inner)}, which has no {missing[0]}: {remedy}"
             )
-        self.name = name
+        if not isinstance(name, str) or not 1 <= len(name.strip()) <= LONGEST_NAME or not name.isprintable():
+            raise SchedulerError(
+                f"scheduler {label!r} has name = {reprlib.repr(name)}: give it one line of 1 to "
+                f"{LONGEST_NAME} characters for tables and figures"
+            )
+        self.name = name.strip()
 
     def reset(self, seed: int | None = None) -> None:
         """Forget earlier episodes."""
@@ -62,7 +59,7 @@ class OwnScheduler:
 
     def act(self, observation: npt.NDArray[np.float32], state: SystemState) -> Decision:
         """Decide one round."""
-        with self._blamed("failed in act", ""):
+        with self._blamed("failed in act", "it is called as act(observation, state)"):
             return self._inner.act(observation, state)
 
     def refused(self, decision: object, expected: tuple[int, ...], error: Exception) -> SchedulerError:
@@ -73,10 +70,9 @@ class OwnScheduler:
             expected: Shape of actions.
             error: What playing it raised.
         """
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         return SchedulerError(
             f"scheduler {self._label!r}: act returned {_described(decision)}, which cannot be played "
-            f"({reason}): return actions of shape {expected} or an Allocation"
+            f"({first_line(error)}): return actions of shape {expected} or an Allocation"
         )
 
     def fingerprint(self) -> str:
@@ -84,21 +80,23 @@ class OwnScheduler:
         asked = getattr(self._inner, "fingerprint", None)
         if not callable(asked):
             return ""
-        with self._blamed("failed in fingerprint", ""):
+        with self._blamed("failed in fingerprint", "it is called without arguments"):
             return str(asked())
 
     @contextmanager
     def _blamed(self, what: str, hint: str) -> Iterator[None]:
-        surroundings: AbstractContextManager[None]
-        surroundings = nullcontext() if self._code is None else self._code.running()
         try:
-            with surroundings:
+            with self._code.running():
                 yield
         except (Exception, SystemExit) as error:
-            file = None if self._code is None else self._code.file
-            # Only a call that did not fit has no line of the user's own code in it.
-            remedy = f": {hint}" if hint and isinstance(error, TypeError) else ""
+            file = self._code.file
+            remedy = f": {hint}" if isinstance(error, TypeError) and not reached(error, file) else ""
             raise SchedulerError(f"scheduler {self._label!r} {what}: {blame(error, file)}{remedy}") from error
+
+
+def is_policy(value: object) -> bool:
+    """Whether something looks like a trained policy, which is no scheduler by itself."""
+    return any(callable(getattr(value, method, None)) for method in ("predict", "state_dict"))
 
 
 def _described(value: Any) -> str:

@@ -132,7 +132,7 @@ def make_scheduler(name: str, scenario: Scenario) -> Scheduler:
     """
     own = own_code(name)
     if own is not None:
-        return OwnScheduler(name, own.factory, scenario, own)
+        return OwnScheduler(name, own, scenario)
     require_scheduler(name)
     module, kind = _HOMES[name]
     factory: Factory = getattr(import_module(module), kind)
@@ -175,7 +175,7 @@ def load_scheduler(
     if name in factories:
         own = own_code(name, factories)
         assert own is not None
-        return OwnScheduler(name, own.factory, scenario, own)
+        return OwnScheduler(name, own, scenario)
     if name != LEARNED:
         return make_scheduler(name, scenario)
     if agent is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import secrets
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
 from collapipe_env.evaluation.episode import REMEDY, EpisodeResult, play_episode
 from collapipe_env.evaluation.episode_files import EpisodeFiles
-from collapipe_env.evaluation.own_code import Factory
+from collapipe_env.evaluation.own_code import Factory, OwnCode
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.pool import run_tasks
 from collapipe_env.evaluation.registry import (
@@ -74,12 +75,14 @@ class Unit:
         scheduler: Name of the scheduler.
         episode: Number of the episode.
         key: Digest of everything that the result depends on.
+        source: Digest of the source of a scheduler of the user's own, if it has one.
     """
 
     plan: EvaluationPlan
     scheduler: str
     episode: int
     key: str
+    source: str | None = None
 
     def __str__(self) -> str:
         return f"scheduler {self.scheduler!r}, episode {self.episode}"
@@ -282,23 +285,29 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[All
 
 def _units(plan: EvaluationPlan) -> list[Unit]:
     common = (FORMAT, collapipe_env.__version__, plan.scenario, plan.rounds, plan.learner)
-    identities = {name: _identity(plan, name) for name in plan.schedulers}
+    codes = {name: own_code(name, plan.factories) for name in plan.schedulers}
+    identities = {name: _identity(plan, name, code) for name, code in codes.items()}
     return [
-        Unit(plan, name, episode, _key((*common, name, episode), identities[name]))
+        Unit(
+            plan,
+            name,
+            episode,
+            _key((*common, name, episode), identities[name]),
+            None if (code := codes[name]) is None else code.digest,
+        )
         for episode in range(plan.episodes)
         for name in plan.schedulers
     ]
 
 
-def _identity(plan: EvaluationPlan, name: str) -> bytes:
+def _identity(plan: EvaluationPlan, name: str, code: OwnCode | None) -> bytes:
     """What a scheduler's decisions depend on besides its name and the package's version."""
-    if name == LEARNED and name not in plan.factories:
-        return b"" if plan.agent is None else plan.agent.read_bytes()
-    code = own_code(name, plan.factories)
     if code is None:
-        return b""
+        return plan.agent.read_bytes() if name == LEARNED and plan.agent is not None else b""
+    if code.digest is None:
+        return secrets.token_bytes(16)  # nobody knows whether it is still the same: measured in every call
     try:
-        fingerprint = OwnScheduler(name, code.factory, plan.scenario, code).fingerprint()
+        fingerprint = OwnScheduler(name, code, plan.scenario).fingerprint()
     except SchedulerError:
         fingerprint = ""  # playing it fails, too, where it is dealt with
     return f"{code.digest}\0{fingerprint}".encode()
@@ -327,6 +336,12 @@ def _work(unit: Unit, on_round: Any) -> None:
 
     plan = unit.plan
     torch.set_num_threads(plan.threads)
+    code = own_code(unit.scheduler, plan.factories)
+    if code is not None and code.digest != unit.source:
+        raise SchedulerError(
+            f"the source of scheduler {unit.scheduler!r} was edited while it was evaluated: run again to "
+            "measure the new one"
+        )
     scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent, plan.factories)
     played = play_episode(
         unit.scheduler, scheduler, plan.scenario, unit.episode, plan.rounds, plan.learner, on_round

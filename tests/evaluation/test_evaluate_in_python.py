@@ -224,6 +224,16 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
             SchedulerError,
             r"'failing' failed in act: ZeroDivisionError.*python\.py, line",
         ),
+        (
+            {"schedulers": torch.nn.Linear(2, 2)},
+            SchedulerError,
+            "Linear is a policy and no scheduler: wrap it in collapipe_env.PolicyScheduler",
+        ),
+        (
+            {"schedulers": lambda _: torch.nn.Linear(2, 2)},
+            SchedulerError,
+            "is a Linear, which has no reset: wrap a policy in collapipe_env.PolicyScheduler",
+        ),
         ({"schedulers": lambda _: None}, SchedulerError, "'<lambda>' is None, which has no reset"),
     ],
 )
@@ -239,16 +249,20 @@ def test_objects_and_local_functions_do_not_travel(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(Even)) is Even
 
 
-def test_other_processes_import_what_is_registered_and_what_a_file_holds(tmp_path: Path) -> None:
-    (tmp_path / "helper.py").write_text("KIND = 'pipeline'\n")
-    source = inspect.getsource(Even).replace('"pipeline"', "helper.KIND")
-    (tmp_path / "mine.py").write_text(f"import helper\n{IMPORT}{source}")
-    register_scheduler("even", Even)
-    alone = evaluate("pipeline", SMALL, seeds=1)
-    found = evaluate(["even", f"{tmp_path / 'mine.py'}:Even"], SMALL, seeds=1, processes=2)
-    assert [played[0].delay for played in found.episodes.values()] == [
-        alone.episodes["pipeline"][0].delay
-    ] * 2
+def test_an_edit_in_the_middle_of_an_evaluation_ends_it(tmp_path: Path, monkeypatch) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"{IMPORT}{inspect.getsource(Even)}")
+    work = runner._work
+
+    def then_edited(unit, on_round) -> None:
+        work(unit, on_round)
+        file.write_text(file.read_text() + "\n")
+
+    monkeypatch.setattr(runner, "_work", then_edited)
+    with pytest.raises(SchedulerError, match=r"mine\.py:Even' was edited while it was evaluated: run again"):
+        evaluate(f"{file}:Even", SMALL, seeds=2, out=tmp_path / "out")
+    monkeypatch.setattr(runner, "_work", work)
+    assert len(evaluate(f"{file}:Even", SMALL, seeds=2, out=tmp_path / "out").episodes[f"{file}:Even"]) == 2
 
 
 def test_what_an_interactive_session_defines_does_not_travel(monkeypatch) -> None:

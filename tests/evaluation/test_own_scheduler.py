@@ -38,7 +38,7 @@ def play(answer=None):
     def factory(scenario):
         return Own(scenario, answer)
 
-    scheduler = OwnScheduler("own:Name", factory, SCENARIO, python_code(factory, Own))
+    scheduler = OwnScheduler("own:Name", python_code(factory, Own), SCENARIO)
     return play_episode("own", scheduler, SCENARIO, 0, 3, "surrogate").result
 
 
@@ -109,6 +109,15 @@ def test_leaving_the_program_and_errors_of_the_package_are_told_alike() -> None:
         play(lambda *_: make_scheduler("x", SCENARIO))
     with pytest.raises(KeyboardInterrupt):
         play(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+
+
+def test_act_that_takes_other_arguments_says_how_it_is_called(monkeypatch) -> None:
+    monkeypatch.setattr(Own, "act", lambda _, observation: observation)
+    with pytest.raises(SchedulerError, match=r"TypeError: .*: it is called as act\(observation, state\)"):
+        play()
+    monkeypatch.undo()
+    with pytest.raises(SchedulerError, match=r"in act: TypeError: .*own_scheduler\.py, line \d+\)$"):
+        play(lambda *_: 1 + "a")
 
 
 def test_reset_that_takes_no_seed_says_how_it_is_called(monkeypatch) -> None:
