@@ -150,4 +150,4 @@ def _bytes(value: Any) -> bytes:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return bytes(value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return repr(value).encode()
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()

@@ -30,7 +30,7 @@ class Neighbours:
     @contextmanager
     def importable(self) -> Iterator[None]:
         """While this lasts, the folder's modules hide others of the same names."""
-        hidden = self._take_out() if not self._names.isdisjoint(sys.modules) else {}
+        hidden = {} if sys.modules.keys().isdisjoint(self._names) else self._take_out()
         sys.modules.update(self._modules)
         sys.path.insert(0, self._folder)
         before = len(sys.modules)

@@ -82,13 +82,14 @@ def import_factory(reference: str) -> OwnCode:
             callable.
     """
     source, colon, name = reference.rpartition(":")
-    if not colon or not source or not name.isidentifier():
+    is_file = source.endswith(".py") or "/" in source or os.sep in source
+    is_module = all(part.isidentifier() for part in source.split("."))
+    if not colon or not name.isidentifier() or not (is_file or is_module):
         example = f"{reference.rstrip(':')}:Name" if reference.endswith((".py", ":")) else FORMS
         raise SchedulerError(
             f"scheduler {reference!r} names no class or function: write {example}, which is called with the "
             "scenario"
         )
-    is_file = source.endswith(".py") or "/" in source or os.sep in source
     loaded = _run_file(reference, source) if is_file else _import_module(reference, source)
     return OwnCode(
         _named(reference, loaded.module, name),
@@ -120,7 +121,10 @@ def reached(error: BaseException, file: str | None) -> bool:
 
 def first_line(error: BaseException) -> str:
     """An error's message, as far as it fits into one line."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return _cut((str(error).strip() or type(error).__name__).splitlines()[0])
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 3]}..."
 
 
@@ -156,12 +160,17 @@ def python_code(factory: Factory, source: object) -> OwnCode:
 
 def _run_file(reference: str, source: str) -> _Loaded:
     path = Path(source).expanduser()
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
+    try:
+        found = path.is_file()
+        what = "is no file" if not found and path.exists() else "does not exist"
+        path = path.resolve()
+    except (OSError, RuntimeError) as error:  # names that are too long, links that lead in circles
+        found, what = False, f"cannot be read ({getattr(error, 'strerror', None) or error})"
+    if not found:
         raise SchedulerError(
-            f"scheduler {reference!r}: {path} {what}: give the path of a Python file, as in {FORMS}"
+            f"scheduler {_cut(reference)!r}: {_cut(source)} {what}: give the path of a Python file, "
+            f"as in {FORMS}"
         )
-    path = path.resolve()
     digest = source_digest(path)
     before = _FILES.get(path)
     if before is not None and before.digest == digest:

@@ -145,7 +145,11 @@ FAULTS = {
     "empty name": (PLAIN, "{file}:", r"names no class or function: write .*mine\.py:Name"),
     "no identifier": (PLAIN, "{file}:a b", "names no class or function"),
     "no file": (PLAIN, "nowhere.py:Mine", r"nowhere\.py does not exist: give the path of a Python file"),
-    "a folder": (PLAIN, "{folder}/:Mine", "is a folder"),
+    "a folder": (PLAIN, "{folder}/:Mine", "is no file: give the path"),
+    "a long name": (PLAIN, "x" * 5000 + ".py:Mine", r"x\.\.\. cannot be read \(File name too long\)"),
+    "a loop": (PLAIN, "{folder}/loop.py:Mine", "cannot be read|does not exist"),
+    "above": (PLAIN, "..:Mine", "names no class or function: write path"),
+    "a prose": (PLAIN, "my scheduler:Mine", "names no class or function: write path"),
     "no module": (PLAIN, "no_such_pack.module:Mine", "there is no module 'no_such_pack' here"),
     "no submodule": (PLAIN, "json.nothing:Mine", "there is no module 'json.nothing' here"),
     "misspelt": (PLAIN, "{file}:Mien", r"there is no 'Mien' in .*mine\.py: did you mean 'Mine'"),
@@ -197,6 +201,7 @@ def test_every_fault_is_one_clear_line(tmp_path: Path, fault: str) -> None:
     text, reference, message = FAULTS[fault]
     write(tmp_path / "helper.py", "raise ValueError('bad\\nworse')\n")
     file = write(tmp_path / "mine.py", text)
+    (tmp_path / "loop.py").symlink_to(tmp_path / "loop.py")
     reference = reference.format(file=file, folder=tmp_path)
     before = set(sys.modules)
     with pytest.raises(SchedulerError, match=message) as caught:
