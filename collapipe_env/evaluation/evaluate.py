@@ -130,6 +130,7 @@ def evaluate(
     processes: int = 1,
     threads: int = 1,
     out: str | Path | None = None,
+    fresh: bool = False,
 ) -> Evaluation:
     """Play schedulers on the same held-out episodes of one scenario, as ``collapipe evaluate`` does.
 
@@ -154,6 +155,7 @@ def evaluate(
         threads: Threads of PyTorch while it plays.
         out: Folder for episodes, ``table.md`` and ``results.json``; the same call in the same folder plays
             only what is missing or has changed.
+        fresh: Start over in that folder.
 
     Returns:
         Summaries, tables and episodes.
@@ -190,7 +192,7 @@ def evaluate(
             folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="collapipe-")))
         else:
             run = RunDirectory(Path(out), "out=")
-            run.open({"kind": "evaluation in Python", "scenario": chosen.to_dict()}, fresh=False)
+            run.open({"kind": "evaluation in Python", "scenario": chosen.to_dict()}, fresh=fresh)
             folder = run.episodes
         plan = EvaluationPlan(
             scenario=chosen,

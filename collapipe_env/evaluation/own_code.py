@@ -164,7 +164,7 @@ def _run_file(reference: str, source: str) -> _Loaded:
         found = path.is_file()
         what = "is no file" if not found and path.exists() else "does not exist"
         path = path.resolve()
-    except (OSError, RuntimeError) as error:  # names that are too long, links that lead in circles
+    except (OSError, RuntimeError, ValueError) as error:  # too long, links in circles, a null byte
         found, what = False, f"cannot be read ({getattr(error, 'strerror', None) or error})"
     if not found:
         raise SchedulerError(

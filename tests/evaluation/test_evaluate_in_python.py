@@ -146,6 +146,8 @@ def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
     evaluate(Even(load_scenario(SMALL)), SMALL, seeds=1, out=out)
     evaluate(Even(load_scenario(SMALL)), SMALL, seeds=1, out=out)
     assert len(played) == 8
+    evaluate(reference, SMALL, seeds=1, out=out, fresh=True)
+    assert len(played) == 9
     with pytest.raises(CollaPipeError, match="was made with other options"):
         evaluate(Even, {**SMALL, "budgets": {"device_energy_j": 99.0}}, out=out)
 
