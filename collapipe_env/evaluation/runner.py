@@ -204,20 +204,21 @@ def _outcome(plan: EvaluationPlan, impossible: Mapping[tuple[int, str], str]) ->
 
 def _told_apart(results: dict[str, list[EpisodeResult]]) -> dict[str, list[EpisodeResult]]:
     """The same with titles that all differ: those of the user's own schedulers get their names added."""
-    counts = Counter(episodes[0].title for episodes in results.values())
-    shown: dict[str, list[EpisodeResult]] = {}
-    ours = (*scheduler_names(), LEARNED)
-    taken = {
-        results[name][0].title for name in results if name in ours or counts[results[name][0].title] == 1
+    titles = {name: episodes[0].title for name, episodes in results.items()}
+    counts = Counter(titles.values())
+    clashing = [
+        n for n, title in titles.items() if counts[title] > 1 and n not in (*scheduler_names(), LEARNED)
+    ]
+    files = {name: name.replace("\\", "/").rpartition("/")[2] for name in clashing}
+    short = {name: f"{titles[name]} ({file})" for name, file in files.items()}
+    # The folder is left out where the rest is enough.
+    taken = Counter([*titles.values(), *short.values()])
+    for name in clashing:
+        titles[name] = short[name] if taken[short[name]] == 1 else f"{titles[name]} ({name})"
+    return {
+        name: [replace(episode, title=titles[name]) for episode in episodes]
+        for name, episodes in results.items()
     }
-    for name, episodes in results.items():
-        title = episodes[0].title
-        if name not in ours and counts[title] > 1:
-            short = f"{title} ({name.replace(chr(92), '/').rpartition('/')[2]})"
-            title = short if short not in taken else f"{title} ({name})"
-            taken.add(title)
-        shown[name] = [replace(episode, title=title) for episode in episodes]
-    return shown
 
 
 class _Progress:

@@ -79,6 +79,16 @@ def test_compare_tells_namesakes_apart_draws_them_and_measures_edits_again(
     assert played[3:] == ["other.py:Mine"]
 
 
+def test_files_of_one_name_in_two_folders_are_told_by_their_folders(here: Path) -> None:
+    (here / "mine.py").write_text(SOURCE.replace('"pipeline"', '"random"'))
+    own = ["deep/mine.py:Mine", "mine.py:Mine", "other.py:Mine"]
+    assert main(["evaluate", "--scenario", "one.yaml", "--schedulers", *own, *QUICK, "--no-figures"]) == 0
+    summary = json.loads((here / "runs" / "evaluate-one" / "results.json").read_text())["summary"]
+    assert [s["title"] for s in summary] == [
+        "mine (deep/mine.py:Mine)", "mine (mine.py:Mine)", "mine (other.py:Mine)",
+    ]  # fmt: skip
+
+
 def test_one_that_fails_in_a_scenario_is_listed_and_the_rest_goes_on(here: Path, capsys) -> None:
     command = ["compare", "--scenarios", "one.yaml", "two.yaml", "--schedulers", "other.py:Picky", "pipeline"]
     assert main([*command, *QUICK, "--no-figures", "--out", "out"]) == 0
