@@ -109,7 +109,7 @@ def read_checkpoint(path: Path) -> SavedAgent:
             return _read(path, archive)
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path} does not exist: give the path of an agent that train_agent.py saved, such as "
+            f"{path} does not exist: give the path of an agent that collapipe train saved, such as "
             "runs/medium-ppo-seed0/checkpoints/best.zip"
         ) from None
     except OSError as error:
@@ -126,12 +126,16 @@ def read_checkpoint(path: Path) -> SavedAgent:
 def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
     names = set(archive.namelist())
     if "metadata.json" not in names:
-        pickled = "data" in names and any(name.endswith(".pth") for name in names)
-        what = (
-            "an archive of Stable-Baselines3, whose pickled part could run any code" if pickled else "foreign"
-        )
+        if "data" in names and any(name.endswith(".pth") for name in names):
+            raise CheckpointError(
+                f"{path} is an archive of Stable-Baselines3, whose pickled part could run any code: only "
+                "agents that collapipe train saved are read. To play it, load it in a file of your own and "
+                "wrap it in collapipe_env.PolicyScheduler: --schedulers file.py:Name"
+            )
         raise CheckpointError(
-            f"{path} is {what}: only agents that train_agent.py saved are read (they hold metadata.json)"
+            f"{path} is foreign: only agents that collapipe train saved are read (they hold metadata.json). "
+            "To play another policy, wrap it in collapipe_env.PolicyScheduler in a file of your own: "
+            "--schedulers file.py:Name"
         )
     for entry in archive.infolist():
         if entry.file_size > LARGEST_MEMBER:

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any
 from collapipe_env.envs.registration import register_environments
 
 if TYPE_CHECKING:
+    from collapipe_env.agents.policy_scheduler import PolicyScheduler
     from collapipe_env.allocation import Allocation
     from collapipe_env.envs.env import CollaPipeEnv
     from collapipe_env.envs.vector import CollaPipeVectorEnv
+    from collapipe_env.evaluation.evaluate import Evaluation, evaluate
+    from collapipe_env.evaluation.registry import register_scheduler
     from collapipe_env.scenario import Scenario, load_scenario, scenario_names
+    from collapipe_env.schedulers import Scheduler
 
 __version__ = "0.1.0"
 
@@ -26,9 +30,14 @@ __all__ = [
     "Allocation",
     "CollaPipeEnv",
     "CollaPipeVectorEnv",
+    "Evaluation",
+    "PolicyScheduler",
     "Scenario",
+    "Scheduler",
     "__version__",
+    "evaluate",
     "load_scenario",
+    "register_scheduler",
     "scenario_names",
 ]
 
@@ -36,8 +45,13 @@ _HOMES = {
     "Allocation": "collapipe_env.allocation",
     "CollaPipeEnv": "collapipe_env.envs.env",
     "CollaPipeVectorEnv": "collapipe_env.envs.vector",
+    "Evaluation": "collapipe_env.evaluation.evaluate",
+    "PolicyScheduler": "collapipe_env.agents.policy_scheduler",
     "Scenario": "collapipe_env.scenario",
+    "Scheduler": "collapipe_env.schedulers",
+    "evaluate": "collapipe_env.evaluation.evaluate",
     "load_scenario": "collapipe_env.scenario",
+    "register_scheduler": "collapipe_env.evaluation.registry",
     "scenario_names": "collapipe_env.scenario",
 }
 

@@ -34,6 +34,10 @@ class CheckpointError(CollaPipeError):
     """A checkpoint is missing, damaged or was written for something else."""
 
 
+class SchedulerError(CollaPipeError):
+    """A scheduler of the user's own cannot be imported, built or played."""
+
+
 def nearest_name(name: str, valid: Iterable[str]) -> str:
     """Return a hint naming the valid name closest to ``name``.
 

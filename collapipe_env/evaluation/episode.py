@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import reprlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +15,9 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError
+from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.scenario import Scenario
-from collapipe_env.schedulers import Scheduler
+from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.record import RoundRecord
 
 COLUMNS = (
@@ -24,8 +26,14 @@ COLUMNS = (
 """Lists of an :class:`EpisodeResult` with one entry a round."""
 TABLES = ("energy_ratio", "device_memory_bytes", "offered_memory_bytes")
 """Its nested lists, a row a cluster."""
+REMEDY = "run again to measure this episode anew"
+"""About a damaged file, for errors."""
+LARGEST = 1e300
+"""Beyond every figure; what is larger comes from a damaged file."""
 HELD_OUT_SEED = 1_300_000_000
 """Seed of the first held-out episode; neither training nor validation draws from these."""
+
+Plain = TypeVar("Plain")
 
 
 @dataclass(frozen=True)
@@ -96,36 +104,67 @@ class EpisodeResult:
         names = {field.name for field in fields(cls)}
         if set(data) != names:
             odd = ", ".join(sorted(names ^ set(data)))
-            raise DataError(
-                f"{place}: {odd} missing or unknown; delete the file to measure this episode again"
-            )
+            raise DataError(f"{place}: {odd} missing or unknown: {REMEDY}")
         try:
-            lists = {name: [_number(v) for v in data[name]] for name in COLUMNS}
-            tables = {name: np.asarray(data[name], dtype=np.float64) for name in TABLES}
-            lengths = {len(v) for v in lists.values()}
-            if {t.ndim for t in tables.values()} != {2} or len(lengths) != 1 or not lists["delay"]:
-                raise ValueError("lists of different lengths")
+            lists: dict[str, Any] = {name: [_number(v) for v in _of(list, data[name])] for name in COLUMNS}
+            tables: dict[str, Any] = {name: _table(data[name]) for name in TABLES}
+            if len({len(v) for v in lists.values()}) != 1 or not lists["delay"]:
+                raise ValueError("lists of different lengths, or empty")
+            (clusters, nodes), *others = (_shape(table) for table in tables.values())
+            if any(shape != (clusters, nodes - 1) for shape in others):
+                raise ValueError("tables that do not fit each other")
             return cls(
-                scheduler=str(data["scheduler"]),
-                title=str(data["title"]),
-                episode=int(data["episode"]),
-                server_blocks=int(data["server_blocks"]),
-                initial_loss=float(data["initial_loss"]),
-                metrics={str(name): _number(value) for name, value in dict(data["metrics"]).items()},
-                energy_ratio=tables["energy_ratio"].tolist(),
-                device_memory_bytes=tables["device_memory_bytes"].tolist(),
-                offered_memory_bytes=tables["offered_memory_bytes"].tolist(),
+                scheduler=_of(str, data["scheduler"]),
+                title=_of(str, data["title"]),
+                episode=_count(data["episode"]),
+                server_blocks=_count(data["server_blocks"]),
+                initial_loss=_number(data["initial_loss"]),
+                metrics={name: _number(value) for name, value in _of(dict, data["metrics"]).items()},
+                **tables,
                 **lists,
             )
-        except (TypeError, ValueError) as error:
-            raise DataError(
-                f"{place} is damaged ({error}); delete the file to measure this episode again"
-            ) from None
+        except ValueError as error:
+            raise DataError(f"{place} is damaged ({error}): {REMEDY}") from None
 
 
 def _number(value: Any) -> float:
     """A number that JSON has been through."""
-    return math.nan if value is None else float(value)
+    if value is None:
+        return math.nan
+    # Whole numbers beyond those of any figure would not even fit into a float.
+    if isinstance(value, bool) or not isinstance(value, float | int) or not abs(value) < LARGEST:
+        raise ValueError(f"{_short(value)} where a number is expected")
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise ValueError(f"{_short(value)} where a whole number from 0 on is expected")
+    return value
+
+
+def _of(kind: type[Plain], value: Any) -> Plain:
+    if not isinstance(value, kind):
+        raise ValueError(f"{_short(value)} where a {kind.__name__} is expected")
+    return value
+
+
+def _table(value: Any) -> list[list[float]]:
+    """Rows of equal lengths, none of them empty."""
+    rows = [[_number(entry) for entry in _of(list, row)] for row in _of(list, value)]
+    if len({len(row) for row in rows}) != 1 or not rows[0]:
+        raise ValueError(f"{_short(value)} where a table is expected")
+    return rows
+
+
+def _shape(table: list[list[float]]) -> tuple[int, int]:
+    return len(table), len(table[0])
+
+
+def _short(value: Any) -> str:
+    """A value as text, cut: a damaged file may hold anything."""
+    text = reprlib.repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @dataclass(frozen=True)
@@ -173,13 +212,12 @@ def play_episode(
     memory = np.zeros_like(offered)
     initial_loss = float(info["loss"][0])
     for _ in range(rounds):
+        # A copy: whoever decides cannot change the system that it is measured on.
+        state = env.state.map(np.copy)
         started = time.perf_counter()
-        decision = scheduler.act(observation, env.state)
+        decision = scheduler.act(observation, state)
         columns["decision_s"].append(time.perf_counter() - started)
-        if isinstance(decision, Allocation):
-            observation, *_ = env.step_allocation(decision)
-        else:
-            observation, *_ = env.step(decision)
+        observation = _played(env, scheduler, decision)
         record = env.last_round
         assert record is not None
         columns["delay"].append(float(record.costs.delay[0]))
@@ -210,6 +248,18 @@ def play_episode(
         **columns,
     )
     return PlayedEpisode(result, allocations)
+
+
+def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -> npt.NDArray[np.float32]:
+    """The observation after a decision."""
+    try:
+        if isinstance(decision, Allocation):
+            return env.step_allocation(decision)[0]
+        return env.step(decision)[0]
+    except Exception as error:
+        if isinstance(scheduler, OwnScheduler):
+            raise scheduler.refused(decision, env.action_space.shape or (), error) from error
+        raise
 
 
 def replay(scenario: Scenario, episode: int, allocations: list[Allocation], until: int) -> RoundRecord:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collapipe_env.evaluation.episode import EpisodeResult, replay, typical_round
+from collapipe_env.evaluation.episode_files import file_stem
 from collapipe_env.evaluation.labels import notes, result_labels
 from collapipe_env.evaluation.plotting import (
     DASHES,
@@ -83,7 +84,10 @@ def draw_evaluation(
         on_picture()
     for scheduler in results:
         files.append(
-            save(typical_round_figure(plan, results[scheduler][0]), folder / f"round-{scheduler}.png")
+            save(
+                typical_round_figure(plan, results[scheduler][0]),
+                folder / f"round-{file_stem(scheduler)}.png",
+            )
         )
         on_picture()
     return files

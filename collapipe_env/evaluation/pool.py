@@ -19,6 +19,7 @@ from collapipe_env.errors import (
     CollaPipeError,
     DataError,
     ScenarioError,
+    SchedulerError,
 )
 
 Task = TypeVar("Task")
@@ -167,6 +168,6 @@ def _serve(there: Connection, work: Work) -> None:
 
 def _portable(error: CollaPipeError) -> CollaPipeError:
     """The error as one of the package's own kinds, which every process can rebuild from its text."""
-    kinds = (ScenarioError, AllocationError, DataError, CheckpointError)
+    kinds = (ScenarioError, AllocationError, DataError, CheckpointError, SchedulerError)
     kind = next((kind for kind in kinds if isinstance(error, kind)), CollaPipeError)
     return kind(str(error))

@@ -41,6 +41,24 @@ def explanation(reference: str) -> str:
     )
 
 
+def heading(plan: EvaluationPlan) -> str:
+    """What was played, above the table."""
+    size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
+    return f"{plan.scenario.name}: {size}, {plan.learner} learner"
+
+
+def caption_of(plan: EvaluationPlan, results: Results, reference: str, goal: str) -> str:
+    """What stands below the table: what the columns and marks mean, and what target there is.
+
+    Args:
+        plan: What was evaluated.
+        results: Each scheduler's episodes.
+        reference: Name of the scheduler that the others are held against.
+        goal: A sentence about the target.
+    """
+    return "\n\n".join([f"{explanation(results[reference][0].title)} {goal}", *notes([(plan, results)])])
+
+
 def write_report(
     plan: EvaluationPlan,
     results: Results,
@@ -66,9 +84,8 @@ def write_report(
     reference = reference_of(results)
     target, goal = target_of(plan.scenario, results)
     summaries = summarise_all(results, target, reference)
-    size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
-    title = f"{plan.scenario.name}: {size}, {plan.learner} learner"
-    caption = "\n\n".join([f"{explanation(results[reference][0].title)} {goal}", *notes([(plan, results)])])
+    title = heading(plan)
+    caption = caption_of(plan, results, reference, goal)
     console.print()
     table.print_table(console, summaries, title, caption)
     write_text(run.table, table.markdown_table(summaries, title, caption))

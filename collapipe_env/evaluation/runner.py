@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import zipfile
+import pickle
+import secrets
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,20 @@ import numpy as np
 
 import collapipe_env
 from collapipe_env.allocation import Allocation
-from collapipe_env.errors import CheckpointError, CollaPipeError, DataError
-from collapipe_env.evaluation.episode import (
-    EpisodeResult,
-    pack_allocations,
-    play_episode,
-    unpack_allocations,
-)
+from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
+from collapipe_env.evaluation.episode import REMEDY, EpisodeResult, play_episode
+from collapipe_env.evaluation.episode_files import EpisodeFiles
+from collapipe_env.evaluation.own_code import Factory, OwnCode
+from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.pool import run_tasks
-from collapipe_env.evaluation.registry import LEARNED, load_scheduler
-from collapipe_env.files import read_json, write_bytes, write_json
+from collapipe_env.evaluation.registry import (
+    LEARNED,
+    ReadyMade,
+    load_scheduler,
+    own_code,
+    registered,
+    scheduler_names,
+)
 from collapipe_env.learners.surrogate_fits import fits_digest
 from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import Scenario
@@ -47,6 +52,7 @@ class EvaluationPlan:
         folder: Where finished episodes are kept.
         processes: Worker processes.
         threads: Threads of PyTorch in each.
+        factories: Schedulers that were handed over in Python, by name.
     """
 
     scenario: Scenario
@@ -58,6 +64,7 @@ class EvaluationPlan:
     folder: Path
     processes: int = 1
     threads: int = 1
+    factories: Mapping[str, Factory] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,25 +76,22 @@ class Unit:
         scheduler: Name of the scheduler.
         episode: Number of the episode.
         key: Digest of everything that the result depends on.
+        source: Digest of the source of a scheduler of the user's own, if it has one.
     """
 
     plan: EvaluationPlan
     scheduler: str
     episode: int
     key: str
+    source: str | None = None
 
     def __str__(self) -> str:
         return f"scheduler {self.scheduler!r}, episode {self.episode}"
 
     @property
-    def figures(self) -> Path:
-        """JSON file of the result."""
-        return self.plan.folder / f"{self.scheduler}-{self.episode}.json"
-
-    @property
-    def decisions(self) -> Path:
-        """File of the decisions, arrays with the rounds in front."""
-        return self.plan.folder / f"{self.scheduler}-{self.episode}.npz"
+    def files(self) -> EpisodeFiles:
+        """Where it is kept."""
+        return EpisodeFiles(self.plan.folder, self.scheduler, self.episode)
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,12 @@ def evaluate(plan: EvaluationPlan) -> dict[str, list[EpisodeResult]]:
     return evaluate_all([plan], plan.processes)[0].results
 
 
-def evaluate_all(plans: Sequence[EvaluationPlan], processes: int, *, tolerant: bool = False) -> list[Outcome]:
+def evaluate_all(
+    plans: Sequence[EvaluationPlan], processes: int, *, tolerant: bool = False, lines: bool = True
+) -> list[Outcome]:
     """Play whatever of several plans is not finished yet, in one pool with one progress bar.
+
+    An episode whose files are damaged is measured again, with a note on standard error.
 
     Args:
         plans: What to evaluate, each in a folder of its own.
@@ -128,6 +136,7 @@ def evaluate_all(plans: Sequence[EvaluationPlan], processes: int, *, tolerant: b
         tolerant: A scheduler that cannot play a scenario is left out there, and the rest goes on. Nothing is
             stored of that, so the next run tries again. Data and files that cannot be used still end
             everything.
+        lines: Print a line for each episode that ends.
 
     Returns:
         For each plan what came of it.
@@ -136,11 +145,16 @@ def evaluate_all(plans: Sequence[EvaluationPlan], processes: int, *, tolerant: b
         CollaPipeError: As :func:`evaluate`.
         KeyboardInterrupt: If the user interrupts; finished episodes are kept.
     """
+    # Names that were registered here mean nothing in another process: it gets what they stand for.
+    plans = [replace(plan, factories={**registered(plan.schedulers), **plan.factories}) for plan in plans]
     # Episode by episode, so that an interrupted evaluation has something of everything.
     units = sorted((unit for plan in plans for unit in _units(plan)), key=lambda unit: unit.episode)
     missing = [unit for unit in units if not _finished(unit)]
+    if processes > 1 and len(missing) > 1:
+        for plan in plans:
+            _require_portable(plan.factories)
     impossible: dict[tuple[int, str], str] = {}
-    with _Progress(plans, units, missing) as progress:
+    with _Progress(plans, units, missing, lines) as progress:
 
         def failed(unit: Unit, error: CollaPipeError) -> None:
             if not tolerant or isinstance(error, DataError | CheckpointError):
@@ -158,22 +172,68 @@ def evaluate_all(plans: Sequence[EvaluationPlan], processes: int, *, tolerant: b
     return [_outcome(plan, impossible) for plan in plans]
 
 
+def _require_portable(factories: Mapping[str, Factory]) -> None:
+    """Refuse schedulers that another process could not import by name."""
+    for name, factory in factories.items():
+        main = getattr(sys.modules["__main__"], "__file__", None) or ""
+        if isinstance(factory, ReadyMade):
+            what = "an object that was built here"
+        elif getattr(factory, "__module__", None) == "__main__" and not Path(main).is_file():
+            what = "defined in an interactive session"
+        else:
+            try:
+                pickle.dumps(factory)
+            except (pickle.PicklingError, AttributeError, TypeError):
+                what = "not defined at the top level of a module"
+            else:
+                continue
+        raise SchedulerError(
+            f"scheduler {name!r} is {what}, which other processes cannot import: put its class or a function "
+            "that builds it at the top level of a file and name that (file.py:Name), or use processes=1"
+        )
+
+
 def _outcome(plan: EvaluationPlan, impossible: Mapping[tuple[int, str], str]) -> Outcome:
     reasons = {name: reason for (key, name), reason in impossible.items() if key == id(plan)}
-    results: dict[str, list[EpisodeResult]] = {n: [] for n in plan.schedulers if n not in reasons}
-    for unit in _units(plan):
-        if unit.scheduler in results:
-            results[unit.scheduler].append(_read(unit))
-    return Outcome(results, reasons)
+    results = {
+        name: [EpisodeFiles(plan.folder, name, episode).read() for episode in range(plan.episodes)]
+        for name in plan.schedulers
+        if name not in reasons
+    }
+    return Outcome(_told_apart(results), reasons)
+
+
+def _told_apart(results: dict[str, list[EpisodeResult]]) -> dict[str, list[EpisodeResult]]:
+    """The same with titles that all differ: those of the user's own schedulers get their names added."""
+    titles = {name: episodes[0].title for name, episodes in results.items()}
+    counts = Counter(titles.values())
+    clashing = [
+        n for n, title in titles.items() if counts[title] > 1 and n not in (*scheduler_names(), LEARNED)
+    ]
+    files = {name: name.replace("\\", "/").rpartition("/")[2] for name in clashing}
+    short = {name: f"{titles[name]} ({file})" for name, file in files.items()}
+    # The folder is left out where the rest is enough.
+    taken = Counter([*titles.values(), *short.values()])
+    for name in clashing:
+        titles[name] = short[name] if taken[short[name]] == 1 else f"{titles[name]} ({name})"
+    return {
+        name: [replace(episode, title=titles[name]) for episode in episodes]
+        for name, episodes in results.items()
+    }
 
 
 class _Progress:
     """The progress bar over the rounds of all units, and a line for each that ends."""
 
     def __init__(
-        self, plans: Sequence[EvaluationPlan], units: Sequence[Unit], missing: Sequence[Unit]
+        self,
+        plans: Sequence[EvaluationPlan],
+        units: Sequence[Unit],
+        missing: Sequence[Unit],
+        lines: bool,
     ) -> None:
         self._several = len(plans) > 1
+        self._lines = lines
         self._rounds: Counter[str] = Counter()
         total = sum(unit.plan.rounds for unit in units)
         done = total - sum(unit.plan.rounds for unit in missing)
@@ -190,7 +250,9 @@ class _Progress:
         self._bar.update(1)
 
     def done(self, unit: Unit) -> None:
-        result = _read(unit)
+        if not self._lines:
+            return
+        result = unit.files.read()
         self._bar.write(
             f"{self._place(unit)}{result.title:>12}  episode {unit.episode}  delay "
             f"{np.mean(result.delay):7.2f} s  energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %  "
@@ -214,51 +276,56 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[All
     Raises:
         DataError: If their file is missing or damaged.
     """
-    path = next(u for u in _units(plan) if (u.scheduler, u.episode) == (scheduler, episode)).decisions
-    try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-            return unpack_allocations(dict(arrays))
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"{path} is damaged ({error}); delete it and its .json to measure this episode again"
-        ) from None
+    return EpisodeFiles(plan.folder, scheduler, episode).read_decisions()
 
 
 def _units(plan: EvaluationPlan) -> list[Unit]:
-    agent = b"" if plan.agent is None else plan.agent.read_bytes()
     fits = fits_digest() if plan.learner == "surrogate" else ""
     common = (FORMAT, collapipe_env.__version__, plan.scenario, plan.rounds, plan.learner, fits)
+    codes = {name: own_code(name, plan.factories) for name in plan.schedulers}
+    identities = {name: _identity(plan, name, code) for name, code in codes.items()}
     return [
-        Unit(plan, name, episode, _key((*common, name, episode), agent if name == LEARNED else b""))
+        Unit(
+            plan,
+            name,
+            episode,
+            _key((*common, name, episode), identities[name]),
+            None if (code := codes[name]) is None else code.digest,
+        )
         for episode in range(plan.episodes)
         for name in plan.schedulers
     ]
 
 
-def _key(parts: Iterable[object], agent: bytes) -> str:
+def _identity(plan: EvaluationPlan, name: str, code: OwnCode | None) -> bytes:
+    """What a scheduler's decisions depend on besides its name and the package's version."""
+    if code is None:
+        return plan.agent.read_bytes() if name == LEARNED and plan.agent is not None else b""
+    if code.digest is None:
+        return secrets.token_bytes(16)  # nobody knows whether it is still the same: measured in every call
+    try:
+        fingerprint = OwnScheduler(name, code, plan.scenario).fingerprint()
+    except SchedulerError:
+        fingerprint = ""  # playing it fails, too, where it is dealt with
+    return f"{code.digest}\0{fingerprint}".encode()
+
+
+def _key(parts: Iterable[object], identity: bytes) -> str:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(repr(part).encode())
         digest.update(b"\0")
-    digest.update(agent)
+    digest.update(identity)
     return digest.hexdigest()
 
 
 def _finished(unit: Unit) -> bool:
-    if not (unit.figures.exists() and unit.decisions.exists()):
+    try:
+        return unit.files.is_finished(unit.key)
+    except DataError as error:
+        fact = str(error).removesuffix(f": {REMEDY}")
+        print(f"note: {fact}: measuring this episode again", file=sys.stderr)
         return False
-    return _content(unit).get("key") == unit.key
-
-
-def _content(unit: Unit) -> dict[str, Any]:
-    return read_json(unit.figures, "delete it to measure this episode again")
-
-
-def _read(unit: Unit) -> EpisodeResult:
-    result = _content(unit).get("result")
-    if not isinstance(result, dict):
-        raise DataError(f"{unit.figures} holds no result; delete it to measure this episode again")
-    return EpisodeResult.from_dict(result, str(unit.figures))
 
 
 def _work(unit: Unit, on_round: Any) -> None:
@@ -266,12 +333,14 @@ def _work(unit: Unit, on_round: Any) -> None:
 
     plan = unit.plan
     torch.set_num_threads(plan.threads)
-    scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent)
+    code = own_code(unit.scheduler, plan.factories)
+    if code is not None and code.digest != unit.source:
+        raise SchedulerError(
+            f"the source of scheduler {unit.scheduler!r} was edited while it was evaluated: run again to "
+            "measure the new one"
+        )
+    scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent, plan.factories)
     played = play_episode(
         unit.scheduler, scheduler, plan.scenario, unit.episode, plan.rounds, plan.learner, on_round
     )
-    arrays = io.BytesIO()
-    np.savez_compressed(arrays, **pack_allocations(played.allocations))  # type: ignore[arg-type]
-    write_bytes(unit.decisions, arrays.getvalue())
-    # Written last: where it stands, the episode is finished.
-    write_json(unit.figures, {"key": unit.key, "result": played.result.to_dict()})
+    unit.files.write(unit.key, played)

@@ -81,7 +81,7 @@ def test_bad_data_is_known_before_anything_is_written(
 @pytest.mark.parametrize(
     "command",
     [
-        "train --steps 32 --envs 2 --eval-seeds 1 --eval-rounds 2 --eval-learner surrogate",
+        "train --steps 32 --envs 2 --seeds 1 --rounds 2 --learner surrogate",
         "evaluate --seeds 1 --rounds 2",
         "compare --seeds 1 --rounds 2",
     ],

@@ -1,6 +1,7 @@
 """Held-out episodes: the same for all, replayable, and stored without loss."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from collapipe_env.allocation import Allocation
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.episode import (
+    LARGEST,
     EpisodeResult,
     pack_allocations,
     play_episode,
@@ -16,6 +18,7 @@ from collapipe_env.evaluation.episode import (
     unpack_allocations,
 )
 from collapipe_env.evaluation.registry import make_scheduler, scheduler_names
+from collapipe_env.evaluation.statistics import summarise
 from collapipe_env.files import without_nan
 from collapipe_env.scenario import load_scenario
 
@@ -100,7 +103,35 @@ def test_storing_a_result_loses_nothing_and_damage_is_named(scenario) -> None:
     assert metrics["bleu"] == 0.25
     assert np.isnan(metrics["odd"])
     for damage in ({"delay": ["a"]}, {"delay": []}, {"energy_ratio": 3.0}, {"delay": None}):
-        with pytest.raises(DataError, match=r"x\.json.*delete the file"):
+        with pytest.raises(DataError, match=r"x\.json.*run again to measure"):
             EpisodeResult.from_dict({**stored, **damage}, "x.json")
     with pytest.raises(DataError, match=r"x\.json: delay missing"):
         EpisodeResult.from_dict({k: v for k, v in stored.items() if k != "delay"}, "x.json")
+
+
+ODD = (
+    None, True, -1, 0, 3.5, 10**400, -(10**400), float("inf"), float("-inf"), "", "a", [], [[]], [[[]]], {},
+    {"a": []}, [None], [[None]], ["a"], [["a"]], [[1.0], [1.0, 2.0]], [[], [1.0]], [10**400], [[10**400]],
+    [float("inf")], [[float("inf")]], [1.0] * 4, [[1.0] * 9] * 9, {"accuracy": float("inf")},
+    {"accuracy": "a"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(EpisodeResult)])
+def test_no_content_of_a_field_is_more_than_a_clear_error(scenario, name: str) -> None:
+    result = play_episode("random", make_scheduler("random", scenario), scenario, 0, 3, "surrogate").result
+    stored = without_nan(result.to_dict())
+    messages = []
+    for odd in ODD:
+        try:
+            read = EpisodeResult.from_dict({**stored, name: odd}, "x.json")
+        except DataError as error:
+            messages.append(str(error))
+            continue
+        # What passes is a figure that can be reckoned with.
+        summary = summarise([read], 0.5)
+        assert json.dumps(without_nan(summary.to_dict()))
+        assert read.worst_energy_ratio < LARGEST
+        assert read.peak_memory_bytes < LARGEST or np.isnan(read.memory_bytes).any()
+    assert len(messages) >= len(ODD) - 5
+    assert all("\n" not in message and len(message) < 200 for message in messages)

@@ -1,13 +1,17 @@
 """Parallel evaluation: the same as in one process, resumable, and clear when a worker fails."""
 
 import dataclasses
+import inspect
+import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from collapipe_env.errors import DataError
-from collapipe_env.evaluation import runner
+from collapipe_env.evaluation import registry, runner
+from collapipe_env.evaluation.registry import make_scheduler, register_scheduler
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate
 from collapipe_env.scenario import load_scenario
 
@@ -51,20 +55,100 @@ def test_episodes_of_other_options_are_played_again(plan) -> None:
     assert [len(r.delay) for r in shorter["random"]] == [2, 2]
 
 
-def test_several_processes_give_the_same_figures(plan, tmp_path: Path) -> None:
+class Own:
+    """A scheduler that this test registers, and writes into a file."""
+
+    name = "own"
+
+    def __init__(self, scenario) -> None:
+        self._inner = make_scheduler("pipeline", scenario)
+
+    def reset(self, seed=None) -> None:
+        self._inner.reset(seed)
+
+    def act(self, observation, state):
+        return self._inner.act(observation, state)
+
+
+def test_several_processes_give_the_same_figures(plan, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    register_scheduler("own", Own)
+    (tmp_path / "helper.py").write_text("from collapipe_env.evaluation.registry import make_scheduler\n")
+    source = f"from helper import make_scheduler\n{inspect.getsource(Own)}"
+    (tmp_path / "mine.py").write_text(source)
+    names = ("random", "own", f"{tmp_path / 'mine.py'}:Own")
     alone = evaluate(plan)
-    together = evaluate(dataclasses.replace(plan, processes=2, folder=tmp_path / "parallel"))
-    for name in plan.schedulers:
-        assert [r.delay for r in alone[name]] == [r.delay for r in together[name]]
+    together = evaluate(
+        dataclasses.replace(plan, schedulers=names, processes=2, folder=tmp_path / "parallel")
+    )
+    for name, same in zip(names, ("random", "pipeline", "pipeline"), strict=True):
+        assert [r.delay for r in alone[same]] == [r.delay for r in together[name]]
 
 
-def test_damaged_files_are_named_with_the_remedy(plan) -> None:
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def reworded(path: Path) -> None:
+    """Changes a figure, so that the file is still as JSON files are."""
+    content = json.loads(path.read_text())
+    content["result"]["delay"][0] += 1.0
+    path.write_text(json.dumps(content))
+
+
+def infinite(path: Path) -> None:
+    path.write_text(path.read_text().replace('"episode": 1', '"episode": 1e400'))
+
+
+DAMAGES = {
+    "truncated decisions": ("npz", lambda path: path.write_bytes(path.read_bytes()[:-20])),
+    "a bit of the decisions": ("npz", lambda path: flip(path, path.stat().st_size // 2)),
+    "foreign decisions": ("npz", lambda path: path.write_bytes(b"PK\x03\x04 nothing")),
+    "no decisions": ("npz", lambda path: path.unlink()),
+    "no JSON": ("json", lambda path: path.write_text("{")),
+    "no text": ("json", lambda path: path.write_bytes(b"\xff\xfe\xfa")),
+    "no object": ("json", lambda path: path.write_text("[[]]")),
+    "nested too deeply": ("json", lambda path: path.write_text("[" * 100_000)),
+    "another object": ("json", lambda path: path.write_text(json.dumps({"key": 1}))),
+    "another figure": ("json", reworded),
+    "infinite": ("json", infinite),
+    "an older version": ("json", lambda path: path.write_text(json.dumps({"key": "x", "result": {}}))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_episode_is_noticed_and_measured_again(plan, damage: str, monkeypatch, capsys) -> None:
+    before = evaluate(plan)
+    ending, harm = DAMAGES[damage]
+    path = plan.folder / f"random-1.{ending}"
+    harm(path)
+    played: list[str] = []
+    whole = runner._work
+    monkeypatch.setattr(
+        runner, "_work", lambda unit, on_round: (played.append(str(unit)), whole(unit, on_round))
+    )
+    capsys.readouterr()
+    after = evaluate(plan)
+    assert played == ["scheduler 'random', episode 1"]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert str(path) in line
+    assert line.endswith(": measuring this episode again")
+    assert [r.delay for r in after["random"]] == [r.delay for r in before["random"]]
+    assert len(decisions_of(plan, "random", 1)) == 3
+
+
+def test_decisions_that_are_damaged_while_they_are_needed_are_named(plan) -> None:
     evaluate(plan)
-    (plan.folder / "random-1.npz").write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(DataError, match=r"random-1\.npz is damaged.*delete it"):
+    path = plan.folder / "random-1.npz"
+    whole = path.read_bytes()
+    for content in (b"", b"hello", whole[:-20], whole[:90] + bytes(40) + whole[130:]):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"random-1\.npz is damaged.*run again"):
+            decisions_of(plan, "random", 1)
+    arrays = io.BytesIO()
+    np.savez(arrays, blocks=np.zeros(3))
+    path.write_bytes(arrays.getvalue())
+    with pytest.raises(DataError, match=r"random-1\.npz is damaged.*run again"):
         decisions_of(plan, "random", 1)
-    (plan.folder / "random-1.json").write_text("{")
-    with pytest.raises(DataError, match=r"random-1\.json is damaged.*delete it"):
-        evaluate(plan)
-    (plan.folder / "random-1.json").write_text(json.dumps({"key": 1}))
-    assert len(evaluate(plan)["random"]) == 2

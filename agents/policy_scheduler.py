@@ -1,0 +1,153 @@
+"""Any policy as a scheduler: models of Stable-Baselines3, PyTorch modules, plain functions."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.errors import SchedulerError
+from collapipe_env.simulator.state import SystemState
+
+
+class PolicyScheduler:
+    """Plays a policy that reads observations and answers with actions, wherever it was trained.
+
+    For ``collapipe evaluate --schedulers file.py:trained``::
+
+        from stable_baselines3 import PPO
+        from collapipe_env import PolicyScheduler
+
+        def trained(scenario):
+            return PolicyScheduler(PPO.load("ppo.zip", device="cpu"), name="my PPO")
+
+    Observations come as float32 (E, D), finite, and actions are wanted as (E, N (2K + 3)); what lies outside
+    [-1, 1] is clipped. What the policy is decides how it is asked:
+
+    * with a method ``predict``, as in Stable-Baselines3: ``predict(observation, ...)``, which returns
+      actions, or actions and a state. The options ``state``, ``episode_start`` and ``deterministic`` are
+      passed where it has them, so that recurrent policies remember what they saw since ``reset``;
+    * a PyTorch module: ``module(observation)`` with a tensor on its device and of its type, in evaluation
+      mode and without gradients;
+    * anything else that can be called: ``policy(observation)``.
+
+    Args:
+        policy: The policy.
+        name: For tables and figures; the policy's class by default.
+        deterministic: Play the most likely action instead of drawing one, where ``predict`` has the choice.
+
+    Raises:
+        SchedulerError: If the policy can neither be called nor has ``predict``.
+    """
+
+    def __init__(self, policy: Any, name: str | None = None, *, deterministic: bool = True) -> None:
+        self.name = type(policy).__name__ if name is None else name
+        self._policy, self._deterministic = policy, deterministic
+        self._state: Any = None
+        self._starting = True
+        predict = getattr(policy, "predict", None)
+        self._ask: Callable[[npt.NDArray[np.float32]], Any]
+        if callable(predict):
+            self._options = _options(predict, deterministic)
+            self._ask = self._predict
+        elif _is_module(policy):
+            policy.eval()
+            self._ask = self._forward
+        elif callable(policy):
+            self._ask = policy
+        else:
+            raise SchedulerError(
+                f"policy {policy!r} can neither be called nor has it a method predict: give a model of "
+                "Stable-Baselines3, a PyTorch module or a function from observations to actions"
+            )
+
+    def reset(self, seed: int | None = None) -> None:
+        """Forget what a recurrent policy saw; ``seed`` governs what PyTorch draws, if the policy draws."""
+        self._state, self._starting = None, True
+        if not self._deterministic and seed is not None and "torch" in sys.modules:
+            sys.modules["torch"].manual_seed(seed)
+
+    def act(
+        self,
+        observation: npt.NDArray[np.float32],
+        state: SystemState,  # noqa: ARG002 - model-based schedulers read it
+    ) -> npt.NDArray[np.float32]:
+        """Actions (E, N (2K + 3)) in [-1, 1] for observations (E, D)."""
+        answer = self._ask(observation)
+        if hasattr(answer, "detach"):
+            answer = answer.detach().cpu().numpy()
+        actions = np.asarray(answer, dtype=np.float32)
+        if actions.ndim != 2 or len(actions) != len(observation):
+            raise SchedulerError(
+                f"policy {self.name!r} answered observations of shape {observation.shape} with shape "
+                f"{actions.shape}: it must return one action for each, (E, N (2K + 3))"
+            )
+        clipped: npt.NDArray[np.float32] = np.clip(actions, -1.0, 1.0)
+        return clipped
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the policy's weights, where it has any: other weights are measured again."""
+        holder = next(
+            (p for p in (self._policy, getattr(self._policy, "policy", None)) if _has_weights(p)), None
+        )
+        if holder is None:
+            return ""
+        digest = hashlib.sha256()
+        for name, value in sorted(holder.state_dict().items()):
+            array = value.detach().cpu() if hasattr(value, "detach") else value
+            digest.update(
+                f"{name} {getattr(array, 'dtype', '')} {tuple(getattr(array, 'shape', ()))}\0".encode()
+            )
+            digest.update(_bytes(array))
+        return digest.hexdigest()
+
+    def _predict(self, observation: npt.NDArray[np.float32]) -> Any:
+        options = dict(self._options)
+        if "state" in options:
+            options["state"] = self._state
+        if "episode_start" in options:
+            options["episode_start"] = np.full(len(observation), self._starting)
+        answer = self._policy.predict(observation, **options)
+        self._starting = False
+        if isinstance(answer, tuple):
+            answer, self._state = answer
+        return answer
+
+    def _forward(self, observation: npt.NDArray[np.float32]) -> Any:
+        import torch
+
+        like = next((p for p in self._policy.parameters() if p.is_floating_point()), torch.empty(0))
+        with torch.inference_mode():
+            return self._policy(torch.from_numpy(observation).to(like.device, like.dtype))
+
+
+def _options(predict: Callable[..., Any], deterministic: bool) -> dict[str, Any]:
+    """Those of Stable-Baselines3's options that a ``predict`` has."""
+    known = {"state": None, "episode_start": None, "deterministic": deterministic}
+    try:
+        has = inspect.signature(predict).parameters
+    except (TypeError, ValueError):  # compiled ones may not say
+        return {}
+    return {name: value for name, value in known.items() if name in has}
+
+
+def _is_module(policy: Any) -> bool:
+    torch = sys.modules.get("torch")  # whoever has a module has imported it
+    return torch is not None and isinstance(policy, torch.nn.Module)
+
+
+def _has_weights(holder: Any) -> bool:
+    return callable(getattr(holder, "state_dict", None))
+
+
+def _bytes(value: Any) -> bytes:
+    """A tensor's content; bfloat16 and the like have no NumPy type."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return bytes(value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()

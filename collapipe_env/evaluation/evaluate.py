@@ -1,0 +1,291 @@
+"""``collapipe_env.evaluate``: the command's evaluation as one call in Python."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rich.console import Console
+
+from collapipe_env.errors import CheckpointError, ScenarioError, SchedulerError, nearest_name
+from collapipe_env.evaluation import table
+from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.own_code import Factory, is_reference
+from collapipe_env.evaluation.own_scheduler import is_policy
+from collapipe_env.evaluation.registry import (
+    LEARNED,
+    ReadyMade,
+    load_scheduler,
+    require_scheduler,
+    scheduler_names,
+)
+from collapipe_env.evaluation.report import caption_of, heading, reference_of
+from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
+from collapipe_env.evaluation.statistics import Results, Summary, summarise_all, target_of
+from collapipe_env.files import without_nan, write_json, write_text
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.schedulers import Scheduler
+
+Player: TypeAlias = str | Factory | Scheduler
+"""A scheduler as :func:`evaluate` takes it: a name, a factory, or a scheduler itself."""
+
+DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
+_LEARNERS = ("surrogate", "torch")
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation(Mapping[str, Summary]):
+    """What :func:`evaluate` found: a mapping from each scheduler's name to its summary, in the order asked.
+
+    ``print(evaluation)`` prints the table of ``collapipe evaluate``; notebooks show it as one.
+
+    Attributes:
+        summaries: One for each scheduler: means over episodes with 95 % bootstrap intervals.
+        episodes: Each scheduler's episodes by its name, with every round's figures.
+        reference: Name of the scheduler that the others are held against.
+        target_loss: Loss that ``time_to_target`` counts to [nat]; NaN if there is none.
+        title: What was played.
+        caption: What the columns mean.
+        scenario: The scenario, as it was played.
+    """
+
+    summaries: tuple[Summary, ...]
+    episodes: dict[str, list[EpisodeResult]]
+    reference: str
+    target_loss: float
+    title: str
+    caption: str
+    scenario: Scenario
+
+    def __getitem__(self, name: str) -> Summary:
+        """The summary of a scheduler, by the name it was asked for by or by its title in the table."""
+        for summary in self.summaries:
+            if name in (summary.scheduler, summary.title):
+                return summary
+        raise KeyError(f"{name!r} did not play: {nearest_name(name, self.episodes)}")
+
+    def __iter__(self) -> Any:
+        """Names of the schedulers."""
+        return iter(self.episodes)
+
+    def __len__(self) -> int:
+        """How many schedulers played."""
+        return len(self.episodes)
+
+    def table(self, width: int | None = None) -> str:
+        """The table as text.
+
+        Args:
+            width: Columns to fit it into; the terminal's by default, 80 without one.
+        """
+        text = io.StringIO()
+        columns = shutil.get_terminal_size().columns if width is None else width
+        console = Console(file=text, width=columns, highlight=False, force_terminal=False)
+        table.print_table(console, self.summaries, self.title, self.caption)
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+    def markdown(self) -> str:
+        """The table in Markdown, with all columns."""
+        return table.markdown_table(self.summaries, self.title, self.caption)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data that JSON can hold; ``None`` where there is no number."""
+        content: dict[str, Any] = without_nan(
+            {
+                "scenario": self.scenario.to_dict(),
+                "reference": self.reference,
+                "target_loss": self.target_loss,
+                "summary": [summary.to_dict() for summary in self.summaries],
+                "episodes": {name: [e.to_dict() for e in played] for name, played in self.episodes.items()},
+            }
+        )
+        return content
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __repr__(self) -> str:
+        return f"<Evaluation of {', '.join(self.episodes)} on {self.title}>"
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown()
+
+
+def evaluate(
+    schedulers: Player | Iterable[Player] = DEFAULT_SCHEDULERS,
+    scenario: str | Path | Mapping[str, Any] | Scenario = "medium",
+    *,
+    seeds: int = 5,
+    rounds: int | None = None,
+    learner: str = "surrogate",
+    agent: str | Path | None = None,
+    reference: str | None = None,
+    processes: int = 1,
+    threads: int = 1,
+    out: str | Path | None = None,
+    fresh: bool = False,
+) -> Evaluation:
+    """Play schedulers on the same held-out episodes of one scenario, as ``collapipe evaluate`` does.
+
+    Nothing is written unless ``out`` is given. A scheduler is one of:
+
+    * a name: of the package's own, or one given by :func:`~collapipe_env.register_scheduler`;
+    * ``"package.module:Name"`` or ``"path/to/file.py:Name"``;
+    * a class or function that is called with the scenario alone and returns a scheduler;
+    * a scheduler itself: anything with ``name``, ``reset`` and ``act``.
+
+    Args:
+        schedulers: One or several. ``"agent"`` stands for the file ``agent``.
+        scenario: A shipped scenario, a YAML file, a mapping or an object.
+        seeds: Held-out episodes of each scheduler, the same ones for all, >= 1.
+        rounds: Rounds of an episode, >= 1, also beyond the scenario's own; the scenario's by default.
+        learner: ``"surrogate"`` for the fitted loss, ``"torch"`` to really train in every round.
+        agent: A saved agent, which ``collapipe train`` made.
+        reference: Name of the scheduler that the others are held against; DSSRA if it plays, else the first.
+        processes: Episodes played at once. With more than one, each is played in a process of its own:
+            schedulers then have to be names, or classes and functions at the top level of a module, and a
+            script needs ``if __name__ == "__main__":``.
+        threads: Threads of PyTorch while it plays.
+        out: Folder for episodes, ``table.md`` and ``results.json``; the same call in the same folder plays
+            only what is missing or has changed.
+        fresh: Start over in that folder.
+
+    Returns:
+        Summaries, tables and episodes.
+
+    Raises:
+        CollaPipeError: For bad input, a scheduler that cannot play, or a file that cannot be read or written.
+    """
+    names, factories = _named(schedulers)
+    chosen = load_scenario(scenario)
+    for option, value in (
+        ("seeds", seeds),
+        ("rounds", rounds),
+        ("processes", processes),
+        ("threads", threads),
+    ):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ScenarioError(f"{option} = {value!r}: use a whole number from 1 on")
+    if learner not in _LEARNERS:
+        raise ScenarioError(f"learner = {learner!r} is not known: {nearest_name(str(learner), _LEARNERS)}")
+    if rounds is not None and rounds > chosen.dynamics.rounds:
+        chosen = chosen.with_overrides({"dynamics.rounds": rounds})
+    file = None if agent is None else Path(agent)
+    if file is not None and LEARNED not in names:
+        names = (LEARNED, *names)
+    if file is None and LEARNED in names and LEARNED not in factories:
+        raise CheckpointError(f"schedulers name {LEARNED!r}: give its file with agent=")
+    if reference is not None and reference not in names:
+        raise ScenarioError(f"reference = {reference!r} does not play: name one of {', '.join(names)}")
+    for name in names:  # what cannot work is known before anything is played or written
+        load_scheduler(name, chosen, file, factories)
+    with ExitStack() as cleanup:
+        run = None
+        if out is None:
+            folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="collapipe-")))
+        else:
+            run = RunDirectory(Path(out))
+            cleanup.enter_context(run.locked("collapipe_env.evaluate"))
+            run.open({"kind": "evaluation in Python", "scenario": chosen.to_dict()}, fresh=fresh)
+            folder = run.episodes
+        plan = EvaluationPlan(
+            scenario=chosen,
+            schedulers=names,
+            agent=file,
+            episodes=seeds,
+            rounds=chosen.dynamics.rounds if rounds is None else rounds,
+            learner=learner,
+            folder=folder,
+            threads=threads,
+            factories=factories,
+        )
+        cleanup.callback(_threads_as_they_are())
+        found = _evaluation(plan, evaluate_all([plan], processes, lines=False)[0].results, reference)
+        if run is not None:
+            write_text(run.table, found.markdown())
+            write_json(run.results, found.to_dict())
+    return found
+
+
+def _evaluation(plan: EvaluationPlan, results: Results, reference: str | None) -> Evaluation:
+    held_against = reference_of(results) if reference is None else reference
+    target, goal = target_of(plan.scenario, results)
+    return Evaluation(
+        summaries=tuple(summarise_all(results, target, held_against)),
+        episodes={name: list(episodes) for name, episodes in results.items()},
+        reference=held_against,
+        target_loss=target,
+        title=heading(plan),
+        caption=caption_of(plan, results, held_against, goal),
+        scenario=plan.scenario,
+    )
+
+
+def _threads_as_they_are() -> Any:
+    """What gives PyTorch back the threads that it has now."""
+    import torch
+
+    before = torch.get_num_threads()
+    return lambda: torch.set_num_threads(before)
+
+
+def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict[str, Factory]]:
+    """Names of all schedulers, and the factories of those that were handed over as objects.
+
+    Raises:
+        CollaPipeError: If there is none, one is not known or comes twice, or something is no scheduler.
+    """
+    given: list[Any]  # looked at one by one below
+    if isinstance(schedulers, str) or callable(schedulers) or _is_scheduler(schedulers):
+        given = [schedulers]
+    elif isinstance(schedulers, Iterable):
+        given = list(schedulers)
+    else:
+        raise SchedulerError(f"schedulers = {schedulers!r}: give a list of names, factories or schedulers")
+    if not given:
+        raise SchedulerError("schedulers is empty: give at least one, for instance 'dssra'")
+    names: list[str] = []
+    factories: dict[str, Factory] = {}
+    for player in given:
+        if isinstance(player, str):
+            require_scheduler(player, learned=True)
+            if player in names:
+                raise SchedulerError(f"schedulers name {player!r} more than once: once is enough")
+            names.append(player)
+            continue
+        factory, wanted = _factory(player)
+        name, number = wanted, 1
+        while name in (*names, *scheduler_names(), LEARNED) or is_reference(name):
+            number += 1
+            name = f"{wanted.replace(':', ' ').removesuffix('.py')} {number}"
+        names.append(name)
+        factories[name] = factory
+    return tuple(names), factories
+
+
+def _factory(player: Any) -> tuple[Factory, str]:
+    """What builds a scheduler that was handed over, and a name for it."""
+    if _is_scheduler(player):
+        return ReadyMade(player), str(getattr(player, "name", type(player).__name__))
+    if is_policy(player):
+        raise SchedulerError(
+            f"{type(player).__name__} is a policy and no scheduler: wrap it in collapipe_env.PolicyScheduler"
+        )
+    if callable(player):
+        return player, str(getattr(player, "__name__", type(player).__name__))
+    raise SchedulerError(
+        f"{player!r} is no scheduler: give a name, a class or function that is called with the scenario, or "
+        "an object with name, reset and act"
+    )
+
+
+def _is_scheduler(player: object) -> bool:
+    """Whether something is a scheduler itself rather than what builds one."""
+    return not isinstance(player, type | str) and hasattr(player, "act")

@@ -1,0 +1,252 @@
+"""Schedulers of the user's own, named on the command line: ``package.module:Name``, ``path/to/file.py:Name``.
+
+Whoever names code so asks for it to be run: it is imported. That holds for nothing else; no data file is ever
+executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from collapipe_env.errors import SchedulerError, nearest_name
+from collapipe_env.evaluation.neighbours import Neighbours
+from collapipe_env.evaluation.source_digest import source_digest
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import Scheduler
+
+Factory = Callable[[Scenario], Scheduler]
+"""A class or function that is called with the scenario alone and returns a scheduler."""
+
+_PACKAGE = Path(__file__).parents[1]
+LONGEST_MESSAGE = 300
+"""Characters of an error's message that one line has room for."""
+FORMS = "path/to/file.py:Name or package.module:Name"
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """A factory and where it came from.
+
+    Attributes:
+        factory: Makes the scheduler.
+        digest: Of its source, see :func:`source_digest`; ``None`` if that does not say all that it does.
+        file: Its source file; ``None`` for what has none.
+        neighbours: Modules beside it, for a file that was named by its path.
+    """
+
+    factory: Factory
+    digest: str | None
+    file: str | None
+    neighbours: Neighbours | None = None
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        """The surroundings that its code expects."""
+        return contextlib.nullcontext() if self.neighbours is None else self.neighbours.importable()
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    digest: str
+    module: ModuleType
+    neighbours: Neighbours | None
+
+
+_FILES: dict[Path, _Loaded] = {}
+"""Files that were run in this process; one that was edited since is run again."""
+_MODULES: dict[str, str] = {}
+"""Digests of the modules that were imported here, as they were then."""
+
+
+def is_reference(name: str) -> bool:
+    """Whether a scheduler's name refers to code of the user's own."""
+    return ":" in name or name.endswith(".py")
+
+
+def import_factory(reference: str) -> OwnCode:
+    """Import what a reference names.
+
+    Args:
+        reference: ``package.module:Name`` or ``path/to/file.py:Name``.
+
+    Raises:
+        SchedulerError: If there is no such file, module or name, it cannot be imported, or the name is not
+            callable.
+    """
+    source, colon, name = reference.rpartition(":")
+    is_file = source.endswith(".py") or "/" in source or os.sep in source
+    is_module = all(part.isidentifier() for part in source.split("."))
+    if not colon or not name.isidentifier() or not (is_file or is_module):
+        example = f"{reference.rstrip(':')}:Name" if reference.endswith((".py", ":")) else FORMS
+        raise SchedulerError(
+            f"scheduler {reference!r} names no class or function: write {example}, which is called with the "
+            "scenario"
+        )
+    loaded = _run_file(reference, source) if is_file else _import_module(reference, source)
+    return OwnCode(
+        _named(reference, loaded.module, name),
+        loaded.digest,
+        getattr(loaded.module, "__file__", None),
+        loaded.neighbours,
+    )
+
+
+def blame(error: BaseException, file: str | None) -> str:
+    """What went wrong in the user's code, in one line with file and line number.
+
+    Args:
+        error: The error.
+        file: The user's file; its last line that took part is named, else the last line outside this package.
+    """
+    text = first_line(error)
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
+    frames = _own_frames(error, file)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{place}"
+
+
+def reached(error: BaseException, file: str | None) -> bool:
+    """Whether the user's code had begun when it failed, or could not even be called like that."""
+    return bool(_own_frames(error, file))
+
+
+def first_line(error: BaseException) -> str:
+    """An error's message, as far as it fits into one line."""
+    return _cut((str(error).strip() or type(error).__name__).splitlines()[0])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 3]}..."
+
+
+def _own_frames(error: BaseException, file: str | None) -> list[traceback.FrameSummary]:
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
+    return [frame for frame in frames if frame.filename == file] or [
+        frame for frame in outside if frame.filename != contextlib.__file__
+    ]
+
+
+def python_code(factory: Factory, source: object) -> OwnCode:
+    """The same for a factory that was handed over in Python.
+
+    Args:
+        factory: Makes the scheduler.
+        source: Class or function that says where its code is.
+
+    Returns:
+        The code; without a digest unless the factory stands at the top level of a file, because only then its
+        source says all that it does.
+    """
+    module = sys.modules.get(getattr(source, "__module__", ""))
+    name = getattr(source, "__qualname__", "<unknown>")
+    file = getattr(module, "__file__", None)
+    if factory is not source or "<" in name or module is None or file is None or not Path(file).is_file():
+        function = getattr(source, "act", source)
+        file = getattr(getattr(function, "__code__", None), "co_filename", file)
+        return OwnCode(factory, None, file)
+    script = module.__name__ in ("__main__", "__mp_main__")
+    return OwnCode(factory, source_digest(Path(file), None if script else module.__name__), file)
+
+
+def _run_file(reference: str, source: str) -> _Loaded:
+    path = Path(source).expanduser()
+    try:
+        found = path.is_file()
+        what = "is no file" if not found and path.exists() else "does not exist"
+        path = path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, links in circles, a null byte
+        found, what = False, f"cannot be read ({getattr(error, 'strerror', None) or error})"
+    if not found:
+        raise SchedulerError(
+            f"scheduler {_cut(reference)!r}: {_cut(source)} {what}: give the path of a Python file, "
+            f"as in {FORMS}"
+        )
+    digest = source_digest(path)
+    before = _FILES.get(path)
+    if before is not None and before.digest == digest:
+        return before
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SchedulerError(f"scheduler {reference!r}: cannot read {path} ({error.strerror})") from None
+    # A name that nothing else has: another module called like the file stays what it is.
+    module = ModuleType(f"_collapipe_scheduler_{digest[:16]}_{path.stem}")
+    module.__file__ = str(path)
+    neighbours = Neighbours(path.parent)
+    sys.modules[module.__name__] = module
+    try:
+        with neighbours.importable():
+            # Compiled from these very bytes: Python's cache of compiled files may be older than the edit.
+            exec(compile(content, str(path), "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
+        raise SchedulerError(
+            f"scheduler {reference!r} cannot be imported: {blame(error, str(path))}"
+        ) from error
+    loaded = _FILES[path] = _Loaded(digest, module, neighbours)
+    return loaded
+
+
+def _import_module(reference: str, source: str) -> _Loaded:
+    # The console script does not look into the current folder, unlike python -m.
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(source)
+    except (Exception, SystemExit) as error:
+        if (
+            isinstance(error, ModuleNotFoundError)
+            and error.name
+            and f"{source}.".startswith(f"{error.name}.")
+        ):
+            raise SchedulerError(
+                f"scheduler {reference!r}: there is no module {error.name!r} here or among the installed "
+                f"ones: check its spelling and the current folder, or name a file, as in {FORMS}"
+            ) from None
+        raise SchedulerError(
+            f"scheduler {reference!r} cannot be imported: {blame(error, _file_of(error, source))}"
+        ) from error
+    file = getattr(module, "__file__", None)
+    digest = "" if file is None else source_digest(Path(file), module.__name__)
+    if _MODULES.setdefault(module.__name__, digest) != digest:
+        raise SchedulerError(
+            f"scheduler {reference!r}: {file} or a module that it imports was edited after it was imported: "
+            "start Python anew, or name the file (path/to/file.py:Name), which is read again"
+        )
+    return _Loaded(digest, module, None)
+
+
+def _file_of(error: BaseException, module: str) -> str | None:
+    """The file of a module whose import failed: the last line of its traceback that ends as its name does."""
+    end = module.replace(".", os.sep)
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return next((f for f in reversed(files) if f.endswith((f"{end}.py", f"{end}{os.sep}__init__.py"))), None)
+
+
+def _named(reference: str, module: ModuleType, name: str) -> Factory:
+    found: Any = getattr(module, name, None)
+    if found is None:
+        own = [
+            key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
+            and getattr(value, "__module__", None) == module.__name__
+        ]  # fmt: skip
+        hint = nearest_name(name, own) if own else "it defines no class or function"
+        raise SchedulerError(f"scheduler {reference!r}: there is no {name!r} in {module.__file__}: {hint}")
+    if not callable(found):
+        raise SchedulerError(
+            f"scheduler {reference!r}: {name} is an object of type {type(found).__name__}, which cannot be "
+            "called: name a class or function that is called with the scenario and returns a scheduler"
+        )
+    factory: Factory = found
+    return factory

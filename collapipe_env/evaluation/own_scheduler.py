@@ -1,0 +1,109 @@
+"""A scheduler of the user's own while it plays: whatever goes wrong in it names it, the file and the line."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.errors import SchedulerError
+from collapipe_env.evaluation.own_code import OwnCode, blame, first_line, reached
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import Decision, Scheduler
+from collapipe_env.simulator.state import SystemState
+
+LONGEST_NAME = 60
+"""Characters of a scheduler's name that tables and figures have room for."""
+
+
+class OwnScheduler:
+    """A scheduler that this package did not write.
+
+    Args:
+        label: What the user calls it.
+        code: Makes it.
+        scenario: What it is to schedule.
+
+    Raises:
+        SchedulerError: If it cannot be built, or what is built is no scheduler.
+    """
+
+    def __init__(self, label: str, code: OwnCode, scenario: Scenario) -> None:
+        self._label, self._code = label, code
+        with self._blamed("cannot be built", "it is called with the scenario alone"):
+            self._inner: Scheduler = code.factory(scenario)
+            missing = [m for m in ("reset", "act") if not callable(getattr(self._inner, m, None))]
+            name = getattr(self._inner, "name", None)
+        if missing:
+            remedy = "a scheduler has name, reset(seed) and act(observation, state)"
+            if is_policy(self._inner):
+                remedy = "wrap a policy in collapipe_env.PolicyScheduler"
+            raise SchedulerError(
+                f"scheduler {label!r} is {_described(self._inner)}, which has no {missing[0]}: {remedy}"
+            )
+        if not isinstance(name, str) or not 1 <= len(name.strip()) <= LONGEST_NAME or not name.isprintable():
+            raise SchedulerError(
+                f"scheduler {label!r} has name = {reprlib.repr(name)}: give it one line of 1 to "
+                f"{LONGEST_NAME} characters for tables and figures"
+            )
+        self.name = name.strip()
+
+    def reset(self, seed: int | None = None) -> None:
+        """Forget earlier episodes."""
+        with self._blamed("failed in reset", "it is called as reset(seed)"):
+            self._inner.reset(seed)
+
+    def act(self, observation: npt.NDArray[np.float32], state: SystemState) -> Decision:
+        """Decide one round."""
+        with self._blamed("failed in act", "it is called as act(observation, state)"):
+            return self._inner.act(observation, state)
+
+    def refused(self, decision: object, expected: tuple[int, ...], error: Exception) -> SchedulerError:
+        """The error for a decision that cannot be played.
+
+        Args:
+            decision: What ``act`` returned.
+            expected: Shape of actions.
+            error: What playing it raised.
+        """
+        return SchedulerError(
+            f"scheduler {self._label!r}: act returned {_described(decision)}, which cannot be played "
+            f"({first_line(error)}): return actions of shape {expected} or an Allocation"
+        )
+
+    def fingerprint(self) -> str:
+        """What its decisions depend on besides its source, if it says so; for instance a policy's weights."""
+        asked = getattr(self._inner, "fingerprint", None)
+        if not callable(asked):
+            return ""
+        with self._blamed("failed in fingerprint", "it is called without arguments"):
+            return str(asked())
+
+    @contextmanager
+    def _blamed(self, what: str, hint: str) -> Iterator[None]:
+        try:
+            with self._code.running():
+                yield
+        except (Exception, SystemExit) as error:
+            file = self._code.file
+            remedy = f": {hint}" if isinstance(error, TypeError) and not reached(error, file) else ""
+            raise SchedulerError(f"scheduler {self._label!r} {what}: {blame(error, file)}{remedy}") from error
+
+
+def is_policy(value: object) -> bool:
+    """Whether something looks like a trained policy, which is no scheduler by itself."""
+    return any(callable(getattr(value, method, None)) for method in ("predict", "state_dict"))
+
+
+def _described(value: Any) -> str:
+    """A value's type, and its shape where it has one."""
+    if value is None:
+        return "None"
+    shape = getattr(value, "shape", None)
+    kind = type(value).__name__
+    text = f"{'an' if kind[0] in 'AEIOaeio' else 'a'} {kind}"
+    return text if shape is None else f"{text} of shape {tuple(shape)}"

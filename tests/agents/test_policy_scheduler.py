@@ -1,0 +1,155 @@
+"""Policies from elsewhere as schedulers: Stable-Baselines3, PyTorch and plain functions."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+
+from collapipe_env import PolicyScheduler, evaluate
+from collapipe_env.agents.learned import LearnedScheduler
+from collapipe_env.cli.main import main
+from collapipe_env.envs.sb3 import make_sb3_vec_env
+from collapipe_env.errors import CheckpointError, SchedulerError
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import action_codec
+
+SMALL = {"base": "small", "dynamics": {"rounds": 3}}
+SCENARIO = load_scenario(SMALL)
+SIZE = action_codec(SCENARIO).action_size
+FILE = """
+from stable_baselines3 import PPO
+from collapipe_env import PolicyScheduler
+
+def trained(scenario):
+    return PolicyScheduler(PPO.load({path!r}, device="cpu"), name="my PPO")
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> PPO:
+    env = make_sb3_vec_env(SCENARIO, num_envs=2, seed=0, learner="surrogate")
+    model = PPO("MlpPolicy", env, n_steps=4, batch_size=8, n_epochs=1, seed=0, device="cpu")
+    return model.learn(8)
+
+
+def test_a_model_saved_by_stable_baselines_is_played_from_the_users_file(
+    model: PPO, tmp_path: Path, capsys
+) -> None:
+    archive, file = tmp_path / "ppo.zip", tmp_path / "mine.py"
+    model.save(archive)
+    file.write_text(FILE.format(path=str(archive)))
+    scenario = tmp_path / "custom.yaml"
+    scenario.write_text("name: custom\nbase: small\ndynamics: {rounds: 3}\n")
+    quick = ["--scenario", str(scenario), "--seeds", "1", "--processes", "1", "--no-figures"]
+    quick += ["--out", str(tmp_path / "out")]
+    assert main(["evaluate", "--agent", str(archive), *quick]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Stable-Baselines3, whose pickled part could run any code" in line
+    assert "collapipe_env.PolicyScheduler: --schedulers file.py:Name" in line
+    assert main(["evaluate", "--schedulers", "pipeline", f"{file}:trained", *quick]) == 0
+    assert "my PPO" in capsys.readouterr().out
+    # The same as what the model itself decides.
+    found = evaluate([f"{file}:trained", lambda _: LearnedScheduler(model.policy, "PPO")], SMALL, seeds=1)
+    (one,), (other,) = found.episodes.values()
+    assert one.delay == other.delay
+    assert one.title == "my PPO"
+
+
+def test_other_weights_have_another_fingerprint(model: PPO, tmp_path: Path) -> None:
+    model.save(tmp_path / "ppo.zip")
+    again = PPO.load(tmp_path / "ppo.zip", device="cpu")
+    before = PolicyScheduler(again).fingerprint()
+    assert len(before) == 64
+    assert before == PolicyScheduler(model).fingerprint()
+    with torch.no_grad():
+        again.policy.action_net.bias[0] += 1e-6
+    assert PolicyScheduler(again).fingerprint() != before
+    assert PolicyScheduler(np.tanh).fingerprint() == ""
+
+
+def test_messages_about_foreign_files_name_a_way_in(tmp_path: Path) -> None:
+    for name, message in (("none.zip", "an agent that collapipe train saved"), (".", "saved agent")):
+        with pytest.raises(CheckpointError, match=message):
+            LearnedScheduler.load(tmp_path / name, SCENARIO)
+
+
+class Recurrent:
+    """Counts its rounds in its state, as Stable-Baselines3's recurrent policies keep theirs."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, list[bool], bool]] = []
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        self.calls.append((state, episode_start.tolist(), deterministic))
+        return np.full((len(observation), SIZE), 2.0), 1 if state is None else state + 1
+
+
+def test_recurrent_policies_keep_their_state_until_reset() -> None:
+    policy = Recurrent()
+    scheduler = PolicyScheduler(policy, deterministic=False)
+    assert scheduler.name == "Recurrent"
+    observation = np.zeros((3, 5), dtype=np.float32)
+    for _ in range(2):
+        scheduler.reset(1)
+        for _ in range(2):
+            actions = scheduler.act(observation, None)
+    assert [state for state, *_ in policy.calls] == [None, 1, None, 1]
+    assert [starts for _, starts, _ in policy.calls] == [[True] * 3, [False] * 3] * 2
+    assert not any(deterministic for *_, deterministic in policy.calls)
+    assert actions.shape == (3, SIZE)
+    assert actions.dtype == np.float32
+    assert (actions == 1.0).all()  # clipped
+
+
+class Bare:
+    """A ``predict`` without any options, as scikit-learn has it."""
+
+    def predict(self, rows):
+        return rows[:, :2] * 3.0
+
+
+def test_predict_without_options_and_plain_functions() -> None:
+    observation = np.array([[0.1, -0.9, 5.0]], dtype=np.float32)
+    for policy in (Bare(), lambda rows: rows[:, :2] * 3.0, lambda rows: (rows[:, :2] * 3.0).tolist()):
+        scheduler = PolicyScheduler(policy, name="x")
+        scheduler.reset()
+        np.testing.assert_allclose(scheduler.act(observation, None), [[0.3, -1.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_torch_modules_answer_in_evaluation_mode_without_gradients(kind) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Dropout(0.5), torch.nn.Tanh()).to(kind)
+    observation = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    scheduler = PolicyScheduler(module)
+    actions = scheduler.act(observation, None)
+    weight, bias = (p.detach().numpy() for p in module[0].parameters())
+    np.testing.assert_allclose(actions, np.tanh(observation @ weight.T + bias), rtol=1e-5)
+    assert len(scheduler.fingerprint()) == 64
+    assert PolicyScheduler(lambda rows: module(torch.from_numpy(rows).to(kind))).act(
+        observation, None
+    ).shape == (2, 6)
+
+
+def test_a_policy_that_draws_is_repeatable() -> None:
+    def draws(rows):
+        return torch.rand(len(rows), SIZE) * 2.0 - 1.0
+
+    once, again, other = (
+        evaluate(PolicyScheduler(draws, "draws", deterministic=deterministic), SMALL, seeds=1)
+        .episodes["draws"][0]
+        .delay
+        for deterministic in (False, False, True)
+    )
+    assert once == again != other
+
+
+def test_wrong_policies_and_answers_are_described() -> None:
+    with pytest.raises(SchedulerError, match="policy 3 can neither be called nor has it a method predict"):
+        PolicyScheduler(3)
+    with pytest.raises(SchedulerError, match=r"in act: SchedulerError: policy 'x' answered .*\(1, 42\)"):
+        evaluate(PolicyScheduler(lambda rows: rows[0], "x"), SMALL, seeds=1)
+    with pytest.raises(SchedulerError, match=r"ndarray of shape \(1, 42\), which cannot be played"):
+        evaluate(PolicyScheduler(lambda rows: rows, "x"), SMALL, seeds=1)

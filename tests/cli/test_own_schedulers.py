@@ -1,0 +1,151 @@
+"""Schedulers of one's own on the command line of ``evaluate``, ``compare`` and ``train``."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.cli.main import main
+from collapipe_env.evaluation import runner
+
+SOURCE = """
+from collapipe_env.evaluation.registry import make_scheduler
+
+class Mine:
+    name = "mine"
+
+    def __init__(self, scenario):
+        self.inner, self.scenario = make_scheduler("pipeline", scenario), scenario
+
+    def reset(self, seed=None):
+        self.inner.reset(seed)
+
+    def act(self, observation, state):
+        return self.inner.act(observation, state)
+
+class Picky(Mine):
+    def act(self, observation, state):
+        if self.scenario.name == "two":
+            raise ValueError("two is not mine")
+        return self.inner.act(observation, state)
+"""
+LINE = SOURCE.splitlines().index('            raise ValueError("two is not mine")') + 1
+QUICK = ["--seeds", "1", "--rounds", "2", "--processes", "1"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(f"name: {name}\nbase: small\ndynamics: {{rounds: 2}}\n")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "mine.py").write_text(SOURCE)
+    (tmp_path / "other.py").write_text(SOURCE)
+    return tmp_path
+
+
+@pytest.fixture
+def played(monkeypatch) -> list[str]:
+    units: list[str] = []
+    work = runner._work
+    monkeypatch.setattr(
+        runner, "_work", lambda unit, on_round: (units.append(unit.scheduler), work(unit, on_round))
+    )
+    return units
+
+
+def test_compare_tells_namesakes_apart_draws_them_and_measures_edits_again(
+    here: Path, played, capsys
+) -> None:
+    own = ["deep/mine.py:Mine", "other.py:Mine"]
+    command = ["compare", "--scenarios", "one.yaml", "--schedulers", "pipeline", *own, *QUICK, "--out", "out"]
+    assert main(command) == 0, capsys.readouterr().err
+    assert played == ["pipeline", *own]
+    summary = json.loads((here / "out" / "summary.json").read_text())["scenarios"]["one"]["summary"]
+    assert {s["scheduler"]: s["title"] for s in summary} == {
+        "pipeline": "PipeLine",
+        own[0]: "mine (mine.py:Mine)",
+        own[1]: "mine (other.py:Mine)",
+    }
+    assert (here / "out" / "figures" / "gantt-one.png").exists()
+    names = {path.name for path in (here / "out" / "evaluation" / "one").iterdir()}
+    assert len(names) == 6
+    assert all(":" not in name for name in names)
+    command.append("--no-figures")
+    assert main(command) == 0
+    assert len(played) == 3
+    (here / "other.py").write_text(SOURCE.replace('"pipeline"', '"random"'))
+    assert main(command) == 0
+    assert played[3:] == ["other.py:Mine"]
+
+
+def test_files_of_one_name_in_two_folders_are_told_by_their_folders(here: Path) -> None:
+    (here / "mine.py").write_text(SOURCE.replace('"pipeline"', '"random"'))
+    own = ["deep/mine.py:Mine", "mine.py:Mine", "other.py:Mine"]
+    assert main(["evaluate", "--scenario", "one.yaml", "--schedulers", *own, *QUICK, "--no-figures"]) == 0
+    summary = json.loads((here / "runs" / "evaluate-one" / "results.json").read_text())["summary"]
+    assert [s["title"] for s in summary] == [
+        "mine (deep/mine.py:Mine)", "mine (mine.py:Mine)", "mine (other.py:Mine)",
+    ]  # fmt: skip
+
+
+def test_one_that_fails_in_a_scenario_is_listed_and_the_rest_goes_on(here: Path, capsys) -> None:
+    command = ["compare", "--scenarios", "one.yaml", "two.yaml", "--schedulers", "other.py:Picky", "pipeline"]
+    assert main([*command, *QUICK, "--no-figures", "--out", "out"]) == 0
+    scenarios = json.loads((here / "out" / "summary.json").read_text())["scenarios"]
+    assert set(scenarios["two"]["impossible"]) == {"other.py:Picky"}
+    reason = scenarios["two"]["impossible"]["other.py:Picky"]
+    assert reason.endswith(f"ValueError: two is not mine ({here / 'other.py'}, line {LINE})")
+    assert [s["scheduler"] for s in scenarios["one"]["summary"]] in (
+        ["other.py:Picky", "pipeline"],
+        ["pipeline", "other.py:Picky"],
+    )
+    assert "other.py:Picky: not possible: " in (here / "out" / "table.md").read_text()
+
+
+def test_evaluate_and_train_play_a_module_of_the_current_folder(here: Path, capsys) -> None:
+    base = ["--scenario", "one.yaml", "--schedulers", "random", "own_modules.best:Mine"]
+    (here / "own_modules").mkdir()
+    (here / "own_modules" / "best.py").write_text(SOURCE)
+    assert main(["evaluate", *base, *QUICK, "--out", "out"]) == 0
+    assert {path.suffix for path in (here / "out" / "figures").iterdir()} == {".png"}
+    tiny = ["--steps", "8", "--envs", "2", "--ppo.rollout-steps", "4", "--ppo.minibatch", "8"]
+    tiny += ["--eval-seeds", "1", "--eval-rounds", "1", "--eval-learner", "surrogate", "--no-figures"]
+    tiny += ["--ppo.hidden-units", "8", "--processes", "1", "--run-dir", "run"]
+    assert main(["train", *base, "agent", *tiny]) == 0
+    summary = json.loads((here / "run" / "results.json").read_text())["summary"]
+    assert [s["title"] for s in summary] == ["Random", "mine", "PPO"]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare", "train"])
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("nowhere.py:Mine", "nowhere.py does not exist"),
+        ("other.py", "write other.py:Name"),
+        ("other.py:Mien", "did you mean 'Mine'"),
+        ("broken.py:Mine", "ZeroDivisionError: division by zero"),
+        ("no_such_module:Mine", "there is no module 'no_such_module'"),
+    ],
+)
+def test_what_cannot_be_imported_gets_one_line_and_writes_nothing(
+    here: Path, command: str, reference: str, message: str, capsys
+) -> None:
+    (here / "broken.py").write_text("\n1 / 0\n")
+    before = sorted(here.rglob("*"))
+    scenario = ["--scenarios" if command == "compare" else "--scenario", "one.yaml"]
+    assert main([command, *scenario, "--schedulers", reference]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: scheduler ")
+    assert message in line
+    assert sorted(here.rglob("*")) == before
+
+
+def test_a_failure_in_evaluate_is_one_line(here: Path, capsys) -> None:
+    command = ["evaluate", "--scenario", "two.yaml", "--schedulers", "other.py:Picky", *QUICK, "--out", "out"]
+    assert main(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "error: scheduler 'other.py:Picky' failed in act: ValueError: two is not mine "
+        f"({here / 'other.py'}, line {LINE})"
+    )

@@ -1,0 +1,286 @@
+"""``collapipe_env.evaluate``: the same figures as the command's, from names, factories and objects."""
+
+import inspect
+import json
+import pickle
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+import collapipe_env
+from collapipe_env import evaluate, register_scheduler
+from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError, SchedulerError
+from collapipe_env.evaluation import registry, runner
+from collapipe_env.evaluation.registry import make_scheduler
+from collapipe_env.scenario import load_scenario
+
+IMPORT = "from collapipe_env.evaluation.registry import make_scheduler\n"
+SMALL = {"base": "small", "dynamics": {"rounds": 2}}
+
+
+class Even:
+    """The even split under another name."""
+
+    name = "even"
+
+    def __init__(self, scenario) -> None:
+        self._inner = make_scheduler("pipeline", scenario)
+
+    def reset(self, seed=None) -> None:
+        self._inner.reset(seed)
+
+    def act(self, observation, state):
+        return self._inner.act(observation, state)
+
+
+class Twin(Even):
+    """Has the title of another."""
+
+
+def failing(scenario):
+    scheduler = Even(scenario)
+    scheduler.act = lambda *_: 1 / 0
+    return scheduler
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch):
+    """A folder in which nothing may be written, and names that are forgotten afterwards."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    yield
+    assert not list(folder.iterdir())
+
+
+@pytest.fixture
+def played(monkeypatch) -> list[str]:
+    units: list[str] = []
+    work = runner._work
+    monkeypatch.setattr(
+        runner, "_work", lambda unit, on_round: (units.append(str(unit)), work(unit, on_round))
+    )
+    return units
+
+
+def test_names_factories_and_objects_play_the_same_episodes(capsys) -> None:
+    scenario = load_scenario(SMALL)
+    threads = torch.get_num_threads()
+    found = evaluate(
+        ["pipeline", Even, Even(scenario), lambda s: Even(s), partial(Even), f"{__name__}:Twin"],
+        scenario,
+        seeds=2,
+        threads=threads + 1,
+    )
+    assert torch.get_num_threads() == threads
+    assert list(found) == ["pipeline", "Even", "even", "<lambda>", "partial", f"{__name__}:Twin"]
+    delays = [[e.delay for e in found.episodes[name]] for name in found]
+    assert all(each == delays[0] for each in delays)
+    assert [len(delay) for delay in delays[0]] == [2, 2]
+    titles = [summary.title for summary in found.summaries]
+    assert len(set(titles)) == len(titles)
+    assert titles[:2] == ["PipeLine", "even (Even)"]
+    assert found["Even"] is found["even (Even)"] is found.summaries[1]
+    assert found.reference == "pipeline"
+    assert found["Even"].difference.mean == 0.0
+    assert capsys.readouterr().out == ""  # nothing but what is asked for
+
+
+def test_the_result_prints_the_commands_table_and_is_plain_data(tmp_path: Path, capsys) -> None:
+    from collapipe_env.cli.main import main
+
+    file = tmp_path / "custom.yaml"
+    file.write_text(json.dumps({"name": "custom", **SMALL}))
+    found = evaluate(["pipeline", "random"], file, seeds=2)
+    out = tmp_path / "out"
+    quick = ["--seeds", "2", "--processes", "1", "--no-figures", "--out", str(out)]
+    assert main(["evaluate", "--scenario", str(file), "--schedulers", "pipeline", "random", *quick]) == 0
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    decisions = next(i for i, line in enumerate(printed) if "decision (ms)" in line)
+    begin = printed.index(found.title)
+    table = str(found).splitlines()
+    assert table[: decisions - begin] == printed[begin:decisions]  # all but the times of decisions
+    assert all(len(line) <= 60 for line in found.table(width=60).splitlines())
+    assert found.markdown().startswith("## custom: 2 held-out episodes of 2 rounds, surrogate learner\n")
+    content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    stored = json.loads((out / "results.json").read_text())
+    assert content["episodes"]["random"][1]["delay"] == stored["episodes"]["random"][1]["delay"]
+    assert content["summary"][0]["delay_mean"] == stored["summary"][0]["delay_mean"]
+    assert content["target_loss"] == stored["target_loss"]
+    with pytest.raises(KeyError, match="did you mean 'random'"):
+        found["randm"]
+
+
+def test_one_scheduler_and_more_rounds_than_the_scenario_has() -> None:
+    found = evaluate(Even, SMALL, seeds=1, rounds=5)
+    assert len(found.episodes["Even"][0].delay) == 5
+    assert found.scenario.dynamics.rounds == 5
+    assert np.isnan(found["even"].delay_mean.low)  # one episode has no interval
+
+
+def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
+    out = tmp_path / "out"
+    file = tmp_path / "mine.py"
+    source = f"{IMPORT}{inspect.getsource(Even)}"
+    file.write_text(source)
+    reference = f"{file}:Even"
+    first = evaluate([reference, Even], SMALL, seeds=2, out=out)
+    assert len(played) == 4
+    assert (out / "table.md").read_text() == first.markdown()
+    assert json.loads((out / "results.json").read_text())["reference"] == reference
+    again = evaluate([reference, Even], SMALL, seeds=2, out=out)
+    assert len(played) == 4
+    assert [e.delay for e in again.episodes[reference]] == [e.delay for e in first.episodes[reference]]
+    file.write_text(source.replace('"pipeline"', '"random"'))
+    edited = evaluate([reference, Even], SMALL, seeds=2, out=out)
+    assert played[4:] == [f"scheduler {reference!r}, episode {i}" for i in range(2)]
+    assert edited.episodes[reference][0].delay != first.episodes[reference][0].delay
+    # An object's content is in no file: nobody knows whether it is still the same.
+    evaluate(Even(load_scenario(SMALL)), SMALL, seeds=1, out=out)
+    evaluate(Even(load_scenario(SMALL)), SMALL, seeds=1, out=out)
+    assert len(played) == 8
+    evaluate(reference, SMALL, seeds=1, out=out, fresh=True)
+    assert len(played) == 9
+    with pytest.raises(CollaPipeError, match="was made with other options"):
+        evaluate(Even, {**SMALL, "budgets": {"device_energy_j": 99.0}}, out=out)
+
+
+def test_other_weights_are_measured_again(tmp_path: Path, played) -> None:
+    out = tmp_path / "out"
+    file = tmp_path / "mine.py"
+    method = "    def fingerprint(self):\n        return Path(__file__).with_suffix('.txt').read_text()\n"
+    file.write_text(f"from pathlib import Path\n{IMPORT}{inspect.getsource(Even)}\n{method}")
+    for text, count in (("a", 1), ("a", 1), ("b", 2)):
+        file.with_suffix(".txt").write_text(text)
+        evaluate(f"{file}:Even", SMALL, seeds=1, out=out)
+        assert len(played) == count
+
+
+def test_registered_names_play_here_and_in_other_processes(tmp_path: Path) -> None:
+    assert register_scheduler("even", Even) is Even
+
+    @register_scheduler("odd")
+    class Odd(Even):
+        name = "odd"
+
+    found = evaluate(["even", "odd", "pipeline"], SMALL, seeds=1)
+    assert [s.title for s in found.summaries] == ["even", "odd", "PipeLine"]
+    assert make_scheduler("even", load_scenario(SMALL)).name == "even"
+    register_scheduler("even", Even)  # as by running a notebook's cell again
+    with pytest.raises(
+        SchedulerError, match=r"'odd' is not defined at the top level of a module.*processes=1"
+    ):
+        evaluate(["even", "odd"], SMALL, seeds=1, processes=2)
+    plan = runner.EvaluationPlan(load_scenario(SMALL), ("even",), None, 1, 2, "surrogate", tmp_path)
+    assert runner.evaluate(plan)["even"][0].title == "even"
+
+
+@pytest.mark.parametrize(
+    ("name", "factory", "message"),
+    [
+        ("dssra", Even, "'dssra' is taken by the package"),
+        ("agent", Even, "'agent' is taken by the package"),
+        ("taken", Twin, r"'taken' is taken by .*Even: choose another"),
+        ("Half", Even, "lower-case letters"),
+        ("a:b", Even, "lower-case letters"),
+        ("../x", Even, "lower-case letters"),
+        ("", Even, "lower-case letters"),
+        ("x" * 41, Even, "at most 40"),
+        (3, Even, "lower-case letters"),
+        ("mine", 3, "3 cannot be called"),
+    ],
+)
+def test_bad_names_and_factories_are_refused(name, factory, message: str) -> None:
+    register_scheduler("taken", Even)
+    with pytest.raises(SchedulerError, match=message):
+        register_scheduler(name, factory)
+    assert set(registry._REGISTERED) == {"taken"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"schedulers": []}, SchedulerError, "schedulers is empty"),
+        ({"schedulers": 3}, SchedulerError, "schedulers = 3: give a list"),
+        ({"schedulers": [3]}, SchedulerError, "3 is no scheduler"),
+        ({"schedulers": ["dsra"]}, ScenarioError, "did you mean 'dssra'"),
+        ({"schedulers": ["random", "random"]}, SchedulerError, "'random' more than once"),
+        ({"schedulers": "agent"}, CheckpointError, "give its file with agent="),
+        ({"schedulers": "random", "agent": "none.zip"}, CheckpointError, "none.zip does not exist"),
+        ({"schedulers": "random", "reference": "dssra"}, ScenarioError, "'dssra' does not play"),
+        ({"scenario": "smal"}, ScenarioError, "did you mean 'small'"),
+        ({"seeds": 0}, ScenarioError, "seeds = 0: use a whole number from 1 on"),
+        ({"seeds": 2.5}, ScenarioError, "seeds = 2.5"),
+        ({"rounds": True}, ScenarioError, "rounds = True"),
+        ({"processes": 0}, ScenarioError, "processes = 0"),
+        ({"learner": "toch"}, ScenarioError, "did you mean 'torch'"),
+        (
+            {"schedulers": failing},
+            SchedulerError,
+            r"'failing' failed in act: ZeroDivisionError.*python\.py, line",
+        ),
+        (
+            {"schedulers": torch.nn.Linear(2, 2)},
+            SchedulerError,
+            "Linear is a policy and no scheduler: wrap it in collapipe_env.PolicyScheduler",
+        ),
+        (
+            {"schedulers": lambda _: torch.nn.Linear(2, 2)},
+            SchedulerError,
+            "is a Linear, which has no reset: wrap a policy in collapipe_env.PolicyScheduler",
+        ),
+        ({"schedulers": lambda _: None}, SchedulerError, "'<lambda>' is None, which has no reset"),
+    ],
+)
+def test_bad_input_is_one_clear_error(arguments, kind, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        evaluate(**{"scenario": SMALL, "schedulers": "random", "seeds": 1, **arguments})
+
+
+def test_objects_and_local_functions_do_not_travel(tmp_path: Path) -> None:
+    for player in (Even(load_scenario(SMALL)), lambda scenario: Even(scenario)):
+        with pytest.raises(SchedulerError, match="which other processes cannot import"):
+            evaluate([player, "random"], SMALL, seeds=1, processes=2)
+    assert pickle.loads(pickle.dumps(Even)) is Even
+
+
+def test_an_edit_in_the_middle_of_an_evaluation_ends_it(tmp_path: Path, monkeypatch) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"{IMPORT}{inspect.getsource(Even)}")
+    work = runner._work
+
+    def then_edited(unit, on_round) -> None:
+        work(unit, on_round)
+        file.write_text(file.read_text() + "\n")
+
+    monkeypatch.setattr(runner, "_work", then_edited)
+    with pytest.raises(SchedulerError, match=r"mine\.py:Even' was edited while it was evaluated: run again"):
+        evaluate(f"{file}:Even", SMALL, seeds=2, out=tmp_path / "out")
+    monkeypatch.setattr(runner, "_work", work)
+    assert len(evaluate(f"{file}:Even", SMALL, seeds=2, out=tmp_path / "out").episodes[f"{file}:Even"]) == 2
+
+
+def test_what_an_interactive_session_defines_does_not_travel(monkeypatch) -> None:
+    monkeypatch.setattr(Even, "__module__", "__main__")
+    session = ModuleType("__main__")
+    session.Even = Even
+    monkeypatch.setitem(sys.modules, "__main__", session)
+    assert len(evaluate(Even, SMALL, seeds=2)) == 1
+    with pytest.raises(SchedulerError, match="'Even' is defined in an interactive session, which other"):
+        evaluate(Even, SMALL, seeds=2, processes=2)
+
+
+def test_the_import_stays_light() -> None:
+    heavy = ("torch", "stable_baselines3", "scipy", "pydantic", "rich")
+    code = f"import sys, collapipe_env; print([m for m in {heavy!r} if m in sys.modules])"
+    code = code.replace("; print", "; collapipe_env.PolicyScheduler; print")
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+    assert {"evaluate", "register_scheduler", "PolicyScheduler"} <= set(collapipe_env.__all__)

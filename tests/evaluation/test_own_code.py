@@ -1,0 +1,241 @@
+"""Schedulers named as ``file.py:Name`` and ``package.module:Name``: found, run and told apart."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.errors import CollaPipeError, SchedulerError
+from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.evaluation.episode_files import file_stem
+from collapipe_env.evaluation.own_code import import_factory
+from collapipe_env.evaluation.registry import make_scheduler, require_scheduler, scheduler_names
+from collapipe_env.evaluation.source_digest import source_digest
+from collapipe_env.scenario import load_scenario
+
+SCENARIO = load_scenario({"base": "small", "dynamics": {"rounds": 2}})
+BODY = """
+    def __init__(self, scenario):
+        from collapipe_env.evaluation.registry import make_scheduler
+        self.inner = make_scheduler("pipeline", scenario)
+
+    def reset(self, seed=None):
+        self.inner.reset(seed)
+
+    def act(self, observation, state):
+        return self.inner.act(observation, state)
+"""
+PLAIN = f"class Mine:\n    name = 'mine'\n{BODY}"
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(monkeypatch):
+    """Leaves paths and modules as they were before the test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = dict(sys.modules)
+    yield
+    for name in set(sys.modules) - set(before):
+        if not name.startswith(("collapipe_env", "numpy", "scipy", "torch", "numba")):
+            del sys.modules[name]
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def play(reference: str) -> str:
+    return play_episode(
+        reference, make_scheduler(reference, SCENARIO), SCENARIO, 0, 2, "surrogate"
+    ).result.title
+
+
+def test_a_file_is_played_under_its_own_name_and_leaves_others_alone(tmp_path: Path) -> None:
+    import statistics
+
+    file = write(tmp_path / "statistics.py", PLAIN)
+    assert play(f"{file}:Mine") == "mine"
+    assert sys.modules["statistics"] is statistics
+    assert str(tmp_path) not in sys.path
+
+
+def test_a_function_that_builds_one_is_as_good_as_a_class(tmp_path: Path) -> None:
+    file = write(tmp_path / "made.py", f"{PLAIN}\ndef build(scenario):\n    return Mine(scenario)\n")
+    assert play(f"{file}:build") == "mine"
+
+
+def test_files_of_two_folders_each_get_their_own_neighbours(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        write(tmp_path / folder / "helper.py", f"TITLE = {folder!r}\n")
+        write(tmp_path / folder / "parts" / "__init__.py", "")
+        write(tmp_path / folder / "parts" / "late.py", f"SEEN = {folder!r}\n")
+        late = "    def act(self, observation, state):\n        from parts.late import SEEN\n"
+        late += f"        assert SEEN == {folder!r}\n"
+        body = BODY.replace("    def act(self, observation, state):\n", late)
+        write(tmp_path / folder / "policy.py", f"import helper\nclass Mine:\n    name = helper.TITLE\n{body}")
+    references = [f"{tmp_path / folder / 'policy.py'}:Mine" for folder in ("one", "two")]
+    schedulers = [make_scheduler(reference, SCENARIO) for reference in references]
+    for turn in range(2):  # one after the other, and again
+        for folder, scheduler in zip(("one", "two"), schedulers, strict=True):
+            assert scheduler.name == folder
+            play_episode(folder, scheduler, SCENARIO, turn, 2, "surrogate")
+    assert not {"helper", "parts", "parts.late", "policy"} & set(sys.modules)
+
+
+def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch) -> None:
+    write(tmp_path / "ours" / "__init__.py", "")
+    write(tmp_path / "ours" / "base.py", "TITLE = 'ours'\n")
+    write(tmp_path / "ours" / "best.py", f"from .base import TITLE\nclass Mine:\n    name = TITLE\n{BODY}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
+    assert play("ours.best:Mine") == "ours"
+
+
+def test_an_edited_file_is_run_again_and_has_another_digest(tmp_path: Path) -> None:
+    file = write(tmp_path / "edited.py", PLAIN)
+    reference = f"{file}:Mine"
+    before = import_factory(reference)
+    assert import_factory(reference).factory is before.factory
+    write(file, PLAIN.replace("'mine'", "'mind'"))
+    after = import_factory(reference)
+    assert before.digest != after.digest
+    assert make_scheduler(reference, SCENARIO).name == "mind"
+
+
+def test_a_module_that_was_edited_since_its_import_is_refused(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path / "stale_module.py", PLAIN)
+    import_factory("stale_module:Mine")
+    write(file, PLAIN.replace("'mine'", "'mind'"))
+    with pytest.raises(SchedulerError, match="was edited after it was imported: start Python anew"):
+        import_factory("stale_module:Mine")
+
+
+def test_the_digest_follows_imports_of_ones_own_and_no_others(tmp_path: Path) -> None:
+    main = write(tmp_path / "main.py", "import numpy, a\nfrom pack import deep\nfrom pack.sub import x\n")
+    write(tmp_path / "a.py", "import b\n")
+    write(tmp_path / "pack" / "__init__.py", "")
+    write(tmp_path / "pack" / "sub.py", "from . import twin\nx = 1\n")
+    for name in ("b.py", "pack/deep.py", "pack/twin.py", "alone.py"):
+        write(tmp_path / name, "y = 1\n")
+    before = source_digest(main)
+    assert source_digest(main) == before
+    write(tmp_path / "alone.py", "y = 2\n")
+    assert source_digest(main) == before
+    for name in ("b.py", "pack/deep.py", "pack/twin.py", "pack/__init__.py"):
+        write(tmp_path / name, "y = 2\n")
+        changed = source_digest(main)
+        assert changed != before, name
+        before = changed
+    # Two files that swap a line are not the same as before.
+    write(tmp_path / "main.py", "import a, numpy\n")
+    assert source_digest(main) != before
+
+
+def test_a_digest_does_not_depend_on_where_the_folder_lies(tmp_path: Path) -> None:
+    for folder in ("here", "there"):
+        write(tmp_path / folder / "main.py", "import a\n")
+        write(tmp_path / folder / "a.py", "")
+    assert source_digest(tmp_path / "here/main.py") == source_digest(tmp_path / "there/main.py")
+
+
+FAULTS = {
+    "no name": (PLAIN, "{file}", r"names no class or function: write .*mine\.py:Name"),
+    "empty name": (PLAIN, "{file}:", r"names no class or function: write .*mine\.py:Name"),
+    "no identifier": (PLAIN, "{file}:a b", "names no class or function"),
+    "no file": (PLAIN, "nowhere.py:Mine", r"nowhere\.py does not exist: give the path of a Python file"),
+    "a folder": (PLAIN, "{folder}/:Mine", "is no file: give the path"),
+    "a long name": (PLAIN, "x" * 5000 + ".py:Mine", r"x\.\.\. cannot be read \(File name too long\)"),
+    "a null byte": (PLAIN, "x\0.py:Mine", r"cannot be read \(embedded null byte\)"),
+    "a loop": (PLAIN, "{folder}/loop.py:Mine", "cannot be read|does not exist"),
+    "above": (PLAIN, "..:Mine", "names no class or function: write path"),
+    "a prose": (PLAIN, "my scheduler:Mine", "names no class or function: write path"),
+    "no module": (PLAIN, "no_such_pack.module:Mine", "there is no module 'no_such_pack' here"),
+    "no submodule": (PLAIN, "json.nothing:Mine", "there is no module 'json.nothing' here"),
+    "misspelt": (PLAIN, "{file}:Mien", r"there is no 'Mien' in .*mine\.py: did you mean 'Mine'"),
+    "nothing there": ("x = 1\n", "{file}:Mine", "it defines no class or function"),
+    "no callable": ("Mine = 3\n", "{file}:Mine", "Mine is an object of type int, which cannot be called"),
+    "no Python": ("x = 1\ndef (:\n", "{file}:Mine", r"SyntaxError: .*mine\.py, line 2\)"),
+    "no text": ("x = '\0'\n", "{file}:Mine", "cannot be imported: SyntaxError"),
+    "fails": ("x = 1\nx / 0\n", "{file}:Mine", r"ZeroDivisionError: division by zero \(.*mine\.py, line 2\)"),
+    "leaves": ("import sys\nsys.exit(0)\n", "{file}:Mine", r"SystemExit: 0 \(.*mine\.py, line 2\)"),
+    "lacks a library": (
+        "\n\nimport no_such_library\n",
+        "{file}:Mine",
+        r"No module named 'no_such_library' \(.*mine\.py, line 3\)",
+    ),
+    "its helper fails": ("import helper\n", "{file}:Mine", r"ValueError: bad \(.*mine\.py, line 1\)"),
+    "takes nothing": (
+        "def Mine():\n    pass\n",
+        "{file}:Mine",
+        "cannot be built: TypeError: .*: it is called with the scenario alone",
+    ),
+    "gives nothing": (
+        "def Mine(scenario):\n    pass\n",
+        "{file}:Mine",
+        "is None, which has no reset: a scheduler has name",
+    ),
+    "cannot reset": (
+        "class Mine:\n    name = 'x'\n    def __init__(self, s): pass\n    act = print\n",
+        "{file}:Mine",
+        "is a Mine, which has no reset",
+    ),
+    "cannot act": (
+        "class Mine:\n    name = 'x'\n    def __init__(self, s): pass\n    reset = print\n",
+        "{file}:Mine",
+        "is a Mine, which has no act",
+    ),
+    "nameless": (PLAIN.replace("name", "title"), "{file}:Mine", "has name = None: give it one line"),
+    "odd name": (PLAIN.replace("'mine'", "3"), "{file}:Mine", "has name = 3"),
+    "two lines": (PLAIN.replace("'mine'", "'a\\nb'"), "{file}:Mine", "has name = 'a.*b': give it one line"),
+    "fails when built": (
+        "class Mine:\n    def __init__(self, scenario):\n        self.x = scenario['x']\n",
+        "{file}:Mine",
+        r"cannot be built: TypeError: .*mine\.py, line 3\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_one_clear_line(tmp_path: Path, fault: str) -> None:
+    text, reference, message = FAULTS[fault]
+    write(tmp_path / "helper.py", "raise ValueError('bad\\nworse')\n")
+    file = write(tmp_path / "mine.py", text)
+    (tmp_path / "loop.py").symlink_to(tmp_path / "loop.py")
+    reference = reference.format(file=file, folder=tmp_path)
+    before = set(sys.modules)
+    with pytest.raises(SchedulerError, match=message) as caught:
+        make_scheduler(reference, SCENARIO)
+    assert "\n" not in str(caught.value)
+    left = {name for name in set(sys.modules) - before if "mine" in name or "helper" in name}
+    assert len(left) <= 1  # the file itself, where it could be run
+
+
+def test_names_without_a_place_hint_at_the_two_forms() -> None:
+    with pytest.raises(
+        CollaPipeError, match=r"'dsra' is not known: did you mean 'dssra'\? \(one of your own:"
+    ):
+        require_scheduler("dsra")
+
+
+def test_every_name_has_a_file_name_of_its_own() -> None:
+    assert [file_stem(name) for name in scheduler_names()] == list(scheduler_names())
+    names = [
+        "a/b.py:C",
+        "a.b.py:C",
+        "a/b_py:C",
+        "A/b.py:C",
+        "a\\b.py:C",
+        "c:d",
+        "half power",
+        "Half",
+        "half",
+        "../x",
+    ]
+    names += ["x" * 300 + ".py:Name", "y" + "x" * 300 + ".py:Name", "ü.py:X"]
+    stems = [file_stem(name) for name in names]
+    assert len({stem.lower() for stem in stems}) == len(names)
+    for stem in stems:
+        assert set(stem) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+        assert len(stem) < 60

@@ -1,0 +1,128 @@
+"""Schedulers of one's own while they play: what they may not do, and how their faults are told."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from collapipe_env.errors import SchedulerError
+from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.evaluation.own_code import python_code
+from collapipe_env.evaluation.own_scheduler import OwnScheduler
+from collapipe_env.evaluation.registry import make_scheduler
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.even_split import even_split
+
+SCENARIO = load_scenario({"base": "small", "dynamics": {"rounds": 3}})
+SIZE = action_codec(SCENARIO).action_size
+
+
+class Own:
+    """Answers with whatever it is told."""
+
+    name = "own"
+
+    def __init__(self, scenario, answer=None) -> None:
+        self._inner, self._answer = make_scheduler("pipeline", scenario), answer
+
+    def reset(self, seed=None) -> None:
+        self._inner.reset(seed)
+
+    def act(self, observation, state):
+        decision = self._inner.act(observation, state)
+        return decision if self._answer is None else self._answer(decision, observation, state)
+
+
+def play(answer=None):
+    def factory(scenario):
+        return Own(scenario, answer)
+
+    scheduler = OwnScheduler("own:Name", python_code(factory, Own), SCENARIO)
+    return play_episode("own", scheduler, SCENARIO, 0, 3, "surrogate").result
+
+
+def test_whoever_writes_to_the_state_changes_nothing_but_his_own_copy() -> None:
+    def cheat(decision, observation, state):
+        for array in (state.backlog, state.uplink_gain, state.d2d_gain, state.speed, state.budget):
+            array[:] = 1e9
+        observation[:] = 0.0
+        return decision
+
+    honest, cheated = play(), play(cheat)
+    assert cheated.delay == honest.delay
+    assert cheated.energy_ratio == honest.energy_ratio
+    assert cheated.backlog == honest.backlog
+
+
+@pytest.mark.parametrize("answer", [lambda *_: np.zeros((1, SIZE)), lambda *_: [[0.0] * SIZE]])
+def test_actions_may_be_of_any_real_type(answer) -> None:
+    assert play(answer).delay == play(lambda *_: np.zeros((1, SIZE), dtype=np.float32)).delay
+
+
+def plan(state):
+    return even_split(system_parameters(SCENARIO), state)
+
+
+WRONG = {
+    "nothing": (lambda *_: None, "act returned None"),
+    "text": (lambda *_: "left", "act returned a str"),
+    "a tuple": (lambda *_: (np.zeros((1, SIZE)), None), "act returned a tuple"),
+    "one action": (lambda *_: np.zeros(SIZE), rf"act returned a ndarray of shape \({SIZE},\)"),
+    "a short one": (lambda *_: np.zeros((1, 3)), r"act returned a ndarray of shape \(1, 3\)"),
+    "two rows": (lambda *_: np.zeros((2, SIZE)), rf"act returned a ndarray of shape \(2, {SIZE}\)"),
+    "NaN": (lambda *_: np.full((1, SIZE), np.nan), r"action\[0, 0\] is nan"),
+    "words": (lambda *_: np.array([["a"] * SIZE]), "act returned a ndarray"),
+    "half a plan": (lambda *args: plan(args[-1]).map(lambda a: a[..., :1]), "returned an Allocation"),
+    "too many blocks": (lambda *args: plan(args[-1]).map(lambda a: a * 7), "returned an Allocation"),
+    "lists": (lambda *args: plan(args[-1]).map(lambda _: []), "returned an Allocation"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_decisions_that_cannot_be_played_are_described(wrong: str) -> None:
+    answer, message = WRONG[wrong]
+    with pytest.raises(SchedulerError, match=message) as caught:
+        play(answer)
+    text = str(caught.value)
+    assert text.startswith("scheduler 'own:Name': act returned ")
+    assert f"return actions of shape (1, {SIZE}) or an Allocation" in text
+    assert "\n" not in text
+
+
+def test_an_error_in_act_names_scheduler_file_and_line() -> None:
+    def fails(decision, observation, state):
+        return np.linalg.inv(np.zeros((2, 2)))
+
+    line = fails.__code__.co_firstlineno + 1
+    with pytest.raises(SchedulerError) as caught:
+        play(fails)
+    place = f"({__file__}, line {line})"
+    assert str(caught.value) == f"scheduler 'own:Name' failed in act: LinAlgError: Singular matrix {place}"
+    assert isinstance(caught.value.__cause__, np.linalg.LinAlgError)
+
+
+def test_leaving_the_program_and_errors_of_the_package_are_told_alike() -> None:
+    with pytest.raises(SchedulerError, match=r"failed in act: SystemExit: 3"):
+        play(lambda *_: sys.exit(3))
+    with pytest.raises(SchedulerError, match=r"failed in act: ScenarioError: scheduler 'x' is not known"):
+        play(lambda *_: make_scheduler("x", SCENARIO))
+    with pytest.raises(KeyboardInterrupt):
+        play(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+
+
+def test_act_that_takes_other_arguments_says_how_it_is_called(monkeypatch) -> None:
+    monkeypatch.setattr(Own, "act", lambda _, observation: observation)
+    with pytest.raises(SchedulerError, match=r"TypeError: .*: it is called as act\(observation, state\)"):
+        play()
+    monkeypatch.undo()
+    with pytest.raises(SchedulerError, match=r"in act: TypeError: .*own_scheduler\.py, line \d+\)$"):
+        play(lambda *_: 1 + "a")
+
+
+def test_reset_that_takes_no_seed_says_how_it_is_called(monkeypatch) -> None:
+    monkeypatch.setattr(Own, "reset", lambda _: None)
+    with pytest.raises(
+        SchedulerError, match=r"failed in reset: TypeError: .*: it is called as reset\(seed\)"
+    ):
+        play()
