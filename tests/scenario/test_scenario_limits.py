@@ -318,16 +318,16 @@ def test_a_device_is_no_scenario() -> None:
 
 
 PIECES = (
-    "[", "]", "{", "}", ":", "- ", "&a ", "*a", "!!int ", "!!python/object:os.system ", "? ", "|\n", "0x1", "~",
-    "1e400", ".inf", ".nan", "\t", "\0", "\u2028", "%YAML 1.1\n", "---\n", "<<: ", "'", '"', "!!binary aaaa",
-    "!!set {a}", "!!omap [a: 1]", "!!timestamp 2001-01-01", "2001-01-01", "\ud7ff", "9" * 5000, "!!float ",
+    "[", "]", "{", "}", ":", "- ", "&a ", "*a", "!!int ", "!!python/object:os.system ", "? ", "|\n", "0x1",
+    "~", "1e400", ".inf", ".nan", "\t", "\0", "\u2028", "%YAML 1.1\n", "---\n", "<<: ", "'", '"',
+    "!!binary aaaa",    "!!set {a}", "!!omap [a: 1]", "!!timestamp 2001-01-01", "2001-01-01", "\ud7ff", "9" * 5000, "!!float ",
     "!!bool x", "!!int x", "!!null x", "0o9", "=", "`", "@", "#", "\r",
 )  # fmt: skip
 """What damages insert into YAML."""
 ODD = (
-    None, True, -1, 0, 1e300, -1e-300, float("nan"), float("inf"), HUGE, "x", "", "\ud800", b"x", [], {}, [[]],
-    [None], {"a": {"b": []}}, (1, 2), {1, 2}, object(), np.nan, np.array([1, 2]), 1j, range(3), type, "off",
-    np.datetime64("2001"), [1] * 1000, {"proxy": {}}, Scenario, LearningSpec(), 10**18,
+    None, True, -1, 0, 1e300, -1e-300, float("nan"), float("inf"), HUGE, "x", "", "\ud800", b"x", [], {},
+    [[]], [None], {"a": {"b": []}}, (1, 2), {1, 2}, object(), np.nan, np.array([1, 2]), 1j, range(3), type,
+    "off",    np.datetime64("2001"), [1] * 1000, {"proxy": {}}, Scenario, LearningSpec(), 10**18,
 )  # fmt: skip
 """Values of all kinds."""
 
