@@ -21,14 +21,12 @@ from typing import Any
 import torch
 
 from collapipe_env.agents.hyperparameters import HyperParameters, parameters_from_dict
-from collapipe_env.archives import open_zip, require_tensor_archive
+from collapipe_env.archives import open_zip, require_tensors
 from collapipe_env.errors import CheckpointError, shortened, shown
-from collapipe_env.files import parse_json, read_regular, without_nan, write_bytes
+from collapipe_env.files import ARCHIVE_BYTES, parse_json, read_regular, without_nan, write_bytes
 
 FORMAT = "collapipe-env agent"
 FORMAT_VERSION = 1
-LARGEST = 2 * 1024**3
-"""Bytes of a file that is read."""
 LARGEST_METADATA = 16 * 1024**2
 """Bytes that ``metadata.json`` may unpack to."""
 
@@ -108,7 +106,7 @@ def read_checkpoint(path: Path) -> SavedAgent:
         CheckpointError: If the file is missing, damaged, of another program or of a newer version.
     """
     try:
-        with open_zip(read_regular(path, LARGEST)) as archive:
+        with open_zip(read_regular(path, ARCHIVE_BYTES)) as archive:
             return _read(path, archive)
     except FileNotFoundError:
         raise CheckpointError(
@@ -194,7 +192,8 @@ def _tensors(path: Path, archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
     try:
         if not zipfile.is_zipfile(io.BytesIO(content)):  # PyTorch's older formats are one bare pickle
             raise pickle.UnpicklingError
-        require_tensor_archive(content)
+        with open_zip(content) as inner:
+            require_tensors(inner, len(content))
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise CheckpointError(

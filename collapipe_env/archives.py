@@ -44,21 +44,21 @@ def open_zip(content: bytes) -> zipfile.ZipFile:
     return archive
 
 
-def require_tensor_archive(content: bytes) -> None:
-    """Refuse a file that ``torch.save`` did not write, or that ``torch.load`` would spend long on.
+def require_tensors(archive: zipfile.ZipFile, size: int) -> None:
+    """Refuse an archive that ``torch.save`` did not write, or that ``torch.load`` would spend long on.
 
     Args:
-        content: All of the file.
+        archive: The archive.
+        size: Its bytes.
 
     Raises:
-        zipfile.BadZipFile: If it is no archive, or its members are compressed, together larger than the file,
-            or described at too great a length.
+        zipfile.BadZipFile: If its members are compressed, together larger than it, or described at too great
+            a length.
     """
-    with open_zip(content) as archive:
-        members = archive.infolist()
+    members = archive.infolist()
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):
         raise zipfile.BadZipFile("its tensors are compressed, which PyTorch never does")
-    if sum(member.file_size for member in members) > len(content):
+    if sum(member.file_size for member in members) > size:
         raise zipfile.BadZipFile("its members overlap")
     for member in members:
         if member.filename.endswith(".pkl") and member.file_size > PICKLE_BYTES:

@@ -21,6 +21,8 @@ from collapipe_env.errors import LARGEST_BITS, DataError
 
 JSON_BYTES = 64 * 1024**2
 """Largest JSON file that is read, unless its reader says otherwise."""
+ARCHIVE_BYTES = 2 * 1024**3
+"""Largest archive that is read, say of a saved agent."""
 JSON_DEPTH = 64
 """Objects and lists of a JSON file within each other, at most."""
 UNPACKED_TIMES = 100

@@ -20,6 +20,7 @@ import tyro
 import collapipe_env
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
 from collapipe_env.evaluation.registry import LEARNED, require_scheduler, scheduler_names
+from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.tasks import task_names
 
@@ -165,7 +166,7 @@ def file_digest(path: Path) -> str:
         CheckpointError: If it cannot be read.
     """
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_regular(path, ARCHIVE_BYTES)).hexdigest()
     except OSError as error:
         raise CheckpointError(
             f"cannot read the agent {path} ({error.strerror}): give the path of one that training "

@@ -25,11 +25,13 @@ from collapipe_env.evaluation.episode import (
 )
 from collapipe_env.evaluation.pool import run_tasks
 from collapipe_env.evaluation.registry import LEARNED, load_scheduler
-from collapipe_env.files import read_json, write_bytes, write_json
+from collapipe_env.files import ARCHIVE_BYTES, read_json, read_regular, write_bytes, write_json
 from collapipe_env.scenario import Scenario
 
 FORMAT = 3
 """Of an episode's file; episodes in another format are measured again."""
+EPISODE_BYTES = 4 * 1024**3
+"""Largest such file that is read: it has some 220 bytes a round, and there may be millions of rounds."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[All
 
 
 def _units(plan: EvaluationPlan) -> list[Unit]:
-    agent = b"" if plan.agent is None else plan.agent.read_bytes()
+    agent = b"" if plan.agent is None else read_regular(plan.agent, ARCHIVE_BYTES)
     common = (FORMAT, collapipe_env.__version__, plan.scenario, plan.rounds, plan.learner)
     return [
         Unit(plan, name, episode, _key((*common, name, episode), agent if name == LEARNED else b""))
@@ -255,7 +257,7 @@ def _finished(unit: Unit) -> bool:
 
 
 def _content(unit: Unit) -> dict[str, Any]:
-    return read_json(unit.figures, "delete it to measure this episode again")
+    return read_json(unit.figures, "delete it to measure this episode again", EPISODE_BYTES)
 
 
 def _read(unit: Unit) -> EpisodeResult:

@@ -18,7 +18,7 @@ import torch
 from collapipe_env.agents.checkpoint import LARGEST_METADATA, read_checkpoint
 from collapipe_env.agents.hyperparameters import PPOParameters, SACParameters
 from collapipe_env.agents.learned import LearnedScheduler, build_model, restore_model, save_model
-from collapipe_env.archives import MEMBERS, PICKLE_BYTES, require_tensor_archive
+from collapipe_env.archives import MEMBERS, PICKLE_BYTES, open_zip, require_tensors
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import CheckpointError
@@ -105,7 +105,7 @@ def test_damaged_members_of_an_intact_archive(agent: tuple[str, Path], tmp_path:
     observation = np.zeros((1, read_checkpoint(file).observation_size), dtype=np.float32)
     model = model_of(algorithm)
     refused = 0
-    for number in range(400):
+    for number in range(240):
         name = MEMBER_NAMES[number % 3]
         content = damaged(whole[name], chance)
         if name != "metadata.json" and number % 2:
@@ -130,19 +130,19 @@ def test_damaged_members_of_an_intact_archive(agent: tuple[str, Path], tmp_path:
             refused += 1
             if len(str(error)) > 3000:
                 raise
-    assert refused > 250
+    assert refused > 150
 
 
 def test_damaged_archives(agent: tuple[str, Path], tmp_path: Path) -> None:
     whole, chance, odd = agent[1].read_bytes(), random.Random(8), tmp_path / "odd.zip"
     refused = 0
-    for _ in range(300):
+    for _ in range(200):
         odd.write_bytes(damaged(whole, chance))
         try:
             read_checkpoint(odd)
         except CheckpointError:
             refused += 1
-    assert refused > 200
+    assert refused > 130
 
 
 def odd_weights(policy: dict[str, torch.Tensor]) -> dict[str, dict[Any, Any]]:
@@ -252,10 +252,13 @@ def test_members_that_share_their_bytes_are_refused() -> None:
         for i in range(80):
             entry = zipfile.ZipInfo(f"b{i}")
             entry.file_size = entry.compress_size = 1_000_000
-            entry.header_offset = 0
+            entry.header_offset = entry.CRC = 0
             archive.filelist.append(entry)
-    with pytest.raises(zipfile.BadZipFile, match="its members overlap"):
-        require_tensor_archive(inside.getvalue())
+    with (
+        open_zip(inside.getvalue()) as archive,
+        pytest.raises(zipfile.BadZipFile, match="its members overlap"),
+    ):
+        require_tensors(archive, len(inside.getvalue()))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

@@ -320,7 +320,8 @@ def test_a_device_is_no_scenario() -> None:
 PIECES = (
     "[", "]", "{", "}", ":", "- ", "&a ", "*a", "!!int ", "!!python/object:os.system ", "? ", "|\n", "0x1",
     "~", "1e400", ".inf", ".nan", "\t", "\0", "\u2028", "%YAML 1.1\n", "---\n", "<<: ", "'", '"',
-    "!!binary aaaa",    "!!set {a}", "!!omap [a: 1]", "!!timestamp 2001-01-01", "2001-01-01", "\ud7ff", "9" * 5000, "!!float ",
+    "!!binary aaaa",
+    "!!set {a}", "!!omap [a: 1]", "!!timestamp 2001-01-01", "2001-01-01", "\ud7ff", "9" * 5000, "!!float ",
     "!!bool x", "!!int x", "!!null x", "0o9", "=", "`", "@", "#", "\r",
 )  # fmt: skip
 """What damages insert into YAML."""
