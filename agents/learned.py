@@ -235,12 +235,13 @@ def restore_model(model: Model, saved: SavedAgent, scenario: Scenario, place: st
         CheckpointError: If they do not fit.
     """
     require_sizes(saved, scenario, place)
-    states = dict(saved.optimisers)
+    states: dict[str, Any] = dict(saved.optimisers)
     log_ent_coef = states.pop("log_ent_coef", None)
     try:
-        optimisers = {name: reduce(getattr, name.split("."), model) for name in states}
+        optimisers: dict[str, Any] = {name: reduce(getattr, name.split("."), model) for name in states}
         options = {name: [dict(group) for group in found.param_groups] for name, found in optimisers.items()}
-        model.set_parameters({**states, "policy": saved.policy}, exact_match=True, device="cpu")
+        states["policy"] = saved.policy
+        model.set_parameters(states, exact_match=True, device="cpu")
         for name, optimiser in optimisers.items():
             _require_moments(name, optimiser)
             # A file has no say in how steps are computed.

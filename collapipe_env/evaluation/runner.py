@@ -223,7 +223,7 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[All
     """
     path = next(u for u in _units(plan) if (u.scheduler, u.episode) == (scheduler, episode)).decisions
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(read_regular(path, ARCHIVE_BYTES)), allow_pickle=False) as arrays:
             return unpack_allocations(dict(arrays))
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(
