@@ -9,10 +9,10 @@ refused.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import pickle
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +21,14 @@ from typing import Any
 import torch
 
 from collapipe_env.agents.hyperparameters import HyperParameters, parameters_from_dict
-from collapipe_env.errors import CheckpointError
-from collapipe_env.files import without_nan, write_bytes
+from collapipe_env.archives import open_zip, require_tensors
+from collapipe_env.errors import CheckpointError, shortened, shown
+from collapipe_env.files import ARCHIVE_BYTES, parse_json, read_regular, without_nan, write_bytes
 
 FORMAT = "collapipe-env agent"
 FORMAT_VERSION = 1
-LARGEST_MEMBER = 2 * 1024**3
-"""Bytes that a member may unpack to; a guard against archives made to fill the memory."""
+LARGEST_METADATA = 16 * 1024**2
+"""Bytes that ``metadata.json`` may unpack to."""
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "algorithm": str,
@@ -105,7 +106,7 @@ def read_checkpoint(path: Path) -> SavedAgent:
         CheckpointError: If the file is missing, damaged, of another program or of a newer version.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(read_regular(path, ARCHIVE_BYTES)) as archive:
             return _read(path, archive)
     except FileNotFoundError:
         raise CheckpointError(
@@ -116,9 +117,11 @@ def read_checkpoint(path: Path) -> SavedAgent:
         raise CheckpointError(
             f"cannot read {path} ({error.strerror}): give the path of a saved agent"
         ) from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except CheckpointError:
+        raise
+    except Exception as error:  # a damaged archive makes the libraries raise whatever they like
         raise CheckpointError(
-            f"{path} is damaged or no saved agent ({_first_line(error)}): copy it again from where it came "
+            f"{path} is damaged or no saved agent ({_reason(error)}): copy it again from where it came "
             "from, or train anew with --fresh"
         ) from None
 
@@ -137,12 +140,12 @@ def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
             "To play another policy, wrap it in collapipe_env.PolicyScheduler in a file of your own: "
             "--schedulers file.py:Name"
         )
-    for entry in archive.infolist():
-        if entry.file_size > LARGEST_MEMBER:
-            raise CheckpointError(
-                f"{path}: {entry.filename} unpacks to {entry.file_size:,} bytes, more than any agent needs "
-                f"({LARGEST_MEMBER:,}): this is no saved agent"
-            )
+    size = archive.getinfo("metadata.json").file_size
+    if size > LARGEST_METADATA:
+        raise CheckpointError(
+            f"{path}: metadata.json unpacks to {size:,} bytes, above the limit of {LARGEST_METADATA:,}: this "
+            "is no saved agent"
+        )
     metadata = _metadata(path, archive.read("metadata.json"))
     for name in ("policy.pt", "training.pt"):
         if name not in names:
@@ -152,13 +155,12 @@ def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}; train anew with --fresh") from None
     policy = _tensors(path, archive, "policy.pt")
-    if not all(isinstance(value, torch.Tensor) for value in policy.values()):
-        raise CheckpointError(f"{path}: policy.pt holds other things than tensors: this is no saved agent")
+    _require_weights(path, policy, parameters)
     broken = [name for name, value in policy.items() if not bool(torch.isfinite(value).all())]
     if broken:
         raise CheckpointError(
-            f"{path}: weights {broken[0]} are not finite, so training had diverged: train anew with "
-            "--fresh and a smaller learning rate"
+            f"{path}: weights {shortened(broken[0])} are not finite, so training had diverged: train anew "
+            "with --fresh and a smaller learning rate"
         )
     fields = {name: metadata[name] for name in _FIELDS if name != "hyperparameters"}
     return SavedAgent(
@@ -168,7 +170,7 @@ def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
 
 def _metadata(path: Path, content: bytes) -> dict[str, Any]:
     try:
-        metadata = json.loads(content)
+        metadata = parse_json(content)
     except ValueError as error:
         raise CheckpointError(
             f"{path}: metadata.json is damaged ({error}): train anew with --fresh"
@@ -177,9 +179,9 @@ def _metadata(path: Path, content: bytes) -> dict[str, Any]:
         raise CheckpointError(f"{path} is foreign: its metadata.json does not say format = {FORMAT!r}")
     if metadata.get("format_version") != FORMAT_VERSION:
         raise CheckpointError(
-            f"{path} has format version {metadata.get('format_version')!r}; this collapipe-env reads "
-            f"{FORMAT_VERSION}: use the version that wrote it ({metadata.get('package_version')}) or train "
-            "anew"
+            f"{path} has format version {shown(metadata.get('format_version'))}; this collapipe-env reads "
+            f"{FORMAT_VERSION}: use the version that wrote it ({shown(metadata.get('package_version'))}) or "
+            "train anew"
         )
     for name, kind in _FIELDS.items():
         if not isinstance(metadata.get(name), kind):
@@ -194,15 +196,50 @@ def _tensors(path: Path, archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
     try:
         if not zipfile.is_zipfile(io.BytesIO(content)):  # PyTorch's older formats are one bare pickle
             raise pickle.UnpicklingError
+        with open_zip(content) as inner:
+            require_tensors(inner, len(content))
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise CheckpointError(
             f"{path}: {name} holds more than tensors and would run code when read: this is no saved agent"
+        ) from None
+    except Exception as error:  # a damaged pickle raises whatever it likes
+        raise CheckpointError(
+            f"{path}: {name} is damaged ({_reason(error)}): copy it again from where it came from, or train "
+            "anew with --fresh"
         ) from None
     if not isinstance(state, dict):
         raise CheckpointError(f"{path}: {name} holds no dictionary of tensors: this is no saved agent")
     return state
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _require_weights(path: Path, policy: Mapping[Any, Any], parameters: HyperParameters) -> None:
+    """Refuse what is no weight of a policy of that size, before anything is computed with it."""
+    for name, value in policy.items():
+        # A view can have any shape on the memory of a single number.
+        fine = (
+            isinstance(name, str)
+            and isinstance(value, torch.Tensor)
+            and value.layout is torch.strided
+            and value.device.type == "cpu"
+            and value.dtype is torch.float32
+            and value.is_contiguous()
+        )
+        if not fine:
+            found = f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else shown(value)
+            raise CheckpointError(
+                f"{path}: policy.pt holds {found} under {shown(name)}, where weights of torch.float32 by "
+                "their names are expected: this is no saved agent"
+            )
+    widths = parameters.hidden_units
+    least = sum(before * after for before, after in itertools.pairwise(widths))
+    found_weights = sum(value.numel() for value in policy.values())
+    if found_weights < least:
+        raise CheckpointError(
+            f"{path}: policy.pt holds {found_weights:,} weights, but hidden_units of {shown(list(widths))} "
+            f"need {least:,} at least: this is no saved agent"
+        )
+
+
+def _reason(error: Exception) -> str:
+    return shortened((str(error).strip() or type(error).__name__).splitlines()[0])

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import tyro
 
-from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
+from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name, shortened, shown
 
 Algorithm: TypeAlias = Literal["ppo", "sac"]
 
@@ -127,7 +127,7 @@ def check_parameters(parameters: HyperParameters, prefix: str) -> None:
         wanted = _fault(name, value)
         if wanted:
             option = f"{prefix}{name.replace('_', '-')}" if prefix.startswith("-") else f"{prefix}{name}"
-            raise ScenarioError(f"{option} = {value!r}: {wanted}")
+            raise ScenarioError(f"{option} = {shown(value)}: {wanted}")
 
 
 def _fault(name: str, value: Any) -> str:
@@ -158,13 +158,14 @@ def parameters_from_dict(algorithm: str, values: Mapping[str, Any]) -> HyperPara
     """
     if algorithm not in PARAMETERS:
         raise CheckpointError(
-            f"algorithm = {algorithm!r} is not known: {nearest_name(str(algorithm), PARAMETERS)}"
+            f"algorithm = {shown(algorithm)} is not known: {nearest_name(algorithm, PARAMETERS)}"
         )
     kind = PARAMETERS["ppo" if algorithm == "ppo" else "sac"]
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if set(values) != set(fields):
         odd = sorted(set(values) ^ set(fields))
-        raise CheckpointError(f"hyper-parameters {', '.join(odd)} are missing or not known to this version")
+        names = shortened(", ".join(odd))
+        raise CheckpointError(f"hyper-parameters {names} are missing or not known to this version")
     plain: dict[str, Any] = {}
     for name, field in fields.items():
         value = tuple(values[name]) if isinstance(values[name], list) else values[name]
@@ -177,7 +178,7 @@ def parameters_from_dict(algorithm: str, values: Mapping[str, Any]) -> HyperPara
             type(None): number or value is None,
         }[type(default)]
         if not fine:
-            raise CheckpointError(f"hyper-parameter {name} = {value!r} has the wrong type")
+            raise CheckpointError(f"hyper-parameter {name} = {shown(value)} has the wrong type")
         plain[name] = value
     parameters: HyperParameters = kind(**plain)
     try:

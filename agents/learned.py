@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from collapipe_env.agents.hyperparameters import (
 )
 from collapipe_env.envs.observation import ObservationBuilder
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
-from collapipe_env.errors import CheckpointError
+from collapipe_env.errors import CheckpointError, shortened, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
 from collapipe_env.simulator.state import SystemState
@@ -234,21 +235,37 @@ def restore_model(model: Model, saved: SavedAgent, scenario: Scenario, place: st
         CheckpointError: If they do not fit.
     """
     require_sizes(saved, scenario, place)
-    states = dict(saved.optimisers)
+    states: dict[str, Any] = dict(saved.optimisers)
     log_ent_coef = states.pop("log_ent_coef", None)
     try:
+        optimisers: dict[str, Any] = {name: reduce(getattr, name.split("."), model) for name in states}
+        options = {name: [dict(group) for group in found.param_groups] for name, found in optimisers.items()}
         states["policy"] = saved.policy
         model.set_parameters(states, exact_match=True, device="cpu")
+        for name, optimiser in optimisers.items():
+            _require_moments(name, optimiser)
+            # A file has no say in how steps are computed.
+            for group, own in zip(optimiser.param_groups, options[name], strict=True):
+                group.update({key: value for key, value in own.items() if key != "params"})
         if isinstance(model, SAC) and model.log_ent_coef is not None:
             if log_ent_coef is None:
                 raise ValueError("log_ent_coef is missing")
             model.log_ent_coef.data.copy_(log_ent_coef)
-    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except Exception as error:  # the libraries raise whatever they like at states that are none
         raise _wrong_weights(place, error) from None
     model.num_timesteps = saved.steps
     if isinstance(model, SAC):
         # The memory is empty again, and must not be learnt from before it holds a variety.
         model.learning_starts += saved.steps
+
+
+def _require_moments(name: str, optimiser: torch.optim.Optimizer) -> None:
+    """Refuse an optimiser's state that its first step would stumble over."""
+    for parameter, state in optimiser.state.items():
+        for key, wanted in (("step", ()), ("exp_avg", parameter.shape), ("exp_avg_sq", parameter.shape)):
+            found = state[key]
+            if found.shape != wanted or not bool(found.isfinite().all()):
+                raise ValueError(f"{key} in {name} has another shape than its weights, or is not finite")
 
 
 def require_sizes(saved: SavedAgent, scenario: Scenario, place: str) -> None:
@@ -262,9 +279,9 @@ def require_sizes(saved: SavedAgent, scenario: Scenario, place: str) -> None:
     found = (saved.observation_size, saved.action_size)
     if wanted != found:
         raise CheckpointError(
-            f"{place} was trained on scenario {saved.scenario.get('name')!r} (observations of {found[0]} "
-            f"numbers, actions of {found[1]}); scenario {scenario.name!r} has {wanted[0]} and {wanted[1]}: "
-            "choose the agent's own scenario with --scenario, or train one for this"
+            f"{place} was trained on scenario {shown(saved.scenario.get('name'))} (observations of "
+            f"{found[0]} numbers, actions of {found[1]}); scenario {scenario.name!r} has {wanted[0]} "
+            f"and {wanted[1]}: choose the agent's own scenario with --scenario, or train one for this"
         )
 
 
@@ -272,6 +289,6 @@ def _wrong_weights(place: str, error: Exception) -> CheckpointError:
     lines = (str(error).strip() or type(error).__name__).splitlines()
     return CheckpointError(
         f"{place}: its weights do not fit its own description "
-        f"({' '.join(line.strip() for line in lines[:2])}): "
+        f"({shortened(' '.join(line.strip() for line in lines[:2]))}): "
         "the file is damaged; train anew with --fresh"
     )

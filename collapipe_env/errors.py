@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import reprlib
 from collections.abc import Iterable
+
+LARGEST_BITS = 1_000
+"""Bits of the largest integer that is read from anywhere: about what a float can hold, and far below the
+4,300 digits from which on Python refuses to write an integer down."""
+
+_LONGEST_NAME = 100
+_MOST_COMPARED = 1_000
+_MOST_LISTED = 40
 
 
 class CollaPipeError(ValueError):
@@ -38,18 +48,60 @@ class SchedulerError(CollaPipeError):
     """A scheduler of the user's own cannot be imported, built or played."""
 
 
-def nearest_name(name: str, valid: Iterable[str]) -> str:
+def shown(value: object) -> str:
+    """Return a value as messages show it: like ``repr``, but never long and never failing.
+
+    Args:
+        value: Anything, however large or deep.
+
+    Returns:
+        Its representation, shortened by ``...``; an integer of very many digits by its size.
+    """
+    return _SHORT.repr(value)
+
+
+def shortened(text: str, longest: int = 300) -> str:
+    """Return a text as messages show it, its middle left out if it is too long.
+
+    Args:
+        text: Part of a message that comes from a file.
+        longest: Characters that are kept, about.
+    """
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest // 2]} ... {text[-longest // 2 :]}"
+
+
+def nearest_name(name: object, valid: Iterable[str]) -> str:
     """Return a hint naming the valid name closest to ``name``.
 
     Args:
-        name: The name that was not recognised.
-        valid: All names that would have been.
+        name: The name that was not recognised; what a file holds in its place need not be text.
+        valid: All names that would have been. Of very many, the first in order are compared and listed.
 
     Returns:
         ``"did you mean 'x'?"`` when one is close, else ``"valid names: ..."``.
     """
     names = sorted(str(v) for v in valid)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return "valid names: " + ", ".join(names)
+    text = name if isinstance(name, str) else shown(name)
+    if len(text) <= _LONGEST_NAME:  # comparing takes time with the product of both lengths
+        compared = [v for v in itertools.islice(names, _MOST_COMPARED) if len(v) <= _LONGEST_NAME]
+        close = difflib.get_close_matches(text, compared, n=1, cutoff=0.6)
+        if close:
+            return f"did you mean {close[0]!r}?"
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return "valid names: " + ", ".join(v[:_LONGEST_NAME] for v in names[:_MOST_LISTED]) + more
+
+
+class _Short(reprlib.Repr):
+    """``reprlib``'s shortening, without its failure at integers above Python's limit of digits."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > LARGEST_BITS:
+            return f"an integer of {x.bit_length():,} bits"
+        return super().repr_int(x, level)
+
+
+_SHORT = _Short()
+_SHORT.maxstring = _LONGEST_NAME
+_SHORT.maxother = _LONGEST_NAME

@@ -1,16 +1,36 @@
-"""Files that are either complete or not there: written under a temporary name, then renamed."""
+"""Files: written under a temporary name, then renamed; read within limits, and only if they are files.
+
+What is read may come from anyone. A named pipe would be waited for, a device read without end, and a small
+archive may unpack to any size: all are refused before they cost more than a moment.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import gzip
 import json
 import math
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from collapipe_env.errors import DataError
+from collapipe_env.errors import LARGEST_BITS, DataError
+
+JSON_BYTES = 64 * 1024**2
+"""Largest JSON file that is read, unless its reader says otherwise."""
+ARCHIVE_BYTES = 2 * 1024**3
+"""Largest archive that is read, say of a saved agent."""
+JSON_DEPTH = 64
+"""Objects and lists of a JSON file within each other, at most."""
+UNPACKED_TIMES = 100
+"""An archive may unpack to so many times its size; text and weights stay far below."""
+UNPACKED_ANYWAY = 64 * 1024**2
+"""Bytes that any archive may unpack to, however small it is."""
+
+_CHUNK = 1024**2
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -48,18 +68,105 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path: Path, remedy: str) -> dict[str, Any]:
+def open_regular(path: Path, largest: int) -> BinaryIO:
+    """Open a regular file for reading bytes.
+
+    Args:
+        path: The file; links are followed.
+        largest: Bytes that it may have.
+
+    Raises:
+        OSError: If it cannot be opened, is a folder, a named pipe, a device or a socket, or is larger;
+            ``strerror`` says which, for a message.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        # Without O_NONBLOCK, opening a named pipe waits for somebody to write into it.
+        handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    except ValueError as error:  # a null byte in the name
+        raise OSError(errno.EINVAL, str(error), str(path)) from None
+    try:
+        about = os.fstat(handle)
+        if stat.S_ISDIR(about.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, not a regular file", str(path))
+        if about.st_size > largest:
+            raise OSError(
+                errno.EFBIG, f"it has {about.st_size:,} bytes, above the limit of {largest:,}", str(path)
+            )
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_regular(path: Path, largest: int) -> bytes:
+    """Return all of a regular file.
+
+    Args:
+        path: The file.
+        largest: Bytes that it may have.
+
+    Raises:
+        OSError: As for :func:`open_regular`; also if more bytes come than the file has, as from ``/proc``.
+    """
+    with open_regular(path, largest) as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, f"it has more bytes than the limit of {largest:,}", str(path))
+    return content
+
+
+def read_gzip(path: Path, largest: int) -> bytes:
+    """Return what a gzip-compressed file unpacks to.
+
+    Args:
+        path: The file.
+        largest: Bytes that it may have and unpack to; see also :func:`unpacked_limit`.
+
+    Raises:
+        OSError: As for :func:`open_regular`; ``gzip.BadGzipFile`` if it is damaged.
+        EOFError: If it is cut short.
+        zlib.error: If it is damaged.
+    """
+    chunks = []
+    with open_regular(path, largest) as file:
+        most = min(largest, unpacked_limit(os.fstat(file.fileno()).st_size))
+        left = most
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            while chunk := unpacked.read(_CHUNK):
+                left -= len(chunk)
+                if left < 0:
+                    raise OSError(
+                        errno.EFBIG, f"it unpacks to more bytes than the limit of {most:,}", str(path)
+                    )
+                chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def unpacked_limit(packed: int) -> int:
+    """Return the bytes that an archive may unpack to.
+
+    Args:
+        packed: Its own size [byte].
+    """
+    return max(UNPACKED_ANYWAY, UNPACKED_TIMES * packed)
+
+
+def read_json(path: Path, remedy: str, largest: int = JSON_BYTES) -> dict[str, Any]:
     """Read a JSON object.
 
     Args:
         path: The file.
         remedy: What to do about a damaged one, for the error.
+        largest: Bytes that it may have.
 
     Raises:
-        DataError: If it cannot be read or holds no JSON object.
+        DataError: If it cannot be read, holds no JSON object, or is larger or deeper than allowed.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_regular(path, largest))
     except OSError as error:
         raise DataError(f"cannot read {path} ({error.strerror}): {remedy}") from None
     except ValueError as error:  # covers text that is no UTF-8, too
@@ -67,6 +174,32 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a {type(content).__name__} instead of an object: {remedy}")
     return content
+
+
+def parse_json(content: bytes) -> Any:
+    """Return what JSON text in UTF-8 stands for.
+
+    Raises:
+        ValueError: If it is no JSON, is nested deeper than :data:`JSON_DEPTH`, or holds an integer beyond all
+            floating-point numbers, which would overflow wherever it is used.
+    """
+    try:
+        value = json.loads(content.decode("utf-8"))
+    except RecursionError:
+        raise ValueError(f"nested deeper than {JSON_DEPTH} levels") from None
+    level: list[Any] = [[value]]
+    for _ in range(JSON_DEPTH + 1):
+        inner = []
+        for container in level:
+            for item in container.values() if isinstance(container, dict) else container:
+                if isinstance(item, dict | list):
+                    inner.append(item)
+                elif isinstance(item, int) and item.bit_length() > LARGEST_BITS:
+                    raise ValueError(f"an integer of {item.bit_length():,} bits")
+        level = inner
+    if level:
+        raise ValueError(f"nested deeper than {JSON_DEPTH} levels")
+    return value
 
 
 def without_nan(value: Any) -> Any:

@@ -24,6 +24,7 @@ from collapipe_env.cli.interruption import INTERRUPTED, TERMINATED, Terminated, 
 from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
 from collapipe_env.evaluation.registry import LEARNED, require_scheduler, scheduler_names
+from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.learners.surrogate_fits import fits_digest
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.tasks import task_names
@@ -215,7 +216,7 @@ def file_digest(path: Path) -> str:
         CheckpointError: If it cannot be read.
     """
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_regular(path, ARCHIVE_BYTES)).hexdigest()
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or error
         raise CheckpointError(

@@ -24,8 +24,17 @@ from collapipe_env.evaluation.episode import (
     pack_allocations,
     unpack_allocations,
 )
-from collapipe_env.files import read_json, without_nan, write_bytes, write_json
+from collapipe_env.files import (
+    ARCHIVE_BYTES,
+    read_json,
+    read_regular,
+    without_nan,
+    write_bytes,
+    write_json,
+)
 
+EPISODE_BYTES = 4 * 1024**3
+"""Largest file of figures that is read: some 220 bytes a round, and there may be millions of rounds."""
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -99,7 +108,7 @@ class EpisodeFiles:
         if content["key"] != key:
             return False
         try:
-            decisions = self.decisions.read_bytes()
+            decisions = read_regular(self.decisions, ARCHIVE_BYTES)
         except OSError as error:
             raise DataError(f"cannot read {self.decisions} ({error.strerror}): {REMEDY}") from None
         if hashlib.sha256(decisions).hexdigest() != content["decisions"]:
@@ -122,7 +131,9 @@ class EpisodeFiles:
             DataError: If the file is missing or damaged.
         """
         try:
-            with np.load(io.BytesIO(self.decisions.read_bytes()), allow_pickle=False) as arrays:
+            with np.load(
+                io.BytesIO(read_regular(self.decisions, ARCHIVE_BYTES)), allow_pickle=False
+            ) as arrays:
                 return unpack_allocations(dict(arrays))
         except (
             OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, MemoryError,
@@ -134,7 +145,7 @@ class EpisodeFiles:
 
     def _content(self) -> dict[str, Any]:
         try:
-            content = read_json(self.figures, REMEDY)
+            content = read_json(self.figures, REMEDY, EPISODE_BYTES)
             intact = content.pop("checksum", None) == _checksum(content)
         except (RecursionError, MemoryError) as error:
             raise DataError(f"{self.figures} is damaged ({type(error).__name__}): {REMEDY}") from None

@@ -30,6 +30,7 @@ from collapipe_env.evaluation.registry import (
     registered,
     scheduler_names,
 )
+from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.learners.surrogate_fits import fits_digest
 from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import Scenario
@@ -300,7 +301,7 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
 def _identity(plan: EvaluationPlan, name: str, code: OwnCode | None) -> bytes:
     """What a scheduler's decisions depend on besides its name and the package's version."""
     if code is None:
-        return plan.agent.read_bytes() if name == LEARNED and plan.agent is not None else b""
+        return read_regular(plan.agent, ARCHIVE_BYTES) if name == LEARNED and plan.agent is not None else b""
     if code.digest is None:
         return secrets.token_bytes(16)  # nobody knows whether it is still the same: measured in every call
     try:

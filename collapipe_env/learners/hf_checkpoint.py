@@ -7,6 +7,7 @@ encoder (pooler, classifiers, language-model heads) is left alone.
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from collapipe_env.errors import CheckpointError, DataError
+from collapipe_env.archives import require_tensors
+from collapipe_env.errors import CheckpointError, DataError, shortened, shown
 from collapipe_env.files import read_json
 from collapipe_env.learners.architecture import Architecture
 from collapipe_env.learners.hf_config import CONFIG, KEYS, checkpoint_folder, read_config
@@ -30,6 +32,9 @@ WEIGHT_FILES = (
     "pytorch_model.bin.index.json",
 )
 """Where weights may be; the first that exists is read."""
+
+REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""Types of weights that are read."""
 
 FETCH_ANEW = "fetch the checkpoint anew"
 
@@ -100,7 +105,7 @@ def _check_sizes(architecture: Architecture, config: Mapping[str, object], folde
     """Refuse a checkpoint of another size or for another style; names all differences."""
     differences = [
         f"workload.{field} is {getattr(architecture, field)!r} but {KEYS.get(field, 'the model type')} is "
-        f"{value!r}"
+        f"{shown(value)}"
         for field, value in config.items()
         if getattr(architecture, field) != value
     ]
@@ -129,13 +134,20 @@ def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     tensors: dict[str, Tensor] = {}
     for name in sorted(set(shards.values())):
         shard = folder / name
-        if shard.parent != folder or shard.suffix not in (".safetensors", ".bin") or not shard.is_file():
+        if shard.parent != folder or shard.suffix not in (".safetensors", ".bin") or not _is_file(shard):
             raise CheckpointError(
-                f"{file} names the file {name!r}, but there is no such weight file in the folder; "
+                f"{file} names the file {shown(name)}, but there is no such weight file in the folder; "
                 f"{FETCH_ANEW}"
             )
         tensors.update(_read_file(shard))
     return file, tensors
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
 
 
 def _read_file(file: Path) -> dict[str, Tensor]:
@@ -143,6 +155,9 @@ def _read_file(file: Path) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             content = load_file(file)
         else:
+            if zipfile.is_zipfile(file):  # checkpoints of older versions of PyTorch are none
+                with zipfile.ZipFile(file) as archive:
+                    require_tensors(archive, file.stat().st_size)
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged pickles raise whatever they like
         with file.open("rb") as stream:
@@ -153,7 +168,7 @@ def _read_file(file: Path) -> dict[str, Tensor]:
             else f"it is damaged, or holds more than tensors, which is never executed: {FETCH_ANEW}, best as "
             "model.safetensors"
         )
-        reason = (str(error).splitlines() or [""])[0][:120]
+        reason = shortened((str(error).splitlines() or [""])[0], 120)
         raise CheckpointError(f"cannot read {file} ({type(error).__name__}: {reason}); {cause}") from None
     if not isinstance(content, dict):
         raise CheckpointError(
@@ -173,8 +188,10 @@ def _tensor(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], fi
             f"{file}: tensor {name!r} has the shape {tuple(tensor.shape)} where {CONFIG} asks for {shape}; "
             f"{FETCH_ANEW}"
         )
-    if not tensor.is_floating_point() or not tensor.isfinite().all():
+    usable = tensor.dtype in REAL and tensor.layout is torch.strided and tensor.device.type == "cpu"
+    if not usable or not tensor.isfinite().all():
         raise CheckpointError(
-            f"{file}: tensor {name!r} ({tensor.dtype}) must hold finite floating-point numbers; {FETCH_ANEW}"
+            f"{file}: tensor {name!r} ({tensor.dtype}) must hold finite floating-point numbers of 16, 32 or "
+            f"64 bits; {FETCH_ANEW}"
         )
     return tensor

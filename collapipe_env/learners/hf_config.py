@@ -8,8 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from collapipe_env.errors import CheckpointError, DataError
+from collapipe_env.errors import CheckpointError, DataError, shown
 from collapipe_env.files import read_json
+from collapipe_env.tasks.paths import given_path
 
 CONFIG = "config.json"
 
@@ -71,13 +72,15 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     for key, fits, default, supported in _REQUIRED:
         value = config.get(key, default)
         if not fits(value):
-            raise CheckpointError(f"{path}: {key} is {value!r}, but {supported}; choose another checkpoint")
+            raise CheckpointError(
+                f"{path}: {key} is {shown(value)}, but {supported}; choose another checkpoint"
+            )
     fields: dict[str, Any] = {"style": "bert"}
     for field, key in KEYS.items():
         value = config.get(key)
         least = 0 if field == "token_types" else 1
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            found = f"{key} is {value!r}" if key in config else f"{key} is missing"
+            found = f"{key} is {shown(value)}" if key in config else f"{key} is missing"
             raise CheckpointError(
                 f"{path}: {found}; it must be an integer of at least {least}, so this is no usable BERT "
                 "checkpoint"
@@ -97,10 +100,13 @@ def checkpoint_folder(folder: str | Path) -> Path:
     Raises:
         CheckpointError: If there is no such folder.
     """
-    path = Path(folder).expanduser()
+    try:
+        path = given_path(str(folder))
+    except DataError as error:
+        raise CheckpointError(f"checkpoint {error}") from None
     if not path.is_dir():
         raise CheckpointError(
-            f"checkpoint {str(folder)!r} is no folder; give the local folder of a BERT checkpoint with "
+            f"checkpoint {shown(str(folder))} is no folder; give the local folder of a BERT checkpoint with "
             f"{CONFIG} in it (nothing is downloaded)"
         )
     return path

@@ -13,11 +13,13 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from collapipe_env.errors import CheckpointError, DataError
-from collapipe_env.files import read_json
+from collapipe_env.errors import CheckpointError, DataError, shortened, shown
+from collapipe_env.files import read_json, read_regular
 from collapipe_env.learners.hf_config import CONFIG, checkpoint_folder, read_config
 from collapipe_env.tasks.tokenization import PADDING
 
+LARGEST = 64 * 1024**2
+"""Bytes of a file of tokens."""
 PAD, UNK, MASK, START, END = "[PAD]", "[UNK]", "[MASK]", "[CLS]", "[SEP]"
 
 
@@ -104,26 +106,36 @@ def checkpoint_tokenizer(folder: str | Path, sequence_length: int | None = None)
 
 
 def _from_json(file: Path) -> Tokenizer:
+    content = _read(file)
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises nothing narrower
-        raise CheckpointError(f"{file} is damaged ({error}); fetch it anew") from None
+        raise CheckpointError(f"{file} is damaged ({shortened(str(error))}); fetch it anew") from None
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
 
 
+def _read(file: Path) -> bytes:
+    try:
+        return read_regular(file, LARGEST)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {file} ({error.strerror}); fetch it anew") from None
+
+
 def _from_vocabulary(file: Path) -> Tokenizer:
     try:
         # Not splitlines(): BERT's vocabularies hold tokens that it takes for ends of lines.
-        tokens = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
-    except (OSError, ValueError) as error:
+        text = _read(file).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        tokens = text.rstrip("\n").split("\n")
+    except UnicodeDecodeError as error:
         raise CheckpointError(f"cannot read {file} ({error}); fetch it anew") from None
     ids: dict[str, int] = {}
     for number, token in enumerate(tokens):
         if token in ids:
             raise CheckpointError(
-                f"{file}:{number + 1}: token {token!r} is in line {ids[token] + 1} already; fetch it anew"
+                f"{file}:{number + 1}: token {shown(token)} is in line {ids[token] + 1} already; "
+                "fetch it anew"
             )
         ids[token] = number
     lacking = [name for name in (PAD, UNK, START, END) if name not in ids]
@@ -155,5 +167,5 @@ def _options(file: Path) -> dict[str, Any]:
         raise CheckpointError(str(error)) from None
     for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
         if options.get(key) is not None and not isinstance(options[key], bool):
-            raise CheckpointError(f"{file}: {key} is {options[key]!r}; it must be true or false")
+            raise CheckpointError(f"{file}: {key} is {shown(options[key])}; it must be true or false")
     return {key: value for key, value in options.items() if value is not None}

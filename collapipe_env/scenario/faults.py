@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import ValidationError
 
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.errors import ScenarioError, nearest_name, shortened, shown
 
 T = TypeVar("T")
+
+SHOWN = 10
+"""Faults that a message lists before it only counts them."""
 
 _MISSING = object()
 
@@ -51,23 +53,19 @@ def fault_text(error: ValidationError, root: type, data: object, source: str) ->
     Returns:
         One line for one fault; otherwise a heading and one line for each.
     """
-    faults: dict[str, dict[str, Any]] = {}
-    for item in error.errors(include_url=False):
-        path = _path_in(data, item["loc"], item["type"])
-        dotted = ".".join(map(str, path))
-        fault = faults.setdefault(dotted, {"path": path, "input": item["input"], "allowed": []})
-        fault["input"] = _value_at(data, path, item["input"])
-        text = _allowed(item["type"], item["msg"], root, path)
-        if text not in fault["allowed"]:
-            fault["allowed"].append(text)
+    faults: dict[tuple[int | str, ...], list[Any]] = {}
+    for item in error.errors(include_url=False, include_context=False):
+        path = tuple(_path_in(data, item["loc"], item["type"]))
+        faults.setdefault(path, []).append(item)
     # Where an entry of a list is at fault, the list itself is only so as another branch of a union.
-    faults = {
-        dotted: f for dotted, f in faults.items() if not any(o.startswith(f"{dotted}.") for o in faults)
-    }
-    lines = [_line(dotted, fault, root) for dotted, fault in faults.items()]
-    if len(lines) == 1:
+    above = {path[:length] for path in faults for length in range(1, len(path))}
+    paths = [path for path in faults if path not in above]
+    lines = [_line(path, faults[path], data, root) for path in paths[:SHOWN]]
+    if len(paths) == 1:
         return f"{source}: {lines[0]}"
-    return f"{source}: {len(lines)} faults\n" + "\n".join(f"  {line}" for line in lines)
+    if len(paths) > SHOWN:
+        lines.append(f"and {len(paths) - SHOWN:,} more")
+    return f"{source}: {len(paths):,} faults\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def dataclass_at(root: type, path: Iterable[object]) -> type | None:
@@ -90,15 +88,19 @@ def dataclass_at(root: type, path: Iterable[object]) -> type | None:
     return current
 
 
-def _line(dotted: str, fault: Mapping[str, Any], root: type) -> str:
-    allowed = " or ".join(fault["allowed"])
-    if not dotted:
+def _line(path: Sequence[int | str], items: Sequence[Any], data: object, root: type) -> str:
+    """Describe the fault at one place, of which pydantic reports one for each branch of a union."""
+    texts = dict.fromkeys(_allowed(item["type"], item["msg"], root, path) for item in items)
+    allowed = " or ".join(texts)
+    if not path:
         return allowed
-    section = dataclass_at(root, fault["path"])
+    dotted = shortened(".".join(map(str, path)))
+    section = dataclass_at(root, path)
     if section is not None and allowed.startswith("!"):
         return f"{dotted}: {allowed[1:]}"  # a rule between fields: its message holds the values
-    note = _description(root, fault["path"])
-    text = f"{dotted}: got {reprlib.repr(fault['input'])}, but {allowed.removeprefix('!')}"
+    value = _value_at(data, path, items[-1]["input"])
+    note = _description(root, path)
+    text = f"{dotted}: got {shown(value)}, but {allowed.removeprefix('!')}"
     return f"{text} ({note})" if note else text
 
 
@@ -107,7 +109,7 @@ def _allowed(kind: str, message: str, root: type, path: Sequence[object]) -> str
     if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
         section = dataclass_at(root, path[:-1])
         names = _field_names(section) if section is not None else []
-        return f"there is no field {str(path[-1])!r} here; {nearest_name(str(path[-1]), names)}"
+        return f"there is no field {shown(str(path[-1]))} here; {nearest_name(str(path[-1]), names)}"
     if kind == "missing":
         return "this field is required"
     if kind == "dataclass_type":
@@ -115,7 +117,7 @@ def _allowed(kind: str, message: str, root: type, path: Sequence[object]) -> str
         fields = ", ".join(_field_names(section)) if section is not None else ""
         return f"a mapping is expected with fields among {fields}"
     if kind == "value_error":
-        text = message.removeprefix("Value error, ")
+        text = shortened(message.removeprefix("Value error, "), 2_000)
         return "!" + text if path else text
     if kind == "unexpected_positional_argument":
         return "fields are given by name, not by position"

@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from collapipe_env.scenario.faults import refuse_clearly
 from collapipe_env.scenario.fields import SPEC_CONFIG, described, real, whole
 
 
+@refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class ProxySpec:
     """Sizes of the Transformer that is really trained in place of the priced one.
@@ -54,9 +56,10 @@ def _off_is_none(value: Any) -> Any:
     return value
 
 
-ColumnName = str | int
+ColumnName = str | Annotated[int, Field(ge=0, le=1_000_000)]
 
 
+@refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class LearningSpec:
     """Data, proxy, optimisers and evaluation of the learners.

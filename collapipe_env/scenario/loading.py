@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -16,7 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.errors import LARGEST_BITS, ScenarioError, nearest_name, shortened, shown
+from collapipe_env.files import read_regular
 from collapipe_env.scenario.faults import dataclass_at, fault_text
 from collapipe_env.scenario.layers import MODEL, layered, merge
 from collapipe_env.scenario.schema import Scenario
@@ -30,8 +32,16 @@ PRESETS = LADDER + PUBLISHED
 
 YAML_SUFFIXES = (".yaml", ".yml")
 MAX_BYTES = 1_000_000
+"""Bytes of a scenario file."""
+MAX_MARKS = 20_000
+"""Lines, commas and opening brackets of a scenario file: what the time of parsing it grows with."""
 MAX_NODES = 100_000
+"""Sections, lists and values of a mapping."""
 MAX_DEPTH = 12
+"""Sections and lists within each other."""
+MAX_BRACKETS = 100
+"""Brackets that are open at once in a scenario file."""
+_MARKS = "\n\r,[{"
 
 
 def scenario_names() -> tuple[str, ...]:
@@ -66,7 +76,7 @@ def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario)
         return _load_preset(source)
     raise ScenarioError(
         f"a scenario is a preset's name, a path to a YAML file, a mapping or a Scenario, not "
-        f"{type(source).__name__}: {source!r}; presets: {', '.join(scenario_names())}"
+        f"{type(source).__name__}: {shown(source)}; presets: {', '.join(scenario_names())}"
     )
 
 
@@ -104,7 +114,7 @@ def override_scenario(scenario: Scenario, overrides: Mapping[str, object]) -> Sc
     Raises:
         ScenarioError: If a path does not exist or the result is not a valid scenario.
     """
-    source = f"overrides of scenario {scenario.name!r}"
+    source = f"overrides of scenario {shown(scenario.name)}"
     data = scenario_to_dict(scenario)
     changes = _plain(overrides, "overrides")
     bringing = {key: changes[f"workload.{key}"] for key in ("task", MODEL) if f"workload.{key}" in changes}
@@ -136,7 +146,7 @@ def _known_preset(name: object, place: str) -> str:
     if isinstance(name, str) and name in scenario_names():
         return name
     raise ScenarioError(
-        f"{place}: there is no preset {name!r}; {nearest_name(str(name), scenario_names())} "
+        f"{place}: there is no preset {shown(name)}; {nearest_name(name, scenario_names())} "
         f"(or give a path that ends in .yaml)"
     )
 
@@ -167,14 +177,9 @@ def _load_file(path: Path) -> Scenario:
     if path.suffix not in YAML_SUFFIXES:
         raise ScenarioError(f"{source}: the name must end in .yaml or .yml, not in {path.suffix!r}")
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise ScenarioError(
-            f"{source}: cannot be read: {getattr(error, 'strerror', None) or error}"
-        ) from None
-    if len(content) > MAX_BYTES:
-        raise ScenarioError(f"{source}: larger than {MAX_BYTES} bytes; is this a scenario?")
+        content = read_regular(path, MAX_BYTES)
+    except OSError as error:
+        raise ScenarioError(f"{source}: cannot be read: {error.strerror}") from None
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -185,6 +190,7 @@ def _load_file(path: Path) -> Scenario:
 
 def _parse(text: str, source: str) -> dict[str, Any]:
     """Parse YAML 1.2 safely: no tags, no duplicate keys, a mapping on top."""
+    _require_quick(text, source)
     try:
         data = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
@@ -192,13 +198,13 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         line = f", line {mark.line + 1}" if mark is not None else ""
         start = f" (begun in line {error.context_mark.line + 1})" if error.context_mark is not None else ""
         context = f"{error.context}{start}: " if error.context else ""
-        raise ScenarioError(f"{source}{line}: {' '.join(f'{context}{error.problem}'.split())}") from None
+        raise ScenarioError(f"{source}{line}: {_one_line(f'{context}{error.problem}')}") from None
     except YAMLError as error:
         position = getattr(error, "position", None)
         line = f", line {text[:position].count(chr(10)) + 1}" if isinstance(position, int) else ""
-        raise ScenarioError(f"{source}{line}: {' '.join(str(error).split())}") from None
+        raise ScenarioError(f"{source}{line}: {_one_line(str(error))}") from None
     except (ValueError, RecursionError) as error:  # a number or a nesting that no scenario has
-        raise ScenarioError(f"{source}: cannot be parsed as a scenario: {error}") from None
+        raise ScenarioError(f"{source}: cannot be parsed as a scenario: {_one_line(str(error))}") from None
     if data is None:
         raise ScenarioError(f"{source}, line 1: the file is empty; a scenario is a mapping of sections")
     if not isinstance(data, Mapping):
@@ -207,6 +213,28 @@ def _parse(text: str, source: str) -> dict[str, Any]:
             f"not a {type(data).__name__}"
         )
     return _plain(data, source)
+
+
+def _require_quick(text: str, source: str) -> None:
+    """Refuse YAML that takes long to parse, whose time also grows with the square of the nesting."""
+    marks = sum(text.count(mark) for mark in _MARKS)
+    if marks > MAX_MARKS:
+        raise ScenarioError(
+            f"{source}: {marks:,} lines, commas and brackets, above the limit of {MAX_MARKS:,}; is this a "
+            "scenario?"
+        )
+    depth = 0
+    for bracket in re.finditer(r"[\[{\]}]", text):  # also those in comments: there are few of them
+        depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
+        if depth > MAX_BRACKETS:
+            line = text.count("\n", 0, bracket.start()) + 1
+            raise ScenarioError(
+                f"{source}, line {line}: nested too deeply for a scenario: {depth} open brackets"
+            )
+
+
+def _one_line(text: str) -> str:
+    return shortened(" ".join(text.split()))
 
 
 def _plain(data: Mapping[Any, Any], source: str) -> dict[str, Any]:
@@ -221,13 +249,18 @@ def _plain(data: Mapping[Any, Any], source: str) -> dict[str, Any]:
         left -= 1
         if depth > MAX_DEPTH or left < 0:
             raise ScenarioError(
-                f"{source}: {path or 'the top level'}: nested too deeply or too large for a scenario"
+                f"{source}: {shortened(path) or 'the top level'}: nested too deeply or too large for a "
+                f"scenario, which has at most {MAX_DEPTH} levels and {MAX_NODES:,} entries"
             )
         value = _plain_value(value)
+        if isinstance(value, int) and value.bit_length() > LARGEST_BITS:
+            raise ScenarioError(f"{source}: {shortened(path)}: {shown(value)} is more than any field takes")
         if isinstance(value, Mapping):
             for key in value:
                 if not isinstance(key, str):
-                    raise ScenarioError(f"{source}: {path or 'top level'}: field names are text, not {key!r}")
+                    raise ScenarioError(
+                        f"{source}: {shortened(path) or 'top level'}: field names are text, not {shown(key)}"
+                    )
             return {key: copy_of(item, f"{path}.{key}".lstrip("."), depth + 1) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [copy_of(item, f"{path}.{index}", depth + 1) for index, item in enumerate(value)]
@@ -265,13 +298,17 @@ def _with_base(data: dict[str, Any], source: str) -> dict[str, Any]:
 def _assign(data: dict[str, Any], dotted: str, value: object) -> None:
     """Set one field by its dotted path, in place; a mapping changes only the fields it names."""
     steps = dotted.split(".")
+    if len(steps) > MAX_DEPTH:
+        raise ScenarioError(
+            f"override {shortened(dotted)!r}: {len(steps)} steps, but a scenario has at most {MAX_DEPTH}"
+        )
     current: Any = data
     for depth, step in enumerate(steps):
         place = ".".join(steps[:depth]) or "the scenario"
         if isinstance(current, list):
-            if not step.isdecimal() or int(step) >= len(current):
+            if not step.isdecimal() or len(step) > 9 or int(step) >= len(current):
                 raise ScenarioError(
-                    f"override {dotted!r}: {step!r} is no index into {place}, "
+                    f"override {shortened(dotted)!r}: {shortened(step)!r} is no index into {place}, "
                     f"which has {len(current)} entries (0 is the first)"
                 )
             key: int | str = int(step)
@@ -280,11 +317,14 @@ def _assign(data: dict[str, Any], dotted: str, value: object) -> None:
             names = [field.name for field in dataclasses.fields(section)] if section is not None else []
             if not isinstance(current, dict) and section is not None:
                 raise ScenarioError(
-                    f"override {dotted!r}: {place} is {current!r}; override it as a whole with a mapping"
+                    f"override {shortened(dotted)!r}: {place} is {shown(current)}; override it as a whole "
+                    "with a mapping"
                 )
             if step not in names:
                 hint = nearest_name(step, names) if names else f"{place} is a single value"
-                raise ScenarioError(f"override {dotted!r}: there is no field {step!r} here; {hint}")
+                raise ScenarioError(
+                    f"override {shortened(dotted)!r}: there is no field {shortened(step)!r} here; {hint}"
+                )
             key = step
         if depth == len(steps) - 1:
             both = isinstance(value, dict) and isinstance(current[key], dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.errors import ScenarioError, nearest_name, shown
 
 SEQUENCE_LENGTH = 128
 """Tokens per sample of every model here. It is no part of a published size: this is the length of most of
@@ -61,5 +61,5 @@ def model_fields(name: str) -> dict[str, object]:
         ScenarioError: If there is no such model; names the nearest.
     """
     if not isinstance(name, str) or name not in MODELS:  # a file may hold anything
-        raise ScenarioError(f"unknown model {name!r}; {nearest_name(str(name), MODELS)}")
+        raise ScenarioError(f"unknown model {shown(name)}; {nearest_name(name, MODELS)}")
     return dict(MODELS[name])

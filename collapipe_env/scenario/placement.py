@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 TRIES_PER_CLUSTER = 4096
 """Candidates for one cluster's centre before the whole placement starts again."""
 
+TRIES_AT_ALL = 2**20
+"""Candidates after which there is no further start: many clusters that are packed tightly use them up in one
+start, which takes seconds."""
+
 RESTARTS = 16
 """Fresh starts before the geometry counts as impossible; an unlucky first cluster may block the rest."""
 
@@ -35,11 +39,14 @@ def place_clusters(cluster: ClusterSpec, rng: np.random.Generator) -> NDArray[np
     Raises:
         ScenarioError: If no placement is found after many tries.
     """
-    best = 0
+    best = tries = 0
     for _ in range(RESTARTS):
+        if tries > TRIES_AT_ALL:
+            break
         centres = np.empty((0, 2))
         while len(centres) < cluster.clusters:
-            found = _free_candidate(cluster, centres, rng)
+            found, drawn = _free_candidate(cluster, centres, rng)
+            tries += drawn
             if found is None:
                 break
             centres = np.vstack([centres, found])
@@ -57,15 +64,33 @@ def place_clusters(cluster: ClusterSpec, rng: np.random.Generator) -> NDArray[np
 
 def _free_candidate(
     cluster: ClusterSpec, centres: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[np.float64] | None:
-    """Return the first of many candidates that keeps its distance from ``centres``, or ``None``."""
+) -> tuple[NDArray[np.float64] | None, int]:
+    """Return the first candidate that keeps its distance from ``centres``, and how many were drawn."""
+    drawn = 0
     span = cluster.cu_distance_max_m - cluster.cu_distance_min_m
     for size in (64, TRIES_PER_CLUSTER - 64):  # a small batch is nearly always enough
         distance = cluster.cu_distance_min_m + span * rng.random(size)
         angle = 2.0 * np.pi * rng.random(size)
         candidates = np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1)
-        gap = candidates[:, None, :] - centres[None, :, :]
-        free = (np.hypot(gap[..., 0], gap[..., 1]) >= cluster.cluster_separation_min_m).all(axis=1)
-        if free.any():
-            return np.asarray(candidates[int(np.argmax(free))])
-    return None
+        drawn += size
+        for index in np.flatnonzero(_may_be_free(cluster, centres, candidates)):
+            gap = candidates[index] - centres
+            if (np.hypot(gap[:, 0], gap[:, 1]) >= cluster.cluster_separation_min_m).all():
+                return np.asarray(candidates[index]), drawn
+    return None, drawn
+
+
+def _may_be_free(
+    cluster: ClusterSpec, centres: NDArray[np.float64], candidates: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Return False for candidates that are too near to a centre, but for rounding; their distances decide.
+
+    Of many candidates only few are free. A tree finds the nearest centre of all in a time that hardly grows
+    with the number of centres.
+    """
+    if len(candidates) < TRIES_PER_CLUSTER // 2 or not len(centres):
+        return np.ones(len(candidates), dtype=bool)
+    from scipy.spatial import cKDTree  # only for crowded clusters: it takes a moment to import
+
+    nearest, _ = cKDTree(centres).query(candidates)
+    return np.asarray(nearest >= cluster.cluster_separation_min_m * (1.0 - 1e-9))

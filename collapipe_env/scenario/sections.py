@@ -8,12 +8,13 @@ preset ``medium``.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, model_validator
 from pydantic.dataclasses import dataclass
 
-from collapipe_env.errors import nearest_name
+from collapipe_env.errors import nearest_name, shown
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.scenario.faults import refuse_clearly
 from collapipe_env.scenario.fields import (
@@ -34,7 +35,7 @@ Share = Annotated[float, real("share of the full clock", "1", gt=0.0, le=1.0)]
 
 def _known_task(name: str) -> str:
     if name not in task_names():
-        raise ValueError(f"there is no task {name!r}; {nearest_name(name, task_names())}")
+        raise ValueError(f"there is no task {shown(name)}; {nearest_name(name, task_names())}")
     return name
 
 
@@ -217,10 +218,9 @@ class DeviceSpec:
     def _consistent(self) -> Self:
         if not self.profiles:
             raise ValueError("profiles must hold at least one device profile")
-        names = [profile.name for profile in self.profiles]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"profiles holds the name {name!r} twice; names must differ")
+        for name, count in Counter(profile.name for profile in self.profiles).items():
+            if count > 1:
+                raise ValueError(f"profiles holds the name {shown(name)} twice; names must differ")
         if self.power_min_w > self.power_max_w:
             raise ValueError(
                 f"power_min_w = {self.power_min_w:g} is above power_max_w = {self.power_max_w:g}"

@@ -2,36 +2,81 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.physics.payload import adapter_parameters
 from collapipe_env.physics.workload import block_parameters, block_state_bytes, stored_activation_bytes
 from collapipe_env.scenario.layout import FloatArray, fixed_layout
 
 if TYPE_CHECKING:
-    from collapipe_env.scenario.schema import Scenario
+    from collapipe_env.scenario.schema import ClusterSpec, Scenario
 
 
+MAX_HOPS = 2**24
+"""Pairs of nodes within a cluster, over all clusters: 134 MB for every array with an entry for each."""
+DENSEST_PACKING = math.pi / math.sqrt(12.0)
+"""Share of a convex area that two or more equal discs can cover (L. Fejes Tóth, 1953)."""
+DENSEST_PLACEMENT = 0.65
+"""Share of the area that is never covered by many discs put down at random one after the other. When no more
+fits, they cover 0.547 of a plane (Feder, 1980) and, in a narrow ring, 0.748 of its circumference (Rényi,
+1958), which is 0.587 of its area; the rest is for chance."""
+MANY = 100
+"""Clusters that are many in this sense."""
 SHOWN = 3
 """Clusters that a message about memory lists before it only counts them."""
 
 
 def require_placement(scenario: Scenario) -> None:
-    """Refuse a scenario whose clusters cannot be kept apart.
+    """Refuse a scenario whose clusters cannot be kept apart, or have more hops than fit into memory.
 
-    The layout of ``layout_seed`` is tried also where layouts are drawn anew in every episode, so that a
-    hopeless geometry shows when the scenario is built and not at some later reset.
+    What areas tell is refused before anything is drawn. The layout of ``layout_seed`` is tried also where
+    layouts are drawn anew in every episode, so that a hopeless geometry shows when the scenario is built and
+    not at some later reset.
 
     Args:
         scenario: The scenario to check.
 
     Raises:
-        ScenarioError: If the placement fails.
+        ScenarioError: If there are too many hops, or the placement fails.
     """
+    cluster = scenario.cluster
+    hops = cluster.clusters * (cluster.max_devices + 1) ** 2
+    if hops > MAX_HOPS:
+        raise ScenarioError(
+            f"cluster: clusters = {cluster.clusters} of up to {cluster.max_devices} devices have {hops:,} "
+            f"pairs of nodes, above the limit of {MAX_HOPS:,}; lower clusters or devices"
+        )
+    _require_area(cluster)
     fixed_layout(scenario)
+
+
+def _require_area(cluster: ClusterSpec) -> None:
+    """Refuse centres that the area has no room for, whatever is drawn.
+
+    Discs of half the separation around the centres do not overlap, and lie in the ring of the allowed
+    distances, widened by that half on both sides. They cover at most all of the ring, and of its outer disc,
+    which is convex, at most what the densest packing covers. Placement at random comes nowhere near that: it
+    would try for minutes in vain.
+    """
+    half = cluster.cluster_separation_min_m / 2.0
+    outer = (cluster.cu_distance_max_m + half) ** 2
+    ring = outer - max(0.0, cluster.cu_distance_min_m - half) ** 2
+    discs = cluster.clusters * half**2
+    many = cluster.clusters >= MANY
+    room = min(ring * (DENSEST_PLACEMENT if many else 1.0), outer * DENSEST_PACKING)
+    if cluster.clusters > 1 and discs > room:
+        raise ScenarioError(
+            f"cluster: clusters = {cluster.clusters} cannot be placed cluster_separation_min_m = "
+            f"{cluster.cluster_separation_min_m:g} m apart between cu_distance_min_m = "
+            f"{cluster.cu_distance_min_m:g} m and cu_distance_max_m = {cluster.cu_distance_max_m:g} m: they "
+            f"take {discs / ring:.0%} of the area, and at most {room / ring:.0%} can be filled; lower the "
+            "separation or the number of clusters, or widen the distances"
+        )
 
 
 def require_memory(scenario: Scenario) -> None:

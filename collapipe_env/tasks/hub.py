@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import DataError, nearest_name
+from collapipe_env.errors import DataError, nearest_name, shortened
 from collapipe_env.tasks.column_files import TAG_FORM, TaggedSentences, complete_sentences
 from collapipe_env.tasks.parallel_text import Pairs
 from collapipe_env.tasks.parts import choose_named, held_out
@@ -56,28 +56,29 @@ def fetch(dataset: str) -> Mapping[str, Any]:
     Raises:
         DataError: If the library is absent, the name unknown or the hub out of reach.
     """
+    asked = shortened(dataset)
     try:
         import datasets
     except ImportError:
         raise DataError(
-            f"dataset {dataset!r} needs the package datasets; pip install 'collapipe-env[hub]', or give the "
+            f"dataset {asked!r} needs the package datasets; pip install 'collapipe-env[hub]', or give the "
             "path of local files"
         ) from None
     if int(datasets.__version__.partition(".")[0]) < 4:
         raise DataError(
-            f"dataset {dataset!r} needs datasets 4.0 or newer, which runs no code of a data set, and here is "
+            f"dataset {asked!r} needs datasets 4.0 or newer, which runs no code of a data set, and here is "
             f"{datasets.__version__}; pip install -U 'collapipe-env[hub]', or give the path of local files"
         )
     name, _, config = dataset.removeprefix(PREFIX).partition(":")
     if not name:
-        raise DataError(f"dataset {dataset!r} names no data set; write hf:NAME or hf:NAME:CONFIG")
-    saved = any((Path(name) / file).is_file() for file in ("dataset_dict.json", "state.json"))
+        raise DataError(f"dataset {asked!r} names no data set; write hf:NAME or hf:NAME:CONFIG")
     try:
+        saved = any((Path(name) / file).is_file() for file in ("dataset_dict.json", "state.json"))
         found: Any = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config or None)
     except Exception as error:  # of the library, the network stack or a parser; there is no common class
-        reason = (str(error).splitlines() or [""])[0][:300]
+        reason = shortened((str(error).splitlines() or [""])[0])
         raise DataError(
-            f"cannot load dataset {dataset!r} ({type(error).__name__}: {reason}); check the name "
+            f"cannot load dataset {asked!r} ({type(error).__name__}: {reason}); check the name "
             "(hf:NAME or hf:NAME:CONFIG) and the network, or give the path of local files"
         ) from None
     return found if isinstance(found, Mapping) else {"train": found}

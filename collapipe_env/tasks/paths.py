@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from collapipe_env.errors import DataError
+from collapipe_env.errors import DataError, shortened
 
 
 def given_path(text: str) -> Path:
@@ -21,9 +21,9 @@ def given_path(text: str) -> Path:
         path = Path(text).expanduser()
         if path.is_dir():
             os.scandir(path).close()
-    except (OSError, RuntimeError) as error:  # the latter for homes that are unknown
+    except (OSError, RuntimeError, ValueError) as error:  # homes that are unknown; null bytes
         reason = getattr(error, "strerror", None) or str(error).rstrip(".")
         raise DataError(
-            f"{text}: cannot be looked up ({reason}); check the path and its permissions"
+            f"{shortened(text)}: cannot be looked up ({reason}); check the path and its permissions"
         ) from None
     return path

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import re
+import string
+import unicodedata
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from collapipe_env.errors import DataError
+from collapipe_env.files import read_gzip, read_regular
 
 ENDINGS = (".tsv", ".csv", ".txt")
 """Endings of table files, each maybe followed by ``.gz``; .txt is read as .tsv."""
+
+LARGEST = 8 * 1024**3
+"""Bytes of a data file, also of what it unpacks to."""
+LONGEST_LINE = 200_000
+"""Characters of a line."""
+LONGEST_WORD = 5_000
+"""Characters of a word, between spaces and punctuation marks: the time of learning sub-words grows with the
+square of it."""
 
 # In AG News and its relatives a backslash, or a backslash and an n, stands for a line break. Before a small
 # letter the n is taken for the word's own, since "gave\no sign" is one of the former.
@@ -97,12 +110,10 @@ def read_text(path: Path) -> str:
     """Return a file's text without byte order mark, decompressed if its name ends in ``.gz``.
 
     Raises:
-        DataError: If it cannot be read, is cut short or no UTF-8.
+        DataError: If it cannot be read, is cut short, no regular file, no UTF-8, or beyond the limits.
     """
     try:
-        content = path.read_bytes()
-        if path.suffix.lower() == ".gz":
-            content = gzip.decompress(content)
+        content = (read_gzip if path.suffix.lower() == ".gz" else read_regular)(path, LARGEST)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: not a complete gzip file ({error}); compress it anew") from error
     except OSError as error:
@@ -110,7 +121,35 @@ def read_text(path: Path) -> str:
             f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
         ) from error
     try:
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}:{line}: not UTF-8 text; convert the file to UTF-8") from error
+    _require_short_lines(path, content)
+    return text
+
+
+def _require_short_lines(path: Path, content: bytes) -> None:
+    """Refuse UTF-8 text with lines or words that no data set has and that take minutes to learn from."""
+    for number, line in enumerate(io.BytesIO(content), start=1):
+        if len(line) <= LONGEST_WORD:  # bytes are at least as many as characters
+            continue
+        for part in line.decode("utf-8").rstrip("\r\n").split("\r"):
+            if len(part) > LONGEST_LINE:
+                raise DataError(
+                    f"{path}:{number}: {len(part):,} characters in a line, above the limit of "
+                    f"{LONGEST_LINE:,}; break it up, one sample a line"
+                )
+            longest = max(map(len, _between_words().split(part)))
+            if longest > LONGEST_WORD:
+                raise DataError(
+                    f"{path}:{number}: {longest:,} characters without a space or punctuation mark, above "
+                    f"the limit of {LONGEST_WORD:,}; separate the words, or leave the line out"
+                )
+
+
+@cache
+def _between_words() -> re.Pattern[str]:
+    """What separates words for the tokenisers: spaces and punctuation marks of all scripts."""
+    marks = {chr(code) for code in range(0x10000) if unicodedata.category(chr(code)).startswith("P")}
+    return re.compile(rf"[\s{re.escape(''.join(sorted(marks | set(string.punctuation))))}]+")

@@ -189,7 +189,7 @@ def test_wrong_type(mapping: dict[str, Any], place: str, allowed: str) -> None:
         ),
         (
             {"cluster": {"cluster_separation_min_m": 900}},
-            r"only 1 of clusters = 4 .*separation_min_m = 900.*distance_min_m = 50.*distance_max_m = 400",
+            r"clusters = 4 cannot be placed .*separation_min_m = 900.*min_m = 50.*distance_max_m = 400",
         ),
     ],
 )
@@ -248,8 +248,9 @@ def test_wrong_kind_of_source(source: Any) -> None:
         (b"name: a\nradio: \xff\n", r", line 2: not UTF-8"),
         (b"name: a\nradio: \x00\n", r", line 2: .*special characters are not allowed"),
         (b"radio: &r\n  radio: *r\n", r"nested too deeply"),
-        (b"radio: " + b"[" * 1500, r": cannot be parsed as a scenario: maximum recursion"),
-        (b"name: " + b"x" * 1_000_001, r"larger than 1000000 bytes"),
+        (b"radio: " + b"[" * 1500, r", line 1: nested too deeply .* 101 open brackets"),
+        (b"- " * 1500, r": cannot be parsed as a scenario: maximum recursion"),
+        (b"name: " + b"x" * 1_000_001, r"has 1,000,007 bytes, above the limit of 1,000,000"),
         (b"radio:\n  3: 1\n", r"radio: field names are text, not 3"),
         (b"radio:\n  diversty: 1\n", r"radio\.diversty: got 1.*did you mean 'diversity'"),
     ],

@@ -1,0 +1,67 @@
+"""Zip archives that may come from anyone: looked over before they are unpacked.
+
+A few bytes of an archive can list millions of members, or unpack to any number of bytes. So members are
+counted before Python reads their list, and sizes are added up before anything is unpacked.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+from collapipe_env.errors import shown
+from collapipe_env.files import unpacked_limit
+
+MEMBERS = 10_000
+"""Members that an archive may have."""
+PICKLE_BYTES = 4 * 1024**2
+"""Bytes of the description of PyTorch's tensors, about 100 for each: it is interpreted, which takes longer
+than reading."""
+
+_SIGNATURE = b"PK\x01\x02"  # of each entry in the list of members
+
+
+def open_zip(content: bytes) -> zipfile.ZipFile:
+    """Open an archive whose members are stored or deflated, and unpack to no more than archives do.
+
+    Args:
+        content: All of the archive.
+
+    Raises:
+        zipfile.BadZipFile: If it is none, or beyond the limits; the message says which.
+    """
+    # Every entry begins so; a damaged length cannot hide any.
+    listed = content.count(_SIGNATURE)
+    if listed > MEMBERS:
+        raise zipfile.BadZipFile(f"it lists {listed:,} members, above the limit of {MEMBERS:,}")
+    archive = zipfile.ZipFile(io.BytesIO(content))
+    for member in archive.infolist():
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise zipfile.BadZipFile(f"{shown(member.filename)} is compressed in an unusual way")
+    unpacked, most = sum(member.file_size for member in archive.infolist()), unpacked_limit(len(content))
+    if unpacked > most:
+        raise zipfile.BadZipFile(f"it unpacks to {unpacked:,} bytes, above the limit of {most:,}")
+    return archive
+
+
+def require_tensors(archive: zipfile.ZipFile, size: int) -> None:
+    """Refuse an archive that ``torch.save`` did not write, or that ``torch.load`` would spend long on.
+
+    Args:
+        archive: The archive.
+        size: Its bytes.
+
+    Raises:
+        zipfile.BadZipFile: If its members are compressed, together larger than it, or described at too great
+            a length.
+    """
+    members = archive.infolist()
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise zipfile.BadZipFile("its tensors are compressed, which PyTorch never does")
+    if sum(member.file_size for member in members) > size:
+        raise zipfile.BadZipFile("its members overlap")
+    for member in members:
+        if member.filename.endswith(".pkl") and member.file_size > PICKLE_BYTES:
+            raise zipfile.BadZipFile(
+                f"its description has {member.file_size:,} bytes, above the limit of {PICKLE_BYTES:,}"
+            )
