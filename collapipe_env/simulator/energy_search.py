@@ -41,11 +41,11 @@ PRIOR = 6.0
 FEWEST_PRICED, MOST_PRICED, PRICED = 32, 192, 4096
 """Rounds of a system that are played at prices and counted, the fewer the more systems there are."""
 
+CLOSE = 1.1
+"""A least use within this factor of what is known to be needed is not searched further."""
+
 WORK = 400_000_000
 """Elementary steps of the search with prices; where it takes more, in huge systems, there is none."""
-
-CLOSE = 1.02
-"""A least use within this factor of its lower bound is not searched further."""
 
 
 class EnergySearch:
@@ -74,7 +74,9 @@ class EnergySearch:
         self._uplink_of_system: FloatArray = np.median(per_system, axis=1)
         self._shares, _ = self._fill(sample.mean(self._block_use))
         # No plans, whatever the loads they wait for, need less.
-        _, computing = self._fill(self._block_use.reshape(sample.systems, sample.rounds, *self._cap.shape[1:]).min(axis=1))
+        _, computing = self._fill(
+            self._block_use.reshape(sample.systems, sample.rounds, *self._cap.shape[1:]).min(axis=1)
+        )
         self._needed = np.maximum(computing, self._uplink_of_system)
 
     def least_use(self) -> FloatArray:
@@ -265,37 +267,42 @@ class EnergySearch:
         computing = (self._shares * self.sample.mean(self._block_use))[systems]
         average = np.concatenate((uplinks[..., None], computing), axis=-1)
         total = np.zeros(average.shape)
+        links = [self._link_joules(self.sample.state[systems * F + f]) for f in range(F)]
         before = rounds // 2
         for t in range(before + rounds):
-            rows = systems * F + t % F
-            worst = average.max(axis=-1, keepdims=True)
-            use = self._play(rows, self._cheapest(rows, (average / worst) ** SHARPNESS + LEAST_PRICE))
+            f = t % F
+            rows = systems * F + f
+            price = (average / average.max(axis=-1, keepdims=True)) ** SHARPNESS + LEAST_PRICE
+            use = self._play(rows, self._cheapest(rows, links[f], price))
             use[..., 0] += uplinks
             average += (use - average) / (t + PRIOR)
             if t >= before:
                 total += use
         return total / rounds
 
-    def _cheapest(self, rows: IntArray, price: FloatArray) -> IntArray:
-        """Blocks (R, N, K) of the plans of least energy at prices (R, N, K+1)."""
-        parameters, costs = self.parameters, self.parameters.costs
-        state = self.sample.state[rows]
-        per_joule = price / state.budget
-        bit = np.full(state.d2d_gain.shape, np.inf)
-        reliable = bit
+    def _link_joules(self, state: SystemState) -> tuple[FloatArray, FloatArray]:
+        """Least energy of a bit between nodes (R, N, K+1, K+1) [J], with repeats and without."""
+        shape = state.d2d_gain.shape
+        repeated, once = np.full(shape, np.inf), np.full(shape, np.inf)
         for power in self._powers:
             disturbed = radio.interference(state.cross_gain, np.full(state.uplink_gain.shape, power))
-            repeated, once = self._bit_joules(power, state.d2d_gain, disturbed[..., None, None])
-            bit, reliable = np.minimum(bit, repeated), np.minimum(reliable, once)
-        sent = per_joule[..., None] * bit * self._samples
+            joules = self._bit_joules(power, state.d2d_gain, disturbed[..., None, None])
+            repeated, once = np.minimum(repeated, joules[0]), np.minimum(once, joules[1])
+        return repeated, once
+
+    def _cheapest(self, rows: IntArray, links: tuple[FloatArray, FloatArray], price: FloatArray) -> IntArray:
+        """Blocks (R, N, K) of the plans of least energy at prices (R, N, K+1) in rounds with such links."""
+        costs, state = self.parameters.costs, self.sample.state
+        per_joule = price / state.budget[rows]
+        sent = per_joule[..., None] * links[0] * self._samples
         hop = sent * costs.activation_bits + sent.swapaxes(-1, -2) * costs.gradient_bits
         block = price[..., 1:] * self._block_use[rows]
-        block = block + per_joule[..., 1:] * reliable[..., 1:, 0] * costs.block_payload_bits
-        shape = state.memory_cap.shape
+        block = block + per_joule[..., 1:] * links[1][..., 1:, 0] * costs.block_payload_bits
+        cap = state.memory_cap[rows]
         found = cheapest_segments(
             hop.reshape(-1, *hop.shape[-2:]),
-            block.reshape(-1, shape[-1]),
-            state.memory_cap.reshape(-1, shape[-1]),
+            block.reshape(-1, cap.shape[-1]),
+            cap.reshape(-1, cap.shape[-1]),
             costs.blocks,
         )
-        return found.reshape(shape)
+        return found.reshape(cap.shape)

@@ -39,13 +39,13 @@ class FeasibilityReport:
 
     @property
     def least_use(self) -> FloatArray:
-        """Time-average energy over budget of each cluster's worst node (E, N); at most 1 where budgets can be met."""
+        """Energy over budget of each cluster's worst node (E, N); at most 1 where budgets can be met."""
         use: FloatArray = self.energy_ratio.max(axis=-1)
         return use
 
     @property
     def worst_node(self) -> IntArray:
-        """The node with the least use of its cluster (E, N), 0 the CU."""
+        """The node of :attr:`least_use` (E, N), 0 the CU."""
         return np.asarray(self.energy_ratio.argmax(axis=-1))
 
     @property
@@ -71,18 +71,16 @@ class FeasibilityReport:
     def describe(self) -> str:
         """Two lines about all episodes and one for each cluster."""
         use = self.least_use
-        lines = [
-            f"energy budgets cannot be met in {_part(int(self.broken.sum()), self.episodes)}"
-            if not self.feasible
-            else f"energy budgets can be met in all {self.episodes} sampled episodes",
-            "least energy use over budget of each cluster's worst node, delay ignored:",
-        ]
+        verdict = f"energy budgets can be met in all {self.episodes} sampled episodes"
+        if not self.feasible:
+            verdict = f"energy budgets cannot be met in {_part(int(self.broken.sum()), self.episodes)}"
+        lines = [verdict, "least energy use over budget of each cluster's worst node, delay ignored:"]
         for cluster in range(use.shape[1]):
             middle, high, worst = np.quantile(use[:, cluster], (0.5, 0.9, 1.0))
             nodes = np.bincount(self.worst_node[:, cluster])
             lines.append(
-                f"cluster {cluster}: median {middle:.3g}, 90 % of episodes below {high:.3g}, worst {worst:.3g}; "
-                f"over budget in {int((use[:, cluster] > 1.0).sum())}; mostly at {_node_name(int(nodes.argmax()))}"
+                f"cluster {cluster}: median {middle:.3g}, 90 % of episodes below {high:.3g}, worst {worst:.3g}, "
+                f"over budget in {int((use[:, cluster] > 1.0).sum())}, mostly {_node_name(int(nodes.argmax()))}"
             )
         return "\n".join(lines)
 
@@ -145,12 +143,12 @@ def _warning(scenario: Scenario, report: FeasibilityReport) -> str:
     )
     count, total = int(often[cluster, node]), int(report.broken.sum())
     where = "" if count == report.episodes else f" in {_part(count, report.episodes)}"
-    others = "" if count == total else f" (some node's in {_part(total, report.episodes)})"
+    others = "" if count == total else f", and some node's in {_part(total, report.episodes)}"
     use = np.median(report.energy_ratio[over[:, cluster, node], cluster, node])
     return (
-        f"scenario {scenario.name!r}: the energy budget of {_node_name(int(node))} of cluster {cluster} cannot be "
-        f"met{where}{others}: even ignoring delay it typically uses {use:.3g} times its budget there, so its queue "
-        f"grows under every policy. {_remedy(scenario, report)}"
+        f"scenario {scenario.name!r}: the energy budget of {_node_name(int(node))} of cluster {cluster} cannot "
+        f"be met{where}{others}. Even ignoring delay it typically uses {use:.3g} times its budget then, and "
+        f"its queue grows under every policy. {_remedy(scenario, report)}"
     )
 
 
@@ -158,7 +156,9 @@ def _remedy(scenario: Scenario, report: FeasibilityReport) -> str:
     """What to change, in one sentence."""
     needed = {
         "budgets.cu_energy_j": float(report.energy_ratio[..., 0].max()) * scenario.budgets.cu_energy_j,
-        "budgets.device_energy_j": float(report.energy_ratio[..., 1:].max()) * scenario.budgets.device_energy_j,
+        "budgets.device_energy_j": (
+            float(report.energy_ratio[..., 1:].max()) * scenario.budgets.device_energy_j
+        ),
     }
     given = {name: float(getattr(scenario.budgets, name.rpartition(".")[2])) for name in needed}
     raised = [
@@ -178,7 +178,9 @@ def _remedy(scenario: Scenario, report: FeasibilityReport) -> str:
     if scenario.cluster.layout == "fixed":
         advice.append("take another layout_seed")
     if len(raised) < sum(needed[name] > given[name] for name in needed):
-        advice.append("better the links (radio.noise_dbm_per_hz, devices.power_max_w): some hardly ever deliver")
+        advice.append(
+            "better the links (radio.noise_dbm_per_hz, devices.power_max_w): some hardly ever deliver"
+        )
     text = ", or ".join(advice)
     return text[0].upper() + text[1:]
 

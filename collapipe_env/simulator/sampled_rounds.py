@@ -118,7 +118,9 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
         round_index=np.zeros(S * F, dtype=np.int64),
         loss=np.zeros(S * F),
     )
-    return SampledRounds(S, F, state, _uplinks(scenario, np.repeat(mean_gain[:, :N], EPISODES // S, axis=0), rng))
+    return SampledRounds(
+        S, F, state, _uplinks(scenario, np.repeat(mean_gain[:, :N], EPISODES // S, axis=0), rng)
+    )
 
 
 def _uplinks(scenario: Scenario, mean_gain: FloatArray, rng: np.random.Generator) -> FloatArray:
