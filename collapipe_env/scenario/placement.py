@@ -70,7 +70,7 @@ def place_clusters(cluster: ClusterSpec, rng: np.random.Generator) -> NDArray[np
 def _free_candidate(
     cluster: ClusterSpec, centres: NDArray[np.float64], rng: np.random.Generator
 ) -> tuple[NDArray[np.float64] | None, int]:
-    """The first of many candidates that keeps its distance from ``centres``, and how many distances it took."""
+    """The first candidate that keeps its distance from ``centres``, and how many distances it took."""
     span = cluster.cu_distance_max_m - cluster.cu_distance_min_m
     separation = cluster.cluster_separation_min_m
     looked, drawn = 0, np.empty((0, 2))

@@ -251,7 +251,7 @@ class EnergySearch:
         most = WORK // (systems * self._cap[0].size * L * min(int(self._cap.max()), L))
         F = self.sample.rounds
         wanted = min(max(FEWEST_PRICED, F, PRICED // systems), MOST_PRICED)
-        return min(wanted, most) // F * F
+        return int(min(wanted, most) // F * F)
 
     def _priced(self, systems: IntArray, rounds: int) -> FloatArray:
         """Uses (P, N, K+1) of some systems when each round's plan is the cheapest at prices of energy.

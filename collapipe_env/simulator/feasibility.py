@@ -77,10 +77,11 @@ class FeasibilityReport:
         lines = [verdict, "least energy use over budget of each cluster's worst node, delay ignored:"]
         for cluster in range(use.shape[1]):
             middle, high, worst = np.quantile(use[:, cluster], (0.5, 0.9, 1.0))
-            nodes = np.bincount(self.worst_node[:, cluster])
+            over = int((use[:, cluster] > 1.0).sum())
+            node = int(np.bincount(self.worst_node[:, cluster]).argmax())
             lines.append(
-                f"cluster {cluster}: median {middle:.3g}, 90 % of episodes below {high:.3g}, worst {worst:.3g}, "
-                f"over budget in {int((use[:, cluster] > 1.0).sum())}, mostly {_node_name(int(nodes.argmax()))}"
+                f"cluster {cluster}: median {middle:.3g}, 90 % of episodes below {high:.3g}, "
+                f"worst {worst:.3g}, over budget in {over}, mostly {_node_name(node)}"
             )
         return "\n".join(lines)
 
@@ -90,8 +91,8 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
     """Search the least energy use of a scenario in a sample of its episodes, ignoring delay.
 
     64 episodes are drawn: layouts where they are redrawn, shadowing, and as many rounds of the uplinks'
-    fading as an episode has (64 to 256). Of each layout and shadowing, 16 rounds of all channels and loads are
-    drawn, of a single one 64 (huge systems are sampled less). The seeds are the function's own; equal
+    fading as an episode has (64 to 256). Of each layout and shadowing, 16 rounds of all channels and loads
+    are drawn, of a single one 64 (huge systems are sampled less). The seeds are the function's own; equal
     scenarios have equal reports.
 
     In these episodes the search lowers the largest time-average of energy over budget in each cluster. The
@@ -146,9 +147,9 @@ def _warning(scenario: Scenario, report: FeasibilityReport) -> str:
     others = "" if count == total else f", and some node's in {_part(total, report.episodes)}"
     use = np.median(report.energy_ratio[over[:, cluster, node], cluster, node])
     return (
-        f"scenario {scenario.name!r}: the energy budget of {_node_name(int(node))} of cluster {cluster} cannot "
-        f"be met{where}{others}. Even ignoring delay it typically uses {use:.3g} times its budget then, and "
-        f"its queue grows under every policy. {_remedy(scenario, report)}"
+        f"scenario {scenario.name!r}: the energy budget of {_node_name(int(node))} of cluster {cluster} "
+        f"cannot be met{where}{others}. Even ignoring delay it typically uses {use:.3g} times its budget "
+        f"then, and its queue grows under every policy. {_remedy(scenario, report)}"
     )
 
 

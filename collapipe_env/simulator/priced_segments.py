@@ -28,8 +28,8 @@ def cheapest_segments(hop: FloatArray, block: FloatArray, cap: IntArray, blocks:
     B, K = block.shape
     L, most = blocks, min(int(cap.max()), blocks)
     rows = np.arange(B)
-    # Least price of a chain that ends at a node with so many blocks placed, and of one that goes on from there
-    # to a device which as yet holds none.
+    # Least price of a chain that ends at a node with so many blocks placed, and of one that has just come to
+    # a node which holds none yet.
     ends = np.full((K + 1, B, L + 1), np.inf)
     ends[0, :, 0] = 0.0
     arrives = np.full((K + 1, B, L + 1), np.inf)

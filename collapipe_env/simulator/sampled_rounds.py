@@ -16,7 +16,6 @@ from collapipe_env.simulator.channels import Fading, LoadChain
 from collapipe_env.simulator.state import SystemState
 
 FloatArray = npt.NDArray[np.float64]
-AnyArray = npt.NDArray[np.generic]
 
 SEED = 20250919
 """Seed of the sample; the environments' own streams are never touched."""
@@ -89,7 +88,7 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
     loads = LoadChain(S * F, (N, K), dynamics.load_levels, dynamics.load_stay_probability)
     load = loads.reset(rows, _seeds(rng, S * F))
 
-    def of_layouts(name: str) -> AnyArray:
+    def of_layouts(name: str) -> FloatArray:
         return np.repeat(np.stack([getattr(layout, name) for layout in layouts]), F, axis=0)
 
     per_cycle = of_layouts("flops_per_cycle")
@@ -112,7 +111,7 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
         memory_cap=memory_cap_blocks(
             memory, costs.batch_size, costs.block_state_bytes, costs.stored_activation_bytes
         ).astype(np.int64),
-        present=of_layouts("present"),
+        present=of_layouts("present").astype(np.bool_),
         budget=np.broadcast_to(energy_budgets(scenario), nodes).copy(),
         backlog=np.zeros(nodes),
         round_index=np.zeros(S * F, dtype=np.int64),

@@ -91,7 +91,8 @@ def task_traits(name: str) -> TaskTraits:
     found = getattr(get_task(name), "traits", None)
     if not isinstance(found, TaskTraits):
         raise ScenarioError(
-            f"task {name!r} ({_ENTRY_POINTS[name]}) does not say what it is priced by: its traits are {found!r}; "
-            "give its class traits = TaskTraits(outputs='sentence') or TaskTraits(outputs='token')"
+            f"task {name!r} ({_ENTRY_POINTS[name]}) does not say what it is priced by: its traits are "
+            f"{found!r}; give its class traits = TaskTraits(outputs='sentence') or "
+            "TaskTraits(outputs='token')"
         )
     return found
