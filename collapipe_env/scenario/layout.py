@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario.placement import place_clusters
 
@@ -75,14 +77,14 @@ def draw_layout(scenario: Scenario, rng: np.random.Generator) -> Layout:
     and angle, redrawn until the centres are far enough apart), the devices are uniform in the square, and
     each device's profile, full clock and memory are independent draws. [R]
 
+    Where the clusters hardly fit, many tries may find no places for them. Then they take the places of the
+    layout of ``layout_seed`` in random order, so that no draw fails.
+
     Args:
         scenario: Gives the distributions.
         rng: The only source of randomness; its state alone decides the draw.
-
-    Raises:
-        ScenarioError: If the clusters cannot be kept apart.
     """
-    return _draw(scenario.cluster, scenario.devices, rng)
+    return _draw(scenario.cluster, scenario.devices, rng, lambda: fixed_layout(scenario).cu_position)
 
 
 def fixed_layout(scenario: Scenario) -> Layout:
@@ -102,7 +104,12 @@ def _cached_layout(cluster: ClusterSpec, devices: DeviceSpec) -> Layout:
     return _draw(cluster, devices, np.random.default_rng(cluster.layout_seed))
 
 
-def _draw(cluster: ClusterSpec, devices: DeviceSpec, rng: np.random.Generator) -> Layout:
+def _draw(
+    cluster: ClusterSpec,
+    devices: DeviceSpec,
+    rng: np.random.Generator,
+    known_places: Callable[[], FloatArray] | None = None,
+) -> Layout:
     """Draw devices first: their number of draws is fixed, whereas placing clusters takes a varying number."""
     N, K = cluster.clusters, cluster.max_devices
     present = np.arange(K) < np.array(cluster.devices_per_cluster)[:, None]
@@ -118,7 +125,12 @@ def _draw(cluster: ClusterSpec, devices: DeviceSpec, rng: np.random.Generator) -
         chosen = sizes[(pick * len(sizes)).astype(np.int64)]
         memory = np.where((profile == index) & present, chosen, memory)
     offset = np.where(present[:, :, None], cluster.area_side_m * (rng.random((N, K, 2)) - 0.5), 0.0)
-    centre = place_clusters(cluster, rng)
+    try:
+        centre = place_clusters(cluster, rng)
+    except ScenarioError:
+        if known_places is None:
+            raise
+        centre = rng.permutation(known_places())
     position = centre[:, None, :] + offset
     distance = np.hypot(centre[:, 0], centre[:, 1])
     # Offsets, not positions: the hops do not feel the rounding of far-away centres.

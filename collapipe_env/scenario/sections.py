@@ -26,7 +26,7 @@ from collapipe_env.scenario.fields import (
     require_ordered,
     whole,
 )
-from collapipe_env.tasks import task_names
+from collapipe_env.tasks import SHIPPED_TRAITS, task_names
 
 Bits = Literal[16, 32]
 Members = Annotated[int, whole("devices of a cluster", 1, 512)]
@@ -120,8 +120,10 @@ class WorkloadSpec:
                     f"micro_batches holds {count}, which does not divide batch_size = {self.batch_size}; "
                     f"its divisors are {', '.join(map(str, _divisors(self.batch_size)))}"
                 )
-        if self.task == "translation" and self.decoder_blocks == 0:
-            raise ValueError("task = 'translation' needs decoder_blocks of at least 1, not 0")
+        # Registered tasks are asked when the scenario is priced: their code is not imported to read a file.
+        traits = SHIPPED_TRAITS.get(self.task)
+        if traits is not None and traits.decoder and self.decoder_blocks == 0:
+            raise ValueError(f"task = {self.task!r} needs decoder_blocks of at least 1, not 0")
         if self.style == "bert" and self.learned_positions < self.sequence_length:
             raise ValueError(
                 f"style = 'bert' needs learned_positions of at least sequence_length = "

@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from collapipe_env.codec import ActionCodec
+from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.physics.payload import adapter_parameters
@@ -24,13 +25,24 @@ from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.tasks import task_traits
 
 
 def workload_costs(scenario: Scenario) -> WorkloadCosts:
-    """Priced per-sample and per-block figures of a scenario (`system_model.md` section 2)."""
+    """Priced per-sample and per-block figures of a scenario (`system_model.md` section 2).
+
+    Args:
+        scenario: The scenario.
+
+    Raises:
+        ScenarioError: If the workload's task was registered and says nothing of itself, or needs decoder
+            blocks that the workload lacks.
+    """
     w = scenario.workload
-    # A classifier's head reads the pooled sentence; taggers and generators have an output per token.
-    positions = 1 if w.task == "classification" else w.sequence_length
+    traits = task_traits(w.task)
+    if traits.decoder and w.decoder_blocks == 0:
+        raise ScenarioError(f"workload.task = {w.task!r} needs workload.decoder_blocks of at least 1, not 0")
+    positions = traits.positions(w.sequence_length)
     boundary = w.sequence_length * w.width
     decoder = (w.decoder_blocks, w.width, w.feedforward, w.sequence_length, w.outputs, positions)
     return WorkloadCosts(
@@ -143,3 +155,9 @@ def reference_delay(scenario: Scenario) -> float:
     state = mean_state(scenario, fixed_layout(scenario))
     parameters = system_parameters(scenario)
     return float(round_costs(parameters, state, even_split(parameters, state)).delay)
+
+
+def link_path_gains(layout: Layout) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """A layout's path gains in the order of the fading: uplinks first, then each cluster's pairs (links,)."""
+    upper = np.triu_indices(layout.d2d_path_gain.shape[-1], 1)
+    return np.concatenate((layout.d2e_path_gain, layout.d2d_path_gain[:, upper[0], upper[1]].ravel()))

@@ -14,7 +14,7 @@ from collapipe_env.learners.base import Learner, LearningReport, RoundOutcome
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
-from collapipe_env.simulator.build import energy_budgets, system_parameters
+from collapipe_env.simulator.build import energy_budgets, link_path_gains, system_parameters
 from collapipe_env.simulator.channels import Fading, LoadChain
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
@@ -251,9 +251,3 @@ class Simulator:
         uplink, d2d = np.empty((rows, N)), np.empty((rows, N, nodes, nodes))
         link_gains(mean, fading, uplink, d2d)
         return uplink, d2d
-
-
-def link_path_gains(layout: Layout) -> FloatArray:
-    """A layout's path gains in the order of the fading: uplinks first, then each cluster's pairs (links,)."""
-    upper = np.triu_indices(layout.d2d_path_gain.shape[-1], 1)
-    return np.concatenate((layout.d2e_path_gain, layout.d2d_path_gain[:, upper[0], upper[1]].ravel()))

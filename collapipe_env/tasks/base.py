@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.learners.architecture import Architecture
+from collapipe_env.tasks.traits import TaskTraits
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -153,6 +154,8 @@ class Task(Protocol):
     name: str
     metrics: tuple[str, ...]
     """Names of what :meth:`score` returns; the first is the headline."""
+    traits: TaskTraits
+    """What its price and the check of its workload depend on."""
 
     def load(self, spec: TaskSpec) -> TaskData:
         """Return the data, from a per-process cache if it was asked for before.

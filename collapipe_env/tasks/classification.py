@@ -20,6 +20,7 @@ from collapipe_env.tasks.hub import hub_labelled_texts
 from collapipe_env.tasks.paths import given_path
 from collapipe_env.tasks.text_files import LabelledTexts, load_splits
 from collapipe_env.tasks.tokenization import PADDING, encode, train_tokenizer
+from collapipe_env.tasks.traits import CLASSIFICATION
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "reviews"
 """Folder of the review sentences that the package ships."""
@@ -56,6 +57,7 @@ class Classification:
 
     name = "classification"
     metrics = ("accuracy", "mcc")
+    traits = CLASSIFICATION
 
     def load(self, spec: TaskSpec) -> TaskData:
         """Return the labelled sentences as token rows; see :class:`~collapipe_env.tasks.base.Task`.

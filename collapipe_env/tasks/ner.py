@@ -22,6 +22,7 @@ from collapipe_env.tasks.hub import PREFIX, hub_tagged_sentences
 from collapipe_env.tasks.paths import given_path
 from collapipe_env.tasks.tagging_schemes import OUTSIDE, Scheme, spans_of, to_bio2
 from collapipe_env.tasks.tokenization import PADDING
+from collapipe_env.tasks.traits import NER
 from collapipe_env.tasks.word_pieces import encode_words, train_cased_tokenizer
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "entities"
@@ -93,6 +94,7 @@ class NamedEntities:
 
     name = "ner"
     metrics = ("entity_f1", "entity_precision", "entity_recall", "token_accuracy")
+    traits = NER
 
     def load(self, spec: TaskSpec) -> TaskData:
         """Return the tagged sentences as rows of pieces; see :class:`~collapipe_env.tasks.base.Task`.

@@ -27,6 +27,7 @@ from collapipe_env.tasks.subwords import (
     train_subwords,
 )
 from collapipe_env.tasks.tokenization import PADDING, encode
+from collapipe_env.tasks.traits import TRANSLATION
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "messages"
 """Folder of the message pairs that the package ships."""
@@ -46,6 +47,7 @@ class Translation:
 
     name = "translation"
     metrics = ("bleu", "chrf")
+    traits = TRANSLATION
 
     def load(self, spec: TaskSpec) -> TaskData:
         """Return the pairs as token rows; see :class:`~collapipe_env.tasks.base.Task`.

@@ -13,7 +13,7 @@ from torch import Tensor
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Layout
-from collapipe_env.simulator.simulator import link_path_gains
+from collapipe_env.simulator.build import link_path_gains
 from collapipe_env.torch_backend.placement import Placement
 from collapipe_env.torch_backend.rows import Rows
 

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.errors import ScenarioError
-from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout, load_scenario, scenario_names
+from collapipe_env.scenario import (
+    Layout,
+    Scenario,
+    draw_layout,
+    fixed_layout,
+    load_scenario,
+    scenario_names,
+)
 
 
 def d2d_gain(distance_m: float) -> float:
@@ -147,3 +154,43 @@ def test_a_hopeless_geometry_is_refused_quickly_by_either_layout_mode() -> None:
     for mode in ("fixed", "per_episode"):
         with pytest.raises(ScenarioError, match=r"cannot be placed cluster_separation_min_m = 300 m apart"):
             load_scenario({"base": "large", "cluster": {"cluster_separation_min_m": 300.0, "layout": mode}})
+
+
+TIGHT = {
+    "base": "small",
+    "cluster": {
+        "clusters": 4,
+        "devices": 3,
+        "cu_distance_max_m": 109.6,
+        "cluster_separation_min_m": 129.5,
+        "layout": "per_episode",
+        "layout_seed": 0,
+    },
+}
+
+
+def tight_scenario() -> Scenario:
+    """Four clusters that hardly fit, with the first seed whose own placement is found."""
+    for seed in range(1000):
+        try:
+            return load_scenario(TIGHT).with_overrides({"cluster.layout_seed": seed})
+        except ScenarioError:
+            TIGHT["cluster"]["layout_seed"] = seed + 1
+    raise AssertionError("no seed of 1000 places the clusters")
+
+
+def test_no_draw_of_an_accepted_scenario_fails() -> None:
+    scenario = tight_scenario()
+    known = fixed_layout(scenario).cu_position
+    found, fell_back = set(), 0
+    for seed in range(25):
+        layout = draw_layout(scenario, np.random.default_rng(seed))
+        assert_equal_layouts(layout, draw_layout(scenario, np.random.default_rng(seed)))
+        gap = layout.cu_position[:, None] - layout.cu_position[None]
+        apart = np.hypot(gap[..., 0], gap[..., 1])[~np.eye(4, dtype=bool)]
+        assert (apart >= scenario.cluster.cluster_separation_min_m).all()
+        if {tuple(place) for place in layout.cu_position} == {tuple(place) for place in known}:
+            fell_back += 1
+            found.add(tuple(layout.cu_position[0]))
+    assert fell_back > 0
+    assert len(found) > 1  # not always the same cluster in the same place

@@ -1,0 +1,308 @@
+"""Plans of least energy for all clusters of many rounds at once, delay ignored."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.physics import radio
+from collapipe_env.physics.energy import cu_energy
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.priced_segments import chain_neighbours, cheapest_segments
+from collapipe_env.simulator.sampled_rounds import SampledRounds
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+POWER_LEVELS = 6
+"""Powers to choose from where more power can save energy: under ``arq``, by fewer repeats."""
+
+RARELY = 1e-3
+"""Blocks on average below which a device is too rarely seen to tell what it uses."""
+
+BISECTIONS = 50
+BANDWIDTH_STEPS = 12
+REFINEMENTS = 2
+INTERFERENCE_STEPS = 2
+
+SHARPNESS = 8.0
+"""Prices are energy uses to this power: what counts is nearly the largest alone."""
+
+LEAST_PRICE = 1e-9
+"""So that nodes which nothing was asked of do not go for nothing."""
+
+PRIOR = 6.0
+"""Rounds for which the uses of computing alone count in the first prices."""
+
+FEWEST_PRICED, MOST_PRICED, PRICED = 32, 192, 4096
+"""Rounds of a system that are played at prices and counted, the fewer the more systems there are."""
+
+CLOSE = 1.1
+"""A least use within this factor of what is known to be needed is not searched further."""
+
+WORK = 400_000_000
+"""Elementary steps of the search with prices; where it takes more, in huge systems, there is none."""
+
+
+class EnergySearch:
+    """Least time-average energy of every node in sampled episodes, over budget.
+
+    Args:
+        parameters: Scalars of the scenario.
+        sample: Its sampled rounds.
+    """
+
+    def __init__(self, parameters: SystemParameters, sample: SampledRounds) -> None:
+        self.parameters = parameters
+        self.sample = sample
+        state, costs = sample.state, parameters.costs
+        # Less power is less energy a bit, for the sender and for those it disturbs; only repeats change that.
+        levels = POWER_LEVELS if parameters.link_errors == "arq" else 1
+        self._powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, levels)
+        self._samples = float(costs.local_steps * costs.batch_size)
+        work = self._samples * (1.0 + BACKWARD_OVER_FORWARD) * costs.block_forward_flops
+        # Budget use of one block's computing (S F, N, K).
+        self._block_use: FloatArray = state.compute_power * work / state.speed / state.budget[:, :, 1:]
+        self._cap = state.memory_cap[:: sample.rounds]
+        self._uplink_use = self._split_bandwidth()
+        # The middle one of a system's episodes is searched for: in the worst ones one deep fade is all.
+        per_system = self._uplink_use.reshape(sample.systems, -1, parameters.clusters)
+        self._uplink_of_system: FloatArray = np.median(per_system, axis=1)
+        self._shares, _ = self._fill(sample.mean(self._block_use))
+        # No plans, whatever the loads they wait for, need less.
+        _, computing = self._fill(
+            self._block_use.reshape(sample.systems, sample.rounds, *self._cap.shape[1:]).min(axis=1)
+        )
+        self._needed = np.maximum(computing, self._uplink_of_system)
+
+    def least_use(self) -> FloatArray:
+        """Energy over budget of each node, averaged over each episode's rounds (E, N, K+1)."""
+        best = self._mixed()
+        undecided = self._undecided(best)
+        systems = np.flatnonzero(undecided.any(axis=-1))
+        rounds = self._affordable_rounds(len(systems))
+        if rounds > 0:
+            priced = self._priced(systems, rounds)
+            better = undecided[systems] & (priced.max(axis=-1) < best[systems].max(axis=-1))
+            best[systems] = np.where(better[..., None], priced, best[systems])
+        # Of a system's episodes only the uplinks differ.
+        episodes = len(self._uplink_use) // self.sample.systems
+        best = np.repeat(best, episodes, axis=0)
+        best[..., 0] += self._uplink_use - np.repeat(self._uplink_of_system, episodes, axis=0)
+        return best
+
+    def _undecided(self, use: FloatArray) -> BoolArray:
+        """Clusters (S, N) over budget whose uses (S, N, K+1) are well above what is known to be needed."""
+        return np.asarray(use.max(axis=-1) > np.maximum(1.0, CLOSE * self._needed))
+
+    def _split_bandwidth(self) -> FloatArray:
+        """Uses of the CUs' budgets by their uplinks (E, N) when the shares of the band level them.
+
+        One split for all rounds of an episode; a cluster whose CU uses more of its budget gets more.
+        """
+        N, floor = self.parameters.clusters, self.parameters.bandwidth_floor
+        gain = self.sample.uplink_gain
+        budget = self.sample.state.budget[0, :, 0]
+        share = np.full((len(gain), N), 1.0 / N)
+        best = np.full(share.shape, np.inf)
+        for _ in range(BANDWIDTH_STEPS):
+            least = np.full(gain.shape, np.inf)
+            for power in self._powers:
+                np.minimum(least, self._uplink_joules(share[:, None], power, gain), out=least)
+            use = least.mean(axis=1) / budget
+            worst, least_worst = use.max(axis=-1), best.max(axis=-1)
+            best = np.where((worst < least_worst)[:, None], use, best)
+            if (worst > 0.99 * least_worst).all():
+                break
+            wanted = share * np.sqrt(use / worst[:, None])
+            share = floor + (1.0 - N * floor) * wanted / wanted.sum(axis=-1, keepdims=True)
+        return best
+
+    def _uplink_joules(self, share: FloatArray, power: FloatArray | float, gain: FloatArray) -> FloatArray:
+        """Energy of a round's uplinks (...) [J], from shares of the band, powers and gains (...)."""
+        parameters, costs = self.parameters, self.parameters.costs
+        noise = parameters.uplink_noise_w
+        joules = power / radio.uplink_rate(share, power, gain, noise, parameters.uplink_bandwidth_hz)
+        bits = self._samples * costs.activation_bits
+        if parameters.link_errors == "arq":
+            exponent = radio.uplink_failure_exponent(
+                share, power, gain, noise, parameters.waterfall_threshold
+            )
+            bits = bits * radio.expected_transmissions(exponent)
+        total: FloatArray = joules * (bits + costs.update_payload_bits)
+        return total
+
+    def _fill(self, block_use: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Blocks of each device on average (S, N, K), and the use that they level (S, N).
+
+        Every device carries as many as bring it to the common level, at most what its memory holds. Without
+        transmit energy no plan and no mixture of plans does better.
+        """
+        L = self.parameters.costs.blocks
+        cap = self._cap.astype(np.float64)
+        low = L / (1.0 / block_use).sum(axis=-1)
+        high = np.maximum((cap * block_use).max(axis=-1), low)
+        for _ in range(BISECTIONS):
+            level = np.sqrt(low * high)
+            enough = np.minimum(cap, level[..., None] / block_use).sum(axis=-1) >= L
+            low, high = np.where(enough, low, level), np.where(enough, level, high)
+        shares = np.minimum(cap, high[..., None] / block_use)
+        # What the last step is too much goes from all, so that the sum is exact.
+        return shares * (L / shares.sum(axis=-1, keepdims=True)), high
+
+    def _mixed(self) -> FloatArray:
+        """Uses (S, N, K+1) when the rounds' plans are roundings of what devices carry on average."""
+        everything = np.arange(len(self._block_use))
+        computing = self.sample.mean(self._block_use)
+        shares, best = self._shares, np.full((*self._needed.shape, computing.shape[-1] + 1), np.inf)
+        for _ in range(REFINEMENTS + 1):
+            use = self.sample.mean(self._play(everything, self._rounded(shares)))
+            use[..., 0] += self._uplink_of_system
+            better = use.max(axis=-1) < best.max(axis=-1)
+            best = np.where(better[..., None], use, best)
+            if not self._undecided(best).any():
+                break
+            # What a device was seen to use for each of its blocks has its transmissions in it.
+            seen = use[..., 1:] / np.maximum(shares, RARELY)
+            known = (shares > RARELY) & (seen > 0.0)
+            shares, _ = self._fill(np.where(known, seen, computing))
+        return best
+
+    def _rounded(self, shares: FloatArray) -> IntArray:
+        """Whole blocks in every round (S F, N, K): each share rounded up or down, right on average.
+
+        Systematic rounding. Sums are cut to multiples of a power of two, and the offsets are such: nothing
+        is lost in the arithmetic, and no device gets more than its memory holds.
+        """
+        L, F = self.parameters.costs.blocks, self.sample.rounds
+        total = np.rint(np.cumsum(shares, axis=-1) * 2.0**20) * 2.0**-20
+        total[..., -1] = L
+        total = np.concatenate((np.zeros((*total.shape[:-1], 1)), total), axis=-1)
+        offset = (np.arange(F) + 0.5) / F
+        blocks = np.diff(np.floor(total[:, None] + offset[:, None, None]), axis=-1)
+        return blocks.astype(np.int64).reshape(-1, *shares.shape[1:])
+
+    def _play(self, rows: IntArray, blocks: IntArray) -> FloatArray:
+        """Energy over budget, less the uplinks', of plans (R, N, K) in some rounds (R, N, K+1)."""
+        state = self.sample.state if len(rows) == len(self._block_use) else self.sample.state[rows]
+        power = self._best_powers(state, blocks)
+        clusters = blocks.shape[:-1]
+        allocation = Allocation(
+            blocks=blocks,
+            # No energy depends on it.
+            micro_batches=np.full(clusters, self.parameters.micro_batch_choices[-1]),
+            bandwidth=np.full(clusters, 1.0 / self.parameters.clusters),
+            device_power=power[..., 1:],
+            cu_power=power[..., 0],
+        )
+        played = round_costs(self.parameters, state, allocation)
+        use: FloatArray = played.energy_ratio
+        hops = played.elements.hop_forward[..., 0] + played.elements.hop_backward[..., 0]
+        airtime = self.parameters.costs.local_steps * allocation.micro_batches * hops
+        use[..., 0] = cu_energy(power[..., 0], airtime) / state.budget[..., 0]
+        return use
+
+    def _best_powers(self, state: SystemState, blocks: IntArray) -> FloatArray:
+        """Power of each node (R, N, K+1) [W] with which its transmissions of a plan take least energy."""
+        nodes = state.budget.shape
+        power = np.full(nodes, self._powers[0])
+        if len(self._powers) == 1:
+            return power
+        parameters, costs = self.parameters, self.parameters.costs
+        bits = self._samples * np.array([costs.activation_bits, costs.gradient_bits])
+        forward, backward = chain_neighbours(blocks)
+        gains = [np.take_along_axis(state.d2d_gain, to[..., None], -1)[..., 0] for to in (forward, backward)]
+        for _ in range(INTERFERENCE_STEPS):
+            disturbed = radio.interference(state.cross_gain, radio.mean_active_power(power, blocks > 0))
+            best = np.full(nodes, np.inf)
+            for level in self._powers:
+                sent = [self._bit_joules(level, gain, disturbed[..., None]) for gain in gains]
+                joules = bits[0] * sent[0][0] + bits[1] * sent[1][0]
+                to_cu = self._bit_joules(level, state.d2d_gain[..., 1:, 0], disturbed[..., None])[1]
+                joules[..., 1:] += blocks * costs.block_payload_bits * to_cu
+                equal = np.array(1.0 / parameters.clusters)
+                joules[..., 0] += self._uplink_joules(equal, level, state.uplink_gain)
+                power = np.where(joules < best, level, power)
+                best = np.minimum(best, joules)
+        return power
+
+    def _bit_joules(
+        self, power: float, gain: FloatArray, interference: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Energy of a bit between nodes (...) [J], with repeats and without."""
+        parameters = self.parameters
+        noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference)
+        # No link leads to its own sender.
+        snr = power * np.where(gain > 0.0, gain, 1.0) / noise
+        once: FloatArray = power / radio.shannon_rate(snr, parameters.d2d_bandwidth_hz)
+        if parameters.link_errors != "arq":
+            return once, once
+        return once * radio.expected_transmissions(parameters.waterfall_threshold / snr), once
+
+    def _affordable_rounds(self, systems: int) -> int:
+        """Rounds to play so many systems at prices, a multiple of those sampled; 0 for no search."""
+        if systems == 0:
+            return 0
+        L = self.parameters.costs.blocks
+        most = WORK // (systems * self._cap[0].size * L * min(int(self._cap.max()), L))
+        F = self.sample.rounds
+        wanted = min(max(FEWEST_PRICED, F, PRICED // systems), MOST_PRICED)
+        return int(min(wanted, most) // F * F)
+
+    def _priced(self, systems: IntArray, rounds: int) -> FloatArray:
+        """Uses (P, N, K+1) of some systems when each round's plan is the cheapest at prices of energy.
+
+        Prices follow the uses so far, so that the largest falls; plans follow the channels and loads. Half
+        as many rounds as are counted go before, to find the prices.
+
+        Args:
+            systems: Their numbers (P,).
+            rounds: Rounds to count, a multiple of those sampled.
+        """
+        F, uplinks = self.sample.rounds, self._uplink_of_system[systems]
+        computing = (self._shares * self.sample.mean(self._block_use))[systems]
+        average = np.concatenate((uplinks[..., None], computing), axis=-1)
+        total = np.zeros(average.shape)
+        links = [self._link_joules(self.sample.state[systems * F + f]) for f in range(F)]
+        before = rounds // 2
+        for t in range(before + rounds):
+            f = t % F
+            rows = systems * F + f
+            price = (average / average.max(axis=-1, keepdims=True)) ** SHARPNESS + LEAST_PRICE
+            use = self._play(rows, self._cheapest(rows, links[f], price))
+            use[..., 0] += uplinks
+            average += (use - average) / (t + PRIOR)
+            if t >= before:
+                total += use
+        return total / rounds
+
+    def _link_joules(self, state: SystemState) -> tuple[FloatArray, FloatArray]:
+        """Least energy of a bit between nodes (R, N, K+1, K+1) [J], with repeats and without."""
+        shape = state.d2d_gain.shape
+        repeated, once = np.full(shape, np.inf), np.full(shape, np.inf)
+        for power in self._powers:
+            disturbed = radio.interference(state.cross_gain, np.full(state.uplink_gain.shape, power))
+            joules = self._bit_joules(power, state.d2d_gain, disturbed[..., None, None])
+            repeated, once = np.minimum(repeated, joules[0]), np.minimum(once, joules[1])
+        return repeated, once
+
+    def _cheapest(self, rows: IntArray, links: tuple[FloatArray, FloatArray], price: FloatArray) -> IntArray:
+        """Blocks (R, N, K) of the plans of least energy at prices (R, N, K+1) in rounds with such links."""
+        costs, state = self.parameters.costs, self.sample.state
+        per_joule = price / state.budget[rows]
+        sent = per_joule[..., None] * links[0] * self._samples
+        hop = sent * costs.activation_bits + sent.swapaxes(-1, -2) * costs.gradient_bits
+        block = price[..., 1:] * self._block_use[rows]
+        block = block + per_joule[..., 1:] * links[1][..., 1:, 0] * costs.block_payload_bits
+        cap = state.memory_cap[rows]
+        found = cheapest_segments(
+            hop.reshape(-1, *hop.shape[-2:]),
+            block.reshape(-1, cap.shape[-1]),
+            cap.reshape(-1, cap.shape[-1]),
+            costs.blocks,
+        )
+        return found.reshape(cap.shape)

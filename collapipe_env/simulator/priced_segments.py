@@ -1,0 +1,76 @@
+"""The cheapest segments of a chain of devices, by dynamic programming over many clusters at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def cheapest_segments(hop: FloatArray, block: FloatArray, cap: IntArray, blocks: int) -> IntArray:
+    """Segments of least price: those of the hops of their chain, and of each block where it is.
+
+    The chain visits the devices that hold blocks in the order of their index, from the CU (node 0) back to
+    the CU. Exact.
+
+    Args:
+        hop: Price of a hop to the next device and back (B, K+1, K+1), first the node nearer to the chain's
+            start; a chain's last hop leads to node 0.
+        block: Price of a block on each device (B, K).
+        cap: Blocks that each device can hold (B, K), summing to at least ``blocks``.
+        blocks: ``L`` >= 1.
+
+    Returns:
+        Blocks of each device (B, K).
+    """
+    B, K = block.shape
+    L, most = blocks, min(int(cap.max()), blocks)
+    rows = np.arange(B)
+    # Least price of a chain that ends at a node with so many blocks placed, and of one that has just come to
+    # a node which holds none yet.
+    ends = np.full((K + 1, B, L + 1), np.inf)
+    ends[0, :, 0] = 0.0
+    arrives = np.full((K + 1, B, L + 1), np.inf)
+    for k in range(1, K + 1):
+        arrives[k] = (ends[:k] + hop[:, :k, k].T[:, :, None]).min(axis=0)
+        for count in range(1, most + 1):
+            price = arrives[k][:, : L + 1 - count] + count * block[:, k - 1, None]
+            price = np.where(count <= cap[:, k - 1, None], price, np.inf)
+            np.minimum(ends[k][:, count:], price, out=ends[k][:, count:])
+    segments = np.zeros((B, K), dtype=np.int64)
+    placed = np.full(B, L)
+    node = (ends[1:, :, L] + hop[:, 1:, 0].T).argmin(axis=0) + 1
+    counts = np.arange(1, most + 1)
+    while (node > 0).any():
+        before = placed[:, None] - counts
+        allowed = (before >= 0) & (counts <= cap[rows, node - 1][:, None])
+        price = arrives[node[:, None], rows[:, None], np.maximum(before, 0)]
+        price = price + counts * block[rows, node - 1][:, None]
+        count = counts[np.where(allowed, price, np.inf).argmin(axis=-1)]
+        moving = node > 0
+        segments[rows[moving], node[moving] - 1] = count[moving]
+        placed = np.where(moving, placed - count, placed)
+        earlier = ends[:, rows, placed].T + hop[rows, :, node]
+        earlier = np.where(np.arange(K + 1) < node[:, None], earlier, np.inf)
+        node = np.where(moving, earlier.argmin(axis=-1), 0)
+    return segments
+
+
+def chain_neighbours(blocks: IntArray) -> tuple[IntArray, IntArray]:
+    """The nodes after and before each node in the chains of plans, two arrays (..., K+1).
+
+    Devices without blocks are given the neighbours that they would have.
+
+    Args:
+        blocks: Blocks of each device (..., K).
+    """
+    K = blocks.shape[-1]
+    device = np.where(blocks > 0, np.arange(1, K + 1), 0)
+    last = np.maximum.accumulate(device, axis=-1)
+    before = np.concatenate((last[..., -1:], np.zeros_like(last[..., :1]), last[..., :-1]), axis=-1)
+    device = np.where(blocks > 0, np.arange(1, K + 1), K + 1)
+    first = np.minimum.accumulate(device[..., ::-1], axis=-1)[..., ::-1]
+    after = np.concatenate((first, np.full_like(first[..., :1], K + 1)), axis=-1)
+    return np.where(after > K, 0, after), before

@@ -1,0 +1,145 @@
+"""A sample of the episodes that a scenario can bring: layouts, shadowing, fading and loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.kernels.channels import link_gains
+from collapipe_env.physics.energy import compute_power
+from collapipe_env.physics.memory import memory_cap_blocks
+from collapipe_env.scenario import Scenario, draw_layout, fixed_layout
+from collapipe_env.simulator.build import energy_budgets, link_path_gains, workload_costs
+from collapipe_env.simulator.channels import Fading, LoadChain
+from collapipe_env.simulator.state import SystemState
+
+FloatArray = npt.NDArray[np.float64]
+
+SEED = 20250919
+"""Seed of the sample; the environments' own streams are never touched."""
+
+EPISODES = 64
+"""Sampled episodes, a power of two."""
+
+FEWEST_ROUNDS, MOST_ROUNDS = 64, 256
+"""Rounds of the uplinks: as many as an episode has, within these bounds."""
+
+ROUNDS, ROUNDS_OF_ONE = 16, 64
+"""Rounds of each whole system, where there are many and where there is one; powers of two."""
+
+LARGEST_UPLINKS, LARGEST_STATES = 200_000, 2_000_000
+"""Numbers that may be drawn, so that huge systems are sampled in the same time: less often."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampledRounds:
+    """Rounds of ``S`` systems (a layout and its shadowing) and of ``E`` episodes' uplinks in them.
+
+    An uplink has no alternative, so that its deep fades decide what an episode costs: whole episodes of it
+    are drawn. Between devices a few rounds of each system do.
+
+    Attributes:
+        systems: ``S``, 1 where neither layout nor shadowing differs between episodes.
+        rounds: ``F``, rounds of each system, a power of two.
+        state: The systems in these rounds, with empty queues (S F, ...); a system's rounds are neighbours.
+        uplink_gain: Gains of the uplinks in all rounds of the episodes (E, R, N); ``E`` is a multiple of
+            ``S``, and a system's episodes are neighbours.
+    """
+
+    systems: int
+    rounds: int
+    state: SystemState
+    uplink_gain: FloatArray
+
+    def mean(self, per_round: FloatArray) -> FloatArray:
+        """Mean over each system's rounds (S, ...) of what rounds have (S F, ...)."""
+        means: FloatArray = per_round.reshape(self.systems, self.rounds, *per_round.shape[1:]).mean(axis=1)
+        return means
+
+
+def sample_rounds(scenario: Scenario) -> SampledRounds:
+    """Draw a sample by the laws of the environment, fading and loads in their stationary state.
+
+    Args:
+        scenario: The scenario; equal ones have equal samples.
+    """
+    N, K = scenario.clusters, scenario.max_devices
+    radio, dynamics = scenario.radio, scenario.dynamics
+    rng = np.random.default_rng(SEED)
+    redrawn = scenario.cluster.layout != "fixed"
+    alike = not redrawn and radio.d2e_shadowing_db == radio.d2d_shadowing_db == 0.0
+    room = LARGEST_STATES // (N * ((K + 1) ** 2 + N))
+    F = _power_of_two(ROUNDS_OF_ONE if alike else ROUNDS, room)
+    S = 1 if alike else _power_of_two(EPISODES, room // F)
+    layouts = [draw_layout(scenario, child) if redrawn else fixed_layout(scenario) for child in rng.spawn(S)]
+    mean_gain = np.stack([link_path_gains(layout) for layout in layouts])
+    links = mean_gain.shape[1]
+    shadow_db = np.full(links, radio.d2d_shadowing_db)
+    shadow_db[:N] = radio.d2e_shadowing_db
+    mean_gain = mean_gain * 10.0 ** (shadow_db * rng.standard_normal((S, links)) / 10.0)
+
+    rows = np.arange(S * F)
+    # The rounds are apart: of a correlated fading the stationary law remains.
+    fading = Fading(S * F, links, radio.diversity, 0.0).reset(rows, _seeds(rng, S * F))
+    uplink_gain, d2d_gain = np.empty((S * F, N)), np.empty((S * F, N, K + 1, K + 1))
+    link_gains(np.repeat(mean_gain, F, axis=0), fading, uplink_gain, d2d_gain)
+    loads = LoadChain(S * F, (N, K), dynamics.load_levels, dynamics.load_stay_probability)
+    load = loads.reset(rows, _seeds(rng, S * F))
+
+    def of_layouts(name: str) -> FloatArray:
+        return np.repeat(np.stack([getattr(layout, name) for layout in layouts]), F, axis=0)
+
+    per_cycle = of_layouts("flops_per_cycle")
+    full_speed = of_layouts("max_clock_hz") * per_cycle
+    memory, costs = of_layouts("memory_bytes"), workload_costs(scenario)
+    nodes = (S * F, N, K + 1)
+    state = SystemState(
+        uplink_gain=uplink_gain,
+        d2d_gain=d2d_gain,
+        cross_gain=of_layouts("cross_gain"),
+        speed=full_speed * load,
+        compute_power=compute_power(
+            full_speed * load,
+            per_cycle,
+            of_layouts("switched_capacitance"),
+            of_layouts("active_power_w"),
+            full_speed,
+        ),
+        memory_bytes=memory,
+        memory_cap=memory_cap_blocks(
+            memory, costs.batch_size, costs.block_state_bytes, costs.stored_activation_bytes
+        ).astype(np.int64),
+        present=of_layouts("present").astype(np.bool_),
+        budget=np.broadcast_to(energy_budgets(scenario), nodes).copy(),
+        backlog=np.zeros(nodes),
+        round_index=np.zeros(S * F, dtype=np.int64),
+        loss=np.zeros(S * F),
+    )
+    return SampledRounds(
+        S, F, state, _uplinks(scenario, np.repeat(mean_gain[:, :N], EPISODES // S, axis=0), rng)
+    )
+
+
+def _uplinks(scenario: Scenario, mean_gain: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Gains of the uplinks over whole episodes (E, R, N), given their means (E, N)."""
+    E, N = mean_gain.shape
+    longest = max(min(MOST_ROUNDS, LARGEST_UPLINKS // (E * N)), 1)
+    rounds = min(max(scenario.dynamics.rounds, FEWEST_ROUNDS), longest)
+    fading = Fading(E, N, scenario.radio.diversity, scenario.radio.fading_correlation)
+    gains = np.empty((E, rounds, N))
+    gains[:, 0] = fading.reset(np.arange(E), _seeds(rng, E))
+    for t in range(1, rounds):
+        gains[:, t] = fading.advance()
+    gains *= mean_gain[:, None]
+    return gains
+
+
+def _seeds(rng: np.random.Generator, count: int) -> npt.NDArray[np.uint64]:
+    return rng.integers(2**64, size=count, dtype=np.uint64)
+
+
+def _power_of_two(most: int, room: int) -> int:
+    """The largest power of two up to both bounds, the first of which is one; at least 1."""
+    return min(most, 1 << max(room, 1).bit_length() - 1)

@@ -1,0 +1,83 @@
+"""What tasks say of themselves, and what it does to prices and checks."""
+
+import subprocess
+import sys
+
+import pytest
+
+from collapipe_env import tasks
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import workload_costs
+from collapipe_env.tasks import SHIPPED_TRAITS, TaskTraits, get_task, register_task, task_names, task_traits
+
+
+class Sentences:
+    traits = TaskTraits(outputs="sentence")
+
+
+class Tokens:
+    traits = TaskTraits(outputs="token")
+
+
+class Writes:
+    traits = TaskTraits(outputs="token", decoder=True)
+
+
+class Silent:
+    """A task that says nothing."""
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """Registered for one test only."""
+    monkeypatch.setattr(tasks, "_ENTRY_POINTS", dict(tasks._ENTRY_POINTS))
+    for name in ("Sentences", "Tokens", "Writes", "Silent"):
+        register_task(name.lower(), f"{__name__}:{name}")
+
+
+def head_flops(task):
+    """Priced FLOPs of the head of a bare task: 2 positions d V."""
+    scenario = load_scenario({"base": "medium", "workload": {"task": task, "outputs": 3}})
+    return workload_costs(scenario).decoder_forward_flops
+
+
+def test_a_registered_task_is_priced_by_what_it_says():
+    assert head_flops("sentences") == head_flops("classification") == 2 * 256 * 3
+    assert head_flops("tokens") == head_flops("ner") == 2 * 64 * 256 * 3
+
+
+def test_a_registered_task_that_needs_a_decoder_says_so():
+    scenario = {"base": "medium", "workload": {"task": "writes"}}
+    with pytest.raises(ScenarioError, match=r"'writes' needs workload\.decoder_blocks of at least 1, not 0"):
+        workload_costs(load_scenario(scenario))
+    scenario["workload"]["decoder_blocks"] = 2
+    assert workload_costs(load_scenario(scenario)).decoder_forward_flops > 0
+    with pytest.raises(ScenarioError, match="'translation' needs decoder_blocks of at least 1, not 0"):
+        load_scenario({"base": "medium", "workload": {"task": "translation", "decoder_blocks": 0}})
+
+
+def test_a_task_without_traits_and_an_unknown_one_are_refused():
+    with pytest.raises(ScenarioError, match=r"task 'silent'.*Silent.*traits are None; give its class traits"):
+        head_flops("silent")
+    with pytest.raises(ScenarioError, match="unknown task 'tokes'; did you mean 'tokens'"):
+        task_traits("tokes")
+    with pytest.raises(ScenarioError, match="there is no task 'tokes'"):
+        load_scenario({"base": "medium", "workload": {"task": "tokes"}})
+
+
+def test_shipped_tasks_say_what_the_package_says_of_them():
+    assert set(SHIPPED_TRAITS) == set(task_names()) - {"sentences", "tokens", "writes", "silent"}
+    for name, traits in SHIPPED_TRAITS.items():
+        assert get_task(name).traits is traits
+
+
+def test_a_shipped_scenario_is_priced_without_pytorch():
+    code = (
+        "import sys\n"
+        "from collapipe_env.scenario import load_scenario\n"
+        "from collapipe_env.simulator.build import workload_costs\n"
+        "workload_costs(load_scenario('transformer-base'))\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
