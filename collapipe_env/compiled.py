@@ -18,6 +18,8 @@ from typing import Any, ParamSpec, TypeVar
 import numba
 from numba.core import event
 
+from collapipe_env.inner_compiler import INNER_OPTIONS
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -41,18 +43,19 @@ def compiled_inner(function: Callable[P, R]) -> Callable[P, R]:
     Args:
         function: A function of numbers, NumPy arrays and named tuples of numbers.
     """
-    return _compile(function, no_cpython_wrapper=True)
+    return _compile_inner(function)
 
 
-def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """As :func:`compiled_inner` for small functions and short loops: their code is put where they are called.
+def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
+    """As :func:`compiled_inner` for functions that create and return no arrays.
 
-    A call that is not costs as much as ten additions for every array it is given: references are counted.
+    Their references need not be counted, which otherwise costs as much as ten additions for every array that
+    is given, and a good deal of the time of compiling.
 
     Args:
-        function: A function of numbers, NumPy arrays and named tuples of either.
+        function: A function of numbers, NumPy arrays and named tuples of either that returns numbers.
     """
-    return _compile(function, no_cpython_wrapper=True, inline="always")
+    return _compile_inner(function, _nrt=False)
 
 
 @lru_cache(maxsize=4)
@@ -125,6 +128,20 @@ def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
         wrapped = jit(**common)(function)
     _stamp(wrapped)
     _announce()
+    return wrapped
+
+
+def _compile_inner(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    # Not kept on disk: it is part of what is kept of its callers.
+    jit: Any = numba.njit
+    wrapped: Callable[P, R] = jit(
+        nogil=True,
+        error_model="numpy",
+        no_cfunc_wrapper=True,
+        no_cpython_wrapper=True,
+        **INNER_OPTIONS,
+        **options,
+    )(function)
     return wrapped
 
 
