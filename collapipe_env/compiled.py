@@ -58,6 +58,15 @@ def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
     return _compile_inner(function, _nrt=False)
 
 
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """As :func:`compiled_leaf` for functions of the simulator's loops, whose code is put where they are called.
+
+    Args:
+        function: As there.
+    """
+    return _compile_inner(function, _nrt=False, forceinline=True)
+
+
 @lru_cache(maxsize=4)
 def source_stamp(folder: Path) -> str:
     """A digest of the Python files below a folder, links included, that are compiled or tell how.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.compiled import compiled, compiled_inner, compiled_leaf
+from collapipe_env.compiled import compiled, compiled_inner, inlined
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -86,7 +86,7 @@ def decode_rows(
     return -1
 
 
-@compiled_leaf
+@inlined
 def _unit(action: float) -> float:
     """From [-1, 1] to [0, 1], clipped."""
     low = -1.0 if action < -1.0 else action
@@ -129,7 +129,7 @@ def apportion_row(
             handed[k] += spill[k]
 
 
-@compiled_leaf
+@inlined
 def _apportion_within(
     total: float, weight: FloatArray, room: FloatArray, handed: FloatArray, remainder: FloatArray
 ) -> None:

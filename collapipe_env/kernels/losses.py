@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.compiled import compiled, compiled_leaf
+from collapipe_env.compiled import compiled, inlined
 from collapipe_env.kernels.numbers import number
 
 FloatArray = npt.NDArray[np.float64]
@@ -52,7 +52,7 @@ def arrivals(
                     arrived[e, n, h] = _binomial(1.0 - u, M, p)
 
 
-@compiled_leaf
+@inlined
 def _binomial(u: float, trials: int, probability: float) -> int:
     """Smallest count whose distribution function reaches ``u``; the probability is at most one half."""
     odds = probability / (1.0 - probability)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.compiled import compiled, compiled_leaf
+from collapipe_env.compiled import compiled, inlined
 
 FloatArray = npt.NDArray[np.float64]
 WordArray = npt.NDArray[np.uint64]
 
 
-@compiled_leaf
+@inlined
 def number(word: np.uint64) -> float:
     """A number in (0, 1), both ends excluded, from the sum of a seed and a counter."""
     z = word * np.uint64(0x9E3779B97F4A7C15)

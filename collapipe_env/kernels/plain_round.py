@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.compiled import compiled, compiled_leaf
+from collapipe_env.compiled import compiled, inlined
 from collapipe_env.physics.energy import cu_energy, device_energy
 from collapipe_env.physics.memory import device_memory
 from collapipe_env.physics.radio import (
@@ -137,7 +137,7 @@ def plain_round(
         rounds[1, e] = broadcast
 
 
-@compiled_leaf
+@inlined
 def _cluster(
     c: PlainRoundScalars,
     system: System,
@@ -254,7 +254,7 @@ def _cluster(
     clusters[10, e, n] = server_backward
 
 
-@compiled_leaf
+@inlined
 def _hop(c: PlainRoundScalars, snr: float, rate: float) -> tuple[float, float]:
     """Seconds per bit of a device-to-device link, repeats included, and its failure exponent."""
     exponent = c.waterfall_threshold / snr
