@@ -14,8 +14,8 @@ alone. The search alternates two phases, beginning each turn with equal weights:
 
 At the end single blocks are moved between devices while that helps (``block_moves``).
 
-Compiling a caller means compiling all that it calls once more: hence one place each where clusters answer
-and where plans are evaluated (``sweep``), and one function for everything above.
+All below ``solve_rounds`` is compiled as part of it and not by itself (``compiled_inner``). Slices are not
+assigned and arrays not calculated with as wholes: Numba compiles general code for either, which takes seconds.
 """
 
 from __future__ import annotations
