@@ -15,7 +15,7 @@ alone. The search alternates two phases, beginning each turn with equal weights:
 At the end single blocks are moved between devices while that helps (``block_moves``).
 
 All below ``solve_rounds`` is compiled as part of it and not by itself (``compiled_inner``). Slices are not
-assigned and arrays not calculated with as wholes: Numba compiles general code for either, which takes seconds.
+assigned, and arrays not calculated with as wholes: for either Numba compiles general code, for seconds.
 """
 
 from __future__ import annotations

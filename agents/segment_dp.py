@@ -183,7 +183,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
         0.0,
     )
     link[0, 0], link[0, 1], link[0, 2], link[0, 3], link[0, 4], link[0, 5] = 0, 0, 0, -1, -1, 1
-    count = 1
+    count = int(np.int64(1))  # not a literal, for which Numba would compile the heap's functions twice
     upper = upper_bound * (1.0 + 1e-12)  # rounding must not lose the known plan itself
     # A binary heap of labels, least bound first, and each label's bound.
     heap = np.empty(size, dtype=np.int64)
