@@ -38,7 +38,7 @@ if _known:
         def set_env(self, name: str, environment: Any) -> None:
             """Do nothing: compiled code of numbers and arrays never looks at its environment."""
 
-    class _InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
+    class _InnerLibrary(JITCodeLibrary):
         """Code for callers to link: not optimised by itself, and no machine code."""
 
         @property
@@ -59,7 +59,7 @@ if _known:
             return 0
 
     @register_pass(mutates_CFG=False, analysis_only=True)
-    class _OpenInnerLibrary(FunctionPass):  # type: ignore[misc]
+    class _OpenInnerLibrary(FunctionPass):
         """Have the function lowered into an inner library."""
 
         _name = "collapipe_open_inner_library"
@@ -71,7 +71,7 @@ if _known:
             state.library = _InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
             return False
 
-    class _InnerCompiler(CompilerBase):  # type: ignore[misc]
+    class _InnerCompiler(CompilerBase):
         """The default pipeline, with an inner library."""
 
         def define_pipelines(self) -> list[Any]:
