@@ -95,7 +95,7 @@ def source_stamp(folder: Path) -> str:
             within = path.parent.name in ("kernels", "physics")
             if (
                 within
-                or path.name in ("allocation.py", "surrogate.py")
+                or path.name in ("allocation.py", "surrogate.py", "inner_compiler.py")
                 or b"collapipe_env.compiled" in content
             ):
                 digest.update(content)
