@@ -27,7 +27,7 @@ from collapipe_env.agents.share_curves import (
     share_for_price,
     slopes,
 )
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.compiled import compiled_inner, compiled_leaf
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -74,7 +74,8 @@ def earliest_deadline(
             low = deadline
         else:
             high = deadline
-            share[:] = trial
+            for n in range(clusters):
+                share[n] = trial[n]
             if excess >= -1e-8:
                 break
         if high - low <= 1e-9 * high:
@@ -197,10 +198,15 @@ def put_off_deadline(
             part = low_excess / (low_excess - high_excess)
             x = low + min(max(part, 0.02), 0.98) * (high - low)
     fill_band(share, most, constants.share_floor)
-    weight *= constants.tradeoff_v / max(weight.sum(), 1e-300)
+    together = 0.0
+    for n in range(clusters):
+        together += weight[n]
+    scale = constants.tradeoff_v / max(together, 1e-300)
+    for n in range(clusters):
+        weight[n] *= scale
 
 
-@compiled
+@compiled_inner
 def share_band(
     summary: FloatArray, constants: RoundConstants, share: FloatArray, weight: FloatArray, delay: FloatArray
 ) -> float:
@@ -243,16 +249,15 @@ def share_band(
         other_share, other_weight = share.copy(), weight.copy()
         put_off_deadline(earliest, most, slowest, summary, constants, other_share, other_weight)
         other = evaluate_shares(summary, constants, other_share, delay)
-        if other < objective:
-            share[:] = other_share
-            objective = other
-        else:
-            evaluate_shares(summary, constants, share, delay)
-        weight[:] = other_weight
+        better = other < objective
+        for n in range(clusters):
+            share[n] = other_share[n] if better else share[n]
+            weight[n] = other_weight[n]
+        objective = evaluate_shares(summary, constants, share, delay)
     return objective
 
 
-@compiled
+@compiled_leaf
 def evaluate_shares(
     summary: FloatArray, constants: RoundConstants, share: FloatArray, delay: FloatArray
 ) -> float:

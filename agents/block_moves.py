@@ -10,19 +10,30 @@ promise a gain are tried on the whole round, the most promising first.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from collapipe_env.agents.cluster_costs import SUMMARY, RoundConstants, RoundInput
 from collapipe_env.agents.power_search import cluster_cost
 from collapipe_env.agents.round_plan import RoundPlan, evaluate, interference_prices
-from collapipe_env.compiled import compiled_inner
+from collapipe_env.compiled import compiled_inner, compiled_leaf
 
 _MOST_TRIED = 6  # moves tried on the whole round
 
 
-@compiled_inner
+@compiled_leaf
 def move_count(clusters: int, devices: int) -> int:
     """Moves to try for one plan, ``N K (K - 1)``."""
     return clusters * devices * (devices - 1)
+
+
+@compiled_leaf
+def largest(gain: npt.NDArray[np.float64]) -> int:
+    """Index of the largest number, the first of equal ones (N,)."""
+    found = 0
+    for i in range(1, gain.shape[0]):
+        if gain[i] > gain[found]:
+            found = i
+    return found
 
 
 @compiled_inner
@@ -43,7 +54,9 @@ def best_move(
     clusters, devices = plan.segments.shape
     prices = interference_prices(plan, plan.weight, inputs, constants)
     summary = np.empty(SUMMARY)
-    gain = np.zeros(clusters * devices * devices)
+    gain = np.empty(clusters * devices * devices)
+    for move in range(gain.shape[0]):
+        gain[move] = 0.0
     for n in range(clusters):
         segments = plan.segments[n].copy()
         power, noise, share = plan.power[n], plan.noise[n], plan.share[n]
@@ -64,7 +77,7 @@ def best_move(
             segments[giver] += 1
     best, best_plan = objective, plan
     for _ in range(_MOST_TRIED):
-        move = int(np.argmax(gain))
+        move = largest(gain)
         if gain[move] <= objective - best:
             break
         gain[move] = 0.0

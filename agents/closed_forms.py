@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.compiled import compiled_inner, compiled_leaf
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -19,7 +19,7 @@ _LN2 = math.log(2.0)
 _INVERSE_E = math.exp(-1.0)
 
 
-@compiled
+@compiled_leaf
 def lambert_w0(x: float) -> float:
     """Principal branch ``W_0(x)``, the solution ``w >= -1`` of ``w e^w = x``.
 
@@ -42,7 +42,7 @@ def lambert_w0(x: float) -> float:
     return _halley(x, w)
 
 
-@compiled
+@compiled_leaf
 def lambert_w_minus_one(x: float) -> float:
     """Lower branch ``W_{-1}(x)``, the solution ``w <= -1`` of ``w e^w = x``.
 
@@ -61,7 +61,7 @@ def lambert_w_minus_one(x: float) -> float:
     return _halley(x, w)
 
 
-@compiled_inner
+@compiled_leaf
 def _halley(x: float, w: float) -> float:
     for _ in range(40):
         power = math.exp(w)
@@ -76,7 +76,7 @@ def _halley(x: float, w: float) -> float:
     return w
 
 
-@compiled
+@compiled_leaf
 def optimal_power(
     delay_weight: float,
     energy_price: float,
@@ -112,7 +112,7 @@ def optimal_power(
     return min(max(math.expm1(u) * noise_w / gain, power_min_w), power_max_w)
 
 
-@compiled
+@compiled_leaf
 def bandwidth_for_rate(rate: float, snr_hz: float) -> float:
     """Bandwidth at which ``B log2(1 + snr_hz / B)`` reaches a rate: the whole power in the band.
 
@@ -136,7 +136,7 @@ def bandwidth_for_rate(rate: float, snr_hz: float) -> float:
     return snr_hz / x
 
 
-@compiled
+@compiled_inner
 def minmax_upload(payload_bits: FloatArray, snr_hz: FloatArray, bandwidth_hz: float) -> FloatArray:
     """Shares of a band that let several senders finish their uploads at the same, earliest time.
 
@@ -176,4 +176,6 @@ def minmax_upload(payload_bits: FloatArray, snr_hz: FloatArray, bandwidth_hz: fl
     for n in range(senders):
         share[n] = bandwidth_for_rate(payload_bits[n] / high, snr_hz[n]) / bandwidth_hz
         total += share[n]
-    return share / total
+    for n in range(senders):
+        share[n] /= total
+    return share

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.compiled import compiled_leaf
 from collapipe_env.physics.radio import expected_transmissions
 
 FloatArray = npt.NDArray[np.float64]
@@ -108,7 +108,7 @@ UPLINK_PRICE = 6  # price of a second on the uplink [1/s]
 SUMMARY = 7
 
 
-@compiled_inner
+@compiled_leaf
 def packet_seconds_per_bit(snr: float, constants: RoundConstants) -> float:
     """Airtime of one bit of activations or gradients on a device-to-device link [s]."""
     seconds = LN2 / (constants.d2d_hz * math.log1p(snr))
@@ -117,7 +117,7 @@ def packet_seconds_per_bit(snr: float, constants: RoundConstants) -> float:
     return seconds
 
 
-@compiled
+@compiled_leaf
 def summarise_cluster(
     n: int,
     segments: IntArray,
@@ -177,7 +177,7 @@ def summarise_cluster(
     summary[UPLINK_PRICE] = inputs.price[n, 0] * power[0]
 
 
-@compiled_inner
+@compiled_leaf
 def uplink_seconds(share: float, snr: float, constants: RoundConstants) -> tuple[float, float]:
     """Time of a mini-batch's activations and of the update on the uplink.
 
@@ -194,7 +194,7 @@ def uplink_seconds(share: float, snr: float, constants: RoundConstants) -> tuple
     return constants.activation_bits * per_bit * repeats, constants.update_bits * per_bit
 
 
-@compiled
+@compiled_leaf
 def delay_and_cost(share: float, summary: FloatArray, constants: RoundConstants) -> tuple[float, float]:
     """A cluster's delay ``T_n`` [s] and priced energy for a share of the uplink.
 
@@ -221,7 +221,7 @@ def delay_and_cost(share: float, summary: FloatArray, constants: RoundConstants)
     return delay, cost
 
 
-@compiled_inner
+@compiled_leaf
 def mean_active_power(segments: IntArray, power: FloatArray) -> float:
     """Mean transmit power of a cluster's CU and used devices [W]: what disturbs the other clusters.
 

@@ -45,6 +45,20 @@ def default_threads() -> int:
     return threads
 
 
+def as_record(constants: RoundConstants) -> np.void:
+    """The scenario's scalars as one record with the same names.
+
+    Compiled functions hand a record on as one pointer, a named tuple as twenty numbers at every call.
+
+    Args:
+        constants: The scenario.
+    """
+    kinds = {bool: np.bool_, int: np.int64, float: np.float64}
+    fields = [(name, kinds[type(value)]) for name, value in constants._asdict().items()]
+    record: np.void = np.array([tuple(constants)], dtype=np.dtype(fields, align=True))[0]
+    return record
+
+
 def solve_batch(
     inputs: RoundInput, constants: RoundConstants, budget: SearchBudget, threads: int
 ) -> tuple[IntArray, FloatArray, FloatArray]:
@@ -66,8 +80,10 @@ def solve_batch(
     power = np.empty((environments, clusters, devices + 1))
     share = np.empty((environments, clusters))
 
+    record: Any = as_record(constants)
+
     def solve(first: int, last: int) -> None:
-        solve_rounds(first, last, inputs, constants, budget, segments, power, share)
+        solve_rounds(first, last, inputs, record, budget, segments, power, share)
 
     threads = min(threads, environments)
     if threads <= 1:

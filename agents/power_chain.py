@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.agents.cluster_costs import RoundConstants
-from collapipe_env.compiled import compiled_inner
+from collapipe_env.compiled import compiled_leaf
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -52,7 +52,7 @@ class Others(NamedTuple):
     collect: float
 
 
-@compiled_inner
+@compiled_leaf
 def node_cost(
     log_power: float,
     position: int,
@@ -129,7 +129,7 @@ def node_cost(
     return value, slope
 
 
-@compiled_inner
+@compiled_leaf
 def set_power(
     position: int, power: float, chain: FloatArray, cluster: ChainConstants, constants: RoundConstants
 ) -> None:
@@ -148,7 +148,7 @@ def set_power(
         )
 
 
-@compiled_inner
+@compiled_leaf
 def _uplink(power: float, cluster: ChainConstants, constants: RoundConstants) -> tuple[float, float]:
     """Times of a mini-batch's activations and of the update on the uplink [s]."""
     x = power * cluster.uplink_snr
@@ -157,7 +157,7 @@ def _uplink(power: float, cluster: ChainConstants, constants: RoundConstants) ->
     return cluster.uplink_s / log * repeats, cluster.upload_s / log
 
 
-@compiled_inner
+@compiled_leaf
 def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, constants: RoundConstants) -> float:
     """``w T_n + C_n + interference price x mean active power`` from the times in the chain."""
     uplink, upload = _uplink(chain[0, POWER], cluster, constants)
@@ -183,7 +183,7 @@ def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, constants
     return total
 
 
-@compiled_inner
+@compiled_leaf
 def others_of(
     position: int, chain: FloatArray, count: int, cluster: ChainConstants, constants: RoundConstants
 ) -> Others:

@@ -27,6 +27,7 @@ from collapipe_env.agents.cluster_costs import (
 )
 from collapipe_env.agents.power_chain import (
     BACKWARD_SNR,
+    COLLECT,
     COLLECT_BITS,
     COLLECT_SNR,
     COLUMNS,
@@ -40,7 +41,7 @@ from collapipe_env.agents.power_chain import (
     others_of,
     set_power,
 )
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.compiled import compiled_inner, compiled_leaf
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -51,7 +52,7 @@ _FIRST_STEP = 0.2  # of a power's logarithm, in search of a bracket
 _FACTOR_STEP = 0.16  # logarithm of the common factors tried first
 
 
-@compiled_inner
+@compiled_leaf
 def starting_power(
     n: int, node: int, delay_weight: float, noise_w: float, inputs: RoundInput, constants: RoundConstants
 ) -> float:
@@ -89,7 +90,7 @@ def starting_power(
     )
 
 
-@compiled
+@compiled_leaf
 def cluster_cost(
     n: int,
     segments: IntArray,
@@ -121,7 +122,7 @@ def cluster_cost(
     return delay_weight * delay + cost + interference_price * mean_active_power(segments, power)
 
 
-@compiled_inner
+@compiled_leaf
 def _best_log_power(
     position: int,
     here: float,
@@ -178,7 +179,14 @@ def _best_log_power(
     return best_x
 
 
-@compiled
+@compiled_leaf
+def _copy_chain(source: FloatArray, target: FloatArray) -> None:
+    for i in range(source.shape[0]):
+        for column in range(COLUMNS):
+            target[i, column] = source[i, column]
+
+
+@compiled_inner
 def search_powers(
     n: int,
     segments: IntArray,
@@ -209,9 +217,8 @@ def search_powers(
         The cost ``w T_n + C_n + interference price x mean active power``.
     """
     # The CU begins and closes the chain.
-    nodes = np.zeros(power.shape[0] + 1, dtype=np.int64)
-    count = 1 + int(np.count_nonzero(segments))
-    last = 0
+    nodes = np.empty(power.shape[0] + 1, dtype=np.int64)
+    nodes[0], last = 0, 0
     ratio = constants.backward_over_forward
     compute, slowest, fixed = constants.server_s, constants.server_s, 0.0
     for k in range(segments.shape[0]):
@@ -221,6 +228,8 @@ def search_powers(
             seconds = segments[k] * inputs.block_s[n, k]
             compute, slowest = compute + seconds, max(slowest, seconds)
             fixed += segments[k] * inputs.block_price[n, k]
+    count = last + 1
+    nodes[count] = 0
     downlink = constants.gradient_bits / (share * inputs.downlink_rate[n])
     fill = constants.steps / constants.micro_batches
     hertz = share * constants.uplink_hz
@@ -236,13 +245,13 @@ def search_powers(
         constants.activation_bits * LN2 / constants.d2d_hz,
         constants.gradient_bits * LN2 / constants.d2d_hz,
     )
-    chain = np.zeros((2 * count, COLUMNS))
-    trial = chain[count:]
+    chain, trial = np.empty((count, COLUMNS)), np.empty((count, COLUMNS))
     for i in range(count):
         node = nodes[i]
         chain[i, FORWARD_SNR] = inputs.gain[n, node, nodes[i + 1]] / noise_w
         chain[i, BACKWARD_SNR] = inputs.gain[n, node, nodes[i - 1 if i > 0 else count - 1]] / noise_w
         chain[i, PRICE] = inputs.price[n, node]
+        chain[i, COLLECT_SNR] = chain[i, COLLECT_BITS] = chain[i, COLLECT] = 0.0
         if i > 0:
             chain[i, COLLECT_SNR] = inputs.gain[n, node, 0] / noise_w
             chain[i, COLLECT_BITS] = segments[node - 1] * constants.collect_bits * LN2 / constants.d2d_hz
@@ -263,14 +272,14 @@ def search_powers(
         # A common factor, repeated while it helps; the other way if it does not at once.
         factor, turned = math.exp(step), False
         for _ in range(4):
-            trial[:count] = chain[:count]
+            _copy_chain(chain, trial)
             for i in range(count):
                 watts = min(max(factor * chain[i, POWER], constants.power_min_w), constants.power_max_w)
                 set_power(i, watts, trial, cluster, constants)
             scaled = chain_cost(trial, count, cluster, constants)
             if scaled < cost:
                 cost = scaled
-                chain[:count] = trial[:count]
+                _copy_chain(trial, chain)
                 turned = True
             elif not turned:
                 factor, turned = 1.0 / factor, True

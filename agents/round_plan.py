@@ -7,6 +7,7 @@ tells what a watt of mean power is worth. With these prices every cluster improv
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from collapipe_env.agents.cluster_costs import (
 from collapipe_env.agents.power_search import cluster_cost, search_powers, starting_power
 from collapipe_env.agents.segment_dp import best_segments, plan_cost
 from collapipe_env.agents.segment_problem import segment_problem
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.compiled import compiled_inner
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -53,7 +54,7 @@ class RoundPlan(NamedTuple):
     noise: FloatArray
 
 
-@compiled
+@compiled_inner
 def noise_of(
     segments: IntArray, power: FloatArray, inputs: RoundInput, constants: RoundConstants
 ) -> FloatArray:
@@ -66,7 +67,9 @@ def noise_of(
         constants: The scenario.
     """
     clusters = segments.shape[0]
-    noise = np.full(clusters, constants.d2d_noise_w)
+    noise = np.empty(clusters)
+    for n in range(clusters):
+        noise[n] = constants.d2d_noise_w
     for m in range(clusters):
         mean = mean_active_power(segments[m], power[m])
         for n in range(clusters):
@@ -75,7 +78,7 @@ def noise_of(
     return noise
 
 
-@compiled
+@compiled_inner
 def evaluate(
     segments: IntArray, power: FloatArray, share: FloatArray, inputs: RoundInput, constants: RoundConstants
 ) -> tuple[float, RoundPlan]:
@@ -115,7 +118,9 @@ def interference_prices(
     """
     clusters = weight.shape[0]
     summary = np.empty(SUMMARY)
-    price = np.zeros(clusters)
+    price = np.empty(clusters)
+    for n in range(clusters):
+        price[n] = 0.0
     for m in range(clusters):
         rise = 0.0
         for side in range(2):
@@ -184,9 +189,13 @@ def improve_cluster(
                     power[k + 1] = starting_power(n, k + 1, delay_weight, noise_w, inputs, constants)
             problem = segment_problem(n, power, noise_w, share, delay_weight, inputs, constants)
             planned = best_segments(problem, plan_cost(problem, segments))[1]
-            if (planned == segments).all():
+            stays = True
+            for k in range(segments.shape[0]):
+                stays = stays and planned[k] == segments[k]
+            if stays:
                 break
-            trial[:] = power
+            for i in range(power.shape[0]):
+                trial[i] = power[i]
         found = search_powers(
             n,
             planned,
@@ -202,8 +211,10 @@ def improve_cluster(
         if found >= cost:
             break
         cost = found
-        segments[:] = planned
-        power[:] = trial
+        for k in range(segments.shape[0]):
+            segments[k] = planned[k]
+        for i in range(power.shape[0]):
+            power[i] = trial[i]
     return before - cost
 
 
@@ -257,17 +268,25 @@ def first_guess(inputs: RoundInput, constants: RoundConstants) -> tuple[IntArray
     """
     clusters, devices = inputs.cap.shape
     weight = constants.tradeoff_v / clusters
-    segments = np.zeros((clusters, devices), dtype=np.int64)
-    power = np.full((clusters, devices + 1), np.sqrt(constants.power_min_w * constants.power_max_w))
+    segments = np.empty((clusters, devices), dtype=np.int64)
+    power = np.empty((clusters, devices + 1))
+    typical = math.sqrt(constants.power_min_w * constants.power_max_w)
+    for n in range(clusters):
+        power[n, 0] = typical
+        for k in range(devices):
+            segments[n, k], power[n, k + 1] = 0, typical
     noise = noise_of(segments, power, inputs, constants)
-    snr_hz = np.empty(clusters)
+    snr_hz, update_bits = np.empty(clusters), np.empty(clusters)
     for n in range(clusters):
         for i in range(devices + 1):
             power[n, i] = starting_power(n, i, weight, noise[n], inputs, constants)
         snr_hz[n] = power[n, 0] * inputs.uplink_gain[n] / constants.uplink_noise_w * constants.uplink_hz
-    share = minmax_upload(np.full(clusters, constants.update_bits), snr_hz, constants.uplink_hz)
-    share = constants.share_floor + (1.0 - clusters * constants.share_floor) * share
+        update_bits[n] = constants.update_bits
+    share = minmax_upload(update_bits, snr_hz, constants.uplink_hz)
     for n in range(clusters):
+        share[n] = constants.share_floor + (1.0 - clusters * constants.share_floor) * share[n]
         problem = segment_problem(n, power[n], noise[n], share[n], weight, inputs, constants)
-        segments[n] = best_segments(problem, np.inf)[1]
+        planned = best_segments(problem, np.inf)[1]
+        for k in range(devices):
+            segments[n, k] = planned[k]
     return segments, power, share

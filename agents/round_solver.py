@@ -14,18 +14,19 @@ alone. The search alternates two phases, beginning each turn with equal weights:
 
 At the end single blocks are moved between devices while that helps (``block_moves``).
 
-Compiling a caller means compiling all that it calls once more: hence one place each where clusters answer
-and where plans are evaluated (``sweep``), and one function for everything above.
+All below ``solve_rounds`` is compiled as part of it and not by itself (``compiled_inner``). Slices are not
+assigned, and arrays not calculated with as wholes: for either Numba compiles general code, for seconds.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.agents.block_moves import best_move, move_count
+from collapipe_env.agents.block_moves import best_move, largest, move_count
 from collapipe_env.agents.cluster_costs import RoundConstants, RoundInput
 from collapipe_env.agents.round_plan import RoundPlan, evaluate, first_guess, propose
 from collapipe_env.compiled import compiled, compiled_inner
@@ -62,6 +63,16 @@ class SearchBudget(NamedTuple):
 
 
 @compiled_inner
+def half_way(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Powers half-way between two plans' on a logarithmic scale (N, K+1)."""
+    middle = np.empty(first.shape)
+    for n in range(first.shape[0]):
+        for i in range(first.shape[1]):
+            middle[n, i] = math.sqrt(first[n, i] * second[n, i])
+    return middle
+
+
+@compiled_inner
 def sweep(
     objective: float,
     plan: RoundPlan,
@@ -91,23 +102,25 @@ def sweep(
     segments, power, gain = propose(plan, weight, replans, inputs, constants)
     trial_segments, trial_power = segments, power
     if exploring:
-        trial_power = np.sqrt(plan.power * power)
+        trial_power = half_way(plan.power, power)
     together = True
     for trial in range(STEPS + min(gain.shape[0], MOST_ALONE)):
         if trial >= STEPS:
             if trial == STEPS and (gain.shape[0] == 1 or replans == 0):
                 break
             together = False
-            n = int(np.argmax(gain))
+            n = largest(gain)
             gain[n] = -np.inf
             trial_segments, trial_power = plan.segments.copy(), plan.power.copy()
-            trial_segments[n], trial_power[n] = segments[n], power[n]
+            trial_power[n, 0] = power[n, 0]
+            for k in range(segments.shape[1]):
+                trial_segments[n, k], trial_power[n, k + 1] = segments[n, k], power[n, k + 1]
         value, found = evaluate(trial_segments, trial_power, plan.share, inputs, constants)
         if value < objective or exploring:
             objective, plan = value, found
             if together:
                 break
-        trial_power = np.sqrt(trial_power * plan.power)
+        trial_power = half_way(trial_power, plan.power)
     return objective, plan
 
 
@@ -155,7 +168,9 @@ def solve_rounds(
             exploring = 0
             if turn < budget.turns:
                 exploring = budget.exploring_sweeps
-                weight = np.full(clusters, constants.tradeoff_v / clusters)
+                weight = np.empty(clusters)
+                for n in range(clusters):
+                    weight[n] = constants.tradeoff_v / clusters
             elif moved < moves:
                 moved += 1
                 objective, plan = best_move(objective, plan, row, constants)
@@ -171,7 +186,8 @@ def solve_rounds(
             while left > 0 and idle < 2:
                 left -= 1
                 explores = exploring > 0
-                weight = 0.5 * (weight + plan.weight)
+                for n in range(clusters):
+                    weight[n] = 0.5 * (weight[n] + plan.weight[n])
                 before = objective
                 replans = 0 if powers_alone else REPLANS
                 objective, plan = sweep(objective, plan, weight, replans, explores, row, constants)
@@ -192,6 +208,8 @@ def solve_rounds(
                 turn += 1
                 if start - objective <= budget.tolerance * abs(start):
                     turn = budget.turns
-        segments[e] = plan.segments
-        power[e] = plan.power
-        share[e] = plan.share
+        for n in range(clusters):
+            share[e, n] = plan.share[n]
+            power[e, n, 0] = plan.power[n, 0]
+            for k in range(devices):
+                segments[e, n, k], power[e, n, k + 1] = plan.segments[n, k], plan.power[n, k + 1]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.compiled import compiled_inner, compiled_leaf
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -55,7 +55,7 @@ class SegmentProblem(NamedTuple):
     collect_price: float
 
 
-@compiled
+@compiled_leaf
 def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
     """Objective of a plan.
 
@@ -105,7 +105,11 @@ def relaxed_completions(problem: SegmentProblem) -> FloatArray:
     """
     total_blocks = problem.total_blocks
     devices = problem.cap.shape[0]
-    bound = np.full((total_blocks + 1, devices + 1, 4), np.inf)
+    bound = np.empty((total_blocks + 1, devices + 1, 4))
+    for placed in range(total_blocks + 1):
+        for last in range(devices + 1):
+            for part in range(4):
+                bound[placed, last, part] = np.inf
     for last in range(devices, 0, -1):
         bound[total_blocks, last, 0] = problem.hop_cost[last, 0]
         bound[total_blocks, last, 1] = problem.hop_forward[last, 0]
@@ -140,7 +144,7 @@ def relaxed_completions(problem: SegmentProblem) -> FloatArray:
     return bound
 
 
-@compiled
+@compiled_inner
 def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple[float, IntArray]:
     """Cheapest split of the blocks over the devices in index order, exact.
 
@@ -157,7 +161,9 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
     total_blocks, devices = problem.total_blocks, problem.cap.shape[0]
     nodes = devices + 1
     bound = relaxed_completions(problem)
-    segments = np.zeros(devices, dtype=np.int64)
+    segments = np.empty(devices, dtype=np.int64)
+    for k in range(devices):
+        segments[k] = 0
     if bound[0, 0, 0] == np.inf:
         return np.inf, segments
 
@@ -166,7 +172,10 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
     size = 256
     value = np.empty((size, 4))
     link = np.empty((size, 6), dtype=np.int64)
-    head = np.full((total_blocks + 1, nodes), -1, dtype=np.int64)
+    head = np.empty((total_blocks + 1, nodes), dtype=np.int64)
+    for placed in range(total_blocks + 1):
+        for last in range(nodes):
+            head[placed, last] = -1
     value[0, 0], value[0, 1], value[0, 2], value[0, 3] = (
         0.0,
         problem.least_forward,
@@ -174,7 +183,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
         0.0,
     )
     link[0, 0], link[0, 1], link[0, 2], link[0, 3], link[0, 4], link[0, 5] = 0, 0, 0, -1, -1, 1
-    count = 1
+    count = int(np.int64(1))  # not a literal, for which Numba would compile the heap's functions twice
     upper = upper_bound * (1.0 + 1e-12)  # rounding must not lose the known plan itself
     # A binary heap of labels, least bound first, and each label's bound.
     heap = np.empty(size, dtype=np.int64)
@@ -222,10 +231,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
                 if _is_dominated(value, link, head[after, node], cost, forward, backward, collect):
                     continue
                 if count == size:
-                    value = np.concatenate((value, np.empty((size, 4))))
-                    link = np.concatenate((link, np.empty((size, 6), dtype=np.int64)))
-                    key = np.concatenate((key, np.empty(size)))
-                    heap = np.concatenate((heap, np.empty(size, dtype=np.int64)))
+                    value, link, key, heap = _twice_as_large(value, link, key, heap)
                     size *= 2
                 value[count, 0], value[count, 1] = cost, forward
                 value[count, 2], value[count, 3] = backward, collect
@@ -240,6 +246,23 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
 
 
 @compiled_inner
+def _twice_as_large(
+    value: FloatArray, link: IntArray, key: FloatArray, heap: IntArray
+) -> tuple[FloatArray, IntArray, FloatArray, IntArray]:
+    """The labels and the heap, with room for as many again."""
+    size = key.shape[0]
+    more_value, more_link = np.empty((2 * size, 4)), np.empty((2 * size, 6), dtype=np.int64)
+    more_key, more_heap = np.empty(2 * size), np.empty(2 * size, dtype=np.int64)
+    for label in range(size):
+        for part in range(4):
+            more_value[label, part] = value[label, part]
+        for part in range(6):
+            more_link[label, part] = link[label, part]
+        more_key[label], more_heap[label] = key[label], heap[label]
+    return more_value, more_link, more_key, more_heap
+
+
+@compiled_leaf
 def _is_dominated(
     value: FloatArray,
     link: IntArray,
@@ -271,13 +294,13 @@ def _is_dominated(
     return False
 
 
-@compiled_inner
+@compiled_leaf
 def _before(first: int, second: int, key: FloatArray) -> bool:
     """Heap order: the smaller bound; among equal bounds the newer label, because it is the deeper one."""
     return key[first] < key[second] or (key[first] == key[second] and first > second)
 
 
-@compiled_inner
+@compiled_leaf
 def _sift_up(heap: IntArray, position: int, label: int, key: FloatArray) -> None:
     """Put a label into a heap of ``position`` labels."""
     while position > 0:
@@ -289,7 +312,7 @@ def _sift_up(heap: IntArray, position: int, label: int, key: FloatArray) -> None
     heap[position] = label
 
 
-@compiled_inner
+@compiled_leaf
 def _sift_down(heap: IntArray, size: int, label: int, key: FloatArray) -> None:
     """Put a label in place of the first one of a heap of ``size`` labels without it."""
     position = 0

@@ -19,12 +19,12 @@ from collapipe_env.agents.cluster_costs import (
     uplink_seconds,
 )
 from collapipe_env.agents.segment_dp import SegmentProblem
-from collapipe_env.compiled import compiled
+from collapipe_env.compiled import compiled_inner
 
 FloatArray = npt.NDArray[np.float64]
 
 
-@compiled
+@compiled_inner
 def segment_problem(
     n: int,
     power: FloatArray,

@@ -21,12 +21,12 @@ from collapipe_env.agents.cluster_costs import (
     UPLINK_SNR,
     RoundConstants,
 )
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.compiled import compiled_leaf
 
 FloatArray = npt.NDArray[np.float64]
 
 
-@compiled
+@compiled_leaf
 def delay_and_slopes(
     share: float, summary: FloatArray, constants: RoundConstants
 ) -> tuple[float, float, float]:
@@ -73,7 +73,7 @@ def delay_and_slopes(
     return delay, delay_slope, cost_slope
 
 
-@compiled
+@compiled_leaf
 def slopes(share: float, summary: FloatArray, constants: RoundConstants) -> tuple[float, float]:
     """Derivatives of a cluster's delay (negative) and cost with respect to its share.
 
@@ -86,7 +86,7 @@ def slopes(share: float, summary: FloatArray, constants: RoundConstants) -> tupl
     return delay_slope, cost_slope
 
 
-@compiled_inner
+@compiled_leaf
 def share_for_deadline(
     deadline: float,
     start: float,
@@ -127,7 +127,7 @@ def share_for_deadline(
     return share, slope
 
 
-@compiled_inner
+@compiled_leaf
 def share_for_price(
     price: float,
     least: float,
@@ -170,7 +170,7 @@ def share_for_price(
     return math.exp(x)
 
 
-@compiled_inner
+@compiled_leaf
 def most_useful_share(most: float, summary: FloatArray, constants: RoundConstants) -> float:
     """Share, at most ``most``, beyond which more band prolongs a cluster's delay.
 
@@ -194,7 +194,7 @@ def most_useful_share(most: float, summary: FloatArray, constants: RoundConstant
     return low
 
 
-@compiled_inner
+@compiled_leaf
 def fill_band(share: FloatArray, most: FloatArray, floor: float) -> None:
     """Make shares sum to 1 in place: a surplus is cut above the floor, a rest goes to whom it helps.
 
@@ -203,10 +203,14 @@ def fill_band(share: FloatArray, most: FloatArray, floor: float) -> None:
         most: Shares beyond which more band does harm (N,).
         floor: Least share.
     """
-    total = share.sum()
+    total = 0.0
+    for n in range(share.shape[0]):
+        total += share[n]
     if total > 1.0:
         least = share.shape[0] * floor
-        share[:] = floor + (share - floor) * ((1.0 - least) / (total - least))
+        kept = (1.0 - least) / (total - least)
+        for n in range(share.shape[0]):
+            share[n] = floor + (share[n] - floor) * kept
         return
     willing = 0.0
     for n in range(share.shape[0]):

@@ -15,6 +15,7 @@ from collapipe_env.agents.dssra import round_input
 from collapipe_env.agents.segment_dp import SegmentProblem
 from collapipe_env.agents.segment_problem import segment_problem
 from collapipe_env.allocation import Allocation
+from collapipe_env.compiled import called_from_python
 from collapipe_env.physics import radio
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
@@ -24,6 +25,8 @@ from collapipe_env.simulator.state import SystemParameters, SystemState
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
+_priced = called_from_python(segment_problem)
 
 
 class SegmentBaseline(ABC):
@@ -122,7 +125,5 @@ def full_power_problems(
     for e in range(environments):
         row = RoundInput(*(a[e] for a in inputs))
         for n in range(N):
-            problem = segment_problem(
-                n, power, float(noise[e, n]), 1.0 / N, constants.tradeoff_v, row, constants
-            )
+            problem = _priced(n, power, float(noise[e, n]), 1.0 / N, constants.tradeoff_v, row, constants)
             yield e, n, problem

@@ -8,6 +8,7 @@ old physics would run unnoticed. Here all of the package's sources that are comp
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numba
 from numba.core import event
+
+from collapipe_env.inner_compiler import INNER_OPTIONS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,18 +44,38 @@ def compiled_inner(function: Callable[P, R]) -> Callable[P, R]:
     Args:
         function: A function of numbers, NumPy arrays and named tuples of numbers.
     """
-    return _compile(function, no_cpython_wrapper=True)
+    return _compile_inner(function)
+
+
+def called_from_python(inner: Callable[P, R]) -> Callable[P, R]:
+    """An inner function once more, compiled to be called from Python.
+
+    Args:
+        inner: What :func:`compiled_inner` or :func:`compiled_leaf` returned.
+    """
+    dispatcher: Any = inner
+    return compiled(dispatcher.py_func)
+
+
+def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
+    """As :func:`compiled_inner` for functions that create and return no arrays.
+
+    Their references need not be counted, which otherwise costs as much as ten additions for every array that
+    is given, and a good deal of the time of compiling.
+
+    Args:
+        function: A function of numbers, NumPy arrays and named tuples of either that returns numbers.
+    """
+    return _compile_inner(function, _nrt=False)
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """As :func:`compiled_inner` for small functions and short loops: their code is put where they are called.
-
-    A call that is not costs as much as ten additions for every array it is given: references are counted.
+    """As :func:`compiled_leaf`, with the code put where it is called: for the innermost loops.
 
     Args:
-        function: A function of numbers, NumPy arrays and named tuples of either.
+        function: As there.
     """
-    return _compile(function, no_cpython_wrapper=True, inline="always")
+    return _compile_inner(function, _nrt=False, forceinline=True)
 
 
 @lru_cache(maxsize=4)
@@ -72,7 +95,7 @@ def source_stamp(folder: Path) -> str:
             within = path.parent.name in ("kernels", "physics")
             if (
                 within
-                or path.name in ("allocation.py", "surrogate.py")
+                or path.name in ("allocation.py", "surrogate.py", "inner_compiler.py")
                 or b"collapipe_env.compiled" in content
             ):
                 digest.update(content)
@@ -80,18 +103,39 @@ def source_stamp(folder: Path) -> str:
     return digest.hexdigest()
 
 
-class _Announcement(event.Listener):
-    """Says once why a first step takes long, to people who wait for it."""
+_WHAT_IS_COMPILED = {"agents": "DSSRA's search", "baselines": "a baseline's planner"}
+"""What people wait for, by the package's folder; the simulator's loops elsewhere."""
 
-    said = False
+
+def cache_folder() -> Path | None:
+    """The folder that all compiled code is kept in or below; None if it is not kept."""
+    return Path(os.path.commonpath(_cache_paths)) if _cache_paths else None
+
+
+_cache_paths: set[str] = set()
+
+
+class _Announcement(event.Listener):
+    """Says why a first step or decision takes long, to people who wait for it: once for each part."""
+
+    def __init__(self) -> None:
+        self.said: set[str] = set()
 
     def on_start(self, event: Any) -> None:
         function = getattr((event.data or {}).get("dispatcher"), "py_func", None)
-        if self.said or not str(getattr(function, "__module__", "")).startswith("collapipe_env"):
+        module = str(getattr(function, "__module__", "")).split(".")
+        if module[0] != "collapipe_env":
             return
-        self.said = True
+        part = _WHAT_IS_COMPILED.get(module[1], "the simulator's loops")
+        if part in self.said:
+            return
+        self.said.add(part)
         if sys.stderr is not None and sys.stderr.isatty():
-            print("collapipe-env: compiling for this machine, once (some 10 seconds) ...", file=sys.stderr)
+            print(
+                f"collapipe-env: compiling {part} for this machine, once (some 5 to 20 seconds; "
+                "`collapipe warm-up` does it all beforehand) ...",
+                file=sys.stderr,
+            )
 
     def on_end(self, event: Any) -> None:
         pass
@@ -101,7 +145,7 @@ class _Announcement(event.Listener):
 def _warn_of_no_cache() -> None:
     warnings.warn(
         "Numba finds no folder to keep compiled code in, so every process compiles anew: set NUMBA_CACHE_DIR "
-        "to a folder that can be written to",
+        "to a folder that only you can write to (what is kept there is run)",
         stacklevel=5,
     )
 
@@ -123,8 +167,25 @@ def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
             raise
         _warn_of_no_cache()
         wrapped = jit(**common)(function)
+    path = getattr(getattr(wrapped, "stats", None), "cache_path", None)
+    if path:
+        _cache_paths.add(path)
     _stamp(wrapped)
     _announce()
+    return wrapped
+
+
+def _compile_inner(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    # Not kept on disk: it is part of what is kept of its callers.
+    jit: Any = numba.njit
+    wrapped: Callable[P, R] = jit(
+        nogil=True,
+        error_model="numpy",
+        no_cfunc_wrapper=True,
+        no_cpython_wrapper=True,
+        **INNER_OPTIONS,
+        **options,
+    )(function)
     return wrapped
 
 

@@ -1,13 +1,31 @@
 """What is compiled depends on all sources that are compiled."""
 
+import io
+import json
+import os
 import pickle
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numba
+import numpy as np
 import pytest
+from numba.core.errors import NumbaError
 
-from collapipe_env.compiled import _drop_unreadable, _warn_of_no_cache, compiled, source_stamp
+from collapipe_env.agents.round_solver import solve_rounds
+from collapipe_env.compiled import (
+    _Announcement,
+    _drop_unreadable,
+    _warn_of_no_cache,
+    called_from_python,
+    compiled,
+    compiled_inner,
+    compiled_leaf,
+    source_stamp,
+)
 from collapipe_env.physics.schedule_times import run_chain
 
 
@@ -101,6 +119,115 @@ def test_without_a_place_to_keep_code_it_is_compiled_all_the_same(monkeypatch):
 
     monkeypatch.setattr(numba, "njit", njit)
     _warn_of_no_cache.cache_clear()
-    with pytest.warns(UserWarning, match="NUMBA_CACHE_DIR"):
+    with pytest.warns(UserWarning, match="NUMBA_CACHE_DIR to a folder that only you can write to"):
         function = compiled(lambda x: x + 1.0)
     assert function(1.0) == 2.0
+
+
+@compiled_leaf
+def _first(values):
+    """The first number."""
+    return values[0]
+
+
+@compiled_inner
+def _two_of_them(values):
+    """An array with the first number twice."""
+    pair = np.empty(2)
+    pair[0] = pair[1] = _first(values)
+    return pair
+
+
+@compiled
+def sum_of_two(values: np.ndarray) -> float:
+    """Twice the first number, by way of inner functions."""
+    pair = _two_of_them(values)
+    return pair[0] + pair[1]
+
+
+def test_inner_functions_are_part_of_their_caller_and_make_no_machine_code_themselves():
+    values = np.array([3.0, 4.0])
+    assert sum_of_two(values) == 6.0
+    assert list(called_from_python(_two_of_them)(values)) == [3.0, 3.0]
+    compile_here = sum_of_two.py_func.__globals__["_two_of_them"]
+    library = compile_here.overloads[compile_here.signatures[0]].library
+    outer = sum_of_two.overloads[sum_of_two.signatures[0]].library
+    assert (
+        outer.get_pointer_to_function(sum_of_two.overloads[sum_of_two.signatures[0]].fndesc.mangled_name) != 0
+    )
+    inner = compile_here.overloads[compile_here.signatures[0]].fndesc.mangled_name
+    assert library.get_pointer_to_function(inner) == 0
+
+
+def test_a_leaf_that_creates_an_array_is_refused_when_it_is_compiled():
+    @compiled_leaf
+    def maker(x):
+        return np.full(2, x).sum()
+
+    @compiled
+    def caller(x: float) -> float:
+        return maker(x)
+
+    with pytest.raises(NumbaError):
+        caller(1.0)
+
+
+WORKLOAD = """
+import json, sys
+import numpy as np
+from numba.core.registry import CPUDispatcher
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+import gymnasium as gym
+for scenario in ("small", "medium"):
+    env = gym.make("CollaPipeSurrogate-v0", scenario=scenario)
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+    for rows in (1, 3):
+        batch = CollaPipeVectorEnv(scenario=scenario, num_envs=rows, learner="surrogate")
+        batch.reset(seed=0)
+        batch.step(batch.action_space.sample())
+        batch.step_allocation(DSSRA(batch.scenario, threads=2).allocate(batch.state))
+found = {}
+for name, module in list(sys.modules.items()):
+    if name.startswith("collapipe_env"):
+        for value in vars(module).values():
+            if isinstance(value, CPUDispatcher):
+                found[f"{value.__module__}.{value.__name__}"] = len(value.signatures)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_no_function_is_compiled_twice_for_layouts_sizes_or_batches(cold, tmp_path):
+    """Cold, the inner functions are there to be seen as well."""
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WORKLOAD],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)} if cold else None,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(result.stdout.splitlines()[-1])
+    used = {name for name, count in found.items() if count > 0}
+    assert {
+        "collapipe_env.agents.round_solver.solve_rounds",
+        "collapipe_env.kernels.decode.decode_rows",
+    } <= used
+    assert {name: count for name, count in found.items() if count > 1} == {}
+
+
+def test_what_is_compiled_is_announced_once_for_each_part(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    listener = _Announcement()
+    for dispatcher in (run_chain, run_chain, solve_rounds, solve_rounds, double):
+        listener.on_start(SimpleNamespace(data={"dispatcher": dispatcher}))
+    simulator, search = terminal.getvalue().splitlines()
+    assert "compiling the simulator's loops" in simulator
+    assert "compiling DSSRA's search" in search
+    assert "collapipe warm-up" in search

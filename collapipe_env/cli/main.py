@@ -14,8 +14,9 @@ COMMANDS = {
     "evaluate": "play schedulers, or a saved agent, on one scenario",
     "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
     "scenario": "show a scenario, check it, or name the differences of two",
+    "warm-up": "compile all loops now, so that no first step or decision waits for it",
 }
-"""Name and purpose of each command; its module has the same name."""
+"""Name and purpose of each command; its module has the same name, with underscores."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: command {name!r} is not known: {nearest_name(name, COMMANDS)}", file=sys.stderr)
         return 2
     # Imported only now: what one command needs, the others and --help do not wait for.
-    status: int = import_module(f"collapipe_env.cli.{name}").main(rest, program=f"collapipe {name}")
+    status: int = import_module(f"collapipe_env.cli.{name.replace('-', '_')}").main(
+        rest, program=f"collapipe {name}"
+    )
     return status
 
 

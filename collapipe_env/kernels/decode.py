@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.compiled import compiled, inlined
+from collapipe_env.compiled import compiled, compiled_inner, inlined
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -93,7 +93,7 @@ def _unit(action: float) -> float:
     return 0.5 * ((1.0 if low > 1.0 else low) + 1.0)
 
 
-@inlined
+@compiled_inner
 def apportion_row(
     total: float, weight: FloatArray, room: FloatArray, handed: FloatArray, remainder: FloatArray
 ) -> None:

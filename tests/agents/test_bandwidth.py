@@ -5,18 +5,20 @@ import pytest
 import scheduler_support as support
 from scipy.optimize import minimize
 
-from collapipe_env.agents.bandwidth import evaluate_shares, share_band, slopes
-from collapipe_env.agents.cluster_costs import (
-    SUMMARY,
-    UPLINK_SNR,
-    RoundInput,
-    delay_and_cost,
-    summarise_cluster,
-)
+from collapipe_env.agents import bandwidth, cluster_costs, round_plan
+from collapipe_env.agents.cluster_costs import SUMMARY, UPLINK_SNR, RoundInput
 from collapipe_env.agents.dssra import round_constants, round_input
-from collapipe_env.agents.round_plan import evaluate, noise_of
+from collapipe_env.compiled import called_from_python
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
+
+evaluate_shares = called_from_python(bandwidth.evaluate_shares)
+share_band = called_from_python(bandwidth.share_band)
+slopes = called_from_python(bandwidth.slopes)
+delay_and_cost = called_from_python(cluster_costs.delay_and_cost)
+summarise_cluster = called_from_python(cluster_costs.summarise_cluster)
+evaluate = called_from_python(round_plan.evaluate)
+noise_of = called_from_python(round_plan.noise_of)
 
 SCENARIOS = {"medium": support.MEDIUM, "moving": support.MOVING, "arq": support.ARQ}
 

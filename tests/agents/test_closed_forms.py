@@ -7,13 +7,14 @@ import pytest
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import lambertw
 
-from collapipe_env.agents.closed_forms import (
-    bandwidth_for_rate,
-    lambert_w0,
-    lambert_w_minus_one,
-    minmax_upload,
-    optimal_power,
-)
+from collapipe_env.agents import closed_forms
+from collapipe_env.compiled import called_from_python
+
+bandwidth_for_rate = called_from_python(closed_forms.bandwidth_for_rate)
+lambert_w0 = called_from_python(closed_forms.lambert_w0)
+lambert_w_minus_one = called_from_python(closed_forms.lambert_w_minus_one)
+minmax_upload = called_from_python(closed_forms.minmax_upload)
+optimal_power = called_from_python(closed_forms.optimal_power)
 
 
 def test_both_branches_of_lambert_w_match_scipy():

@@ -5,10 +5,14 @@ import pytest
 import scheduler_support as support
 from scipy.optimize import minimize
 
+from collapipe_env.agents import power_search
 from collapipe_env.agents.cluster_costs import SUMMARY, RoundInput
 from collapipe_env.agents.dssra import round_constants, round_input
-from collapipe_env.agents.power_search import cluster_cost, search_powers
+from collapipe_env.compiled import called_from_python
 from collapipe_env.simulator.build import system_parameters
+
+cluster_cost = called_from_python(power_search.cluster_cost)
+search_powers = called_from_python(power_search.search_powers)
 
 
 @pytest.mark.parametrize("scenario", [support.MEDIUM, support.ARQ])

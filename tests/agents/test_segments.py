@@ -6,14 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from collapipe_env.agents import segment_dp
+from collapipe_env.agents import segment_problem as pricing
 from collapipe_env.agents.dssra import round_constants, round_input
-from collapipe_env.agents.segment_dp import SegmentProblem, best_segments, plan_cost
-from collapipe_env.agents.segment_problem import segment_problem
+from collapipe_env.agents.segment_dp import SegmentProblem
 from collapipe_env.allocation import Allocation
+from collapipe_env.compiled import called_from_python
 from collapipe_env.physics.radio import d2d_noise
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemParameters, SystemState
+
+best_segments = called_from_python(segment_dp.best_segments)
+plan_cost = called_from_python(segment_dp.plan_cost)
+segment_problem = called_from_python(pricing.segment_problem)
 
 
 def compositions(total, cap):

@@ -1,0 +1,101 @@
+"""Processor time from the import to DSSRA's first decision, with nothing compiled yet and with all of it.
+
+Every sample is a fresh process: import, ``gymnasium.make``, reset, first step, first decision. A cold one has
+an empty folder for compiled code, a warm one that of the cold one before it. Processor time, because the
+time on a clock depends on what else the machine does. Run::
+
+    python benchmarks/first_decision.py
+    python benchmarks/first_decision.py --processes 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from measuring import RESULTS, Figure, check_output, figure_table, write_figures
+
+WHAT = "processor seconds of fresh processes up to DSSRA's first decision, Python's start included"
+COLD_GOAL_S = 10.0
+
+DECIDE = """
+import json, time
+import gymnasium as gym
+import collapipe_env
+env = gym.make("CollaPipeSurrogate-v0")
+observation, _ = env.reset(seed=0)
+env.action_space.seed(0)
+env.step(env.action_space.sample())
+step = time.process_time()
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+batch = CollaPipeVectorEnv(scenario="medium", num_envs=1, learner="surrogate")
+batch.reset(seed=0)
+DSSRA(batch.scenario, threads=1).allocate(batch.state)
+print(json.dumps({"first step": step, "first decision": time.process_time()}))
+"""
+
+
+def figures(processes: int = 3) -> list[Figure]:
+    """Measure, cold and warm in turns.
+
+    Args:
+        processes: Fresh processes of each kind, >= 1.
+    """
+    samples: dict[str, list[float]] = {}
+    for _ in range(processes):
+        with tempfile.TemporaryDirectory() as folder:
+            for kind in ("cold", "warm"):
+                for name, seconds in _first_decision(Path(folder)).items():
+                    samples.setdefault(f"{kind}, {name}", []).append(seconds)
+    return [
+        Figure(
+            name,
+            statistics.median(values),
+            "s",
+            min(values),
+            max(values),
+            COLD_GOAL_S if name == "cold, first decision" else None,
+        )
+        for name, values in samples.items()
+    ]
+
+
+def _first_decision(folder: Path) -> dict[str, float]:
+    """Seconds of one fresh process that keeps its compiled code in the folder."""
+    result = subprocess.run(
+        [sys.executable, "-c", DECIDE],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print the table and store it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--processes", type=int, default=3, metavar="P", help="processes of each kind")
+    default = RESULTS / "first_decision.json"
+    parser.add_argument("--output", type=Path, default=default, metavar="FILE", help="JSON file to write")
+    options = parser.parse_args(arguments)
+    if not 1 <= options.processes <= 100:
+        parser.error(f"--processes: {options.processes} is not within 1 to 100")
+    check_output(parser, options)
+    found = figures(options.processes)
+    print(figure_table(found))
+    write_figures(options.output, WHAT, found, {"processes": options.processes})
+    print(f"written to {options.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""``collapipe warm-up``: compiles what environments and schedulers need, before anybody waits for it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import tyro
+from numba.core import event
+from tqdm import tqdm
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.cli.common import SCHEDULERS_HELP, guarded, hint, parse
+from collapipe_env.compiled import cache_folder
+from collapipe_env.errors import CollaPipeError
+from collapipe_env.evaluation.registry import make_scheduler, require_scheduler, scheduler_names
+from collapipe_env.scenario import load_scenario
+
+DESCRIPTION = """Compile all loops for this machine now, so that no first step or decision waits for it.
+
+Compiled code is kept on disk; when all of it is there, nothing is done. Ctrl-C keeps the work done;
+the same command goes on from there.
+
+Examples:
+  collapipe warm-up
+  collapipe warm-up --schedulers dssra
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options."""
+
+    schedulers: Annotated[
+        tuple[str, ...] | None,
+        tyro.conf.arg(metavar="NAME ...", help=f"Whose searches: {SCHEDULERS_HELP}"),
+        hint("default: all"),
+    ] = None
+
+
+class _Count(event.Listener):
+    """Counts the package's functions that are compiled, rather than loaded."""
+
+    def __init__(self) -> None:
+        self.compiled = 0
+
+    def on_start(self, event: Any) -> None:
+        function = getattr((event.data or {}).get("dispatcher"), "py_func", None)
+        self.compiled += str(getattr(function, "__module__", "")).startswith("collapipe_env")
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def main(arguments: Sequence[str], program: str) -> int:
+    """Run the command; returns the exit status."""
+    options = parse(Options, program, DESCRIPTION, arguments)
+
+    def job() -> None:
+        warm_up(options.schedulers)
+
+    return guarded(job, program, arguments)
+
+
+def warm_up(schedulers: Sequence[str] | None = None) -> int:
+    """Play a round of everything that is compiled, and say how long it took.
+
+    Args:
+        schedulers: Whose searches to compile; all by default.
+
+    Returns:
+        How many functions were compiled; 0 where all were there.
+
+    Raises:
+        ScenarioError: A scheduler is not known.
+    """
+    names = scheduler_names() if schedulers is None else tuple(schedulers)
+    for name in names:
+        require_scheduler(name)
+    jobs: dict[str, Callable[[], None]] = {"environments": _play_environments}
+    jobs.update({name: partial(_play, name) for name in names})
+    count = _Count()
+    start = time.perf_counter()
+    register: Any = event.register
+    unregister: Any = event.unregister
+    register("numba:compile", count)
+    try:
+        with tqdm(jobs.items(), unit="part", disable=not sys.stderr.isatty(), leave=False) as bar:
+            for name, job in bar:
+                bar.set_description(name)
+                job()
+    finally:
+        unregister("numba:compile", count)
+    folder = cache_folder()
+    kept = "not kept (set NUMBA_CACHE_DIR)" if folder is None else f"kept below {folder}"
+    if count.compiled == 0:
+        print(f"all is warm already; compiled code is {kept}")
+    else:
+        seconds = time.perf_counter() - start
+        print(f"compiled {count.compiled} functions in {seconds:.0f} s; they are {kept}")
+    return count.compiled
+
+
+def _play_environments() -> None:
+    """Play rounds of environments."""
+    # Imported here, as below: the options' help needs no environments.
+    from collapipe_env.envs.vector import CollaPipeVectorEnv
+
+    env = CollaPipeVectorEnv(scenario="small", num_envs=2, learner="surrogate")
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    for _ in range(2):
+        env.step(env.action_space.sample())
+    env.close()
+
+
+def _play(name: str) -> None:
+    """Have a scheduler decide a round of the smallest scenario, and play it."""
+    from collapipe_env.envs.vector import CollaPipeVectorEnv
+
+    scenario = load_scenario("small")
+    env = CollaPipeVectorEnv(scenario=scenario, num_envs=1, learner="surrogate")
+    observation, _ = env.reset(seed=0)
+    try:
+        scheduler = make_scheduler(name, scenario)
+        scheduler.reset(0)
+        decision = scheduler.act(observation, env.state)
+    except CollaPipeError:
+        return  # it cannot play this scenario: there is nothing to compile beforehand
+    finally:
+        env.close()
+    if isinstance(decision, Allocation):
+        env.step_allocation(decision)
+    else:
+        env.step(decision)
