@@ -34,6 +34,10 @@ class CheckpointError(CollaPipeError):
     """A checkpoint is missing, damaged or was written for something else."""
 
 
+class StateError(CollaPipeError):
+    """A state cannot be taken, is damaged, or belongs to another kind of environment."""
+
+
 def nearest_name(name: str, valid: Iterable[str]) -> str:
     """Return a hint naming the valid name closest to ``name``.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.simulator import Simulator
 from collapipe_env.simulator.state import SystemState
+from collapipe_env.state_trees import Tree, require_alike
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -164,6 +165,47 @@ class BatchMDP:
             },
         )
 
+    def get_state(self) -> Tree:
+        """The simulator's state and the sums of the episodes so far; see :mod:`collapipe_env.state_trees`.
+
+        Raises:
+            StateError: If the learner cannot say its state.
+        """
+        return {"simulator": self.simulator.get_state(), "sums": self._sums()}
+
+    def set_state(self, tree: Any) -> None:
+        """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
+
+        Raises:
+            StateError: If it is damaged.
+        """
+        template = {"simulator": None, "sums": self._sums()}
+        require_alike(tree, template, "mdp", frozenset(("mdp/simulator",)))
+        self.simulator.set_state(tree["simulator"])
+        self._set_sums({name: values.copy() for name, values in tree["sums"].items()})
+
+    def remember(self) -> Callable[[], None]:
+        """Remember everything that a step changes; returns a function that puts it back.
+
+        Raises:
+            StateError: If the learner cannot say its state.
+        """
+        put_back, sums = self.simulator.remember(), self._sums()
+
+        def forget() -> None:
+            put_back()
+            self._set_sums(sums)
+
+        return forget
+
+    def _set_sums(self, sums: Tree) -> None:
+        for name, values in sums.items():
+            setattr(self, f"_{name}", values)
+
+    def _sums(self) -> Tree:
+        names = ("total_delay", "total_energy_ratio", "total_reward", "time_to_target")
+        return {name: getattr(self, f"_{name}").copy() for name in names}
+
     def learning_info(self) -> dict[str, FloatArray]:
         """Loss and metric of the last evaluation (E,), fresh arrays; no metric where the learner has none."""
         learning = self.simulator.learning
@@ -256,6 +298,11 @@ class MDPViews:
     def reference_delay(self) -> float:
         """``T_ref`` [s]: round delay of the even split at mean gains."""
         return self._mdp.reference_delay
+
+    @property
+    def rounds(self) -> int:
+        """The horizon: after so many rounds an episode is truncated."""
+        return self._mdp.rounds
 
     @property
     def state(self) -> SystemState:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any
 
@@ -14,15 +14,27 @@ from gymnasium import spaces
 from collapipe_env.allocation import Allocation
 from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.rewards import Reward
-from collapipe_env.errors import ScenarioError, UnknownArgumentError, nearest_name
+from collapipe_env.envs.snapshot import Snapshots
+from collapipe_env.errors import ScenarioError, StateError, UnknownArgumentError, nearest_name
 from collapipe_env.learners.base import Learner
 from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.state_trees import (
+    REMEDY,
+    Tree,
+    generator_of,
+    generator_tree,
+    require_alike,
+    require_array,
+)
 
 Observation = npt.NDArray[np.float32]
 ScenarioLike = str | PathLike[str] | Mapping[str, Any] | Scenario
 
 
-class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
+StepResult = tuple[Observation, float, bool, bool, dict[str, Any]]
+
+
+class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     """Pipeline-parallel federated training of a Transformer at the wireless edge, one round a step.
 
     With ``N`` clusters of up to ``K`` devices, ``L`` encoder blocks and a mini-batch of ``B`` samples:
@@ -66,6 +78,11 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
     :attr:`last_round`.
 
     **Randomness** comes from ``np_random`` alone, through one seed for each component and episode.
+
+    **Planning**. :attr:`rounds` is the horizon. :meth:`simulate` says what a step would return without taking
+    it; :meth:`get_state` and :meth:`set_state` take and set the whole state, as NumPy arrays and plain values,
+    and :meth:`save_state` and :meth:`load_state` keep it in a file; ``copy.deepcopy`` and ``pickle`` work,
+    too. All go on bit for bit.
 
     Args:
         scenario: Name of a shipped scenario, path of a YAML file, mapping or object.
@@ -152,6 +169,41 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
     def summary(self) -> dict[str, float]:
         """Summary of the episode so far; see :meth:`collapipe_env.envs.core.BatchMDP.summary`."""
         return self._mdp.summary(0)
+
+    def _own_state(self) -> Tree:
+        seed = self._np_random_seed
+        return {
+            "np_random": generator_tree(self._np_random),
+            # Gymnasium may be asked for it; it may be longer than NumPy's integers.
+            "np_random_seed": None if seed is None else str(seed),
+            "delays": np.array(self._delays, dtype=np.float64),
+            "losses": np.array(self._losses, dtype=np.float64),
+        }
+
+    def _read_own_state(self, tree: Any) -> Callable[[], None]:
+        place = "env"
+        names = ("np_random", "np_random_seed", "delays", "losses")
+        require_alike(tree, dict.fromkeys(names), place, frozenset(f"{place}/{name}" for name in names))
+        for name in ("delays", "losses"):
+            require_array(tree[name], np.shape(tree["delays"])[:1], np.float64, f"{place}/{name}")
+        rng = generator_of(tree["np_random"], f"{place}/np_random")
+        seed = tree["np_random_seed"]
+        if seed is not None and not (isinstance(seed, str) and seed.removeprefix("-").isdecimal()):
+            raise StateError(f"{place}/np_random_seed is {seed!r}, expected a whole number: {REMEDY}")
+
+        def apply() -> None:
+            self._np_random, self._np_random_seed = rng, None if seed is None else int(seed)
+            self._delays, self._losses = tree["delays"].tolist(), tree["losses"].tolist()
+
+        return apply
+
+    def _remember(self) -> Callable[[], None]:
+        delays, losses = self._delays.copy(), self._losses.copy()
+
+        def put_back() -> None:
+            self._delays, self._losses = delays, losses
+
+        return put_back
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """The last round as one picture (H, W, 3), uint8; ``None`` without a render mode.

@@ -140,6 +140,11 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
         return self._mdp.reference_delay
 
     @property
+    def rounds(self) -> int:
+        """The horizon: after so many rounds an episode is truncated."""
+        return self._episodes.limit
+
+    @property
     def state(self) -> SystemState:
         """The system before the next round (E, ...)."""
         return self._mdp.simulator.state
