@@ -34,6 +34,10 @@ class CheckpointError(CollaPipeError):
     """A checkpoint is missing, damaged or was written for something else."""
 
 
+class RewardError(CollaPipeError):
+    """A reward of one's own fails, or returns something else than a number for each environment."""
+
+
 class StateError(CollaPipeError):
     """A state cannot be taken, is damaged, or belongs to another kind of environment."""
 

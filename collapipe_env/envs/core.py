@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
 from collapipe_env.envs.rewards import Reward, RewardInputs, make_reward
@@ -105,7 +105,8 @@ class BatchMDP:
         """Decode actions (E, N (2K + 3)) and play them.
 
         Raises:
-            AllocationError: For another shape, or a number that is not finite; nothing is played then.
+            AllocationError: For another shape or type, or a number that is not finite; nothing is played
+                then.
         """
         self.check_shape(actions)
         allocation = self.codec.decode(actions, self.simulator.state.memory_cap)
@@ -128,7 +129,7 @@ class BatchMDP:
         """Play allocations (E, ...); checks and copies those that come from outside."""
         if check:
             # The record of the round must not change when its caller goes on with the same arrays.
-            allocation = allocation.map(np.array)
+            allocation = own_arrays(allocation)
         record = self.simulator.step(allocation, check=check)
         state = self.simulator.state
         costs = record.costs

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.errors import ScenarioError, StateError, UnknownArgumentError, nearest_name
 from collapipe_env.learners.base import Learner
+from collapipe_env.real_numbers import real_numbers
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.state_trees import (
     REMEDY,
@@ -79,10 +80,10 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
 
     **Randomness** comes from ``np_random`` alone, through one seed for each component and episode.
 
-    **Planning**. :attr:`rounds` is the horizon. :meth:`simulate` says what a step would return without taking
-    it; :meth:`get_state` and :meth:`set_state` take and set the whole state, as NumPy arrays and plain values,
-    and :meth:`save_state` and :meth:`load_state` keep it in a file; ``copy.deepcopy`` and ``pickle`` work,
-    too. All go on bit for bit.
+    **Planning**. :attr:`rounds` is the horizon. :meth:`simulate` says what a step would return without
+    taking it; :meth:`get_state` and :meth:`set_state` take and set the whole state, as NumPy arrays and plain
+    values, and :meth:`save_state` and :meth:`load_state` keep it in a file; ``copy.deepcopy`` and ``pickle``
+    work, too. All go on bit for bit.
 
     Args:
         scenario: Name of a shipped scenario, path of a YAML file, mapping or object.
@@ -138,8 +139,16 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         return observation[0], {name: float(values[0]) for name, values in info.items()}
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Play one round with an action of the box."""
-        return self._unpack(self._mdp.step(np.asarray(action)[None]))
+        """Play one round with an action of the box.
+
+        Args:
+            action: Real numbers (N (2K + 3),); what lies outside [-1, 1] is clipped.
+
+        Raises:
+            AllocationError: For another shape or type, or a number that is not finite; the environment is
+                left as it was.
+        """
+        return self._unpack(self._mdp.step(real_numbers("action", action)[None]))
 
     def step_allocation(
         self, allocation: Allocation
@@ -152,8 +161,9 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         Raises:
             AllocationError: If it is infeasible; the environment is left as it was.
         """
-        if np.ndim(allocation.micro_batches) == 1:
-            allocation = allocation.map(lambda a: np.asarray(a)[None])
+        allocation = own_arrays(allocation)
+        if allocation.micro_batches.ndim == 1:
+            allocation = allocation.map(lambda a: a[None])
         return self._unpack(self._mdp.play(allocation))
 
     def _unpack(self, step: BatchStep) -> tuple[Observation, float, bool, bool, dict[str, Any]]:

@@ -18,6 +18,7 @@ from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.errors import ScenarioError, StateError
 from collapipe_env.learners.base import Learner
+from collapipe_env.real_numbers import real_numbers
 from collapipe_env.scenario import load_scenario
 from collapipe_env.state_trees import (
     Tree,
@@ -120,7 +121,7 @@ class CollaPipeVectorEnv(
         self, actions: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
         """Play one round in every row."""
-        actions = np.asarray(actions)
+        actions = real_numbers("actions", actions)
         self._mdp.check_shape(actions)
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._done.any():
             # Rows that are about to be reset ignore their action, whatever it holds.

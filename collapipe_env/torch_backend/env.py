@@ -18,6 +18,7 @@ from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.vector import autoreset_mode_of, checked_mask
 from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.real_numbers import not_real, real_numbers
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
@@ -186,8 +187,8 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
             actions: (E, N (2K + 3)), a tensor on any device or a NumPy array.
 
         Raises:
-            AllocationError: If the actions have the wrong shape or, where they are checked, a number that is
-                not finite.
+            AllocationError: If the actions have the wrong shape or type or, where they are checked, a number
+                that is not finite.
             ScenarioError: Before the first reset, or with autoreset disabled for rows that are done.
         """
         self._episodes.require_started()
@@ -202,7 +203,11 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
 
     def _read(self, actions: Tensor, waiting: Rows | None) -> Tensor:
         """Actions as tensors of the real type; those of rows that wait for their reset are ignored."""
-        tensor = torch.as_tensor(actions, device=self.device).to(self._place.real)
+        if not isinstance(actions, Tensor):
+            actions = torch.as_tensor(real_numbers("actions", actions).astype(np.float64))
+        elif actions.is_complex() or actions.dtype == torch.bool:
+            raise not_real("actions", actions.dtype)
+        tensor = actions.to(device=self.device, dtype=self._place.real)
         expected = (self.num_envs, self.codec.action_size)
         if tuple(tensor.shape) != expected:
             raise AllocationError(

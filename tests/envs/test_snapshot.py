@@ -1,4 +1,4 @@
-"""States of environments: taken, set, saved, pickled and simulated, each against the environment that plays on."""
+"""States of environments: taken, set, saved, pickled, simulated; each beside the one that plays on."""
 
 import copy
 import io
@@ -12,7 +12,7 @@ import pytest
 from env_support import ConstantLearner, make_actions, make_env, shortened
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, StateError
+from collapipe_env.errors import AllocationError, RewardError, StateError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.simulator.even_split import even_split
 
@@ -29,7 +29,7 @@ def vector(name="moving", mode="NextStep", num_envs=3, rounds=ROUNDS, **kwargs):
     return CollaPipeVectorEnv(num_envs, shortened(name, rounds), **arguments)
 
 
-def by_state(env, build, path):  # noqa: ARG001
+def by_state(env, build, path):
     other = build()
     other.set_state(env.get_state())
     return other
@@ -42,11 +42,11 @@ def by_file(env, build, path):
     return other
 
 
-def by_pickle(env, build, path):  # noqa: ARG001
+def by_pickle(env, build, path):
     return pickle.loads(pickle.dumps(env))
 
 
-def by_deepcopy(env, build, path):  # noqa: ARG001
+def by_deepcopy(env, build, path):
     return copy.deepcopy(env)
 
 
@@ -202,14 +202,13 @@ def test_vector_simulation_is_the_step_and_leaves_no_trace(mode):
 
 
 def test_failed_simulation_leaves_no_trace():
-    class Fails:
-        def __call__(self, inputs):
-            raise KeyError("broken")
+    def fails(inputs):
+        raise KeyError("broken")
 
-    env = single(reward=Fails())
+    env = single(reward=fails)
     env.reset(seed=0)
     before = env.get_state()
-    with pytest.raises(Exception, match="broken"):
+    with pytest.raises(RewardError, match="broken"):
         env.simulate(make_actions(env, 1)[0])
     with pytest.raises(AllocationError, match="shape"):
         env.simulate(np.zeros(3))
