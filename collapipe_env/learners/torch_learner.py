@@ -10,6 +10,7 @@ import torch
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
 from collapipe_env.errors import AllocationError, StateError
+from collapipe_env.forking import one_thread_after_fork
 from collapipe_env.learners.architecture import Architecture
 from collapipe_env.learners.base import BoolArray, IntArray, LearningReport, RoundOutcome
 from collapipe_env.learners.device import resolve_device
@@ -34,8 +35,10 @@ class TorchLearner:
     the process. PyTorch's global random state is not read, and is after every call what it was before; with
     dropout it is borrowed during a round (:mod:`collapipe_env.learners.dropout`). Small models train fastest
     in one thread (``torch.set_num_threads(1)``); that setting belongs to the process, so the learner leaves
-    it alone. Same seeds give bit-identical losses on a CPU for the same number of threads. On a GPU, PyTorch
-    does not promise the order of the sums in the attention's backward pass, so last digits may differ there.
+    it alone, but in processes that are forked after the first reset, where one thread is all that works
+    (:mod:`collapipe_env.forking`). Same seeds give bit-identical losses on a CPU for the same number of
+    threads. On a GPU, PyTorch does not promise the order of the sums in the attention's backward pass, so
+    last digits may differ there.
 
     Evaluation takes place at a reset, after the first round and after every ``learning.evaluate_every``-th;
     reports in between repeat the last one. In the background it is reported one evaluation later: see
@@ -225,6 +228,7 @@ class TorchLearner:
 
     def _prepare(self) -> tuple[TrainingSetup, EvaluationDesk]:
         """Load the data and put it on the device."""
+        one_thread_after_fork()
         device = resolve_device(self._device_name)
         data = self._task.load(self._task_spec)
         setup = TrainingSetup(

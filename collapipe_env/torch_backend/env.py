@@ -18,6 +18,7 @@ from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.vector import autoreset_mode_of, checked_mask
 from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.forking import one_thread_after_fork
 from collapipe_env.real_numbers import not_real, real_numbers
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.costs import RoundCosts
@@ -103,6 +104,7 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.render_mode = None
         self.num_envs = num_envs
+        one_thread_after_fork()
         self._place = Placement.of(device, dtype)
         self._check_actions = check_actions
         loaded = load_scenario(scenario)
