@@ -205,7 +205,7 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
 
     def _read(self, actions: Tensor, waiting: Rows | None) -> Tensor:
         """Actions as tensors of the real type; those of rows that wait for their reset are ignored."""
-        if not isinstance(actions, Tensor):
+        if not torch.is_tensor(actions):
             actions = torch.as_tensor(real_numbers("actions", actions).astype(np.float64))
         elif actions.is_complex() or actions.dtype == torch.bool:
             raise not_real("actions", actions.dtype)
