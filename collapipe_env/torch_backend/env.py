@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -203,13 +204,15 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
         waiting = Rows(resetting, self.device) if resetting.any() else None
         return self._finish(self._mdp.step(self._read(actions, waiting)), waiting)
 
-    def _read(self, actions: Tensor, waiting: Rows | None) -> Tensor:
+    def _read(self, actions: Tensor | npt.NDArray[Any], waiting: Rows | None) -> Tensor:
         """Actions as tensors of the real type; those of rows that wait for their reset are ignored."""
-        if not torch.is_tensor(actions):
-            actions = torch.as_tensor(real_numbers("actions", actions).astype(np.float64))
+        if not isinstance(actions, Tensor):
+            tensor = torch.as_tensor(real_numbers("actions", actions).astype(np.float64))
         elif actions.is_complex() or actions.dtype == torch.bool:
             raise not_real("actions", actions.dtype)
-        tensor = actions.to(device=self.device, dtype=self._place.real)
+        else:
+            tensor = actions
+        tensor = tensor.to(device=self.device, dtype=self._place.real)
         expected = (self.num_envs, self.codec.action_size)
         if tuple(tensor.shape) != expected:
             raise AllocationError(
