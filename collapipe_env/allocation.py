@@ -10,6 +10,7 @@ import numpy as np
 
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics._array import Array, namespace
+from collapipe_env.real_numbers import real_numbers
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async"]
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -123,6 +124,20 @@ class Allocation:
     def __getitem__(self, index: object) -> Allocation:
         """Index the leading batch axes of every array."""
         return self.map(lambda a: a[index])
+
+
+def own_arrays(allocation: Allocation) -> Allocation:
+    """Copies of an allocation's arrays, which its giver may go on writing to.
+
+    Raises:
+        AllocationError: If it is something else, or an array holds anything but real numbers.
+    """
+    if not isinstance(allocation, Allocation):
+        raise AllocationError(f"a {type(allocation).__name__} was given, expected an Allocation")
+    given = {f.name: getattr(allocation, f.name) for f in fields(Allocation)}
+    return Allocation(
+        **{name: None if v is None else real_numbers(name, v).copy() for name, v in given.items()}
+    )
 
 
 def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:

@@ -16,6 +16,7 @@ from collapipe_env.errors import AllocationError
 from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
 from collapipe_env.physics._array import Array, namespace
 from collapipe_env.physics._bounds import at_most
+from collapipe_env.real_numbers import real_numbers
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,12 @@ class ActionCodec:
                 the devices of each cluster is at least ``L``.
 
         Raises:
-            AllocationError: If the action has the wrong length or a number that is not finite.
+            AllocationError: If the action has the wrong length, anything but real numbers, or one that is not
+                finite.
         """
         xp = namespace(memory_cap)
         if xp is np:
+            action = real_numbers("action", action)
             return self._decode_rows(np.ascontiguousarray(action, dtype=np.float64), memory_cap)
         a = xp.astype(action, xp.float64)
         self.check_action(a)

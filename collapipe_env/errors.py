@@ -48,6 +48,14 @@ class SchedulerError(CollaPipeError):
     """A scheduler of the user's own cannot be imported, built or played."""
 
 
+class RewardError(CollaPipeError):
+    """A reward of one's own fails, or returns something else than a number for each environment."""
+
+
+class StateError(CollaPipeError):
+    """A state cannot be taken, is damaged, or belongs to another kind of environment."""
+
+
 def shown(value: object) -> str:
     """Return a value as messages show it: like ``repr``, but never long and never failing.
 

@@ -20,10 +20,10 @@ from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.registry import make_scheduler, require_scheduler, scheduler_names
 from collapipe_env.scenario import load_scenario
 
-DESCRIPTION = """Compile all loops for this machine now, so that no first step or decision waits for it.
+DESCRIPTION = """Compile all loops for this machine now.
 
-Compiled code is kept on disk; when all of it is there, nothing is done. Ctrl-C keeps the work done;
-the same command goes on from there.
+No first step or decision then waits for it. Compiled code is kept on disk; when all of it is there, nothing is
+done. Ctrl-C keeps the work done; the same command goes on from there.
 
 Examples:
   collapipe warm-up

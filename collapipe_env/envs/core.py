@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
 from collapipe_env.envs.rewards import Reward, RewardInputs, make_reward
-from collapipe_env.envs.summaries import merge_rows, row_of
+from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners.base import Learner
 from collapipe_env.learners.factory import make_learner
@@ -24,6 +24,7 @@ from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.simulator import Simulator
 from collapipe_env.simulator.state import SystemState
+from collapipe_env.state_trees import Tree, require_alike
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -110,7 +111,8 @@ class BatchMDP:
         """Decode actions (E, N (2K + 3)) and play them.
 
         Raises:
-            AllocationError: For another shape, or a number that is not finite; nothing is played then.
+            AllocationError: For another shape or type, or a number that is not finite; nothing is played
+                then.
         """
         self.check_shape(actions)
         allocation = self.codec.decode(actions, self.simulator.state.memory_cap)
@@ -133,7 +135,7 @@ class BatchMDP:
         """Play allocations (E, ...); checks and copies those that come from outside."""
         if check:
             # The record of the round must not change when its caller goes on with the same arrays.
-            allocation = allocation.map(np.array)
+            allocation = own_arrays(allocation)
         record = self.simulator.step(allocation, check=check)
         state = self.simulator.state
         costs = record.costs
@@ -178,6 +180,51 @@ class BatchMDP:
             "backlog": np.zeros(self.num_envs),
             **self.learning_info(),
         }
+
+    def get_state(self) -> Tree:
+        """The simulator's state and the sums of the episodes so far; see :mod:`collapipe_env.state_trees`.
+
+        Raises:
+            StateError: If the learner cannot say its state.
+        """
+        ended = {name: values.copy() for name, values in self.ended_summaries.items()}
+        return {"simulator": self.simulator.get_state(), "sums": self._sums(), "ended": ended}
+
+    def set_state(self, tree: Any) -> None:
+        """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
+
+        Raises:
+            StateError: If it is damaged.
+        """
+        template = {"simulator": None, "sums": self._sums(), "ended": None}
+        require_alike(tree, template, "mdp", frozenset(("mdp/simulator", "mdp/ended")))
+        require_columns(tree["ended"], self.num_envs, "mdp/ended")
+        self.simulator.set_state(tree["simulator"])
+        self._set_sums({name: values.copy() for name, values in tree["sums"].items()})
+        self.ended_summaries = {name: values.copy() for name, values in tree["ended"].items()}
+
+    def remember(self) -> Callable[[], None]:
+        """Remember everything that a step changes; returns a function that puts it back.
+
+        Raises:
+            StateError: If the learner cannot say its state.
+        """
+        put_back, sums, ended = self.simulator.remember(), self._sums(), self.ended_summaries
+
+        def forget() -> None:
+            put_back()
+            self._set_sums(sums)
+            self.ended_summaries = ended
+
+        return forget
+
+    def _set_sums(self, sums: Tree) -> None:
+        for name, values in sums.items():
+            setattr(self, f"_{name}", values)
+
+    def _sums(self) -> Tree:
+        names = ("total_delay", "total_energy_ratio", "total_reward", "time_to_target")
+        return {name: getattr(self, f"_{name}").copy() for name in names}
 
     def learning_info(self) -> dict[str, FloatArray]:
         """Loss and metric of the last evaluation (E,), fresh arrays; no metric where the learner has none."""
@@ -272,6 +319,11 @@ class MDPViews:
     def reference_delay(self) -> float:
         """``T_ref`` [s]: round delay of the even split at mean gains."""
         return self._mdp.reference_delay
+
+    @property
+    def rounds(self) -> int:
+        """The horizon: after so many rounds an episode is truncated."""
+        return self._mdp.rounds
 
     @property
     def state(self) -> SystemState:

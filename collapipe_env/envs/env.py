@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any
 
@@ -11,19 +11,32 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.rewards import Reward
+from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
-from collapipe_env.errors import ScenarioError, UnknownArgumentError, nearest_name
+from collapipe_env.errors import ScenarioError, StateError, UnknownArgumentError, nearest_name
 from collapipe_env.learners.base import Learner
+from collapipe_env.real_numbers import real_numbers
 from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.state_trees import (
+    REMEDY,
+    Tree,
+    generator_of,
+    generator_tree,
+    require_alike,
+    require_array,
+)
 
 Observation = npt.NDArray[np.float32]
 ScenarioLike = str | PathLike[str] | Mapping[str, Any] | Scenario
 
 
-class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
+StepResult = tuple[Observation, float, bool, bool, dict[str, Any]]
+
+
+class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     """Pipeline-parallel federated training of a Transformer at the wireless edge, one round a step.
 
     With ``N`` clusters of up to ``K`` devices, ``L`` encoder blocks and a mini-batch of ``B`` samples:
@@ -68,6 +81,11 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
     :attr:`last_round`, the episode's totals are in :meth:`summary`.
 
     **Randomness** comes from ``np_random`` alone, through one seed for each component and episode.
+
+    **Planning**. :attr:`rounds` is the horizon. :meth:`simulate` says what a step would return without
+    taking it; :meth:`get_state` and :meth:`set_state` take and set the whole state, as NumPy arrays and plain
+    values, and :meth:`save_state` and :meth:`load_state` keep it in a file; ``copy.deepcopy`` and ``pickle``
+    work, too. All go on bit for bit.
 
     Args:
         scenario: Name of a shipped scenario, path of a YAML file, mapping or object.
@@ -123,8 +141,16 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
         return observation[0], {name: values[0] for name, values in self._mdp.reset_info().items()}
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Play one round with an action of the box."""
-        return self._unpack(self._mdp.step(np.asarray(action)[None]))
+        """Play one round with an action of the box.
+
+        Args:
+            action: Real numbers (N (2K + 3),); what lies outside [-1, 1] is clipped.
+
+        Raises:
+            AllocationError: For another shape or type, or a number that is not finite; the environment is
+                left as it was.
+        """
+        return self._unpack(self._mdp.step(real_numbers("action", action)[None]))
 
     def step_allocation(
         self, allocation: Allocation
@@ -137,8 +163,9 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
         Raises:
             AllocationError: If it is infeasible; the environment is left as it was.
         """
-        if np.ndim(allocation.micro_batches) == 1:
-            allocation = allocation.map(lambda a: np.asarray(a)[None])
+        allocation = own_arrays(allocation)
+        if allocation.micro_batches.ndim == 1:
+            allocation = allocation.map(lambda a: a[None])
         return self._unpack(self._mdp.play(allocation))
 
     def _unpack(self, step: BatchStep) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -158,6 +185,41 @@ class CollaPipeEnv(MDPViews, gym.Env[Any, Any]):
     def ended_summary(self) -> dict[str, float]:
         """Summary of the last episode that ended, also after the next reset; empty before the first."""
         return row_of(self._mdp.ended_summaries, 0)
+
+    def _own_state(self) -> Tree:
+        seed = self._np_random_seed
+        return {
+            "np_random": generator_tree(self._np_random),
+            # Gymnasium may be asked for it; it may be longer than NumPy's integers.
+            "np_random_seed": None if seed is None else str(seed),
+            "delays": np.array(self._delays, dtype=np.float64),
+            "losses": np.array(self._losses, dtype=np.float64),
+        }
+
+    def _read_own_state(self, tree: Any) -> Callable[[], None]:
+        place = "env"
+        names = ("np_random", "np_random_seed", "delays", "losses")
+        require_alike(tree, dict.fromkeys(names), place, frozenset(f"{place}/{name}" for name in names))
+        for name in ("delays", "losses"):
+            require_array(tree[name], np.shape(tree["delays"])[:1], np.float64, f"{place}/{name}")
+        rng = generator_of(tree["np_random"], f"{place}/np_random")
+        seed = tree["np_random_seed"]
+        if seed is not None and not (isinstance(seed, str) and seed.removeprefix("-").isdecimal()):
+            raise StateError(f"{place}/np_random_seed is {seed!r}, expected a whole number: {REMEDY}")
+
+        def apply() -> None:
+            self._np_random, self._np_random_seed = rng, None if seed is None else int(seed)
+            self._delays, self._losses = tree["delays"].tolist(), tree["losses"].tolist()
+
+        return apply
+
+    def _remember(self) -> Callable[[], None]:
+        delays, losses = self._delays.copy(), self._losses.copy()
+
+        def put_back() -> None:
+            self._delays, self._losses = delays, losses
+
+        return put_back
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """The last round as one picture (H, W, 3), uint8; ``None`` without a render mode.

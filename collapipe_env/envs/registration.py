@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from inspect import signature
+from itertools import chain
 from typing import Any
 
 from gymnasium.envs.registration import register, registry
@@ -26,7 +27,7 @@ PRESET_TASK = "classification"
 
 
 def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every id that the package registers, with its keyword arguments.
+    """Every id that the package registers, with its keyword arguments; :func:`short_ids` are other names.
 
     ``CollaPipe-v0`` is the default scenario with the real learner and ``CollaPipeSurrogate-v0`` the same
     with the surrogate; ``CollaPipe-<Scenario>-<Task>-v0`` and ``CollaPipeSurrogate-<Scenario>-<Task>-v0``
@@ -40,6 +41,17 @@ def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield name, {"scenario": scenario_of(scenario, task), "learner": learner}
 
 
+def short_ids() -> Iterator[tuple[str, dict[str, Any]]]:
+    """``CollaPipe-<Scenario>-v0`` and ``CollaPipeSurrogate-<Scenario>-v0``: the ladder in the shipped task.
+
+    They are other names of the ids that end in ``-Classification-v0``.
+    """
+    long = f"-{TASKS[PRESET_TASK]}-v0"
+    for name, kwargs in environment_ids():
+        if name.endswith(long):
+            yield name.removesuffix(long) + "-v0", kwargs
+
+
 def scenario_of(preset: str, task: str) -> str | dict[str, Any]:
     """Return a shipped scenario's name, or for a task that is not its own a mapping based on it."""
     if task == PRESET_TASK:
@@ -49,7 +61,7 @@ def scenario_of(preset: str, task: str) -> str | dict[str, Any]:
 
 def register_environments() -> None:
     """Register every id with Gymnasium; doing so twice is harmless."""
-    for name, kwargs in environment_ids():
+    for name, kwargs in chain(environment_ids(), short_ids()):
         if name not in registry:
             register(id=name, entry_point=ENTRY_POINT, vector_entry_point=VECTOR_ENTRY_POINT, kwargs=kwargs)
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from collapipe_env.errors import ScenarioError, nearest_name
+import numpy as np
+
+from collapipe_env.errors import RewardError, ScenarioError, nearest_name
 from collapipe_env.physics._array import Array, namespace
 from collapipe_env.physics._bounds import at_most
 from collapipe_env.physics.queues import lyapunov
@@ -42,6 +44,85 @@ class Reward(Protocol):
     def __call__(self, inputs: RewardInputs) -> Array:
         """Return the rewards (E,)."""
         ...
+
+
+@dataclass(frozen=True)
+class OwnReward:
+    """A callable of the user's, whose rewards are looked at in every step.
+
+    Attributes:
+        function: The callable.
+
+    Raises:
+        ScenarioError: If it cannot be called.
+    """
+
+    function: Reward
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise ScenarioError(
+                f"reward = {self.function!r} is neither a name ({', '.join(REWARDS)}) nor a callable"
+            )
+
+    def __call__(self, inputs: RewardInputs) -> Array:
+        """Return the rewards (E,).
+
+        Raises:
+            RewardError: If the callable fails, or returns anything but a finite number for each environment.
+        """
+        try:
+            rewards = self.function(inputs)
+        except Exception as error:
+            raise RewardError(
+                f"the reward {self.name} failed with {type(error).__name__}: {error}; it gets a RewardInputs "
+                "and returns an array (E,)"
+            ) from error
+        if namespace(inputs.delay) is np:
+            return self._numbers(rewards, inputs.delay.shape)
+        self.check_shape(rewards, inputs.delay)
+        return rewards
+
+    @property
+    def name(self) -> str:
+        """What its author calls it."""
+        return str(getattr(self.function, "__qualname__", type(self.function).__qualname__))
+
+    def check_shape(self, rewards: Array, like: Array) -> None:
+        """Refuse what is not a tensor of one number for each environment; does not wait for a device.
+
+        Args:
+            rewards: What was returned.
+            like: A tensor (E,).
+
+        Raises:
+            RewardError: Names the reward, and type and shape.
+        """
+        if type(rewards) is not type(like) or rewards.shape != like.shape:
+            raise self._refusal(rewards, tuple(like.shape))
+
+    def _numbers(self, rewards: Array, shape: tuple[int, ...]) -> Array:
+        try:
+            numbers = np.asarray(rewards)
+        except (ValueError, TypeError, RuntimeError):
+            raise self._refusal(rewards, shape) from None
+        if numbers.shape != shape or numbers.dtype.kind not in "fiu":
+            raise self._refusal(rewards, shape)
+        if not np.isfinite(numbers).all():
+            row = int(np.argmin(np.isfinite(numbers)))
+            raise RewardError(
+                f"the reward {self.name} is {numbers[row]} in environment {row}, expected a finite number"
+            )
+        return numbers.astype(np.float64)
+
+    def _refusal(self, rewards: Array, shape: tuple[int, ...]) -> RewardError:
+        found = f"a {type(rewards).__name__}"
+        if hasattr(rewards, "shape"):
+            found += f" of shape {tuple(rewards.shape)} and type {rewards.dtype}"
+        return RewardError(
+            f"the reward {self.name} returned {found}, expected real numbers of shape {shape}: one for each "
+            "environment, as inputs.delay has"
+        )
 
 
 @dataclass(frozen=True)
@@ -138,10 +219,11 @@ def make_reward(reward: str | Reward, scenario: Scenario, reference_delay: float
         reference_delay: ``T_ref`` [s].
 
     Raises:
-        ScenarioError: For an unknown name, or a scenario that the reward cannot be used with.
+        ScenarioError: For an unknown name, what cannot be called, or a scenario that the reward cannot be
+            used with.
     """
     if not isinstance(reward, str):
-        return reward
+        return OwnReward(reward)
     if reward not in REWARDS:
         raise ScenarioError(f"reward = {reward!r} is not known: {nearest_name(reward, REWARDS)}")
     return REWARDS[reward](scenario, reference_delay)

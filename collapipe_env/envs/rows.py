@@ -62,6 +62,11 @@ class EnvironmentRow:
         return self._env.reference_delay
 
     @property
+    def rounds(self) -> int:
+        """The horizon: after so many rounds an episode is truncated."""
+        return self._env.rounds
+
+    @property
     def action_space(self) -> spaces.Space[Any]:
         """Of one row."""
         return self._env.single_action_space

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Literal, get_args
 
 import gymnasium as gym
@@ -15,10 +16,11 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
-from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids
+from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids, short_ids
 from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns, rows_of_info
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError, ScenarioError, nearest_name
+from collapipe_env.real_numbers import real_numbers
 
 InfoStyle = Literal["sparse", "full"]
 Indices = int | Iterable[int] | None
@@ -115,14 +117,15 @@ class CollaPipeVecEnv(VecEnv):
         """Store the actions (E, A) of the next step.
 
         Raises:
-            AllocationError: For a wrong shape.
+            AllocationError: For a wrong shape or type.
             ScenarioError: Before the first :meth:`reset`.
         """
         if not self._begun:
             raise ScenarioError("the environments were never reset: call reset() before the first step")
-        if np.shape(actions) != self._actions.shape:
+        actions = real_numbers("actions", actions)
+        if actions.shape != self._actions.shape:
             raise AllocationError(
-                f"actions have shape {np.shape(actions)}, expected {self._actions.shape}: one action a row"
+                f"actions have shape {actions.shape}, expected {self._actions.shape}: one action a row"
             )
         self._actions = actions
 
@@ -298,6 +301,6 @@ def _is_id(name: str) -> bool:
             )
         return True
     if re.fullmatch(r"[\w/:.-]+-v\d+", name):
-        known = [known for known, _ in environment_ids()]
+        known = [known for known, _ in chain(environment_ids(), short_ids())]
         raise ScenarioError(f"{name!r} is not registered: {nearest_name(name, known)}")
     return False

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from collapipe_env.errors import StateError
+from collapipe_env.state_trees import REMEDY, require_array
+
 
 def merge_rows(
     kept: Mapping[str, Any], fresh: Mapping[str, Any], rows: Any, where: Callable[..., Any]
@@ -33,3 +36,24 @@ def row_of(columns: Mapping[str, Any], row: int) -> dict[str, float]:
         for name, values in columns.items()
         if f"_{name}" in columns and columns[f"_{name}"][row]
     }
+
+
+def require_columns(columns: Any, rows: int, place: str) -> None:
+    """Refuse what are no columns with their masks.
+
+    Args:
+        columns: What should be columns of NumPy arrays.
+        rows: Their length ``E``.
+        place: Where they stand, for the error.
+
+    Raises:
+        StateError: Names the first that is none.
+    """
+    if not isinstance(columns, Mapping):
+        raise StateError(f"{place} is a {type(columns).__name__}, expected a dictionary: {REMEDY}")
+    for name, values in columns.items():
+        mask = name.startswith("_")
+        kind = "bool" if mask else "int64" if name == "rounds" else "float64"
+        require_array(values, (rows,), kind, f"{place}/{name}")
+        if not mask and f"_{name}" not in columns:
+            raise StateError(f"{place}/_{name} is missing: {REMEDY}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,21 +15,39 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
 from collapipe_env.envs.rewards import Reward
+from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
-from collapipe_env.errors import ScenarioError
+from collapipe_env.errors import ScenarioError, StateError
 from collapipe_env.learners.base import Learner
+from collapipe_env.real_numbers import real_numbers
 from collapipe_env.scenario import load_scenario
+from collapipe_env.state_trees import (
+    Tree,
+    children_of,
+    generator_of,
+    generator_tree,
+    require_alike,
+    rewound,
+)
 
 BoolArray = npt.NDArray[np.bool_]
 
 
+StepResult = tuple[
+    npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]
+]
+
+
 class CollaPipeVectorEnv(
-    MDPViews, VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]
+    MDPViews,
+    Snapshots[StepResult],
+    VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]],
 ):
     """``num_envs`` environments of :class:`~collapipe_env.envs.env.CollaPipeEnv` in one batch.
 
     Row ``i`` with seed ``s + i`` is bit-identical to a single environment with that seed. Arrays that a
-    call returns are never written to again.
+    call returns are never written to again. :attr:`rounds`, :meth:`simulate`, :meth:`get_state` and the
+    others of the single environment are here for all rows at once.
 
     Args:
         num_envs: Number of environments, >= 1.
@@ -104,7 +122,7 @@ class CollaPipeVectorEnv(
         self, actions: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
         """Play one round in every row."""
-        actions = np.asarray(actions)
+        actions = real_numbers("actions", actions)
         self._mdp.check_shape(actions)
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._done.any():
             # Rows that are about to be reset ignore their action, whatever it holds.
@@ -185,6 +203,43 @@ class CollaPipeVectorEnv(
         The names are those of :meth:`collapipe_env.envs.core.BatchMDP.summaries`.
         """
         return dict(self._mdp.ended_summaries)
+
+    def _own_state(self) -> Tree:
+        return {
+            "autoreset_mode": str(self.autoreset_mode.value),
+            "rngs": {str(row): generator_tree(rng) for row, rng in enumerate(self._rngs)},
+            "done": self._done.copy(),
+        }
+
+    def _read_own_state(self, tree: Any) -> Callable[[], None]:
+        rows = range(self.num_envs)
+        template = {"autoreset_mode": "", "rngs": dict.fromkeys(map(str, rows)), "done": self._done}
+        require_alike(tree, template, "env", frozenset(f"env/rngs/{row}" for row in rows))
+        if tree["autoreset_mode"] != self.autoreset_mode.value:
+            raise StateError(
+                f"the state is of autoreset_mode = {tree['autoreset_mode']!r}, this is "
+                f"{self.autoreset_mode.value!r}: build the environment with the same one"
+            )
+        rngs = [generator_of(tree["rngs"][str(row)], f"env/rngs/{row}") for row in rows]
+
+        def apply() -> None:
+            self._rngs, self._done = rngs, tree["done"].copy()
+
+        return apply
+
+    def _remember(self) -> Callable[[], None]:
+        rngs, done = self._rngs.copy(), self._done.copy()
+        children = [None if rng is None else children_of(rng) for rng in rngs]
+
+        def put_back() -> None:
+            self._done = done
+            # A reset takes a child of the seed sequence, which cannot be given back to it.
+            self._rngs = [
+                rng if rng is None or count is None or children_of(rng) == count else rewound(rng, count)
+                for rng, count in zip(rngs, children, strict=True)
+            ]
+
+        return put_back
 
     def render(self) -> tuple[npt.NDArray[np.uint8], ...] | None:
         """One picture a row of the round just played; ``None`` without a render mode.

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.real_numbers import real_numbers
 
 
 class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -48,9 +49,16 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         self.action_space = spaces.MultiDiscrete(self._levels)
 
     def action(self, action: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """The action of the box that stands for the levels."""
+        """The action of the box that stands for the levels.
+
+        Raises:
+            AllocationError: For another shape or type.
+        """
+        action = real_numbers("action", action)
+        if action.shape != self._levels.shape:
+            raise AllocationError(f"action has shape {action.shape}, expected {self._levels.shape}")
         steps = np.maximum(self._levels - 1, 1)
         # A choice of one is no choice: it stands in the middle.
-        unit = np.where(self._levels > 1, np.asarray(action) / steps, 0.5)
+        unit = np.where(self._levels > 1, action / steps, 0.5)
         box: npt.NDArray[np.float32] = (2.0 * unit - 1.0).astype(np.float32)
         return box

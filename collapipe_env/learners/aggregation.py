@@ -7,12 +7,14 @@ round in which nobody took part is no step: the rule's memory stays as it is.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from collapipe_env.learners.optimizer_state import array_of, tensor_of
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.state_trees import Tree, require_alike
 
 ADAPTIVE_RATE = 0.01
 """Of fedadam and fedyogi by default: a step of 1 in every entry would throw the model off."""
@@ -29,6 +31,22 @@ class Aggregation(Protocol):
         """
         ...
 
+    def get_state(self) -> Tree:
+        """Return the rule's memory, as copies; ``None`` for what is still empty."""
+        ...
+
+    def set_state(self, tree: Tree, like: Tensor) -> None:
+        """Go on from a state of :meth:`get_state`.
+
+        Args:
+            tree: The state.
+            like: A model's parameters, shape (P,).
+
+        Raises:
+            StateError: If it does not fit.
+        """
+        ...
+
 
 class FedAvg:
     """``x + eta D`` (McMahan et al., 2017, arXiv 1602.05629); with ``eta = 1`` the mean of the models."""
@@ -39,6 +57,14 @@ class FedAvg:
     def step(self, update: Tensor) -> Tensor:
         """Return ``eta D``."""
         return self._rate * update
+
+    def get_state(self) -> Tree:
+        """Return nothing: the rule has no memory."""
+        return {}
+
+    def set_state(self, tree: Tree, like: Tensor) -> None:  # noqa: ARG002 - one for all
+        """Refuse any memory."""
+        require_alike(tree, {}, "aggregation")
 
 
 class FedAvgM:
@@ -56,6 +82,16 @@ class FedAvgM:
         """Return ``eta m``."""
         self._mean = self._momentum * self._mean + update
         return self._rate * self._mean
+
+    def get_state(self) -> Tree:
+        """Return ``m``."""
+        return {"mean": _array_or_none(self._mean)}
+
+    def set_state(self, tree: Tree, like: Tensor) -> None:
+        """Set ``m``."""
+        require_alike(tree, {"mean": None}, "aggregation", frozenset(("aggregation/mean",)))
+        mean = _tensor_or_none(tree, "mean", like)
+        self._mean = 0.0 if mean is None else mean
 
 
 class FedAdaptive:
@@ -94,6 +130,25 @@ class FedAdaptive:
         else:
             self._square = beta2 * before + (1 - beta2) * now
         return self._rate * self._mean / (self._square.sqrt() + self._floor)
+
+    def get_state(self) -> Tree:
+        """Return ``m`` and ``v``."""
+        return {"mean": _array_or_none(self._mean), "square": _array_or_none(self._square)}
+
+    def set_state(self, tree: Tree, like: Tensor) -> None:
+        """Set ``m`` and ``v``."""
+        free = frozenset(("aggregation/mean", "aggregation/square"))
+        require_alike(tree, {"mean": None, "square": None}, "aggregation", free)
+        mean, self._square = _tensor_or_none(tree, "mean", like), _tensor_or_none(tree, "square", like)
+        self._mean = 0.0 if mean is None else mean
+
+
+def _array_or_none(memory: Tensor | float | None) -> Any:
+    return array_of(memory) if isinstance(memory, Tensor) else None
+
+
+def _tensor_or_none(tree: Tree, name: str, like: Tensor) -> Tensor | None:
+    return None if tree[name] is None else tensor_of(tree[name], like, f"aggregation/{name}")
 
 
 def make_aggregation(learning: LearningSpec) -> Aggregation:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+from collapipe_env.state_trees import Tree
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -137,4 +139,24 @@ class Learner(Protocol):
 
     def train_round(self, outcome: RoundOutcome) -> LearningReport:
         """Train one federated round in every environment and return the report."""
+        ...
+
+
+@runtime_checkable
+class SnapshotLearner(Learner, Protocol):
+    """A learner whose training can be written down and gone on from.
+
+    Without it an environment can be played, but not be saved, restored or asked to simulate.
+    """
+
+    def get_state(self) -> Tree:
+        """Everything that decides how training goes on, as copies; see :mod:`collapipe_env.state_trees`."""
+        ...
+
+    def set_state(self, tree: Tree) -> None:
+        """Go on from a state of :meth:`get_state`, which is only read; on an error nothing has changed.
+
+        Raises:
+            StateError: If the state does not fit.
+        """
         ...

@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from collapipe_env.learners.base import FloatArray
 from collapipe_env.learners.device import full_precision, mixed_precision
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.state_trees import Tree, require_alike
 from collapipe_env.tasks import Task, TaskData, TaskSpec
 from collapipe_env.tasks.tokenization import PADDING
 
@@ -145,7 +147,7 @@ class EvaluationDesk:
         """
         self._evaluator, self._learning = evaluator, learning
         self._rounds = [0] * num_envs
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, _Job | _Found] = {}
         self._last: _Job | None = None
         self.loss: FloatArray = np.full(num_envs, np.nan)
         self.metrics: dict[str, FloatArray] = {name: np.full(num_envs, np.nan) for name in names}
@@ -170,12 +172,77 @@ class EvaluationDesk:
         job = self._jobs.pop(env, None)
         if job is not None:
             self._keep(env, job.result())
-        self._last = self._jobs[env] = _Job(self._evaluator, model, head, metrics=metrics, after=self._last)
+        self._last = _Job(self._evaluator, model, head, metrics=metrics, after=self._last)
+        self._jobs[env] = self._last
+
+    def get_state(self) -> Tree:
+        """Return the figures and the counts of rounds; waits for evaluations that run in the background.
+
+        Raises:
+            Exception: What such an evaluation has raised.
+        """
+        waiting = {}
+        for env, job in self._jobs.items():
+            found = job.result()
+            waiting[str(env)] = {
+                "loss": np.array(found.loss),
+                "metrics": None
+                if found.metrics is None
+                else {name: np.array(value) for name, value in found.metrics.items()},
+            }
+        return {
+            "rounds": np.array(self._rounds, dtype=np.int64),
+            "loss": self.loss.copy(),
+            "metrics": {name: values.copy() for name, values in self.metrics.items()},
+            "waiting": waiting,
+        }
+
+    def restored(self, tree: Tree) -> EvaluationDesk:
+        """Return a desk like this one that goes on from a state of :meth:`get_state`.
+
+        Raises:
+            StateError: If the state is damaged or does not fit.
+        """
+        rounds = np.array(self._rounds, dtype=np.int64)
+        template = {"rounds": rounds, "loss": self.loss, "metrics": self.metrics, "waiting": None}
+        require_alike(tree, template, "learner/desk", frozenset(("learner/desk/waiting",)))
+        desk = EvaluationDesk(self._evaluator, self._learning, len(rounds), tuple(self.metrics))
+        desk._rounds, desk.loss = tree["rounds"].tolist(), tree["loss"].copy()
+        desk.metrics = {name: values.copy() for name, values in tree["metrics"].items()}
+        number = np.array(0.0)
+        for env, found in tree["waiting"].items():
+            scores = found["metrics"]
+            names = None if scores is None else dict.fromkeys(self.metrics, number)
+            require_alike(found, {"loss": number, "metrics": names}, f"learner/desk/waiting/{env}")
+            values = None if scores is None else {name: float(value) for name, value in scores.items()}
+            desk._jobs[int(env)] = _Found(Evaluation(float(found["loss"]), values))
+        return desk
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Threads can be neither copied nor pickled.
+        return _restored, (self._evaluator, self._learning, tuple(self.metrics), self.get_state())
 
     def _keep(self, env: int, found: Evaluation) -> None:
         self.loss[env] = found.loss
         for name, value in (found.metrics or {}).items():
             self.metrics[name][env] = value
+
+
+def _restored(
+    evaluator: Evaluator, learning: LearningSpec, names: tuple[str, ...], tree: Tree
+) -> EvaluationDesk:
+    return EvaluationDesk(evaluator, learning, len(tree["rounds"]), names).restored(tree)
+
+
+class _Found:
+    """An evaluation of an earlier process, which is done."""
+
+    def __init__(self, found: Evaluation) -> None:
+        self._found = found
+
+    def result(self) -> Evaluation:
+        """Return it."""
+        return self._found
 
 
 class _Job:

@@ -12,8 +12,15 @@ from collapipe_env.learners.base import IntArray
 from collapipe_env.learners.compression import UpdateCompressor
 from collapipe_env.learners.flat_parameters import FlatParameters
 from collapipe_env.learners.model import ClusterModel
+from collapipe_env.learners.optimizer_state import (
+    array_of,
+    generator_bytes,
+    set_generator_bytes,
+    tensor_of,
+)
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.state_trees import Tree
 
 
 class Exchange:
@@ -44,6 +51,33 @@ class Exchange:
         self._places = [flat.slices([part]) for part in (model.embedding, *model.blocks)]
         self.compressor = UpdateCompressor(update_format, self._places, generator)
         self._aggregation = make_aggregation(learning)
+        self._rounding = generator
+
+    def get_state(self) -> Tree:
+        """Return what the clusters have not sent, the rule's memory, and the generator of the rounding."""
+        residuals = self.compressor.residuals
+        return {
+            "residuals": None if residuals is None else array_of(residuals),
+            "aggregation": self._aggregation.get_state(),
+            "rounding": generator_bytes(self._rounding),
+        }
+
+    def set_state(self, tree: Tree, parameters: Tensor) -> None:
+        """Go on from a state of :meth:`get_state`.
+
+        Args:
+            tree: The state.
+            parameters: The clusters' parameters, shape (N, P).
+
+        Raises:
+            StateError: If it does not fit.
+        """
+        residuals = tree["residuals"]
+        if residuals is not None:
+            residuals = tensor_of(residuals, parameters, "residuals")
+        self.compressor.residuals = residuals
+        self._aggregation.set_state(tree["aggregation"], parameters[0])
+        set_generator_bytes(self._rounding, tree["rounding"], "rounding")
 
     @torch.no_grad()
     def end_round(

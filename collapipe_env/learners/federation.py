@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
-from collapipe_env.learners.architecture import Architecture
+from collapipe_env.errors import StateError
 from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
 from collapipe_env.learners.dropout import private_randomness
 from collapipe_env.learners.exchange import Exchange
@@ -21,72 +21,21 @@ from collapipe_env.learners.hf_checkpoint import load_into
 from collapipe_env.learners.lora import add_adapters
 from collapipe_env.learners.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
 from collapipe_env.learners.model import ClusterModel
+from collapipe_env.learners.optimizer_state import (
+    array_of,
+    optimizer_tree,
+    set_optimizer,
+    set_parameters,
+)
 from collapipe_env.learners.pipeline_step import pipeline_step
+from collapipe_env.learners.sample_stream import SampleStream
 from collapipe_env.learners.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
 from collapipe_env.learners.staleness import WeightVersions
 from collapipe_env.learners.step_sizes import StepSizes
-from collapipe_env.physics.payload import UpdateFormat
-from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.tasks import Task, TaskSpec
+from collapipe_env.learners.training_setup import TrainingSetup
+from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree
 from collapipe_env.tasks.partition import partition
 from collapipe_env.tasks.tokenization import PADDING
-
-
-@dataclass(frozen=True)
-class TrainingSetup:
-    """What all training runs of a learner share; nothing in it changes.
-
-    Attributes:
-        architecture: The trained embedding and encoder.
-        task: The task.
-        task_spec: What the task's data and head depend on.
-        learning: Partition and optimisers.
-        clusters: Clusters N.
-        batch_size: Samples per cluster and local step, B.
-        local_steps: Local steps per round, H.
-        strata: Class of every training sample.
-        lengths: Real tokens of every training sample.
-        train: Tokens and targets to train on.
-        units: Predictions that every training sample asks for, shape (samples,).
-        hidden: Token that stands for a hidden one.
-        update_format: How updates of the model travel.
-        schedule_rounds: Rounds that the step sizes' schedule is laid out for.
-    """
-
-    architecture: Architecture
-    task: Task
-    task_spec: TaskSpec
-    learning: LearningSpec
-    clusters: int
-    batch_size: int
-    local_steps: int
-    strata: IntArray
-    lengths: IntArray
-    train: tuple[Tensor, Tensor]
-    units: FloatArray
-    hidden: int
-    update_format: UpdateFormat
-    schedule_rounds: int
-
-
-class SampleStream:
-    """Endless shuffled passes over a cluster's samples; a batch may end one pass and begin the next."""
-
-    def __init__(self, indices: IntArray, rng: np.random.Generator) -> None:
-        self._indices = indices
-        self._rng = rng
-        self._waiting = rng.permutation(indices)
-
-    def take(self, count: int) -> IntArray:
-        """Return the next ``count`` samples' indices, shape (count,)."""
-        while len(self._waiting) < count:
-            self._waiting = np.concatenate((self._waiting, self._rng.permutation(self._indices)))
-        taken, self._waiting = self._waiting[:count], self._waiting[count:]
-        return taken
-
-    def hide(self, shape: tuple[int, ...], probability: float) -> BoolArray:
-        """Draw which tokens to hide, each with ``probability``."""
-        return self._rng.random(shape) < probability
 
 
 class Federation:
@@ -321,6 +270,70 @@ class Federation:
     def common_model(self) -> tuple[ClusterModel, nn.Module]:
         """The model of the clusters, all equal between rounds, and the server's head; they train on."""
         return self._models[0], self._head.module
+
+    def get_state(self) -> Tree:
+        """Return everything that decides how the run goes on, as copies; between rounds only."""
+        model, head = self.common_model
+        return {
+            "streams": {str(n): stream.get_state() for n, stream in enumerate(self._streams)},
+            # The clusters' models are equal between rounds, so one is enough.
+            "model": {name: array_of(values) for name, values in model.named_parameters()},
+            "head": {name: array_of(values) for name, values in head.named_parameters()},
+            "optimizers": {str(n): optimizer_tree(one) for n, one in enumerate(self._optimizers)},
+            "head_optimizer": optimizer_tree(self._head.optimizer),
+            "servers": {
+                str(mode): {name: optimizer_tree(one) for name, one in server.own_optimizers().items()}
+                for mode, server in self._servers.items()
+            },
+            "exchange": self._exchange.get_state(),
+            "round": self._step_sizes.round,
+            "noise_rng": generator_tree(self._noise_rng),
+        }
+
+    @classmethod
+    def from_state(cls, setup: TrainingSetup, tree: Tree) -> Federation:
+        """Return the run that :meth:`get_state` has written down.
+
+        Args:
+            setup: What is trained.
+            tree: The state, which is only read.
+
+        Raises:
+            StateError: If it is damaged or does not fit the setup.
+        """
+        run = cls(setup, np.random.default_rng(0))  # what it draws is replaced
+        try:
+            run._set_state(tree)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            if isinstance(error, StateError):
+                raise
+            raise StateError(f"learner/runs is damaged ({error!r}): {REMEDY}") from None
+        return run
+
+    def _set_state(self, tree: Tree) -> None:
+        samples = len(self._setup.train[0])
+        for n, stream in enumerate(self._streams):
+            stream.set_state(tree["streams"][str(n)], samples)
+        self._shares = np.array([len(tree["streams"][n]["indices"]) for n in tree["streams"]], float)
+        for module, name in [*((m, "model") for m in self._models), (self._head.module, "head")]:
+            set_parameters(module, tree[name], name)
+        for n, optimizer in enumerate(self._optimizers):
+            set_optimizer(optimizer, tree["optimizers"][str(n)], f"optimizers/{n}")
+        set_optimizer(self._head.optimizer, tree["head_optimizer"], "head_optimizer")
+        for mode, memories in tree["servers"].items():
+            server = self._server(int(mode))
+            server.know(memories, self._models)
+            for name, optimizer in server.own_optimizers().items():
+                set_optimizer(optimizer, memories[name], f"servers/{mode}/{name}")
+        self._exchange.set_state(tree["exchange"], self._parameters)
+        rng = generator_of(tree["noise_rng"], "noise_rng")
+        if rng is None or not isinstance(tree["round"], int) or tree["round"] < 0:
+            raise StateError(f"learner/runs: noise_rng or round is damaged: {REMEDY}")
+        self._noise_rng, self._step_sizes.round = rng, tree["round"]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies of the modules would not share their parameters with the flat vectors any more.
+        return Federation.from_state, (self._setup, self.get_state())
 
     def _server(self, mode: int) -> Server:
         """Return the server's side of that mode; its optimisers' state lives as long as the run."""

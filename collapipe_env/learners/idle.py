@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from collapipe_env.learners.base import BoolArray, LearningReport, RoundOutcome
+from collapipe_env.state_trees import Tree, require_alike
 
 
 class IdleLearner:
@@ -30,3 +31,15 @@ class IdleLearner:
     def train_round(self, outcome: RoundOutcome) -> LearningReport:  # noqa: ARG002
         """No training."""
         return self._report
+
+    def get_state(self) -> Tree:
+        """Nothing: there is no state."""
+        return {}
+
+    def set_state(self, tree: Tree) -> None:
+        """Nothing to set.
+
+        Raises:
+            StateError: If the state is another learner's.
+        """
+        require_alike(tree, {}, "learner")

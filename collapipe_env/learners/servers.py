@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import torch
@@ -82,6 +82,22 @@ class Server(Protocol):
         """
         ...
 
+    def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return, by name, those that live on here from round to round."""
+        ...
+
+    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:
+        """Make what has the optimisers of these names, where there is none yet.
+
+        Args:
+            names: Names that :meth:`own_optimizers` has returned in another server of this kind.
+            models: The clusters' models.
+
+        Raises:
+            ValueError: For a name that no such server has.
+        """
+        ...
+
 
 class CommonServer:
     """CollaPipe's server: one head, one step in each local step with the mean gradient over all that arrived.
@@ -124,6 +140,14 @@ class CommonServer:
 
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:
         """Nothing to do: the head was common all the time."""
+
+    def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return none: the head's belongs to all kinds of servers."""
+        return {}
+
+    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:  # noqa: ARG002
+        """Nothing to make."""
+        _require_among(names, ())
 
 
 class CopiesServer:
@@ -175,6 +199,14 @@ class CopiesServer:
         """Average the copies into the common head."""
         self._head.flat.values.copy_(weights @ torch.stack([c.flat.values for c in self._copies]))
 
+    def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return those of the copies, by cluster."""
+        return {str(n): replica.optimizer for n, replica in enumerate(self._copies)}
+
+    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:  # noqa: ARG002
+        """Nothing to make: there is a copy for every cluster."""
+        _require_among(names, self.own_optimizers())
+
 
 class SequentialServer:
     """SplitFed V2: one server-side model that steps after each batch, the clusters in turn.
@@ -198,10 +230,7 @@ class SequentialServer:
         blocks = models[0].blocks
         self._active = {}
         for index in range(len(blocks) - int(server_blocks[0]), len(blocks)):
-            if index not in self._known:
-                self._known[index] = Trained(
-                    copy.deepcopy(blocks[index]), self._learning, self._learning.learning_rate
-                )
+            self.know([str(index)], models)
             self._active[index] = self._known[index]
             _copy_parameters(blocks[index], self._known[index].module)
 
@@ -232,8 +261,28 @@ class SequentialServer:
             for model in models:
                 _copy_parameters(block.module, model.blocks[index])
 
+    def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return those of the blocks that the server has ever run, by their index."""
+        return {str(index): block.optimizer for index, block in self._known.items()}
+
+    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:
+        """Copy blocks that the server has never run; :meth:`begin_round` fills them."""
+        blocks = models[0].blocks
+        names = list(names)
+        _require_among(names, map(str, range(len(blocks))))
+        for index in map(int, names):
+            if index not in self._known:
+                block = copy.deepcopy(blocks[index])
+                self._known[index] = Trained(block, self._learning, self._learning.learning_rate)
+
     def _parts(self) -> list[Trained]:
         return [*self._active.values(), self._head]
+
+
+def _require_among(names: Iterable[str], valid: Iterable[str]) -> None:
+    unknown = set(names) - set(valid)
+    if unknown:
+        raise ValueError(f"the server has no optimisers of {', '.join(sorted(unknown))}")
 
 
 @torch.no_grad()

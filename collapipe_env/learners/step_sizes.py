@@ -46,7 +46,11 @@ def step_factor(schedule: str, round_index: int, warmup_rounds: int, rounds: int
 
 
 class StepSizes:
-    """Sets the step sizes of a run's optimisers at the start of every round."""
+    """Sets the step sizes of a run's optimisers at the start of every round.
+
+    Attributes:
+        round: Rounds that have begun.
+    """
 
     def __init__(self, learning: LearningSpec, rounds: int) -> None:
         """Begin before the first round.
@@ -56,7 +60,7 @@ class StepSizes:
             rounds: Rounds that the schedule is laid out for.
         """
         self._learning, self._rounds = learning, rounds
-        self._round = 0
+        self.round = 0
 
     def next_round(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Set the round's step sizes.
@@ -65,8 +69,8 @@ class StepSizes:
             optimizers: All that the round uses; one that is seen for the first time has its full step size.
         """
         learning = self._learning
-        factor = step_factor(learning.schedule, self._round, learning.warmup_rounds, self._rounds)
+        factor = step_factor(learning.schedule, self.round, learning.warmup_rounds, self._rounds)
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
-        self._round += 1
+        self.round += 1

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from collapipe_env.errors import StateError
 from collapipe_env.learners.base import BoolArray, FloatArray, LearningReport, RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
 from collapipe_env.physics._array import Array, exp
 from collapipe_env.physics._bounds import at_least
+from collapipe_env.state_trees import REMEDY, Tree, require_alike
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
@@ -303,6 +306,22 @@ class SurrogateLearner:
         self._longest += 1
         return LearningReport(loss=loss, metric=self._no_metric, train_loss=loss)
 
+    def get_state(self) -> Tree:
+        """Progress and rounds played of every environment; see :mod:`collapipe_env.state_trees`."""
+        return {"progress": self._progress.copy(), "round": self._round.copy()}
+
+    def set_state(self, tree: Tree) -> None:
+        """Go on from a state of :meth:`get_state`.
+
+        Raises:
+            StateError: If it is damaged or of another number of environments.
+        """
+        require_alike(tree, self.get_state(), "learner")
+        if (tree["round"] < 0).any():
+            raise StateError(f"learner/round is {tree['round'].tolist()}, expected at least 0: {REMEDY}")
+        self._progress, self._round = tree["progress"].copy(), tree["round"].copy()
+        self._longest = int(self._round.max())
+
     def _factors_until(self, last: int) -> FloatArray:
         """The step sizes' factors, in a table that grows where it is too short for a round."""
         if last >= len(self._factors):
@@ -322,4 +341,5 @@ def step_factors(scenario: Scenario) -> Callable[[int], float] | None:
     from collapipe_env.learners.step_sizes import step_factor
 
     rounds = learning.schedule_rounds or scenario.dynamics.rounds
-    return lambda t: step_factor(learning.schedule, t, learning.warmup_rounds, rounds)
+    # Not a lambda, which could not be pickled.
+    return partial(step_factor, learning.schedule, warmup_rounds=learning.warmup_rounds, rounds=rounds)

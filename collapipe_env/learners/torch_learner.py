@@ -9,14 +9,17 @@ import numpy as np
 import torch
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
-from collapipe_env.errors import AllocationError
+from collapipe_env.errors import AllocationError, StateError
+from collapipe_env.forking import one_thread_after_fork
 from collapipe_env.learners.architecture import Architecture
 from collapipe_env.learners.base import BoolArray, IntArray, LearningReport, RoundOutcome
 from collapipe_env.learners.device import resolve_device
 from collapipe_env.learners.evaluation import EvaluationDesk, Evaluator
-from collapipe_env.learners.federation import Federation, TrainingSetup
+from collapipe_env.learners.federation import Federation
+from collapipe_env.learners.training_setup import TrainingSetup
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.state_trees import Tree, require_alike
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.base import trained_architecture
 
@@ -32,8 +35,10 @@ class TorchLearner:
     the process. PyTorch's global random state is not read, and is after every call what it was before; with
     dropout it is borrowed during a round (:mod:`collapipe_env.learners.dropout`). Small models train fastest
     in one thread (``torch.set_num_threads(1)``); that setting belongs to the process, so the learner leaves
-    it alone. Same seeds give bit-identical losses on a CPU for the same number of threads. On a GPU, PyTorch
-    does not promise the order of the sums in the attention's backward pass, so last digits may differ there.
+    it alone, but in processes that are forked after the first reset, where one thread is all that works
+    (:mod:`collapipe_env.forking`). Same seeds give bit-identical losses on a CPU for the same number of
+    threads. On a GPU, PyTorch does not promise the order of the sums in the attention's backward pass, so
+    last digits may differ there.
 
     Evaluation takes place at a reset, after the first round and after every ``learning.evaluate_every``-th;
     reports in between repeat the last one. In the background it is reported one evaluation later: see
@@ -176,8 +181,54 @@ class TorchLearner:
             desk.end_round(e, *run.common_model)
         return self._report(desk)
 
+    def get_state(self) -> Tree:
+        """Models, optimisers, data orders, generators and figures of every environment, as copies.
+
+        Waits for evaluations that run in the background.
+        """
+        if self._prepared is None:
+            return {"prepared": False}
+        setup, desk = self._prepared
+        return {
+            "prepared": True,
+            "data": setup.data_digest,
+            "runs": {str(e): None if run is None else run.get_state() for e, run in enumerate(self._runs)},
+            "desk": desk.get_state(),
+            "train_loss": self._train_loss.copy(),
+        }
+
+    def set_state(self, tree: Tree) -> None:
+        """Go on from a state of :meth:`get_state`; on an error nothing has changed.
+
+        Raises:
+            StateError: If it is damaged, of another model, or of other data.
+            DataError: If the data cannot be loaded.
+        """
+        if tree == {"prepared": False}:
+            self._prepared, self._runs = None, [None] * self.num_envs
+            self._train_loss = np.full(self.num_envs, np.nan)
+            return
+        setup, desk = self._prepared or self._prepare()
+        template = {"prepared": True, "data": "", "runs": None, "desk": None, "train_loss": self._train_loss}
+        require_alike(tree, template, "learner", frozenset(("learner/runs", "learner/desk")))
+        if tree["data"] != setup.data_digest:
+            raise StateError(
+                "the state is of training with other data: use the very files and options that it was taken "
+                "with"
+            )
+        names = [str(e) for e in range(self.num_envs)]
+        require_alike(
+            tree["runs"], dict.fromkeys(names), "learner/runs", frozenset(f"learner/runs/{e}" for e in names)
+        )
+        runs = [
+            None if tree["runs"][e] is None else Federation.from_state(setup, tree["runs"][e]) for e in names
+        ]
+        self._prepared = setup, desk.restored(tree["desk"])
+        self._runs, self._train_loss = runs, tree["train_loss"].copy()
+
     def _prepare(self) -> tuple[TrainingSetup, EvaluationDesk]:
         """Load the data and put it on the device."""
+        one_thread_after_fork()
         device = resolve_device(self._device_name)
         data = self._task.load(self._task_spec)
         setup = TrainingSetup(

@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 
+from collapipe_env.errors import StateError
 from collapipe_env.simulator.streams import MOST_FACTORS, FloatArray, Rows, Stream, WordArray, normal
+from collapipe_env.state_trees import REMEDY, Tree
 
 
 class Fading:
@@ -58,6 +60,19 @@ class Fading:
         fresh = self._fresh_branches(None)
         self._branches = self._rho * self._branches + math.sqrt(1.0 - self._rho**2) * fresh
         return self._gains(self._branches)
+
+    def get_state(self) -> Tree:
+        """The stream and, with memory, the branches; see :mod:`collapipe_env.state_trees`."""
+        tree: Tree = {"stream": self._stream.get_state()}
+        if self._rho > 0.0:
+            tree["branches"] = self._branches.copy()
+        return tree
+
+    def set_state(self, tree: Tree) -> None:
+        """Go on from a state of :meth:`get_state`, of the same shapes and types."""
+        self._stream.set_state(tree["stream"])
+        if self._rho > 0.0:
+            self._branches = tree["branches"].copy()
 
     def _independent(self, rows: Rows | None, out: FloatArray | None = None) -> FloatArray:
         """Gamma(m) / m: a sum of exponentials is minus the logarithm of a product of uniform numbers."""
@@ -137,3 +152,21 @@ class LoadChain:
             up = np.where(self._index == 0, True, np.where(self._index == last, False, up))
             self._index = np.where(u < self._stay, self._index, self._index + np.where(up, 1, -1))
         return self._levels[self._index]
+
+    def get_state(self) -> Tree:
+        """The stream and the levels; see :mod:`collapipe_env.state_trees`."""
+        return {"stream": self._stream.get_state(), "index": self._index.copy()}
+
+    def check_state(self, tree: Tree) -> None:
+        """Refuse levels that there are not.
+
+        Raises:
+            StateError: Names the range.
+        """
+        if ((tree["index"] < 0) | (tree["index"] >= len(self._levels))).any():
+            raise StateError(f"load/index is not in 0 to {len(self._levels) - 1}: {REMEDY}")
+
+    def set_state(self, tree: Tree) -> None:
+        """Go on from a state of :meth:`get_state`, of the same shapes and types."""
+        self._stream.set_state(tree["stream"])
+        self._index = tree["index"].copy()

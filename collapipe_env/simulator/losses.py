@@ -7,6 +7,7 @@ import numpy as np
 from collapipe_env.kernels.losses import arrivals
 from collapipe_env.learners.base import Arrivals, IntArray
 from collapipe_env.simulator.streams import FloatArray, Rows, Stream, WordArray
+from collapipe_env.state_trees import Tree
 
 
 class MicroBatchLosses:
@@ -61,3 +62,12 @@ class MicroBatchLosses:
         arrivals(stream.seeds, stream.rounds, np.ascontiguousarray(survival), whole, counts, pick)
         stream.next_round()
         return Arrivals(counts, whole, pick, self._most)
+
+    def get_state(self) -> Tree:
+        """The stream; empty where nothing is ever lost. See :mod:`collapipe_env.state_trees`."""
+        return {} if self._stream is None else self._stream.get_state()
+
+    def set_state(self, tree: Tree) -> None:
+        """Go on from a state of :meth:`get_state`, of the same shapes and types."""
+        if self._stream is not None:
+            self._stream.set_state(tree)

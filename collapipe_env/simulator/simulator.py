@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.errors import AllocationError, StateError
 from collapipe_env.kernels.channels import link_gains
 from collapipe_env.kernels.queues import queue_rows
-from collapipe_env.learners.base import Learner, LearningReport, RoundOutcome
+from collapipe_env.learners.base import (
+    Arrivals,
+    Learner,
+    LearningReport,
+    RoundOutcome,
+    SnapshotLearner,
+)
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 from collapipe_env.simulator.build import energy_budgets, link_path_gains, system_parameters
 from collapipe_env.simulator.channels import Fading, LoadChain
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.extensions import pipeline_blocks, version_gaps
 from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.losses import MicroBatchLosses
 from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.refusal import require_room
+from collapipe_env.simulator.saved_round import (
+    SavedRound,
+    report_of,
+    report_tree,
+    system_of,
+    system_tree,
+)
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.streams import SeededGenerators, Stream, WordArray, episode_seeds, normal
+from collapipe_env.state_trees import Tree, require_alike
 
 COMPONENTS = 6
 """Seeds of an episode: layout, shadowing, fading, loads, losses, learner."""
 
 LOSS_SMOOTHING = 0.8
 """Weight of the past in the smoothed evaluation loss."""
+
+LAYOUT_ARRAYS = ("mean_gain", "full_speed", "flops_per_cycle", "capacitance", "active_power")
+"""What the simulator keeps of each row's layout."""
 
 Rows = npt.NDArray[np.intp]
 FloatArray = npt.NDArray[np.float64]
@@ -89,7 +108,9 @@ class Simulator:
         self.learning = LearningReport(
             loss=np.zeros(E), metric=np.full(E, np.nan), train_loss=np.full(E, np.nan)
         )
-        self.last_round: RoundRecord | None = None
+        self._last_round: RoundRecord | None = None
+        # A round played before the state was set: worked out when somebody asks for it.
+        self._saved_round: SavedRound | None = None
         self._was_reset = np.zeros(E, dtype=np.bool_)
         self._started = False
 
@@ -155,10 +176,23 @@ class Simulator:
                 staleness=version_gaps(allocation),
             )
         )
+        record = self._last_round = self._recorded(state, allocation, costs, arrivals, self.learning)
+        self.state = self._following(record.backlog)
+        return record
+
+    def _recorded(
+        self,
+        state: SystemState,
+        allocation: Allocation,
+        costs: RoundCosts,
+        arrivals: Arrivals,
+        learning: LearningReport,
+    ) -> RoundRecord:
+        """Move the queues by what the round cost."""
         backlog = np.empty_like(state.backlog)
         excess, held = np.empty(self.num_envs), np.empty(self.num_envs)
         queue_rows(state.backlog, np.ascontiguousarray(costs.energy_ratio), backlog, excess, held)
-        self.last_round = RoundRecord(
+        return RoundRecord(
             state=state,
             allocation=allocation,
             costs=costs,
@@ -166,11 +200,112 @@ class Simulator:
             backlog=backlog,
             backlog_sum=held,
             energy_excess=excess,
-            learning=self.learning,
+            learning=learning,
             half_duplex=self.parameters.half_duplex,
         )
-        self.state = self._following(backlog)
-        return self.last_round
+
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Everything about the round just played; ``None`` before the first.
+
+        Raises:
+            StateError: If a state was set by hand whose last round cannot have been played.
+        """
+        saved = self._saved_round
+        if self._last_round is None and saved is not None:
+            saved.check(self.parameters)
+            costs = round_costs(self.parameters, saved.state, saved.allocation)
+            self._last_round = self._recorded(
+                saved.state, saved.allocation, costs, saved.arrivals, saved.learning
+            )
+        return self._last_round
+
+    def get_state(self) -> Tree:
+        """Everything that decides how the simulation goes on, and the last round.
+
+        Raises:
+            StateError: If the learner cannot say its state.
+        """
+        record, saved = self._last_round, self._saved_round
+        if record is not None:
+            saved = SavedRound.of(record)
+        return {
+            **self._own_state(),
+            "learning": report_tree(self.learning),
+            "learner": _snapshots(self.learner).get_state(),
+            "last_round": None if saved is None else saved.tree(),
+        }
+
+    def set_state(self, tree: Tree) -> None:
+        """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
+
+        Raises:
+            StateError: If it is damaged, or of another number of environments or another scenario.
+        """
+        learner, own = _snapshots(self.learner), self._own_state()
+        free = ("simulator/learning", "simulator/learner", "simulator/last_round")
+        template = {**own, "learning": None, "learner": None, "last_round": None}
+        require_alike(tree, template, "simulator", frozenset(free))
+        was_reset = tree["was_reset"]
+        try:
+            require_room(tree["system"]["memory_cap"][was_reset], self.parameters.costs.blocks)
+        except AllocationError as error:
+            raise StateError(f"simulator/system/memory_cap: {error}") from None
+        self._load.check_state(tree["load"])
+        learning = report_of(tree["learning"], self.num_envs, free[0])
+        saved = None
+        if tree["last_round"] is not None:
+            steps = self.scenario.workload.local_steps
+            saved = SavedRound.from_tree(tree["last_round"], self.parameters, own["system"], steps, free[2])
+        learner.set_state(tree["learner"])
+        # Nothing below can fail.
+        self._set_parts(tree)
+        self.state = system_of(tree["system"])
+        self.learning = learning
+        self._started = bool(was_reset.all())
+        self._last_round, self._saved_round = None, saved
+
+    def remember(self) -> Callable[[], None]:
+        """Remember everything that a step or a reset changes; returns a function that puts it back.
+
+        The same as taking and setting the state, but quicker, and with the very objects of before.
+
+        Raises:
+            StateError: If the learner cannot say its state.
+        """
+        learner, parts = _snapshots(self.learner), self._parts_state()
+        trained = learner.get_state()
+        # These are replaced and never written to.
+        kept = self.state, self.learning, self._last_round, self._started
+
+        def put_back() -> None:
+            learner.set_state(trained)
+            self._set_parts(parts)
+            self.state, self.learning, self._last_round, self._started = kept
+
+        return put_back
+
+    def _own_state(self) -> Tree:
+        """What has the same names, shapes and types at any time."""
+        return {"system": system_tree(self.state), **self._parts_state()}
+
+    def _parts_state(self) -> Tree:
+        """What is written to in place, and the parts that draw."""
+        return {
+            "layout": {name: getattr(self, f"_{name}").copy() for name in LAYOUT_ARRAYS},
+            "fading": self._fading.get_state(),
+            "load": self._load.get_state(),
+            "losses": self._losses.get_state(),
+            "was_reset": self._was_reset.copy(),
+        }
+
+    def _set_parts(self, tree: Tree) -> None:
+        for name in LAYOUT_ARRAYS:
+            setattr(self, f"_{name}", tree["layout"][name].copy())
+        self._fading.set_state(tree["fading"])
+        self._load.set_state(tree["load"])
+        self._losses.set_state(tree["losses"])
+        self._was_reset = tree["was_reset"].copy()
 
     def _following(self, backlog: FloatArray) -> SystemState:
         """The state of the next round; arrays that callers may still hold are left as they are."""
@@ -251,3 +386,17 @@ class Simulator:
         uplink, d2d = np.empty((rows, N)), np.empty((rows, N, nodes, nodes))
         link_gains(mean, fading, uplink, d2d)
         return uplink, d2d
+
+
+def _snapshots(learner: Learner) -> SnapshotLearner:
+    """The learner, as one that can say its state.
+
+    Raises:
+        StateError: If it cannot.
+    """
+    if not isinstance(learner, SnapshotLearner):
+        raise StateError(
+            f"the learner {type(learner).__name__} has no get_state() and set_state(tree): give it both, as "
+            "collapipe_env.learners.base.SnapshotLearner describes, or use learner='surrogate' or 'torch'"
+        )
+    return learner

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.kernels.numbers import products
+from collapipe_env.state_trees import Tree
 
 FloatArray = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -105,6 +106,14 @@ class Stream:
         """
         self.seeds[rows] = seeds
         self.rounds[rows] = 0
+
+    def get_state(self) -> Tree:
+        """Seeds and rounds of all rows; see :mod:`collapipe_env.state_trees`."""
+        return {"seeds": self.seeds.copy(), "rounds": self.rounds.copy()}
+
+    def set_state(self, tree: Tree) -> None:
+        """Go on from a state of :meth:`get_state`, of the same shapes and types."""
+        self.seeds, self.rounds = tree["seeds"].copy(), tree["rounds"].copy()
 
     def uniform(
         self, rows: Rows | None = None, factors: int = 1, out: FloatArray | None = None

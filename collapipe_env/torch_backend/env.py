@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -18,6 +19,8 @@ from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.vector import autoreset_mode_of, checked_mask
 from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.forking import one_thread_after_fork
+from collapipe_env.real_numbers import not_real, real_numbers
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
@@ -103,6 +106,7 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.render_mode = None
         self.num_envs = num_envs
+        one_thread_after_fork()
         self._place = Placement.of(device, dtype)
         self._check_actions = check_actions
         loaded = load_scenario(scenario)
@@ -139,6 +143,11 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
     def reference_delay(self) -> float:
         """``T_ref`` [s]: round delay of the even split at mean gains."""
         return self._mdp.reference_delay
+
+    @property
+    def rounds(self) -> int:
+        """The horizon: after so many rounds an episode is truncated."""
+        return self._episodes.limit
 
     @property
     def state(self) -> SystemState:
@@ -190,8 +199,8 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
             actions: (E, N (2K + 3)), a tensor on any device or a NumPy array.
 
         Raises:
-            AllocationError: If the actions have the wrong shape or, where they are checked, a number that is
-                not finite.
+            AllocationError: If the actions have the wrong shape or type or, where they are checked, a number
+                that is not finite.
             ScenarioError: Before the first reset, or with autoreset disabled for rows that are done.
         """
         self._episodes.require_started()
@@ -204,9 +213,15 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
         waiting = Rows(resetting, self.device) if resetting.any() else None
         return self._finish(self._mdp.step(self._read(actions, waiting)), waiting)
 
-    def _read(self, actions: Tensor, waiting: Rows | None) -> Tensor:
+    def _read(self, actions: Tensor | npt.NDArray[Any], waiting: Rows | None) -> Tensor:
         """Actions as tensors of the real type; those of rows that wait for their reset are ignored."""
-        tensor = torch.as_tensor(actions, device=self.device).to(self._place.real)
+        if not isinstance(actions, Tensor):
+            tensor = torch.as_tensor(real_numbers("actions", actions).astype(np.float64))
+        elif actions.is_complex() or actions.dtype == torch.bool:
+            raise not_real("actions", actions.dtype)
+        else:
+            tensor = actions
+        tensor = tensor.to(device=self.device, dtype=self._place.real)
         expected = (self.num_envs, self.codec.action_size)
         if tuple(tensor.shape) != expected:
             raise AllocationError(

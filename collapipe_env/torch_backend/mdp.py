@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from collapipe_env.envs.observation import ObservationBuilder
-from collapipe_env.envs.rewards import Reward, RewardInputs, make_reward
+from collapipe_env.envs.rewards import OwnReward, Reward, RewardInputs, make_reward
 from collapipe_env.envs.summaries import merge_rows
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import reference_delay
@@ -67,6 +67,10 @@ class TorchMDP:
         self.scenario = scenario
         self.reference_delay = reference_delay(scenario)
         self.reward = make_reward(reward, scenario, self.reference_delay)
+        self._own_reward = self.reward if isinstance(self.reward, OwnReward) else None
+        if self._own_reward is not None and compiled:
+            # What is compiled holds no checks: its result is looked at afterwards.
+            self.reward = self._own_reward.function
         self.observer = ObservationBuilder(scenario)
         self.simulator = TorchSimulator(scenario, num_envs, draws, placement, compiled=compiled)
         self._report = fused(self._reported, compiled)
@@ -99,6 +103,8 @@ class TorchMDP:
             first = reached & torch.isnan(self._time_to_target)
             self._time_to_target = torch.where(first, self._total_delay, self._time_to_target)
         observation, reward, info = self._report(before, after, costs)
+        if self._own_reward is not None:
+            self._own_reward.check_shape(reward, costs.delay)
         self._total_reward = self._total_reward + reward
         return TorchStep(observation, reward, reached, {**info, **self.learning_info()})
 

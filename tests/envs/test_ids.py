@@ -1,5 +1,7 @@
 """Every registered id through the checkers of Gymnasium and Stable-Baselines3, warnings being errors."""
 
+import functools
+
 import gymnasium as gym
 import pytest
 from gymnasium.envs.registration import EnvSpec
@@ -8,7 +10,8 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.registration import environment_ids
+from collapipe_env.envs.registration import environment_ids, short_ids
+from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
@@ -30,6 +33,39 @@ def test_ids_cover_the_ladder_in_every_task_twice_and_the_defaults():
             assert f"CollaPipe-{size}-{task}-v0" in TORCH_IDS
             assert f"CollaPipeSurrogate-{size}-{task}-v0" in SURROGATE_IDS
     assert set(IDS) <= set(gym.registry)
+
+
+def test_short_ids_name_the_ladder_in_the_shipped_task():
+    short = dict(short_ids())
+    assert len(short) == 8
+    for size in ("Small", "Medium", "Large", "Xlarge"):
+        for prefix, learner in (("CollaPipe", "torch"), ("CollaPipeSurrogate", "surrogate")):
+            spec, long = gym.spec(f"{prefix}-{size}-v0"), gym.spec(f"{prefix}-{size}-Classification-v0")
+            assert short[spec.id] == spec.kwargs == long.kwargs
+            assert spec.kwargs["learner"] == learner
+            assert (spec.entry_point, spec.vector_entry_point) == (long.entry_point, long.vector_entry_point)
+    env = gym.make("CollaPipeSurrogate-Small-v0").unwrapped
+    assert env.scenario == load_scenario("small")
+    assert gym.make_vec("CollaPipeSurrogate-Small-v0", num_envs=2).num_envs == 2
+    with pytest.raises(ScenarioError, match="did you mean 'CollaPipeSurrogate-Small-v0'"):
+        make_sb3_vec_env("CollaPipeSurogate-Small-v0")
+
+
+def test_rounds_name_the_horizon_everywhere():
+    scenario = {"base": "small", "dynamics": {"rounds": 7}}
+    env = gym.make("CollaPipeSurrogate-v0", scenario=scenario)
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    ends = [env.step(env.action_space.sample())[3] for _ in range(env.unwrapped.rounds)]
+    assert ends == [False] * 6 + [True]
+    assert env.spec.max_episode_steps is None
+    make = functools.partial(gym.make_vec, "CollaPipeSurrogate-v0", num_envs=2, scenario=scenario)
+    for backend in ("numpy", "torch"):
+        assert make(backend=backend).rounds == 7
+        assert make(backend=backend, max_episode_steps=3).rounds == 3
+        assert make(backend=backend, max_episode_steps=300).rounds == 7
+    adapter = make_sb3_vec_env(scenario, num_envs=2, learner="surrogate", max_episode_steps=3)
+    assert adapter.get_attr("rounds") == [3, 3]
 
 
 @pytest.mark.parametrize("name", CHECKED)

@@ -12,7 +12,7 @@ from collapipe_env.errors import AllocationError, DataError, ScenarioError
 from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.learners.architecture import Architecture
 from collapipe_env.learners.base import Arrivals
-from collapipe_env.learners.federation import SampleStream
+from collapipe_env.learners.sample_stream import SampleStream
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.learning import LearningSpec

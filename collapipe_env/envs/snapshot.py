@@ -1,0 +1,167 @@
+"""Taking, setting, saving and trying states: what planning needs of an environment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.envs.core import BatchMDP
+from collapipe_env.errors import StateError
+from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.loading import scenario_to_dict
+from collapipe_env.state_files import read_tree, write_tree
+from collapipe_env.state_trees import Tree, require_alike
+
+STATE_VERSION = 1
+"""Raised whenever what a state holds changes: an older one could not be gone on from."""
+
+Result = TypeVar("Result")
+
+
+class Snapshots(Generic[Result]):
+    """States of the single and the vector environment; ``Result`` is what a step returns.
+
+    A state is a nested dictionary of NumPy arrays, integers, strings and booleans. It holds everything that
+    decides how the environment goes on: queues, channels, loads, the learner (with its models and optimisers
+    if it really trains), the sums of the episode, the last round and the generators that later episodes are
+    drawn from. An environment that a state was set in goes on bit for bit as the one it was taken from, over
+    ends of episodes too. It does not hold what was given when the environment was built, nor what wrappers
+    remember, nor the generator of ``action_space``.
+    """
+
+    _mdp: BatchMDP
+
+    def get_state(self) -> Tree:
+        """Take the state, as copies.
+
+        Raises:
+            StateError: If the learner is one of your own that has no ``get_state`` and ``set_state``.
+        """
+        return {**self._state_header, "mdp": self._mdp.get_state(), "env": self._own_state()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, which is only read and may be set any number of times.
+
+        ``reset`` need not have been called; wrappers of ``gymnasium.make`` still ask for one reset before
+        the first step.
+
+        Args:
+            state: What ``get_state`` of an environment of the same class, scenario, learner and number of
+                environments has returned.
+
+        Raises:
+            StateError: If it is damaged or another environment's; everything is left as it was.
+        """
+        if not isinstance(state, Mapping) or "format" not in state:
+            raise StateError("this is no state of an environment: use what get_state() or a file has given")
+        for name, here in self._state_header.items():
+            if state.get(name) != here:
+                raise StateError(_DIFFERENCES[name].format(there=state.get(name), here=here))
+        template = {**self._state_header, "mdp": None, "env": None}
+        require_alike(state, template, "state", frozenset(("state/mdp", "state/env")))
+        apply_own = self._read_own_state(state["env"])
+        self._mdp.set_state(state["mdp"])
+        apply_own()
+
+    def save_state(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file (``.npz``), which then is either complete or not there.
+
+        Args:
+            path: The file; missing folders are made.
+
+        Raises:
+            DataError: If the place cannot be written to.
+            StateError: As for :meth:`get_state`.
+        """
+        write_tree(path, self.get_state())
+
+    def load_state(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file of :meth:`save_state`; nothing from it is unpickled or executed.
+
+        Args:
+            path: The file.
+
+        Raises:
+            StateError: If it cannot be read, is damaged or another environment's; everything is left as it
+                was.
+        """
+        self.set_state(read_tree(path))
+
+    def simulate(self, action: Any) -> Result:
+        """Say what a step would return, without taking it: the environment is left as it was.
+
+        Two calls return the same, and the step itself then returns it, too: the luck of the round is part of
+        the state. To look ahead over several rounds, take the state, step, and set the state again.
+
+        Args:
+            action: What ``step`` takes, or an :class:`~collapipe_env.allocation.Allocation` as
+                ``step_allocation`` does.
+
+        Raises:
+            AllocationError: As for ``step`` and ``step_allocation``.
+            StateError: As for :meth:`get_state`.
+        """
+        put_back_mdp, put_back_own = self._mdp.remember(), self._remember()
+        try:
+            return self.step_allocation(action) if isinstance(action, Allocation) else self.step(action)
+        finally:
+            put_back_mdp()
+            put_back_own()
+
+    @cached_property
+    def _state_header(self) -> Tree:
+        """What a state must agree in with the environment."""
+        return {
+            "format": "collapipe_env state",
+            "version": STATE_VERSION,
+            "kind": type(self).__name__,
+            "num_envs": self._mdp.num_envs,
+            "rounds": self._mdp.rounds,
+            "learner": type(self._mdp.simulator.learner).__name__,
+            "scenario": scenario_digest(self._mdp.scenario),
+        }
+
+    @abstractmethod
+    def step(self, action: Any) -> Result:
+        """Play one round."""
+
+    @abstractmethod
+    def step_allocation(self, allocation: Allocation) -> Result:
+        """Play one round with an allocation."""
+
+    @abstractmethod
+    def _own_state(self) -> Tree:
+        """What the class keeps besides its MDP."""
+
+    @abstractmethod
+    def _read_own_state(self, tree: Any) -> Callable[[], None]:
+        """Check what :meth:`_own_state` has returned; returns a function that sets it and cannot fail."""
+
+    @abstractmethod
+    def _remember(self) -> Callable[[], None]:
+        """Remember what a step changes besides the MDP; returns a function that puts it back."""
+
+
+_DIFFERENCES = {
+    "format": "the format of the state is {there!r}, expected {here!r}: use what get_state() has returned",
+    "version": "the state has version {there!r}, this package reads {here!r}: take it anew",
+    "kind": "the state is of a {there}, this is a {here}: set it in an environment of its own class",
+    "num_envs": "the state is of {there} environments, these are {here}: build as many as it has",
+    "rounds": "the state is of episodes of {there} rounds, these have {here}: build the environment with the "
+    "same length (dynamics.rounds, max_episode_steps)",
+    "learner": "the state is of the learner {there}, this is {here}: build the environment with the same one",
+    "scenario": "the state is of another scenario ({there}, this is {here}): build the environment with the "
+    "same scenario, every field of it",
+}
+
+
+def scenario_digest(scenario: Scenario) -> str:
+    """A scenario's name and a digest of all its fields."""
+    text = json.dumps(scenario_to_dict(scenario), sort_keys=True)
+    return f"{scenario.name} {hashlib.sha256(text.encode('utf-8')).hexdigest()[:16]}"

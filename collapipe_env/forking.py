@@ -1,0 +1,25 @@
+"""PyTorch in a process that is forked."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+import torch
+
+
+@lru_cache(maxsize=1)
+def one_thread_after_fork() -> None:
+    """From now on, let PyTorch compute in one thread in every process that is forked from this one.
+
+    PyTorch shares its work among threads of OpenMP, which a fork does not copy: the child would wait for them
+    for ever in its first operation that is large enough to be shared. One thread waits for nobody. The parent
+    keeps its threads, as do processes that are spawned. A child that asks for more threads again
+    (``torch.set_num_threads``) hangs as before.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_compute_in_one_thread)
+
+
+def _compute_in_one_thread() -> None:
+    torch.set_num_threads(1)

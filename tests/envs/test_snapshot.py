@@ -1,0 +1,453 @@
+"""States of environments: taken, set, saved, pickled, simulated; each beside the one that plays on."""
+
+import copy
+import io
+import json
+import pickle
+import zipfile
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from env_support import ConstantLearner, make_actions, make_env, shortened
+
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import AllocationError, RewardError, StateError
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.simulator.even_split import even_split
+
+ROUNDS = 4
+MODES = ("NextStep", "SameStep", "Disabled")
+
+
+def single(name="moving", **kwargs):
+    return make_env(name, ROUNDS, **kwargs)
+
+
+def vector(name="moving", mode="NextStep", num_envs=3, rounds=ROUNDS, **kwargs):
+    arguments = {"learner": "surrogate", "autoreset_mode": mode, **kwargs}
+    return CollaPipeVectorEnv(num_envs, shortened(name, rounds), **arguments)
+
+
+def by_state(env, build, path):
+    other = build()
+    other.set_state(env.get_state())
+    return other
+
+
+def by_file(env, build, path):
+    env.save_state(path)
+    other = build()
+    other.load_state(path)
+    return other
+
+
+def by_pickle(env, build, path):
+    return pickle.loads(pickle.dumps(env))
+
+
+def by_deepcopy(env, build, path):
+    return copy.deepcopy(env)
+
+
+WAYS = [by_state, by_file, by_pickle, by_deepcopy]
+
+
+def assert_same(first, second):
+    """Deep equality of what steps and states are made of, without tolerance."""
+    assert type(first) is type(second)
+    if isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for name in first:
+            assert_same(first[name], second[name])
+    elif isinstance(first, tuple | list):
+        assert len(first) == len(second)
+        for one, other in zip(first, second, strict=True):
+            assert_same(one, other)
+    elif isinstance(first, np.ndarray) and first.dtype == object:
+        assert_same(list(first), list(second))
+    elif isinstance(first, np.ndarray):
+        assert first.dtype == second.dtype
+        np.testing.assert_array_equal(first, second)
+    else:
+        assert first == second
+
+
+def go_on(env, actions):
+    """Everything that an environment says from here on, over ends of episodes."""
+    said = []
+    for action in actions:
+        said.append(env.step(action))
+        done = np.asarray(said[-1][2]) | np.asarray(said[-1][3])
+        if isinstance(env, CollaPipeVectorEnv):
+            if done.any() and env.autoreset_mode is gym.vector.AutoresetMode.DISABLED:
+                said.append(env.reset(options={"reset_mask": done}))
+        elif done:
+            said.append(env.reset())
+    return said
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["moving", "medium", "arq"])
+def test_single_environment_goes_on_bit_for_bit(way, name, tmp_path):
+    env = single(name)
+    actions = make_actions(env, 8)
+    env.reset(seed=5)
+    go_on(env, actions[:2])
+    other = way(env, lambda: single(name), tmp_path / "state.npz")
+    np.testing.assert_array_equal(other.last_round.costs.delay, env.last_round.costs.delay)
+    np.testing.assert_array_equal(other.last_round.survived, env.last_round.survived)
+    assert other.np_random_seed == env.np_random_seed == 5
+    assert_same(go_on(other, actions[2:]), go_on(env, actions[2:]))
+    assert_same(other.np_random.integers(2**60, size=4), env.np_random.integers(2**60, size=4))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mode", MODES)
+def test_vector_environment_goes_on_bit_for_bit(way, mode, tmp_path):
+    env = vector(mode=mode)
+    actions = make_actions(env, 10, lead=(3,))
+    env.reset(seed=5)
+    go_on(env, actions[:1])
+    env.reset(options={"reset_mask": np.array([False, True, False])})  # rows are not in step
+    go_on(env, actions[1:4])  # NextStep: rows wait for their reset
+    other = way(env, lambda: vector(mode=mode), tmp_path / "state.npz")
+    np.testing.assert_array_equal(other.last_round.costs.delay, env.last_round.costs.delay)
+    assert_same(go_on(other, actions[4:]), go_on(env, actions[4:]))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_summaries_of_ended_episodes_are_part_of_the_state(way, tmp_path):
+    env = vector(mode="SameStep")
+    actions = make_actions(env, ROUNDS + 3, lead=(3,))
+    env.reset(seed=5)
+    go_on(env, actions[:2])
+    env.reset(options={"reset_mask": np.array([False, True, False])})
+    go_on(env, actions[2:ROUNDS])  # two rows have ended
+    assert env.ended_summaries["_return"].tolist() == [True, False, True]
+    before = copy.deepcopy(env.ended_summaries)
+    other = way(env, lambda: vector(mode="SameStep"), tmp_path / "state.npz")
+    assert_same(other.ended_summaries, before)
+    for action in actions[ROUNDS : ROUNDS + 2]:
+        env.simulate(action)  # also of the step that ends the other row's episode
+        assert_same(env.ended_summaries, other.ended_summaries)
+        assert_same(other.step(action), env.step(action))
+    assert other.ended_summaries["_return"].all()
+    assert_same(other.ended_summaries, env.ended_summaries)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda columns: columns.pop("_return"),
+        lambda columns: columns.update({"return": columns["return"][:1]}),
+        lambda columns: columns.update({"_return": columns["return"]}),
+        lambda columns: columns.update({"return": "much"}),
+    ],
+)
+def test_a_state_with_damaged_summaries_is_refused(change):
+    env = vector(rounds=1)
+    env.reset(seed=0)
+    go_on(env, make_actions(env, 1, lead=(3,)))
+    state = env.get_state()
+    change(state["mdp"]["ended"])
+    with pytest.raises(StateError, match="mdp/ended/_?return"):
+        env.set_state(state)
+
+
+def test_whole_environment_of_gymnasium_can_be_pickled():
+    env = gym.make("CollaPipeSurrogate-v0", scenario="small", max_episode_steps=5)
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+    other = pickle.loads(pickle.dumps(env))
+    assert_same(other.action_space.sample(), action := env.action_space.sample())
+    assert_same(other.step(action), env.step(action))
+
+
+def test_learning_schedule_can_be_pickled():
+    scenario = {"base": "small", "learning": {"schedule": "cosine", "warmup_rounds": 2}}
+    env = CollaPipeVectorEnv(2, scenario, "surrogate")
+    env.reset(seed=0)
+    actions = make_actions(env, 4, lead=(2,))
+    other = pickle.loads(pickle.dumps(env))
+    assert_same(go_on(other, actions), go_on(env, actions))
+
+
+def test_a_state_can_be_set_again_and_again():
+    env = single()
+    actions = make_actions(env, 8)
+    env.reset(seed=1)
+    go_on(env, actions[:2])
+    state = env.get_state()
+    first = go_on(env, actions[2:])
+    for _ in range(2):
+        env.set_state(state)
+        assert_same(go_on(env, actions[2:]), first)
+
+
+def test_a_state_shares_nothing_with_its_environment():
+    env, untouched = single(), single()
+    actions = make_actions(env, 4)
+    for one in (env, untouched):
+        one.reset(seed=1)
+        one.step(actions[0])
+
+    def spoil(tree):
+        for part in tree.values():
+            if isinstance(part, dict):
+                spoil(part)
+            elif isinstance(part, np.ndarray) and part.size:
+                part.fill(1)
+
+    spoil(env.get_state())
+    other, state = single(), env.get_state()
+    other.set_state(state)
+    spoil(state)
+    expected = go_on(untouched, actions[1:])
+    assert_same(go_on(env, actions[1:]), expected)
+    assert_same(go_on(other, actions[1:]), expected)
+
+
+@pytest.mark.parametrize("name", ["moving", "medium"])
+def test_simulation_is_the_step_and_leaves_no_trace(name):
+    env = single(name, render_mode="rgb_array")
+    env.reset(seed=2)
+    for action in make_actions(env, ROUNDS):
+        before, record, rng = env.get_state(), env.last_round, env.np_random
+        plan = even_split(env._mdp.simulator.parameters, env.state).map(np.copy)
+        simulated, planned = env.simulate(action), env.simulate(plan)
+        assert_same(env.get_state(), before)
+        assert env.last_round is record
+        assert env.np_random is rng
+        twin = single(name, render_mode="rgb_array")
+        twin.set_state(before)
+        assert_same(twin.step_allocation(plan), planned)
+        assert planned[1] != simulated[1]
+        assert_same(env.step(action), simulated)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_vector_simulation_is_the_step_and_leaves_no_trace(mode):
+    env = vector(mode=mode)
+    env.reset(seed=2)
+    for action in make_actions(env, 2 * ROUNDS, lead=(3,)):
+        before = env.get_state()
+        simulated = env.simulate(action)
+        assert_same(env.get_state(), before)
+        step = env.step(action)
+        assert_same(step, simulated)
+        if mode == "Disabled" and step[3].any():
+            env.reset(options={"reset_mask": step[3]})
+
+
+def test_failed_simulation_leaves_no_trace():
+    def fails(inputs):
+        raise KeyError("broken")
+
+    env = single(reward=fails)
+    env.reset(seed=0)
+    before = env.get_state()
+    with pytest.raises(RewardError, match="broken"):
+        env.simulate(make_actions(env, 1)[0])
+    with pytest.raises(AllocationError, match="shape"):
+        env.simulate(np.zeros(3))
+    assert_same(env.get_state(), before)
+
+
+def test_state_before_the_first_reset_is_one_too():
+    env, other = single(), single()
+    other.reset(seed=0)
+    other.set_state(env.get_state())
+    with pytest.raises(RuntimeError, match="before its first reset"):
+        other.step(make_actions(env, 1)[0])
+    assert other.last_round is None
+
+
+def test_a_state_is_plain():
+    env = vector()
+    env.reset(seed=0)
+    env.step(make_actions(env, 1, lead=(3,))[0])
+
+    def without_arrays(value):
+        if isinstance(value, dict):
+            return {name: without_arrays(part) for name, part in value.items()}
+        if isinstance(value, np.ndarray):
+            assert value.dtype.kind in "fiub"
+            return value.tolist()
+        return value
+
+    json.dumps(without_arrays(env.get_state()))
+
+
+def test_own_learner_without_states_is_refused_clearly():
+    env = single(learner=ConstantLearner())
+    env.reset(seed=0)
+    action = make_actions(env, 1)[0]
+    for ask in (env.get_state, lambda: env.simulate(action)):
+        with pytest.raises(StateError, match="ConstantLearner has no get_state"):
+            ask()
+    assert env.step(action)[4]["loss"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: single("medium"), "another scenario"),
+        (lambda: make_env("moving", ROUNDS + 1), "episodes of 4 rounds, these have 5"),
+        (lambda: single(learner=IdleLearner(1)), "learner SurrogateLearner, this is IdleLearner"),
+        (lambda: vector(num_envs=1), "CollaPipeEnv, this is a CollaPipeVectorEnv"),
+    ],
+)
+def test_state_of_another_environment_is_refused(build, message):
+    env, other = single(), build()
+    env.reset(seed=0)
+    other.reset(seed=0)
+    before = other.get_state()
+    with pytest.raises(StateError, match=message):
+        other.set_state(env.get_state())
+    assert_same(other.get_state(), before)
+
+
+def test_state_of_another_vector_environment_is_refused():
+    env = vector()
+    env.reset(seed=0)
+    with pytest.raises(StateError, match="of 3 environments, these are 2"):
+        vector(num_envs=2).set_state(env.get_state())
+    with pytest.raises(StateError, match="autoreset_mode = 'NextStep', this is 'SameStep'"):
+        vector(mode="SameStep").set_state(env.get_state())
+
+
+def changed(tree, place, value):
+    """A copy with one place changed, or taken out where the value is ``...``."""
+    tree = copy.deepcopy(tree)
+    *path, last = place.split("/")
+    part = tree
+    for name in path:
+        part = part[name]
+    if value is ...:
+        del part[last]
+    else:
+        part[last] = value
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("version", 99),
+        ("mdp", ...),
+        ("mdp/extra", 1),
+        ("mdp/sums/total_delay", np.zeros(2)),
+        ("mdp/simulator/system/backlog", np.zeros((1, 2))),
+        ("mdp/simulator/system/round_index", np.zeros(1)),
+        ("mdp/simulator/system/memory_cap", "like, zeros"),
+        ("mdp/simulator/load/index", "like, 7"),
+        ("mdp/simulator/fading/branches", ...),
+        ("mdp/simulator/learner", None),
+        ("mdp/simulator/learner/round", np.array([-1])),
+        ("mdp/simulator/learning/loss", 1.0),
+        ("mdp/simulator/last_round", 5),
+        ("mdp/simulator/last_round/allocation/blocks", "text"),
+        ("mdp/simulator/last_round/allocation/foo", np.zeros(1)),
+        ("env/np_random", {"bits": 1}),
+        ("env/np_random/children", -1),
+        ("env/np_random/bits/bit_generator", "os.system"),
+        ("env/np_random_seed", 1.5),
+        ("env/delays", [1]),
+    ],
+)
+def test_damaged_state_is_refused_and_nothing_changes(place, value):
+    env = single()
+    env.reset(seed=0)
+    env.step(make_actions(env, 1)[0])
+    state = env.get_state()
+    if isinstance(value, str) and value.startswith("like"):
+        array = state
+        for name in place.split("/"):
+            array = array[name]
+        value = np.full_like(array, 7 if "7" in value else 0)
+    with pytest.raises(StateError):
+        env.set_state(changed(state, place, value))
+    assert_same(env.get_state(), state)
+
+
+def test_impossible_last_round_is_refused_before_it_is_computed_with():
+    env = single()
+    env.reset(seed=0)
+    env.step(make_actions(env, 1)[0])
+    state = env.get_state()
+    blocks = state["mdp"]["simulator"]["last_round"]["allocation"]["blocks"] + 1000
+    env.set_state(changed(state, "mdp/simulator/last_round/allocation/blocks", blocks))
+    with pytest.raises(StateError, match="cannot have been played"):
+        _ = env.last_round
+
+
+class Payload:
+    def __reduce__(self):
+        return (pytest.fail, ("something was unpickled",))
+
+
+def damaged_files(good, folder):
+    """Names and files that are no states."""
+    content = good.read_bytes()
+    middle = len(content) // 2
+    files = {
+        "empty": b"",
+        "text": b"not a state",
+        "cut": content[:middle],
+        "flipped": content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :],
+    }
+    with zipfile.ZipFile(good) as archive:
+        parts = {member.filename: archive.read(member) for member in archive.infolist()}
+    pickled, huge = io.BytesIO(), io.BytesIO()
+    np.save(pickled, np.array([Payload()], dtype=object), allow_pickle=True)
+    header = {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)}
+    np.lib.format.write_array_header_1_0(huge, header)
+    some = next(name for name in parts if name.endswith("total_delay.npy"))
+    variants = {
+        "pickled": {**parts, some: pickled.getvalue()},
+        "huge": {**parts, some: huge.getvalue()},
+        "without": {name: part for name, part in parts.items() if name != some},
+        "more": {**parts, "more.npy": parts[some]},
+        "deep": {**parts, "tree.npy": as_npy('{"tree": {"a": ' * 50 + "1" + "}}" * 50)},
+        "deeper": {**parts, "tree.npy": as_npy("[" * 100_000)},
+    }
+    for name, members in variants.items():
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            for member, part in members.items():
+                archive.writestr(member, part)
+        files[name] = buffer.getvalue()
+    packed = io.BytesIO()
+    np.savez_compressed(packed, tree=np.zeros(10_000_000, np.uint8))
+    files["packed"] = packed.getvalue()
+    for name, data in files.items():
+        path = folder / f"{name}.npz"
+        path.write_bytes(data)
+        yield name, path
+    (folder / "folder.npz").mkdir()
+    yield "folder", folder / "folder.npz"
+    yield "missing", folder / "missing.npz"
+
+
+def as_npy(text):
+    buffer = io.BytesIO()
+    np.save(buffer, np.frombuffer(text.encode(), dtype=np.uint8))
+    return buffer.getvalue()
+
+
+def test_damaged_files_are_refused_by_name_and_nothing_changes(tmp_path):
+    env = single()
+    env.reset(seed=0)
+    env.step(make_actions(env, 1)[0])
+    good = tmp_path / "good.npz"
+    env.save_state(good)
+    env.step(make_actions(env, 1)[0])
+    before = env.get_state()
+    for name, path in damaged_files(good, tmp_path):
+        with pytest.raises(StateError, match=f"{name}.npz"):
+            env.load_state(path)
+        assert_same(env.get_state(), before)
+    env.load_state(good)
+    assert env.state.round_index[0] == 1
+    assert not [path for path in tmp_path.iterdir() if "partial" in path.name]

@@ -1,0 +1,209 @@
+"""Actions, allocations and rewards that are no real numbers: one clear error in every environment."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from env_support import make_actions, make_env, shortened
+from stable_baselines3.common.vec_env import VecEnv
+
+from collapipe_env.envs.sb3 import make_sb3_vec_env
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.envs.wrappers import MultiDiscreteActions
+from collapipe_env.errors import AllocationError, RewardError, ScenarioError
+from collapipe_env.simulator.even_split import even_split
+from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
+
+E = 2
+
+
+def single(**kwargs):
+    return make_env("small", 5, **kwargs)
+
+
+def vector(kind=CollaPipeVectorEnv, **kwargs):
+    return kind(E, shortened("small", 5), **{"learner": "surrogate", **kwargs})
+
+
+def on_tensors(**kwargs):
+    return vector(CollaPipeTorchVectorEnv, **kwargs)
+
+
+def adapted(**kwargs):
+    return make_sb3_vec_env(shortened("small", 5), E, 0, learner="surrogate", **kwargs)
+
+
+def levels(**kwargs):
+    return MultiDiscreteActions(single(**kwargs))
+
+
+KINDS = [single, vector, on_tensors, adapted, levels]
+ARRAYS = {
+    "text": ("<U1", lambda a: a.astype("<U1")),
+    "objects": ("object", lambda a: a.astype(object)),
+    "complex": ("complex128", lambda a: a + 1j),
+    "dates": (r"datetime64\[D\]", lambda a: a.astype(np.int64).astype("datetime64[D]")),
+    "durations": (r"timedelta64\[s\]", lambda a: a.astype(np.int64).astype("timedelta64[s]")),
+    "a mask": ("bool", lambda a: a > 0),
+    "one word": ("<U4", lambda a: "even"),  # noqa: ARG005
+    "nothing": ("object", lambda a: None),  # noqa: ARG005
+    "ragged": ("no array", lambda a: [[0.0], [0.0, 1.0], *a[2:].tolist()]),
+}
+
+
+def action_of(env):
+    space = env.action_space
+    rows = (E,) if isinstance(env, VecEnv) else ()
+    return np.zeros(rows + space.shape)
+
+
+def ready(build, **kwargs):
+    env = build(**kwargs)
+    env.reset()
+    return env
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("build", KINDS)
+def test_actions_of_another_type_are_refused_by_it(build, name):
+    word, spoil = ARRAYS[name]
+    env = ready(build)
+    action = action_of(env)
+    before = env.unwrapped.state.round_index if build is not adapted else env.env.state.round_index
+    with pytest.raises(AllocationError, match=f"action.*{word}"):
+        env.step(spoil(action))
+    after = env.unwrapped.state.round_index if build is not adapted else env.env.state.round_index
+    assert (np.asarray(before) == np.asarray(after)).all()
+    env.step(action)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.bool])
+def test_tensors_of_another_type_are_refused_by_it(dtype):
+    env = ready(on_tensors)
+    with pytest.raises(AllocationError, match=str(dtype)):
+        env.step(torch.zeros(env.action_space.shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.float16, np.longdouble, ">f8"])
+@pytest.mark.parametrize("build", [single, vector, on_tensors, adapted])
+def test_every_type_of_real_numbers_is_played(build, dtype):
+    actions = np.ones_like(action_of(build()))
+    first, second = ready(build, reward="delay"), ready(build, reward="delay")
+    for env in (first, second):
+        if build is adapted:
+            env.seed(3)
+            env.reset()
+        else:
+            env.reset(seed=3)
+    mine, its = first.step(actions), second.step(actions.astype(dtype))
+    np.testing.assert_array_equal(np.asarray(mine[1]), np.asarray(its[1]))
+
+
+def test_rows_that_wait_for_their_reset_do_not_hide_a_wrong_type():
+    env = vector(max_episode_steps=1)
+    env.reset(seed=0)
+    actions = make_actions(env, 1, lead=(E,))[0]
+    env.step(actions)
+    with pytest.raises(AllocationError, match="complex64"):
+        env.step(actions.astype(np.complex64))
+
+
+@pytest.mark.parametrize("name", ["complex", "dates", "text", "objects", "a mask"])
+@pytest.mark.parametrize("field", ["blocks", "micro_batches", "bandwidth", "device_power"])
+@pytest.mark.parametrize("build", [single, vector, adapted])
+def test_allocations_of_another_type_are_refused_by_field(build, field, name):
+    env = ready(build)
+    inner = env.env if build is adapted else env
+    plan = even_split(inner._mdp.simulator.parameters, inner.state).map(np.copy)
+    word, spoil = ARRAYS[name]
+    if build is single:
+        plan = plan[0]
+    with pytest.raises(AllocationError, match=f"{field}.*{word}"):
+        env.step_allocation(dataclasses.replace(plan, **{field: spoil(getattr(plan, field))}))
+    env.step_allocation(plan)
+
+
+def test_what_is_no_allocation_is_refused():
+    env = ready(single)
+    for wrong in (None, {"blocks": 1}, make_actions(env, 1)[0]):
+        with pytest.raises(
+            AllocationError, match=f"a {type(wrong).__name__} was given, expected an Allocation"
+        ):
+            env.step_allocation(wrong)
+    plan = even_split(env._mdp.simulator.parameters, env.state)
+    with pytest.raises(AllocationError, match=r"micro_batches.*no array"):
+        env.step_allocation(dataclasses.replace(plan, micro_batches=[[1, 2], [3]]))
+
+
+def per_cluster(inputs):
+    return -inputs.backlog_after.sum(axis=-1)
+
+
+def one_number(inputs):
+    return -1.0
+
+
+def nothing(inputs):
+    return None
+
+
+def words(inputs):
+    return ["good"] * len(inputs.delay)
+
+
+def ragged(inputs):
+    return [[0.0] * row for row in range(1, len(inputs.delay) + 1)]
+
+
+def raising(inputs):
+    return inputs.latency
+
+
+class TooLong:
+    def __call__(self, inputs):
+        return inputs.loss.repeat(2)
+
+
+@pytest.mark.parametrize("build", [single, vector, on_tensors, adapted])
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (per_cluster, r"per_cluster returned.*shape \((1|2), 2\).*expected real numbers of shape \((1|2),\)"),
+        (one_number, "one_number returned a float"),
+        (nothing, "nothing returned a NoneType"),
+        (words, "words returned a list"),
+        (ragged, "ragged returned a list"),
+        (raising, "raising failed with AttributeError.*latency"),
+        (TooLong(), r"TooLong returned.*shape \((2|4),\)"),
+    ],
+)
+def test_reward_that_is_no_number_a_row_is_refused_by_name(build, reward, message):
+    env = ready(build, reward=reward)
+    with pytest.raises(RewardError, match=f"reward .*{message}"):
+        env.step(np.zeros_like(action_of(env)))
+
+
+@pytest.mark.parametrize("build", [single, vector, adapted])
+def test_reward_that_is_not_finite_is_refused_with_its_row(build):
+    def broken(inputs):
+        rewards = -inputs.delay
+        rewards[-1] = np.nan
+        return rewards
+
+    env = ready(build, reward=broken)
+    with pytest.raises(RewardError, match=rf"broken is nan in environment {0 if build is single else E - 1}"):
+        env.step(np.zeros_like(action_of(env)))
+
+
+@pytest.mark.parametrize("build", [single, vector, on_tensors])
+def test_what_cannot_be_called_is_no_reward(build):
+    with pytest.raises(ScenarioError, match="reward = 5 is neither a name"):
+        build(reward=5)
+
+
+def test_rewards_in_other_real_types_count():
+    env = ready(vector, reward=lambda inputs: -np.ones(len(inputs.delay), dtype=np.int32))
+    rewards = env.step(np.zeros_like(action_of(env)))[1]
+    assert rewards.dtype == np.float64
+    assert rewards.tolist() == [-1.0, -1.0]

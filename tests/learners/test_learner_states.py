@@ -1,0 +1,214 @@
+"""States of real training: a run that was written down goes on as the one that was not, with every option."""
+
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from federation_support import CUT, alive, make
+from learner_support import N, single_outcome, small_learner
+
+from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import StateError
+from collapipe_env.learners.federation import Federation
+from collapipe_env.learners.surrogate import SurrogateLearner
+from collapipe_env.physics.payload import UpdateFormat
+
+OPTIONS = {
+    "adamw": {},
+    "momentum and a schedule": {
+        "optimizer": "sgd",
+        "momentum": 0.9,
+        "schedule": "cosine",
+        "warmup_rounds": 2,
+    },
+    "joint steps": {"optimizer": "sgd", "momentum": 0.0, "gradient_clip": 0.0},
+    "server momentum": {"aggregation": "fedavgm", "aggregation_momentum": 0.9},
+    "fedyogi, proximal": {"aggregation": "fedyogi", "proximal": 0.1},
+    "hidden tokens": {"token_dropout": 0.3},
+    "top-k in 8 bits": {"update_format": UpdateFormat(8, "top-k")},
+    "adapters": {"update_format": UpdateFormat(32, "lora", lora_rank=2)},
+    "predicted weights": {"local_steps": 3, "weight_prediction": True, "staleness": True},
+}
+TOTAL = sum(CUT[0])
+
+
+def ways(run):
+    """The run by every way to write it down."""
+    yield Federation.from_state(run._setup, run.get_state())
+    yield pickle.loads(pickle.dumps(run))
+    yield copy.deepcopy(run)
+
+
+def round_of(run, mode=COMMON, server_blocks=0, staleness=False, lost=()):
+    """Train one round in which all clusters run all blocks but those of the server."""
+    steps = run._setup.local_steps
+    survived = alive(steps, tuple(n not in lost for n in range(N)))
+    blocks = np.array(CUT) if not server_blocks else np.array([[TOTAL - server_blocks]] * N)
+    gaps = np.tile(np.arange(blocks.shape[1])[::-1], (N, 1)) if staleness else None
+    on_server = np.full(N, server_blocks)
+    return run.train_round(blocks, np.array([2, 3, 1]), survived, on_server, mode, gaps)
+
+
+def assert_go_on(run, others, **options):
+    before = torch.get_rng_state()
+    for lost in ((), (1,), ()):
+        losses = [round_of(one, lost=lost, **options) for one in (run, *others)]
+        assert len(set(losses)) == 1, losses
+    for other in others:
+        for mine, its in zip(run.common_model, other.common_model, strict=True):
+            for one, two in zip(mine.parameters(), its.parameters(), strict=True):
+                assert torch.equal(one, two)
+        assert torch.equal(run._parameters, other._parameters)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_run_goes_on_bit_for_bit(name):
+    options = dict(OPTIONS[name])
+    staleness = options.pop("staleness", False)
+    _, run = make(**{"local_steps": 1, **options})
+    for _ in range(2):
+        round_of(run, staleness=staleness)
+    assert_go_on(run, list(ways(run)), staleness=staleness)
+
+
+def test_run_with_dropout_goes_on_bit_for_bit():
+    architecture = replace(small_learner(1).architecture, dropout=0.2)
+    _, run = make(architecture=architecture)
+    round_of(run)
+    assert_go_on(run, list(ways(run)))
+
+
+@pytest.mark.parametrize(("mode", "blocks"), [(COPIES, 0), (COPIES, 2), (SEQUENTIAL, 0), (SEQUENTIAL, 2)])
+def test_run_under_split_training_goes_on_bit_for_bit(mode, blocks):
+    _, run = make()
+    round_of(run)
+    round_of(run, mode, blocks)
+    others = list(ways(run))
+    assert_go_on(run, others)  # other kinds of rounds between, whose servers know nothing yet
+    assert_go_on(run, others, mode=mode, server_blocks=blocks)
+    assert_go_on(run, others, mode=COPIES + SEQUENTIAL - mode, server_blocks=1)
+
+
+@pytest.mark.parametrize("evaluation", ["inline", "background"])
+def test_learner_goes_on_bit_for_bit(evaluation):
+    settings = {"evaluate_every": 2, "metric_every": 2, "evaluation": evaluation}
+    learner = small_learner(1, **settings)
+    outcome = single_outcome(CUT, alive())
+    for _ in range(3):
+        learner.train_round(outcome)
+    other = small_learner(1, seeds=(99,), **settings)
+    other.set_state(learner.get_state())
+    others = [other, pickle.loads(pickle.dumps(learner)), copy.deepcopy(learner)]
+    reports = [[one.train_round(outcome) for _ in range(4)] for one in (learner, *others)]
+    for row in reports[1:]:
+        for mine, its in zip(reports[0], row, strict=True):
+            for name in ("loss", "metric", "train_loss"):
+                np.testing.assert_array_equal(getattr(mine, name), getattr(its, name))
+
+
+def learning_env(**changes):
+    learning = {"evaluation_samples": 20, "metric_samples": 20, "evaluate_every": 1, **changes}
+    return {"base": "small", "dynamics": {"rounds": 3}, "learning": learning}
+
+
+def test_environment_that_trains_goes_on_and_simulates_bit_for_bit(tmp_path):
+    env = CollaPipeEnv(learning_env())
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(4)]
+    env.step(actions[0])
+    env.save_state(tmp_path / "state.npz")
+    fresh = CollaPipeEnv(learning_env())
+    fresh.load_state(tmp_path / "state.npz")
+    others = [fresh, pickle.loads(pickle.dumps(env)), copy.deepcopy(env)]
+    simulated = env.simulate(actions[1])
+    for action in actions[1:]:
+        steps = [one.step(action) for one in (env, *others)]
+        for step in [*steps[1:], *([simulated] if action is actions[1] else [])]:
+            np.testing.assert_array_equal(step[0], steps[0][0])
+            assert step[1:] == steps[0][1:]
+        if steps[0][3]:  # a new episode: new data orders and models, from the generator
+            resets = [one.reset() for one in (env, *others)]
+            for observation, info in resets[1:]:
+                np.testing.assert_array_equal(observation, resets[0][0])
+                assert info == resets[0][1]
+
+
+def test_vector_environment_that_trains_simulates_over_an_end():
+    env = CollaPipeVectorEnv(2, learning_env(), autoreset_mode="SameStep")
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    for _ in range(3):
+        action = env.action_space.sample()
+        simulated, step = env.simulate(action), env.step(action)
+        for one, two in zip(simulated[:4], step[:4], strict=True):
+            np.testing.assert_array_equal(one, two)
+        np.testing.assert_array_equal(simulated[4]["loss"], step[4]["loss"])
+    assert step[3].all()
+
+
+def test_learner_before_its_first_reset_has_a_state():
+    env = CollaPipeEnv(learning_env())
+    copy_of = pickle.loads(pickle.dumps(env))
+    env.set_state(copy_of.get_state())
+    first, second = env.reset(seed=3), copy_of.reset(seed=3)
+    np.testing.assert_array_equal(first[0], second[0])
+
+
+def changed(tree, place, change):
+    *path, last = place.split("/")
+    part = tree = copy.deepcopy(tree)
+    for name in path:
+        part = part[name]
+    part[last] = change(part[last])
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        ("data", lambda _: "0" * 16),
+        ("runs", lambda _: {}),
+        ("runs/0", lambda _: 5),
+        ("runs/0/model", lambda model: dict(list(model.items())[1:])),
+        ("runs/0/head", lambda head: {name: values[..., :-1] for name, values in head.items()}),
+        ("runs/0/streams", lambda _: {}),
+        ("runs/0/streams/0/waiting", lambda waiting: waiting + 10**6),
+        ("runs/0/streams/0/rng", lambda _: None),
+        ("runs/0/optimizers/0/0/memory", lambda memory: dict.fromkeys(memory, np.zeros(3))),
+        ("runs/0/servers", lambda _: {"7": {}}),
+        ("runs/0/servers", lambda _: {"1": {"99": {}}}),
+        ("runs/0/exchange/rounding", lambda state: state[:-1]),
+        ("runs/0/round", lambda _: -1),
+        ("desk/loss", lambda _: np.zeros(7)),
+        ("desk/waiting", lambda _: {"0": {"loss": 1.0, "metrics": None}}),
+    ],
+)
+def test_damaged_state_is_refused_and_nothing_changes(place, change):
+    learner = small_learner(1)
+    outcome = single_outcome(CUT, alive())
+    learner.train_round(outcome)
+    state = learner.get_state()
+    expected = small_learner(1)
+    expected.set_state(state)
+    with pytest.raises(StateError):
+        learner.set_state(changed(state, place, change))
+    assert learner.train_round(outcome).train_loss == expected.train_round(outcome).train_loss
+
+
+def test_state_of_another_learner_is_refused():
+    env = CollaPipeEnv(learning_env())
+    surrogate = CollaPipeEnv(learning_env(), "surrogate")
+    env.reset(seed=0)
+    surrogate.reset(seed=0)
+    with pytest.raises(StateError, match="learner SurrogateLearner, this is TorchLearner"):
+        env.set_state(surrogate.get_state())
+    learner = SurrogateLearner.from_scenario(env.scenario, 1)
+    with pytest.raises(StateError, match="learner/progress is missing"):
+        learner.set_state(small_learner(1).get_state())
