@@ -22,8 +22,8 @@ from collapipe_env.scenario import load_scenario
 
 DESCRIPTION = """Compile all loops for this machine now.
 
-No first step or decision then waits for it. Compiled code is kept on disk; when all of it is there, nothing is
-done. Ctrl-C keeps the work done; the same command goes on from there.
+No first step or decision then waits for it. Compiled code is kept on disk; when all of it is there, nothing
+is done. Ctrl-C keeps the work done; the same command goes on from there.
 
 Examples:
   collapipe warm-up

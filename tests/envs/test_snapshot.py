@@ -151,7 +151,7 @@ def test_a_state_with_damaged_summaries_is_refused(change):
     go_on(env, make_actions(env, 1, lead=(3,)))
     state = env.get_state()
     change(state["mdp"]["ended"])
-    with pytest.raises(StateError, match="mdp/ended/_?return"):
+    with pytest.raises(StateError, match=r"mdp/ended/_?return"):
         env.set_state(state)
 
 
