@@ -19,7 +19,9 @@ import tyro
 from collapipe_env.cli.interruption import (
     INTERRUPTED,
     TERMINATED,
+    UNREAD,
     Terminated,
+    drop_output,
     terminable,
 )
 from collapipe_env.cli.warning_lines import warnings_as_lines
@@ -102,11 +104,13 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
     """Run a command; bad input becomes one line, and Ctrl-C and SIGTERM say how to go on.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 141 if nobody reads the output any more (as
+        after ``| head``), 143 after SIGTERM.
     """
     try:
         with warnings_as_lines(), terminable():
             job()
+            sys.stdout.flush()  # at its end, Python could only complain
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -119,6 +123,12 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
             f"\n{how}; all finished work is kept. To go on from there, run again:\n  {again}", file=sys.stderr
         )
         return status
+    except (BrokenPipeError, SystemExit) as end:
+        # Rich makes SystemExit of a broken pipe.
+        if not isinstance(end, BrokenPipeError) and not isinstance(end.__context__, BrokenPipeError):
+            raise
+        drop_output()
+        return UNREAD
     return 0
 
 
