@@ -12,7 +12,7 @@ from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, ove
 from collapipe_env.evaluation.labels import SERVER_NOTE, notes
 from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
-from collapipe_env.evaluation.report import explanation
+from collapipe_env.evaluation.report import explanation, heading
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_json, write_text
 from collapipe_env.progress import progress_bar
@@ -44,17 +44,16 @@ def write_comparison(
     pages = []
     for comparison in comparisons:
         plan = comparison.plan
-        size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
-        heading = f"{comparison.name}: {size}, {plan.learner} learner"
+        above = heading(plan)
         explained = notes([(plan, comparison.results)])
         below = "\n".join([*explained, comparison.goal, *_impossible_lines(comparison)])
         console.print()
         if comparison.summaries:
-            table.print_table(console, comparison.summaries, heading, below)
-            pages.append(table.markdown_table(comparison.summaries, heading, _paragraphs(below)))
+            table.print_table(console, comparison.summaries, above, below)
+            pages.append(table.markdown_table(comparison.summaries, above, _paragraphs(below)))
         else:
-            console.print(f"{heading}\n{below}", markup=False)
-            pages.append(f"## {heading}\n\n{_paragraphs(below)}\n")
+            console.print(f"{above}\n{below}", markup=False)
+            pages.append(f"## {above}\n\n{_paragraphs(below)}\n")
     every = overall(comparisons, reference)
     if len(comparisons) > 1 and every:
         console.print()

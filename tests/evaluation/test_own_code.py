@@ -147,7 +147,7 @@ FAULTS = {
     "no identifier": (PLAIN, "{file}:a b", "names no class or function"),
     "no file": (PLAIN, "nowhere.py:Mine", r"nowhere\.py does not exist: give the path of a Python file"),
     "a folder": (PLAIN, "{folder}/:Mine", "is no file: give the path"),
-    "a long name": (PLAIN, "x" * 5000 + ".py:Mine", r"x\.\.\. cannot be read \(File name too long\)"),
+    "a long name": (PLAIN, "x" * 5000 + ".py:Mine", r" \.\.\. x+\.py cannot be read \(File name too long\)"),
     "a null byte": (PLAIN, "x\0.py:Mine", r"cannot be read \(embedded null byte\)"),
     "a loop": (PLAIN, "{folder}/loop.py:Mine", "cannot be read|does not exist"),
     "above": (PLAIN, "..:Mine", "names no class or function: write path"),
