@@ -21,11 +21,12 @@ than reading."""
 _SIGNATURE = b"PK\x01\x02"  # of each entry in the list of members
 
 
-def open_zip(content: bytes) -> zipfile.ZipFile:
+def open_zip(content: bytes, most: int | None = None) -> zipfile.ZipFile:
     """Open an archive whose members are stored or deflated, and unpack to no more than archives do.
 
     Args:
         content: All of the archive.
+        most: Bytes that it may unpack to; by default :func:`~collapipe_env.files.unpacked_limit` of its size.
 
     Raises:
         zipfile.BadZipFile: If it is none, or beyond the limits; the message says which.
@@ -38,7 +39,8 @@ def open_zip(content: bytes) -> zipfile.ZipFile:
     for member in archive.infolist():
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise zipfile.BadZipFile(f"{shown(member.filename)} is compressed in an unusual way")
-    unpacked, most = sum(member.file_size for member in archive.infolist()), unpacked_limit(len(content))
+    most = unpacked_limit(len(content)) if most is None else most
+    unpacked = sum(member.file_size for member in archive.infolist())
     if unpacked > most:
         raise zipfile.BadZipFile(f"it unpacks to {unpacked:,} bytes, above the limit of {most:,}")
     return archive

@@ -56,16 +56,17 @@ class StateError(CollaPipeError):
     """A state cannot be taken, is damaged, or belongs to another kind of environment."""
 
 
-def shown(value: object) -> str:
+def shown(value: object, longest: int = 300) -> str:
     """Return a value as messages show it: like ``repr``, but never long and never failing.
 
     Args:
         value: Anything, however large or deep.
+        longest: Characters that are kept, about.
 
     Returns:
         Its representation, shortened by ``...``; an integer of very many digits by its size.
     """
-    return _SHORT.repr(value)
+    return shortened(_SHORT.repr(value), longest)
 
 
 def shortened(text: str, longest: int = 300) -> str:

@@ -111,11 +111,15 @@ def read_regular(path: Path, largest: int) -> bytes:
     Raises:
         OSError: As for :func:`open_regular`; also if more bytes come than the file has, as from ``/proc``.
     """
+    chunks, left = [], largest
     with open_regular(path, largest) as file:
-        content = file.read(largest + 1)
-    if len(content) > largest:
-        raise OSError(errno.EFBIG, f"it has more bytes than the limit of {largest:,}", str(path))
-    return content
+        # In pieces: Python sets aside all that read() is asked for, however small the file is.
+        while chunk := file.read(_CHUNK):
+            left -= len(chunk)
+            if left < 0:
+                raise OSError(errno.EFBIG, f"it has more bytes than the limit of {largest:,}", str(path))
+            chunks.append(chunk)
+    return b"".join(chunks)
 
 
 def read_gzip(path: Path, largest: int) -> bytes:

@@ -25,11 +25,11 @@ from tqdm import tqdm
 import collapipe_env
 from collapipe_env.allocation import Allocation
 from collapipe_env.apportionment import apportion
-from collapipe_env.cli import common
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.pool import run_tasks
+from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.registry import make_scheduler
 from collapipe_env.evaluation.statistics import Estimate, estimate
 from collapipe_env.files import read_json, write_json, write_text
@@ -328,9 +328,9 @@ def fill_page(page: Path, parts: Mapping[str, str]) -> None:
 def command(script: str, arguments: Sequence[str]) -> str:
     """The command that produces a part of the page, as a block of Markdown."""
     given = [argument for argument in arguments if argument != "--page-only"]
-    versions = ", ".join(f"{n} {v}" for n, v in common.versions().items() if n in ("collapipe-env", "torch"))
+    named = ", ".join(f"{n} {v}" for n, v in versions().items() if n in ("collapipe-env", "torch"))
     line = shlex.join(["python", f"tools/{script}", *given])
-    return f"```bash\n{line}\n```\n\n{versions}. Finished {time.strftime('%Y-%m-%d')}."
+    return f"```bash\n{line}\n```\n\n{named}. Finished {time.strftime('%Y-%m-%d')}."
 
 
 def reached(times: Sequence[float]) -> str:

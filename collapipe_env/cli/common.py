@@ -5,32 +5,33 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import shlex
 import shutil
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
 
-import collapipe_env
-from collapipe_env.cli.interruption import INTERRUPTED, TERMINATED, Terminated, terminable
+from collapipe_env.cli.interruption import (
+    INTERRUPTED,
+    TERMINATED,
+    UNREAD,
+    Terminated,
+    drop_output,
+    terminable,
+)
 from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
+from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.registry import LEARNED, require_scheduler, scheduler_names
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
-from collapipe_env.learners.surrogate_fits import fits_digest
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.tasks import task_names
 
-LARGEST_ROUNDS = 1_000_000
-"""Rounds that an episode may be asked for."""
 SCHEDULERS_HELP = (
     f"{LEARNED} (the trained one), {', '.join(scheduler_names())}; or one of your own: file.py:Name, "
     "package.module:Name."
@@ -103,11 +104,13 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
     """Run a command; bad input becomes one line, and Ctrl-C and SIGTERM say how to go on.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 141 if nobody reads the output any more (as
+        after ``| head``), 143 after SIGTERM.
     """
     try:
         with warnings_as_lines(), terminable():
             job()
+            sys.stdout.flush()  # at its end, Python could only complain
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -120,6 +123,12 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
             f"\n{how}; all finished work is kept. To go on from there, run again:\n  {again}", file=sys.stderr
         )
         return status
+    except (BrokenPipeError, SystemExit) as end:
+        # Rich makes SystemExit of a broken pipe.
+        if not isinstance(end, BrokenPipeError) and not isinstance(end.__context__, BrokenPipeError):
+            raise
+        drop_output()
+        return UNREAD
     return 0
 
 
@@ -185,13 +194,6 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
     return scenario.with_overrides(changes)
 
 
-def lasting(scenario: Scenario, rounds: int | None) -> Scenario:
-    """The scenario with episodes of at least the rounds asked for; None asks for none."""
-    if rounds is None or rounds <= scenario.dynamics.rounds:
-        return scenario
-    return scenario.with_overrides({"dynamics.rounds": rounds})
-
-
 def require_data(scenario: Scenario) -> None:
     """Load what the torch learner trains on, so that what cannot work is known before anything is written.
 
@@ -217,10 +219,9 @@ def file_digest(path: Path) -> str:
     """
     try:
         return hashlib.sha256(read_regular(path, ARCHIVE_BYTES)).hexdigest()
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
         raise CheckpointError(
-            f"cannot read the agent {path} ({reason}): give the path of one that training "
+            f"cannot read the agent {path} ({error.strerror}): give the path of one that training "
             "saved, such as runs/medium-ppo-seed0/checkpoints/best.zip"
         ) from None
 
@@ -242,22 +243,6 @@ def record(program: str, arguments: Sequence[str], **more: Any) -> dict[str, Any
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "versions": versions(),
         **{name: _plain(value) for name, value in more.items()},
-    }
-
-
-def versions() -> dict[str, str]:
-    """Versions of the package, the surrogate's fits, Python and the libraries that results may depend on."""
-    names = ["numpy", "scipy", "numba", "torch", "gymnasium", "stable-baselines3"]
-    names += ["tokenizers", "sacrebleu", "nervaluate"]
-    if find_spec("ortools") is not None:
-        names.append("ortools")
-    return {
-        "collapipe-env": collapipe_env.__version__,
-        "surrogate-fits-sha256": fits_digest(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpus": str(os.cpu_count()),
-        **{name: version(name) for name in names},
     }
 
 

@@ -12,7 +12,6 @@ import tyro
 
 from collapipe_env.cli.common import (
     DATASET_OPTION,
-    LARGEST_ROUNDS,
     SCHEDULERS_HELP,
     TASK_OPTION,
     chosen_scenario,
@@ -22,18 +21,17 @@ from collapipe_env.cli.common import (
     folder_name,
     guarded,
     hint,
-    lasting,
     parse,
     record,
     require_data,
     require_schedulers,
     require_within,
     scenario_digest,
-    versions,
 )
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
-from collapipe_env.evaluation.provenance import note_versions
+from collapipe_env.evaluation.provenance import note_versions, versions
 from collapipe_env.evaluation.registry import LEARNED, load_scheduler, scheduler_names
+from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario

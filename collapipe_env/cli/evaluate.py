@@ -12,7 +12,6 @@ import tyro
 
 from collapipe_env.cli.common import (
     DATASET_OPTION,
-    LARGEST_ROUNDS,
     SCHEDULERS_HELP,
     TASK_OPTION,
     chosen_scenario,
@@ -22,18 +21,17 @@ from collapipe_env.cli.common import (
     folder_name,
     guarded,
     hint,
-    lasting,
     parse,
     record,
     require_data,
     require_schedulers,
     require_within,
-    versions,
 )
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError
-from collapipe_env.evaluation.provenance import note_versions
-from collapipe_env.evaluation.registry import LEARNED, load_scheduler
+from collapipe_env.evaluation.provenance import note_versions, versions
+from collapipe_env.evaluation.registry import DEFAULT_SCHEDULERS, LEARNED, load_scheduler
+from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_text
 
@@ -47,7 +45,6 @@ Examples:
   collapipe evaluate --schedulers dssra titanic --seeds 10 --learner torch
   collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
 """
-DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
 
 
 @dataclass(frozen=True)

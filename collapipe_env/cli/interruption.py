@@ -1,9 +1,14 @@
-"""SIGTERM as another Ctrl-C: work is kept, worker processes end, and the exit status tells the two apart."""
+"""Early ends: SIGTERM is another Ctrl-C, and an output that nobody reads any more ends quietly.
+
+Work is kept, worker processes end, and the exit status tells one from the other.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -11,10 +16,26 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells expect it."""
 TERMINATED = 143
 """Exit status after SIGTERM."""
+UNREAD = 141
+"""Exit status where whoever read the output, say ``head``, had enough; as shells report it."""
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM came; whatever keeps its work at Ctrl-C keeps it now, too."""
+
+
+def drop_output() -> None:
+    """Send what is still to be written to nowhere, where nobody reads it any more.
+
+    Python would otherwise complain at its end that it could not be written.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from collapipe_env.cli.common import TASK_OPTION, chosen_scenario, guarded, parse
+from collapipe_env.errors import shortened
 from collapipe_env.evaluation.run_directory import differences
 from collapipe_env.scenario import Scenario, block_bytes
 
@@ -143,5 +144,4 @@ def _span(numbers: Sequence[int]) -> str:
 
 
 def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return shortened(str(value), 60)

@@ -15,17 +15,16 @@ from collapipe_env.cli.common import (
     file_digest,
     folder_name,
     guarded,
-    lasting,
     parse,
     record,
     require_data,
-    versions,
     with_present_names,
 )
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.cli.train_options import RENAMED, Options
 from collapipe_env.errors import CheckpointError
-from collapipe_env.evaluation.provenance import note_versions
+from collapipe_env.evaluation.provenance import note_versions, versions
+from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_text
 

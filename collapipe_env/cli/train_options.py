@@ -16,7 +16,6 @@ from collapipe_env.agents.hyperparameters import (
 )
 from collapipe_env.cli.common import (
     DATASET_OPTION,
-    LARGEST_ROUNDS,
     SCHEDULERS_HELP,
     TASK_OPTION,
     default_processes,
@@ -26,6 +25,7 @@ from collapipe_env.cli.common import (
 )
 from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.registry import LEARNED
+from collapipe_env.evaluation.rounds import LARGEST_ROUNDS
 from collapipe_env.scenario import Scenario
 
 LARGEST_SEED = 2**30

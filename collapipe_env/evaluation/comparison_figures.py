@@ -30,7 +30,7 @@ from collapipe_env.evaluation.plotting import (
     name_width,
     new_figure,
     save,
-    shortened,
+    short_name,
     spread,
     spread_keys,
 )
@@ -109,7 +109,7 @@ def delay_bars(comparisons: Comparisons) -> Figure:
                 va="center",
                 color=FAINT,
             )
-        names = [shortened(name) for name in (*(s.label for s in lines), *comparison.impossible)]
+        names = [short_name(name) for name in (*(s.label for s in lines), *comparison.impossible)]
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlim(0.0, 1.85 * limit)
@@ -247,7 +247,7 @@ def memory_per_device(comparisons: Comparisons) -> Figure:
                 f"most {used.max() / 1e6:.0f} MB{idle}", (103.0, y), va="center", fontsize=8.5, color=INK
             )
         axes.axvline(100.0, color=MUTED, linewidth=1.0, linestyle=DASHES)
-        axes.set_yticks(range(len(comparison.summaries)), [shortened(s.label) for s in comparison.summaries])
+        axes.set_yticks(range(len(comparison.summaries)), [short_name(s.label) for s in comparison.summaries])
         axes.set_ylim(len(comparison.summaries) - 0.4, -0.6)
         axes.set_xlim(-3.0, 155.0)
         axes.set_xticks([0, 25, 50, 75, 100])
@@ -339,7 +339,7 @@ def _legend(
     looks = _looks(comparisons)
     handles = [
         line_key(
-            shortened(label), color=looks[name].colour, marker=looks[name].marker,
+            short_name(label), color=looks[name].colour, marker=looks[name].marker,
             linestyle=looks[name].line if lines else "none",
         )
         for name, label in labels.items()

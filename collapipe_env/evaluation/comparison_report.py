@@ -12,7 +12,7 @@ from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, ove
 from collapipe_env.evaluation.labels import SERVER_NOTE, notes
 from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
-from collapipe_env.evaluation.report import explanation
+from collapipe_env.evaluation.report import explanation, heading
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_json, write_text
 from collapipe_env.progress import progress_bar
@@ -28,7 +28,7 @@ def write_comparison(
     gantt: Sequence[str] = (),
     console: Console | None = None,
 ) -> None:
-    """Print the tables, write everything into the folder and name it last.
+    """Write everything into the folder, print the tables and name the folder last.
 
     Args:
         comparisons: One for each scenario.
@@ -41,34 +41,41 @@ def write_comparison(
     """
     console = console or Console(highlight=False)
     caption = explanation(_title_of(comparisons, reference))
-    pages = []
+    pages, tables = [], []
     for comparison in comparisons:
         plan = comparison.plan
-        size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
-        heading = f"{comparison.name}: {size}, {plan.learner} learner"
-        explained = notes([(plan, comparison.results)])
-        below = "\n".join([*explained, comparison.goal, *_impossible_lines(comparison)])
-        console.print()
+        above = heading(plan)
+        below = "\n".join(
+            [*notes([(plan, comparison.results)]), comparison.goal, *_impossible_lines(comparison)]
+        )
+        tables.append((comparison.summaries, above, below))
         if comparison.summaries:
-            table.print_table(console, comparison.summaries, heading, below)
-            pages.append(table.markdown_table(comparison.summaries, heading, _paragraphs(below)))
+            pages.append(table.markdown_table(comparison.summaries, above, _paragraphs(below)))
         else:
-            console.print(f"{heading}\n{below}", markup=False)
-            pages.append(f"## {heading}\n\n{_paragraphs(below)}\n")
+            pages.append(f"## {above}\n\n{_paragraphs(below)}\n")
     every = overall(comparisons, reference)
-    if len(comparisons) > 1 and every:
-        console.print()
+    together = len(comparisons) > 1 and bool(every)
+    if together:
         lines = overall_lines(every)
         title = f"All scenarios, against {_title_of(comparisons, reference)}"
         marked = any(one.server_blocks for one in every)
         below = "\n".join([OVERALL_CAPTION, *([SERVER_NOTE] if marked else [])])
-        table.print_lines(console, OVERALL_HEADERS, lines, title, below)
         pages.append(table.markdown_lines(OVERALL_HEADERS, lines, title, _paragraphs(below)))
-    console.print(caption, style="dim", markup=False)
+    # Printed last: where nobody reads that, as after "| head", the files are there.
     write_text(run.rounds, rounds_csv(comparisons))
     write_text(run.episode_table, episodes_csv(comparisons))
     write_text(run.table, "\n".join([*pages, caption, ""]))
     write_json(run.summary, _summary(comparisons, every, reference, record))
+    for summaries, above, explained in tables:
+        console.print()
+        if summaries:
+            table.print_table(console, summaries, above, explained)
+        else:
+            console.print(f"{above}\n{explained}", markup=False)
+    if together:
+        console.print()
+        table.print_lines(console, OVERALL_HEADERS, lines, title, below)
+    console.print(caption, style="dim", markup=False)
     if figures and not drawing_possible():
         console.print(
             "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False

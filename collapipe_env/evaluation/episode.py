@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import reprlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import DataError
+from collapipe_env.errors import DataError, shown
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler
@@ -30,6 +29,10 @@ REMEDY = "run again to measure this episode anew"
 """About a damaged file, for errors."""
 LARGEST = 1e300
 """Beyond every figure; what is larger comes from a damaged file."""
+HEADER_BYTES = 16 * 1024
+"""Bytes before the numbers of an array in a file, at most; NumPy reads no longer ones."""
+NUMBER_BYTES = 16
+"""Bytes of NumPy's largest real numbers."""
 HELD_OUT_SEED = 1_300_000_000
 """Seed of the first held-out episode; neither training nor validation draws from these."""
 
@@ -133,19 +136,19 @@ def _number(value: Any) -> float:
         return math.nan
     # Whole numbers beyond those of any figure would not even fit into a float.
     if isinstance(value, bool) or not isinstance(value, float | int) or not abs(value) < LARGEST:
-        raise ValueError(f"{_short(value)} where a number is expected")
+        raise ValueError(f"{shown(value, 60)} where a number is expected")
     return float(value)
 
 
 def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise ValueError(f"{_short(value)} where a whole number from 0 on is expected")
+        raise ValueError(f"{shown(value, 60)} where a whole number from 0 on is expected")
     return value
 
 
 def _of(kind: type[Plain], value: Any) -> Plain:
     if not isinstance(value, kind):
-        raise ValueError(f"{_short(value)} where a {kind.__name__} is expected")
+        raise ValueError(f"{shown(value, 60)} where a {kind.__name__} is expected")
     return value
 
 
@@ -153,18 +156,12 @@ def _table(value: Any) -> list[list[float]]:
     """Rows of equal lengths, none of them empty."""
     rows = [[_number(entry) for entry in _of(list, row)] for row in _of(list, value)]
     if len({len(row) for row in rows}) != 1 or not rows[0]:
-        raise ValueError(f"{_short(value)} where a table is expected")
+        raise ValueError(f"{shown(value, 60)} where a table is expected")
     return rows
 
 
 def _shape(table: list[list[float]]) -> tuple[int, int]:
     return len(table), len(table[0])
-
-
-def _short(value: Any) -> str:
-    """A value as text, cut: a damaged file may hold anything."""
-    text = reprlib.repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @dataclass(frozen=True)
@@ -296,10 +293,33 @@ def pack_allocations(allocations: list[Allocation]) -> dict[str, npt.NDArray[Any
     return {name: np.asarray(array) for name, array in arrays.items() if array is not None}
 
 
-def unpack_allocations(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Allocation]:
-    """The inverse of :func:`pack_allocations`."""
+def packed_bytes(scenario: Scenario, rounds: int) -> int:
+    """Return the bytes that packed decisions may have, at most.
+
+    Args:
+        scenario: What was scheduled.
+        rounds: Rounds that were played.
+    """
+    devices = scenario.clusters * scenario.cluster.max_devices
+    return len(fields(Allocation)) * (HEADER_BYTES + NUMBER_BYTES * rounds * devices)
+
+
+def unpack_allocations(arrays: Mapping[str, npt.NDArray[Any]], rounds: int) -> list[Allocation]:
+    """The inverse of :func:`pack_allocations`.
+
+    Args:
+        arrays: Arrays by the names of an allocation's fields, with the rounds in front.
+        rounds: How many.
+
+    Raises:
+        ValueError: If an array has another number of rounds.
+        TypeError: If they are not those of an allocation.
+    """
+    for name, array in arrays.items():
+        if array.shape[:1] != (rounds,):
+            raise ValueError(f"{shown(name)} has the shape {array.shape}, not {rounds} rounds in front")
     stacked = Allocation(**dict(arrays))
-    return [stacked[index] for index in range(stacked.micro_batches.shape[0])]
+    return [stacked[index] for index in range(rounds)]
 
 
 def _environment(scenario: Scenario, rounds: int, learner: str) -> CollaPipeVectorEnv:

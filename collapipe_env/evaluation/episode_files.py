@@ -6,8 +6,6 @@ import hashlib
 import io
 import json
 import re
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.errors import DataError
+from collapipe_env.archives import open_zip
+from collapipe_env.errors import DataError, shortened
 from collapipe_env.evaluation.episode import (
     REMEDY,
     EpisodeResult,
     PlayedEpisode,
     pack_allocations,
+    packed_bytes,
     unpack_allocations,
 )
 from collapipe_env.files import (
@@ -32,6 +32,7 @@ from collapipe_env.files import (
     write_bytes,
     write_json,
 )
+from collapipe_env.scenario import Scenario
 
 EPISODE_BYTES = 4 * 1024**3
 """Largest file of figures that is read: some 220 bytes a round, and there may be millions of rounds."""
@@ -110,7 +111,7 @@ class EpisodeFiles:
         try:
             decisions = read_regular(self.decisions, ARCHIVE_BYTES)
         except OSError as error:
-            raise DataError(f"cannot read {self.decisions} ({error.strerror}): {REMEDY}") from None
+            raise self._unreadable(error) from None
         if hashlib.sha256(decisions).hexdigest() != content["decisions"]:
             raise DataError(f"{self.decisions} is damaged (its checksum differs): {REMEDY}")
         self._result(content)
@@ -124,31 +125,36 @@ class EpisodeFiles:
         """
         return self._result(self._content())
 
-    def read_decisions(self) -> list[Allocation]:
+    def read_decisions(self, scenario: Scenario, rounds: int) -> list[Allocation]:
         """The decisions, one for each round.
 
+        Args:
+            scenario: What was scheduled.
+            rounds: Rounds that were played.
+
         Raises:
-            DataError: If the file is missing or damaged.
+            DataError: If the file is missing, damaged or of another length, or unpacks to more than so many
+                decisions can need.
         """
         try:
-            with np.load(
-                io.BytesIO(read_regular(self.decisions, ARCHIVE_BYTES)), allow_pickle=False
-            ) as arrays:
-                return unpack_allocations(dict(arrays))
-        except (
-            OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, MemoryError,
-            NotImplementedError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error,
-        ) as error:  # fmt: skip
-            raise DataError(
-                f"{self.decisions} is damaged ({str(error) or type(error).__name__}): {REMEDY}"
-            ) from None
+            content = read_regular(self.decisions, ARCHIVE_BYTES)
+        except OSError as error:
+            raise self._unreadable(error) from None
+        try:
+            # Equal plans compress to next to nothing, so what the file may unpack to does not go by its size.
+            open_zip(content, packed_bytes(scenario, rounds)).close()
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                return unpack_allocations(dict(arrays), rounds)
+        except Exception as error:  # a damaged archive makes the libraries raise whatever they like
+            reason = shortened((str(error).strip() or type(error).__name__).splitlines()[0])
+            raise DataError(f"{self.decisions} is damaged ({reason}): {REMEDY}") from None
+
+    def _unreadable(self, error: OSError) -> DataError:
+        return DataError(f"cannot read {self.decisions} ({error.strerror}): {REMEDY}")
 
     def _content(self) -> dict[str, Any]:
-        try:
-            content = read_json(self.figures, REMEDY, EPISODE_BYTES)
-            intact = content.pop("checksum", None) == _checksum(content)
-        except (RecursionError, MemoryError) as error:
-            raise DataError(f"{self.figures} is damaged ({type(error).__name__}): {REMEDY}") from None
+        content = read_json(self.figures, REMEDY, EPISODE_BYTES)
+        intact = content.pop("checksum", None) == _checksum(content)
         if not intact or set(content) != {"key", "decisions", "result"}:
             raise DataError(
                 f"{self.figures} is damaged or of an older version (its checksum differs): {REMEDY}"

@@ -18,14 +18,17 @@ from collapipe_env.evaluation import table
 from collapipe_env.evaluation.episode import EpisodeResult
 from collapipe_env.evaluation.own_code import Factory, is_reference
 from collapipe_env.evaluation.own_scheduler import is_policy
+from collapipe_env.evaluation.provenance import note_versions, versions
 from collapipe_env.evaluation.registry import (
+    DEFAULT_SCHEDULERS,
     LEARNED,
     ReadyMade,
+    known_names,
     load_scheduler,
     require_scheduler,
-    scheduler_names,
 )
 from collapipe_env.evaluation.report import caption_of, heading, reference_of
+from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
 from collapipe_env.evaluation.statistics import Results, Summary, summarise_all, target_of
@@ -36,7 +39,6 @@ from collapipe_env.schedulers import Scheduler
 Player: TypeAlias = str | Factory | Scheduler
 """A scheduler as :func:`evaluate` takes it: a name, a factory, or a scheduler itself."""
 
-DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
 _LEARNERS = ("surrogate", "torch")
 
 
@@ -153,8 +155,8 @@ def evaluate(
             schedulers then have to be names, or classes and functions at the top level of a module, and a
             script needs ``if __name__ == "__main__":``.
         threads: Threads of PyTorch while it plays.
-        out: Folder for episodes, ``table.md`` and ``results.json``; the same call in the same folder plays
-            only what is missing or has changed.
+        out: Folder for episodes, ``table.md``, ``results.json``, ``scenario.yaml`` as played, and
+            ``versions.json``; the same call in the same folder plays only what is missing or has changed.
         fresh: Start over in that folder.
 
     Returns:
@@ -175,28 +177,31 @@ def evaluate(
             raise ScenarioError(f"{option} = {value!r}: use a whole number from 1 on")
     if learner not in _LEARNERS:
         raise ScenarioError(f"learner = {learner!r} is not known: {nearest_name(str(learner), _LEARNERS)}")
-    if rounds is not None and rounds > chosen.dynamics.rounds:
-        chosen = chosen.with_overrides({"dynamics.rounds": rounds})
+    if rounds is not None and rounds > LARGEST_ROUNDS:
+        raise ScenarioError(f"rounds = {rounds}: use a whole number from 1 to {LARGEST_ROUNDS:,}")
+    played = lasting(chosen, rounds)
     file = None if agent is None else Path(agent)
     if file is not None and LEARNED not in names:
         names = (LEARNED, *names)
-    if file is None and LEARNED in names and LEARNED not in factories:
+    if file is None and LEARNED in names:
         raise CheckpointError(f"schedulers name {LEARNED!r}: give its file with agent=")
     if reference is not None and reference not in names:
         raise ScenarioError(f"reference = {reference!r} does not play: name one of {', '.join(names)}")
     for name in names:  # what cannot work is known before anything is played or written
-        load_scheduler(name, chosen, file, factories)
+        load_scheduler(name, played, file, factories)
     with ExitStack() as cleanup:
         run = None
         if out is None:
             folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="collapipe-")))
         else:
-            run = RunDirectory(Path(out))
+            run = RunDirectory(Path(out), out_option="out", fresh_option="fresh=True")
             cleanup.enter_context(run.locked("collapipe_env.evaluate"))
             run.open({"kind": "evaluation in Python", "scenario": chosen.to_dict()}, fresh=fresh)
+            note_versions(run, versions())
+            write_text(run.scenario, played.to_yaml())
             folder = run.episodes
         plan = EvaluationPlan(
-            scenario=chosen,
+            scenario=played,
             schedulers=names,
             agent=file,
             episodes=seeds,
@@ -229,7 +234,7 @@ def _evaluation(plan: EvaluationPlan, results: Results, reference: str | None) -
 
 
 def _threads_as_they_are() -> Any:
-    """What gives PyTorch back the threads that it has now."""
+    """Return a function that restores PyTorch's thread count."""
     import torch
 
     before = torch.get_num_threads()
@@ -251,27 +256,31 @@ def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict
         raise SchedulerError(f"schedulers = {schedulers!r}: give a list of names, factories or schedulers")
     if not given:
         raise SchedulerError("schedulers is empty: give at least one, for instance 'dssra'")
+    texts = [player for player in given if isinstance(player, str)]
+    for number, text in enumerate(texts):
+        require_scheduler(text, learned=True)
+        if text in texts[:number]:
+            raise SchedulerError(f"schedulers name {text!r} more than once: once is enough")
+    taken = {*known_names(), *texts}
     names: list[str] = []
     factories: dict[str, Factory] = {}
     for player in given:
         if isinstance(player, str):
-            require_scheduler(player, learned=True)
-            if player in names:
-                raise SchedulerError(f"schedulers name {player!r} more than once: once is enough")
             names.append(player)
             continue
         factory, wanted = _factory(player)
         name, number = wanted, 1
-        while name in (*names, *scheduler_names(), LEARNED) or is_reference(name):
+        while name in taken or is_reference(name):
             number += 1
             name = f"{wanted.replace(':', ' ').removesuffix('.py')} {number}"
+        taken.add(name)
         names.append(name)
         factories[name] = factory
     return tuple(names), factories
 
 
 def _factory(player: Any) -> tuple[Factory, str]:
-    """What builds a scheduler that was handed over, and a name for it."""
+    """The factory of a scheduler given as an object, and a name for it."""
     if _is_scheduler(player):
         return ReadyMade(player), str(getattr(player, "name", type(player).__name__))
     if is_policy(player):

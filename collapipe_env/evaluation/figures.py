@@ -24,7 +24,7 @@ from collapipe_env.evaluation.plotting import (
     name_width,
     new_figure,
     save,
-    shortened,
+    short_name,
     spread_keys,
     whole_numbers,
 )
@@ -100,7 +100,7 @@ def picture_count(results: Results, history: Sequence[Any]) -> int:
 
 def delay_bars(summaries: Sequence[Summary], title: str) -> Figure:
     """Mean round delay with its interval, the 95th percentile, and the energy excess in words."""
-    names = [shortened(summary.label) for summary in summaries]
+    names = [short_name(summary.label) for summary in summaries]
     figure, axes = _figure(6.0 + name_width(names), 0.62 * len(summaries) + 1.9)
     at = np.arange(len(summaries))[::-1]
     looks = looks_of(summary.scheduler for summary in summaries)
@@ -153,7 +153,7 @@ def curves(results: Results, column: str, label: str, title: str) -> Figure:
             markersize=4.5,
             linewidth=1.5,
             linestyle=look.line,
-            label=shortened(labels[name]),
+            label=short_name(labels[name]),
         )
     axes.set_xlabel("round")
     axes.set_ylabel(label)
@@ -189,7 +189,7 @@ def loss_over_time(results: Results, target: float, title: str) -> Figure:
                 markersize=4.0,
                 markevery=max(len(minutes) // 6, 1),
                 alpha=0.85,
-                label=shortened(labels[name]) if number == 0 else None,
+                label=short_name(labels[name]) if number == 0 else None,
             )
     extra = []
     if not np.isnan(target):
@@ -217,7 +217,7 @@ def learning_curve(
     delay = np.array([score["mean_delay"] for score in history])
     ratio = np.array([score["energy_ratio"] for score in history])
     own = {"color": looks[LEARNED].colour, "marker": looks[LEARNED].marker, "markersize": 4}
-    delay_axes.plot(steps, delay, label=f"{shortened(agent)}: validation", linewidth=1.5, **own)
+    delay_axes.plot(steps, delay, label=f"{short_name(agent)}: validation", linewidth=1.5, **own)
     top, beyond = 1.08 * float(delay.max()), []
     for summary in sorted(summaries, key=lambda s: s.delay_mean.mean):
         level, look = summary.delay_mean.mean, looks[summary.scheduler]
@@ -229,7 +229,7 @@ def learning_curve(
         top = max(top, 1.06 * level)
         delay_axes.plot(
             [0.0, float(steps[-1])], [level, level], color=look.colour, linewidth=1.1, linestyle=DASHES,
-            marker=look.marker, markevery=[1], markersize=5, label=shortened(summary.label),
+            marker=look.marker, markevery=[1], markersize=5, label=short_name(summary.label),
         )  # fmt: skip
     delay_axes.set_ylim(0.0, top)
     delay_axes.set_ylabel("round delay (s)")

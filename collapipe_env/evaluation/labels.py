@@ -1,4 +1,4 @@
-"""What tables and figures call a scheduler, and the lines below them that explain the names."""
+"""Labels of schedulers in tables and figures, and the lines below that explain them."""
 
 from __future__ import annotations
 

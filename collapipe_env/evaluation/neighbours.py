@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+_PACKAGE = __name__.partition(".")[0]
+
 
 class Neighbours:
     """Lets the code of one folder import its neighbours, as a script in that folder could.
@@ -22,9 +24,12 @@ class Neighbours:
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
         self._modules: dict[str, ModuleType] = {}
-        # What the program has loaded from there already, such as this package, stays everybody's.
+        # What the program has loaded from there already stays everybody's. So does this package, even
+        # beside another copy of it: a scheduler works with the one that plays it.
         self._names = frozenset(
-            name for name, file in _modules_in(folder) if not _loaded_from(file, sys.modules.get(name))
+            name
+            for name, file in _modules_in(folder)
+            if name != _PACKAGE and not _loaded_from(file, sys.modules.get(name))
         )
 
     @contextmanager

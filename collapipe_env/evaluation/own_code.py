@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from collapipe_env.errors import SchedulerError, nearest_name
+from collapipe_env.errors import SchedulerError, nearest_name, shortened
 from collapipe_env.evaluation.neighbours import Neighbours
 from collapipe_env.evaluation.source_digest import source_digest
 from collapipe_env.scenario import Scenario
@@ -27,8 +27,6 @@ Factory = Callable[[Scenario], Scheduler]
 """A class or function that is called with the scenario alone and returns a scheduler."""
 
 _PACKAGE = Path(__file__).parents[1]
-LONGEST_MESSAGE = 300
-"""Characters of an error's message that one line has room for."""
 FORMS = "path/to/file.py:Name or package.module:Name"
 
 
@@ -121,11 +119,7 @@ def reached(error: BaseException, file: str | None) -> bool:
 
 def first_line(error: BaseException) -> str:
     """An error's message, as far as it fits into one line."""
-    return _cut((str(error).strip() or type(error).__name__).splitlines()[0])
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 3]}..."
+    return shortened((str(error).strip() or type(error).__name__).splitlines()[0])
 
 
 def _own_frames(error: BaseException, file: str | None) -> list[traceback.FrameSummary]:
@@ -168,8 +162,8 @@ def _run_file(reference: str, source: str) -> _Loaded:
         found, what = False, f"cannot be read ({getattr(error, 'strerror', None) or error})"
     if not found:
         raise SchedulerError(
-            f"scheduler {_cut(reference)!r}: {_cut(source)} {what}: give the path of a Python file, "
-            f"as in {FORMS}"
+            f"scheduler {shortened(reference)!r}: {shortened(source)} {what}: give the path of a Python "
+            f"file, as in {FORMS}"
         )
     digest = source_digest(path)
     before = _FILES.get(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.errors import SchedulerError
+from collapipe_env.errors import SchedulerError, shown
 from collapipe_env.evaluation.own_code import OwnCode, blame, first_line, reached
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler
@@ -47,7 +46,7 @@ class OwnScheduler:
             )
         if not isinstance(name, str) or not 1 <= len(name.strip()) <= LONGEST_NAME or not name.isprintable():
             raise SchedulerError(
-                f"scheduler {label!r} has name = {reprlib.repr(name)}: give it one line of 1 to "
+                f"scheduler {label!r} has name = {shown(name)}: give it one line of 1 to "
                 f"{LONGEST_NAME} characters for tables and figures"
             )
         self.name = name.strip()
@@ -76,7 +75,10 @@ class OwnScheduler:
         )
 
     def fingerprint(self) -> str:
-        """What its decisions depend on besides its source, if it says so; for instance a policy's weights."""
+        """Digest of everything besides its source that its decisions depend on, say a policy's weights.
+
+        Empty if the scheduler has no method of this name.
+        """
         asked = getattr(self._inner, "fingerprint", None)
         if not callable(asked):
             return ""

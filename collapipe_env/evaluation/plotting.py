@@ -127,7 +127,7 @@ def energy_note(excess: float) -> tuple[str, str]:
     return f"energy {percent:+.1f} %", WARNING if percent > TOLERATED else INK
 
 
-def shortened(text: str) -> str:
+def short_name(text: str) -> str:
     """A name that fits beside a figure: of a very long one the middle is left out."""
     if len(text) <= LONGEST_NAME:
         return text
@@ -137,7 +137,7 @@ def shortened(text: str) -> str:
 
 def name_width(names: Iterable[str]) -> float:
     """Inches that the longest of some names needs in a figure's font."""
-    return 0.078 * max((len(shortened(name)) for name in names), default=0)
+    return 0.078 * max((len(short_name(name)) for name in names), default=0)
 
 
 def whole_numbers(axes: Axes) -> None:

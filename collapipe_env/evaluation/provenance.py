@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import time
 import warnings
 from collections.abc import Mapping
+from importlib.metadata import version
+from importlib.util import find_spec
 
+import collapipe_env
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import read_json, write_json
+from collapipe_env.learners.surrogate_fits import fits_digest
 
 _DECISIVE = ("collapipe-env", "surrogate-fits-sha256")
 """Versions on which stored episodes depend."""
 
 
-def note_versions(run: RunDirectory, versions: Mapping[str, str]) -> None:
+def note_versions(run: RunDirectory, now: Mapping[str, str]) -> None:
     """Add the present versions to those that worked in a folder before, if they are others.
 
     Episodes of another version or of other fits are measured again, since their digests differ; a trained
@@ -22,32 +28,49 @@ def note_versions(run: RunDirectory, versions: Mapping[str, str]) -> None:
 
     Args:
         run: The folder, open already.
-        versions: Version of the package, the surrogate's fits and the libraries by name.
+        now: Version of the package, the surrogate's fits and the libraries by name.
 
     Raises:
         DataError: If the record of the versions is damaged or cannot be written.
     """
-    remedy = "delete it, or start over with --fresh"
+    remedy = f"delete it, or start over with {run.fresh_option}"
     known = read_json(run.versions, remedy).get("sessions") if run.versions.exists() else []
     if not isinstance(known, list) or not all(isinstance(entry, dict) for entry in known):
         raise DataError(f"{run.versions} holds no list of sessions: {remedy}")
     before = known[-1].get("versions") if known else None
-    if before == versions:
+    if before == now:
         return
     if isinstance(before, Mapping):
-        changed = [name for name in _DECISIVE if before.get(name) != versions[name]]
+        changed = [name for name in _DECISIVE if before.get(name) != now[name]]
         if changed:
             listed = ", ".join(
-                f"{name} was {_short(before.get(name))}, now {_short(versions[name])}" for name in changed
+                f"{name} was {_start(before.get(name))}, now {_start(now[name])}" for name in changed
             )
             warnings.warn(
                 f"{run.path} was written with other versions ({listed}): episodes are measured again where "
                 "they depend on it; an agent trained there is kept",
                 stacklevel=2,
             )
-    session = {"since": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "versions": dict(versions)}
+    session = {"since": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "versions": dict(now)}
     write_json(run.versions, {"sessions": [*known, session]})
 
 
-def _short(version: object) -> str:
-    return str(version)[:12]
+def versions() -> dict[str, str]:
+    """Versions of the package, the surrogate's fits, Python and the libraries that results may depend on."""
+    names = ["numpy", "scipy", "numba", "torch", "gymnasium", "stable-baselines3"]
+    names += ["tokenizers", "sacrebleu", "nervaluate"]
+    if find_spec("ortools") is not None:
+        names.append("ortools")
+    return {
+        "collapipe-env": collapipe_env.__version__,
+        "surrogate-fits-sha256": fits_digest(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": str(os.cpu_count()),
+        **{name: version(name) for name in names},
+    }
+
+
+def _start(found: object) -> str:
+    """The beginning of a version or digest, which is enough to tell two apart."""
+    return str(found)[:12]

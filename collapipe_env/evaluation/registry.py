@@ -43,6 +43,8 @@ _HOMES: dict[str, tuple[str, str]] = {
     "best_single_device": ("collapipe_env.baselines.best_single_device", "BestSingleDevice"),
 }
 """Module and class of each scheduler; a class is called with the scenario alone."""
+DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
+"""Who plays in an evaluation where nobody is named."""
 
 LEARNED = "agent"
 """Stands for the trained agent in lists of schedulers."""
@@ -118,6 +120,11 @@ def scheduler_names() -> tuple[str, ...]:
     return tuple(_HOMES)
 
 
+def known_names() -> tuple[str, ...]:
+    """Names of the package's own schedulers, of those registered in this process, and ``"agent"``."""
+    return (*_HOMES, *_REGISTERED, LEARNED)
+
+
 def make_scheduler(name: str, scenario: Scenario) -> Scheduler:
     """Build a scheduler.
 
@@ -172,9 +179,8 @@ def load_scheduler(
         SchedulerError: If one of the user's own cannot be imported or built.
         CheckpointError: If the agent cannot be read or does not fit.
     """
-    if name in factories:
-        own = own_code(name, factories)
-        assert own is not None
+    own = own_code(name, factories)
+    if own is not None:
         return OwnScheduler(name, own, scenario)
     if name != LEARNED:
         return make_scheduler(name, scenario)
@@ -197,7 +203,7 @@ def require_scheduler(name: str, *, learned: bool = False) -> None:
         ScenarioError: Names the nearest one.
         SchedulerError: If code of the user's own cannot be imported.
     """
-    known = (*_HOMES, *_REGISTERED, LEARNED) if learned else (*_HOMES, *_REGISTERED)
+    known = known_names() if learned else known_names()[:-1]
     if name not in known and own_code(name) is None:
         raise ScenarioError(
             f"scheduler {name!r} is not known: {nearest_name(name, known)} (one of your own: {FORMS})"

@@ -1,4 +1,4 @@
-"""What an evaluation ends in: the table, ``results.json``, the pictures, and where they are."""
+"""The report of an evaluation: the table, ``results.json``, the pictures, and where they are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reference_of(results: Results) -> str:
 
 
 def explanation(reference: str) -> str:
-    """What the columns of the table mean.
+    """The meaning of the table's columns, in a few sentences.
 
     Args:
         reference: Title of the reference scheduler.
@@ -42,13 +42,13 @@ def explanation(reference: str) -> str:
 
 
 def heading(plan: EvaluationPlan) -> str:
-    """What was played, above the table."""
+    """The line above the table: scenario, episodes, rounds and learner."""
     size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
     return f"{plan.scenario.name}: {size}, {plan.learner} learner"
 
 
 def caption_of(plan: EvaluationPlan, results: Results, reference: str, goal: str) -> str:
-    """What stands below the table: what the columns and marks mean, and what target there is.
+    """The text below the table: the meaning of columns and marks, and the target there is.
 
     Args:
         plan: What was evaluated.
@@ -69,7 +69,7 @@ def write_report(
     figures: bool,
     console: Console | None = None,
 ) -> None:
-    """Print the table, write everything into the run's folder and name it last.
+    """Write everything into the run's folder, print the table and name the folder last.
 
     Args:
         plan: What was evaluated.
@@ -86,8 +86,7 @@ def write_report(
     summaries = summarise_all(results, target, reference)
     title = heading(plan)
     caption = caption_of(plan, results, reference, goal)
-    console.print()
-    table.print_table(console, summaries, title, caption)
+    # Printed last: where nobody reads that, as after "| head", the files are there.
     write_text(run.table, table.markdown_table(summaries, title, caption))
     write_json(
         run.results,
@@ -99,6 +98,8 @@ def write_report(
             "episodes": {name: [e.to_dict() for e in episodes] for name, episodes in results.items()},
         },
     )
+    console.print()
+    table.print_table(console, summaries, title, caption)
     if figures and not drawing_possible():
         console.print(
             "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False

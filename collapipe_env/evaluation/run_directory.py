@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import DataError
+from collapipe_env.errors import DataError, shortened, shown
 from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
 from collapipe_env.files import read_json, without_nan, write_json
 
@@ -26,14 +26,18 @@ class RunDirectory:
 
     Attributes:
         path: The folder.
+        out_option: What it was asked for by, for errors.
+        fresh_option: What starts over in it, for errors.
     """
 
     path: Path
+    out_option: str = "--out"
+    fresh_option: str = "--fresh"
 
     def __post_init__(self) -> None:
         if not str(self.path).isprintable():  # nor could any message name such a folder in one line
             raise DataError(
-                f"--out {str(self.path)!r}: use a name without line breaks and control characters"
+                f"{self.out_option} {str(self.path)!r}: use a name without line breaks and control characters"
             )
 
     @property
@@ -107,7 +111,7 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unusable(error) from None
-        with only_run_in(self.path, command):
+        with only_run_in(self.path, command, self.out_option):
             yield
 
     def open(self, asked: Mapping[str, Any], *, fresh: bool, growing: str | None = None) -> bool:
@@ -142,38 +146,40 @@ class RunDirectory:
         """
         try:
             if self.path.exists() and not self.path.is_dir():
-                raise DataError(f"{self.path} is a file: choose another place with --out")
+                raise DataError(f"{self.path} is a file: choose another place with {self.out_option}")
             names = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
         except OSError as error:
             raise self._unusable(error) from None
         if names - {LOCK_NAME} and self.options.name not in names:
             raise DataError(
                 f"{self.path} holds other things than a run (it has no run.json): choose another place "
-                f"with --out"
+                f"with {self.out_option}"
             )
         return bool(names - {LOCK_NAME})
 
     def _unusable(self, error: OSError) -> DataError:
-        name = str(self.path)
-        shown = name if len(name) <= 100 else f"{name[:60]}...{name[-20:]}"
         return DataError(
-            f"cannot use {shown} as a folder ({error.strerror}): choose another place with --out"
+            f"cannot use {shortened(str(self.path), 100)} as a folder ({error.strerror}): choose another "
+            f"place with {self.out_option}"
         )
 
     def _require_same(self, asked: Mapping[str, Any], growing: str | None) -> bool:
         """Refuse other options than before; returns whether the number that may grow has grown."""
-        before = read_json(self.options, "start over with --fresh, or choose another place with --out")
+        before = read_json(
+            self.options,
+            f"start over with {self.fresh_option}, or choose another place with {self.out_option}",
+        )
         different = differences(before, asked)
         grown = [entry for entry in different if entry[0] == growing and _is_larger(entry[2], entry[1])]
         different = [entry for entry in different if entry not in grown]
         if different:
             listed = "; ".join(
-                f"{name} was {_short(old)}, now {_short(new)}" for name, old, new in different[:3]
+                f"{name} was {shown(old, 80)}, now {shown(new, 80)}" for name, old, new in different[:3]
             )
             more = f" and {len(different) - 3} more" if len(different) > 3 else ""
             raise DataError(
                 f"{self.path} was made with other options ({listed}{more}): choose another place with "
-                f"--out, or start over there with --fresh"
+                f"{self.out_option}, or start over there with {self.fresh_option}"
             )
         return bool(grown)
 
@@ -182,11 +188,6 @@ class RunDirectory:
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in _FILES:
             (self.path / name).unlink(missing_ok=True)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _is_larger(now: object, before: object) -> bool:

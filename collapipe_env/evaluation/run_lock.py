@@ -12,7 +12,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from collapipe_env.errors import DataError
+from collapipe_env.errors import DataError, shortened
+from collapipe_env.files import parse_json
 
 LOCK_NAME = ".lock"
 """Of the lock file. It stays when a run ends, so that no run can lock a file that another just removed."""
@@ -45,7 +46,7 @@ else:
 
 
 @contextlib.contextmanager
-def only_run_in(folder: Path, command: str) -> Iterator[None]:
+def only_run_in(folder: Path, command: str, out_option: str) -> Iterator[None]:
     """Keep other runs out of a folder for as long as the context lasts.
 
     The lock goes with the process, however that ends; a file that a dead process left locks nobody out.
@@ -53,6 +54,7 @@ def only_run_in(folder: Path, command: str) -> Iterator[None]:
     Args:
         folder: The folder, which exists.
         command: What this run is, for others to read.
+        out_option: What the folder was asked for by, for errors.
 
     Raises:
         DataError: If another process works there, naming it, or the folder cannot be written to.
@@ -62,17 +64,17 @@ def only_run_in(folder: Path, command: str) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise DataError(
-            f"cannot write to {folder} ({error.strerror}): choose another place with --out"
+            f"cannot write to {folder} ({error.strerror}): choose another place with {out_option}"
         ) from None
     try:
-        _lock(descriptor, folder)
+        _lock(descriptor, folder, out_option)
         _name_this_process(descriptor, command)
         yield
     finally:
         os.close(descriptor)  # which unlocks
 
 
-def _lock(descriptor: int, folder: Path) -> None:
+def _lock(descriptor: int, folder: Path, out_option: str) -> None:
     try:
         locked = _try_lock(descriptor)
     except OSError as error:
@@ -85,7 +87,7 @@ def _lock(descriptor: int, folder: Path) -> None:
     if not locked:
         raise DataError(
             f"{folder} is in use by {_holder(descriptor)}: wait until it is done or end it, or choose "
-            f"another place with --out"
+            f"another place with {out_option}"
         )
 
 
@@ -106,14 +108,13 @@ def _holder(descriptor: int) -> str:
     """Who holds the lock, as far as the file tells."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     try:
-        about = json.loads(os.read(descriptor, _LONGEST))
+        about = parse_json(os.read(descriptor, _LONGEST))
         pid, host, since, command = (_printable(about[key]) for key in ("pid", "host", "since", "command"))
-    except (ValueError, TypeError, KeyError, RecursionError):  # written only now, or by somebody else
+    except (ValueError, TypeError, KeyError):  # written only now, or by somebody else
         return "another process"
     return f"process {pid} on {host} since {since} ({command})"
 
 
 def _printable(value: object) -> str:
     """Text of one line, not too long."""
-    text = "".join(c if c.isprintable() else " " for c in str(value))
-    return text if len(text) <= 200 else f"{text[:197]}..."
+    return shortened("".join(c if c.isprintable() else " " for c in str(value)), 200)

@@ -277,7 +277,7 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[All
     Raises:
         DataError: If their file is missing or damaged.
     """
-    return EpisodeFiles(plan.folder, scheduler, episode).read_decisions()
+    return EpisodeFiles(plan.folder, scheduler, episode).read_decisions(plan.scenario, plan.rounds)
 
 
 def _units(plan: EvaluationPlan) -> list[Unit]:
@@ -299,7 +299,7 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
 
 
 def _identity(plan: EvaluationPlan, name: str, code: OwnCode | None) -> bytes:
-    """What a scheduler's decisions depend on besides its name and the package's version."""
+    """Everything that a scheduler's decisions depend on besides its name and the package's version."""
     if code is None:
         return read_regular(plan.agent, ARCHIVE_BYTES) if name == LEARNED and plan.agent is not None else b""
     if code.digest is None:

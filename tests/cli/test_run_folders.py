@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import collapipe_env
-from collapipe_env.cli import common
+from collapipe_env.cli.interruption import INTERRUPTED
 from collapipe_env.cli.main import main
 from collapipe_env.errors import DataError
-from collapipe_env.evaluation import runner
+from collapipe_env.evaluation import provenance, runner
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_bytes
 from collapipe_env.learners.surrogate_fits import fits_file
@@ -114,7 +114,7 @@ def test_the_effective_scenario_and_the_versions_are_there_before_the_work(
 
     monkeypatch.setattr(runner, "run_tasks", interrupted)
     out = tmp_path / "run"
-    assert main([*COMMANDS[name], "--out", str(out)]) == common.INTERRUPTED
+    assert main([*COMMANDS[name], "--out", str(out)]) == INTERRUPTED
     if name == "compare":
         assert {p.name for p in (out / "scenarios").iterdir()} == {"small.yaml", "medium.yaml"}
         assert load_scenario(out / "scenarios" / "medium.yaml") == load_scenario("medium")
@@ -143,7 +143,7 @@ def test_episodes_with_other_fits_are_measured_again_and_a_warning_says_so(
     assert "warning" not in capsys.readouterr().err
 
     monkeypatch.setattr(runner, "fits_digest", lambda: "f" * 64)
-    monkeypatch.setattr(common, "fits_digest", lambda: "f" * 64)
+    monkeypatch.setattr(provenance, "fits_digest", lambda: "f" * 64)
     monkeypatch.setattr("warnings.filters", [])
     assert main(surrogate) == main(torch) == 0
     assert played == ["surrogate"]  # the real learner does not know the fits

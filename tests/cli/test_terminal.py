@@ -1,12 +1,15 @@
 """What people see on a terminal of 80 columns: help, progress bars, and warnings of one line."""
 
+import contextlib
 import os
 import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TextIO
 
 import numpy as np
 import pytest
@@ -42,6 +45,19 @@ class Terminal:
     def close(self) -> None:
         self.file.close()
         os.close(self._here)
+
+
+@contextlib.contextmanager
+def unread() -> Iterator[TextIO]:
+    """The end of a pipe that nobody reads."""
+    here, there = os.pipe()
+    os.close(here)
+    stream = os.fdopen(there, "w", encoding="utf-8")
+    try:
+        yield stream
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            stream.close()
 
 
 @pytest.fixture
@@ -125,3 +141,33 @@ def test_a_warning_keeps_to_one_line_and_the_former_way_comes_back(capsys, recwa
             warnings.showwarning(UserWarning("one\n  two"), UserWarning, "file.py", 3)
     assert capsys.readouterr().err == "warning: one two\n"
     assert warnings.showwarning is before
+
+
+def test_output_that_nobody_reads_ends_a_command_quietly(tmp_path: Path, monkeypatch, capsys) -> None:
+    """As after ``| head``: what is done is kept, and the same command goes on from there."""
+    out = tmp_path / "out"
+    scenario = tmp_path / "tiny.yaml"
+    scenario.write_text("name: tiny\nbase: small\ndynamics: {rounds: 2}\n")
+    play = ["evaluate", "--scenario", str(scenario), "--schedulers", "pipeline", "--seeds", "1"]
+    play += ["--processes", "1", "--no-figures", "--out", str(out)]
+    for command in (["scenario", "show", "xlarge"], ["scenario", "check", "small"], play):
+        with unread() as stream, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            assert main(command) == 141
+        assert "Error" not in capsys.readouterr().err
+    finished = (out / "evaluation" / "pipeline-0.json").stat().st_mtime_ns
+    assert "## tiny" in (out / "table.md").read_text()
+    assert main(play) == 0
+    assert (out / "evaluation" / "pipeline-0.json").stat().st_mtime_ns == finished
+
+
+@pytest.mark.parametrize("command", [["scenario", "show", "xlarge"], ["scenario", "check", "small"]])
+def test_a_process_whose_output_nobody_reads_leaves_no_complaint(command: list[str]) -> None:
+    with unread() as stream:
+        ended = subprocess.run(
+            [sys.executable, "-m", "collapipe_env", *command],
+            stdout=stream,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (ended.returncode, ended.stderr) == (141, "")

@@ -15,9 +15,10 @@ import torch
 
 import collapipe_env
 from collapipe_env import evaluate, register_scheduler
-from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError, SchedulerError
+from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, ScenarioError, SchedulerError
 from collapipe_env.evaluation import registry, runner
 from collapipe_env.evaluation.registry import make_scheduler
+from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.scenario import load_scenario
 
 IMPORT = "from collapipe_env.evaluation.registry import make_scheduler\n"
@@ -152,6 +153,53 @@ def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
         evaluate(Even, {**SMALL, "budgets": {"device_energy_j": 99.0}}, out=out)
 
 
+def test_more_rounds_in_the_same_folder_are_added(tmp_path: Path, played) -> None:
+    out = tmp_path / "out"
+    for rounds in (1, 4, 1):  # the scenario has 2
+        found = evaluate("pipeline", SMALL, seeds=1, rounds=rounds, out=out)
+        assert len(found.episodes["pipeline"][0].delay) == rounds
+        assert load_scenario(out / "scenario.yaml") == found.scenario
+        assert found.scenario.dynamics.rounds == max(rounds, 2)
+    stored = json.loads((out / "run.json").read_text())["scenario"]
+    assert stored == load_scenario(SMALL).to_dict()
+    (session,) = json.loads((out / "versions.json").read_text())["sessions"]
+    assert session["versions"]["collapipe-env"] == collapipe_env.__version__
+
+
+def test_folders_that_cannot_be_used_are_refused_in_the_words_of_python(tmp_path: Path) -> None:
+    asked = {"schedulers": "pipeline", "scenario": SMALL, "seeds": 1}
+    out = tmp_path / "out"
+    evaluate(**asked, out=out)
+    other = {**SMALL, "budgets": {"device_energy_j": 99.0}}
+    foreign, file = tmp_path / "foreign", tmp_path / "file"
+    foreign.mkdir()
+    (foreign / "holiday.png").touch()
+    file.touch()
+    cases = [
+        (out, other, r"choose another place with out, or start over there with fresh=True"),
+        (foreign, SMALL, "choose another place with out$"),
+        (file, SMALL, "is a file: choose another place with out$"),
+        (tmp_path / "a\nb", SMALL, r"^out '.*a\\nb': use a name"),
+    ]
+    for folder, scenario, message in cases:
+        with pytest.raises(DataError, match=message):
+            evaluate(**{**asked, "scenario": scenario}, out=folder)
+    with RunDirectory(out).locked("one"), pytest.raises(DataError, match=r"another place with out$"):
+        evaluate(**asked, out=out)
+
+
+def test_names_that_are_asked_for_or_registered_stay_their_own() -> None:
+    class Same(Even):
+        name = "same"
+
+    register_scheduler("same", Twin)
+    thing = Same(load_scenario(SMALL))
+    assert list(evaluate([thing, "same"], SMALL, seeds=1)) == ["same 2", "same"]
+    assert list(evaluate(["same", thing], SMALL, seeds=1)) == ["same", "same 2"]
+    found = evaluate([thing, thing], SMALL, seeds=1)
+    assert list(found) == ["same 2", "same 3"]  # "same" is somebody else, who does not play
+
+
 def test_other_weights_are_measured_again(tmp_path: Path, played) -> None:
     out = tmp_path / "out"
     file = tmp_path / "mine.py"
@@ -218,6 +266,7 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
         ({"scenario": "smal"}, ScenarioError, "did you mean 'small'"),
         ({"seeds": 0}, ScenarioError, "seeds = 0: use a whole number from 1 on"),
         ({"seeds": 2.5}, ScenarioError, "seeds = 2.5"),
+        ({"rounds": 1_000_001}, ScenarioError, "rounds = 1000001: use a whole number from 1 to 1,000,000"),
         ({"rounds": True}, ScenarioError, "rounds = True"),
         ({"processes": 0}, ScenarioError, "processes = 0"),
         ({"learner": "toch"}, ScenarioError, "did you mean 'torch'"),

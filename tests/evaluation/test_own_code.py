@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import collapipe_env
 from collapipe_env.errors import CollaPipeError, SchedulerError
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_files import file_stem
@@ -146,7 +147,7 @@ FAULTS = {
     "no identifier": (PLAIN, "{file}:a b", "names no class or function"),
     "no file": (PLAIN, "nowhere.py:Mine", r"nowhere\.py does not exist: give the path of a Python file"),
     "a folder": (PLAIN, "{folder}/:Mine", "is no file: give the path"),
-    "a long name": (PLAIN, "x" * 5000 + ".py:Mine", r"x\.\.\. cannot be read \(File name too long\)"),
+    "a long name": (PLAIN, "x" * 5000 + ".py:Mine", r" \.\.\. x+\.py cannot be read \(File name too long\)"),
     "a null byte": (PLAIN, "x\0.py:Mine", r"cannot be read \(embedded null byte\)"),
     "a loop": (PLAIN, "{folder}/loop.py:Mine", "cannot be read|does not exist"),
     "above": (PLAIN, "..:Mine", "names no class or function: write path"),
@@ -239,3 +240,12 @@ def test_every_name_has_a_file_name_of_its_own() -> None:
     for stem in stems:
         assert set(stem) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
         assert len(stem) < 60
+
+
+def test_another_copy_of_the_package_beside_a_file_stays_out(tmp_path: Path) -> None:
+    """As in a clone of the sources, while an installed package plays."""
+    write(tmp_path / "collapipe_env" / "__init__.py", "raise ImportError('the other copy')\n")
+    file = write(tmp_path / "mine.py", f"import collapipe_env as package\n{PLAIN}")
+    factory = import_factory(f"{file}:Mine").factory
+    assert sys.modules[factory.__module__].package is collapipe_env
+    assert play(f"{file}:Mine") == "mine"

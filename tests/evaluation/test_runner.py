@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collapipe_env import files
+from collapipe_env.allocation import with_explicit_groups, with_explicit_schedule, with_explicit_server
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation import registry, runner
+from collapipe_env.evaluation.episode import pack_allocations
 from collapipe_env.evaluation.registry import make_scheduler, register_scheduler
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate
 from collapipe_env.scenario import load_scenario
@@ -152,3 +155,39 @@ def test_decisions_that_are_damaged_while_they_are_needed_are_named(plan) -> Non
     path.write_bytes(arrays.getvalue())
     with pytest.raises(DataError, match=r"random-1\.npz is damaged.*run again"):
         decisions_of(plan, "random", 1)
+
+
+def test_decisions_beyond_what_a_plan_can_need_are_refused_unread(plan) -> None:
+    evaluate(plan)
+    path = plan.folder / "random-1.npz"
+    with np.load(path) as stored:
+        whole = dict(stored)
+    cases = {
+        "it unpacks to .* bytes, above the limit of": {**whole, "blocks": np.zeros((3, 500_000))},
+        "'micro_batches' has the shape .*, not 3 rounds": {
+            **whole, "micro_batches": np.repeat(whole["micro_batches"], 2, axis=0)
+        },
+        # Takes no byte, however many rounds it claims to have.
+        "'bandwidth' has the shape .*, not 3 rounds": {**whole, "bandwidth": np.zeros((10**12, 0))},
+        "'blocks' has the shape .*, not 3 rounds": {**whole, "blocks": np.zeros(())},
+    }  # fmt: skip
+    for message, arrays in cases.items():
+        np.savez_compressed(path, **arrays)
+        with pytest.raises(DataError, match=rf"random-1\.npz is damaged \({message}.*run again"):
+            decisions_of(plan, "random", 1)
+
+
+def test_many_equal_plans_with_all_extensions_are_read(plan, monkeypatch) -> None:
+    """They compress more than a hundredfold, which is too much for an archive from anywhere."""
+    monkeypatch.setattr(files, "UNPACKED_ANYWAY", 0)
+    evaluate(plan)
+    one = decisions_of(plan, "random", 0)[0]
+    one = with_explicit_server(with_explicit_schedule(with_explicit_groups(one)))
+    path = plan.folder / "random-0.npz"
+    arrays = pack_allocations([one] * 2_000)
+    np.savez_compressed(path, **arrays)
+    assert sum(array.nbytes for array in arrays.values()) > files.unpacked_limit(path.stat().st_size)
+    read = decisions_of(dataclasses.replace(plan, rounds=2_000), "random", 0)
+    assert len(read) == 2_000
+    for field in dataclasses.fields(one):
+        assert np.array_equal(getattr(read[-1], field.name), getattr(one, field.name))

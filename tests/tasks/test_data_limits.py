@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,18 @@ def test_files_above_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         load_splits(file)
 
 
+def test_a_small_file_takes_little_memory_whatever_its_limit(tmp_path: Path) -> None:
+    file = tmp_path / "table.tsv"
+    file.write_bytes(b"x" * (3 * MIB // 2))
+    tracemalloc.start()
+    try:
+        assert len(read_regular(file, 2048 * MIB)) == 3 * MIB // 2
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 8 * MIB
+
+
 def test_a_file_that_tells_no_size_is_read_to_the_limit_only() -> None:
     endless = Path("/proc/self/maps")  # a regular file of 0 bytes, says the system
     if not endless.is_file():
@@ -135,6 +148,7 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
         os.mkfifo(tmp_path / name)
     program = """
 import sys
+import tracemalloc
 from pathlib import Path
 from collapipe_env.errors import DataError
 from collapipe_env.files import read_json
