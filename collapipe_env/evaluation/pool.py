@@ -141,7 +141,8 @@ def _hand_out(
     task = next((task for task in waiting if wanted(task)), None)
     workers[here] = workers[here][0], task
     if task is not None:
-        here.send(task)
+        with contextlib.suppress(BrokenPipeError):  # of a worker that has died: listening to it says so
+            here.send(task)
 
 
 def _serve(there: Connection, work: Work) -> None:

@@ -1,11 +1,14 @@
 """Worker processes: every failure is one clear error."""
 
+import multiprocessing
 import os
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
 from collapipe_env.errors import CollaPipeError, ScenarioError
+from collapipe_env.evaluation import pool
 from collapipe_env.evaluation.pool import run_tasks
 
 
@@ -68,3 +71,13 @@ def test_warnings_of_worker_processes_arrive_here() -> None:
     with pytest.warns(UserWarning, match="first|second") as caught:
         run_tasks(_warn, ["first", "second"], 2, lambda _: None, lambda _: None)
     assert {str(warning.message) for warning in caught} == {"first", "second"}
+
+
+def test_a_worker_that_dies_between_two_tasks_is_named() -> None:
+    here, there = multiprocessing.Pipe()
+    there.close()
+    workers = {here: (SimpleNamespace(join=lambda: None, exitcode=-9), None)}
+    pool._hand_out(workers, here, iter(["the task"]), lambda _: True)
+    with pytest.raises(CollaPipeError, match="ended with exit code -9 while it worked on the task"):
+        pool._listen(workers, here, pool._Hooks(*[lambda *_: None] * 3))
+    here.close()
