@@ -7,6 +7,7 @@ import pytest
 
 from collapipe_env.errors import CollaPipeError, ScenarioError
 from collapipe_env.evaluation.pool import run_tasks
+from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
 
 def _fail(task: int, on_progress) -> None:
@@ -68,3 +69,24 @@ def test_warnings_of_worker_processes_arrive_here() -> None:
     with pytest.warns(UserWarning, match="first|second") as caught:
         run_tasks(_warn, ["first", "second"], 2, lambda _: None, lambda _: None)
     assert {str(warning.message) for warning in caught} == {"first", "second"}
+
+
+class OwnWarning(UserWarning):
+    """Of a module that this process knows."""
+
+
+def _warn_in_kinds(task: str, _: object) -> None:
+    kinds = {"energy": EnergyBudgetWarning, "own": OwnWarning, "runtime": RuntimeWarning}
+    warnings.warn(task, kinds.get(task) or type("Local", (RuntimeWarning,), {}), stacklevel=1)
+
+
+def test_warnings_of_worker_processes_keep_their_category() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run_tasks(_warn_in_kinds, ["energy", "own", "runtime", "local"], 2, lambda _: None, lambda _: None)
+    assert {str(warning.message): warning.category for warning in caught} == {
+        "energy": EnergyBudgetWarning,
+        "own": OwnWarning,
+        "runtime": RuntimeWarning,
+        "local": UserWarning,  # which only the worker knows
+    }
