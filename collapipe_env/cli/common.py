@@ -27,7 +27,7 @@ from collapipe_env.evaluation.registry import LEARNED, require_scheduler, schedu
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.learners.surrogate_fits import fits_digest
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.tasks import task_names
+from collapipe_env.task_registry import task_names
 
 LARGEST_ROUNDS = 1_000_000
 """Rounds that an episode may be asked for."""
