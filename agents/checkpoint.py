@@ -22,7 +22,7 @@ import torch
 
 from collapipe_env.agents.hyperparameters import HyperParameters, parameters_from_dict
 from collapipe_env.archives import open_zip, require_tensors
-from collapipe_env.errors import CheckpointError, shortened, shown
+from collapipe_env.errors import CheckpointError, reason, shortened, shown
 from collapipe_env.files import ARCHIVE_BYTES, parse_json, read_regular, without_nan, write_bytes
 
 FORMAT = "collapipe-env agent"
@@ -121,7 +121,7 @@ def read_checkpoint(path: Path) -> SavedAgent:
         raise
     except Exception as error:  # a damaged archive makes the libraries raise whatever they like
         raise CheckpointError(
-            f"{path} is damaged or no saved agent ({_reason(error)}): copy it again from where it came "
+            f"{path} is damaged or no saved agent ({reason(error)}): copy it again from where it came "
             "from, or train anew with --fresh"
         ) from None
 
@@ -205,7 +205,7 @@ def _tensors(path: Path, archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
         ) from None
     except Exception as error:  # a damaged pickle raises whatever it likes
         raise CheckpointError(
-            f"{path}: {name} is damaged ({_reason(error)}): copy it again from where it came from, or train "
+            f"{path}: {name} is damaged ({reason(error)}): copy it again from where it came from, or train "
             "anew with --fresh"
         ) from None
     if not isinstance(state, dict):
@@ -239,7 +239,3 @@ def _require_weights(path: Path, policy: Mapping[Any, Any], parameters: HyperPar
             f"{path}: policy.pt holds {found_weights:,} weights, but hidden_units of {shown(list(widths))} "
             f"need {least:,} at least: this is no saved agent"
         )
-
-
-def _reason(error: Exception) -> str:
-    return shortened((str(error).strip() or type(error).__name__).splitlines()[0])

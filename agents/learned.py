@@ -27,7 +27,7 @@ from collapipe_env.agents.hyperparameters import (
 )
 from collapipe_env.envs.observation import ObservationBuilder
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
-from collapipe_env.errors import CheckpointError, shortened, shown
+from collapipe_env.errors import CheckpointError, reason, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
 from collapipe_env.simulator.state import SystemState
@@ -286,9 +286,7 @@ def require_sizes(saved: SavedAgent, scenario: Scenario, place: str) -> None:
 
 
 def _wrong_weights(place: str, error: Exception) -> CheckpointError:
-    lines = (str(error).strip() or type(error).__name__).splitlines()
     return CheckpointError(
-        f"{place}: its weights do not fit its own description "
-        f"({shortened(' '.join(line.strip() for line in lines[:2]))}): "
+        f"{place}: its weights do not fit its own description ({reason(error, lines=2)}): "
         "the file is damaged; train anew with --fresh"
     )

@@ -31,7 +31,8 @@ class PolicyScheduler:
 
     * with a method ``predict``, as in Stable-Baselines3: ``predict(observation, ...)``, which returns
       actions, or actions and a state. The options ``state``, ``episode_start`` and ``deterministic`` are
-      passed where it has them, so that recurrent policies remember what they saw since ``reset``;
+      passed where it has them, or takes any by ``**options``, so that recurrent policies remember what they
+      saw since ``reset``;
     * a PyTorch module: ``module(observation)`` with a tensor on its device and of its type, in evaluation
       mode and without gradients;
     * anything else that can be called: ``policy(observation)``.
@@ -80,7 +81,7 @@ class PolicyScheduler:
         """Actions (E, N (2K + 3)) in [-1, 1] for observations (E, D)."""
         answer = self._ask(observation)
         if hasattr(answer, "detach"):
-            answer = answer.detach().cpu().numpy()
+            answer = answer.detach().float().cpu().numpy()  # NumPy has no bfloat16
         actions = np.asarray(answer, dtype=np.float32)
         if actions.ndim != 2 or len(actions) != len(observation):
             raise SchedulerError(
@@ -123,16 +124,18 @@ class PolicyScheduler:
 
         like = next((p for p in self._policy.parameters() if p.is_floating_point()), torch.empty(0))
         with torch.inference_mode():
-            return self._policy(torch.from_numpy(observation).to(like.device, like.dtype))
+            return self._policy(torch.tensor(observation, dtype=like.dtype, device=like.device))
 
 
 def _options(predict: Callable[..., Any], deterministic: bool) -> dict[str, Any]:
-    """Those of Stable-Baselines3's options that a ``predict`` has."""
+    """Those of Stable-Baselines3's options that a ``predict`` has; all where it takes any (``**options``)."""
     known = {"state": None, "episode_start": None, "deterministic": deterministic}
     try:
         has = inspect.signature(predict).parameters
     except (TypeError, ValueError):  # compiled ones may not say
         return {}
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in has.values()):
+        return known
     return {name: value for name, value in known.items() if name in has}
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
 
 from collapipe_env.errors import shown
 from collapipe_env.files import unpacked_limit
@@ -19,31 +22,50 @@ PICKLE_BYTES = 4 * 1024**2
 than reading."""
 
 _SIGNATURE = b"PK\x01\x02"  # of each entry in the list of members
+_CHUNK = 1024**2
 
 
-def open_zip(content: bytes, most: int | None = None) -> zipfile.ZipFile:
+def open_zip(source: bytes | Path, most: int | None = None) -> zipfile.ZipFile:
     """Open an archive whose members are stored or deflated, and unpack to no more than archives do.
 
     Args:
-        content: All of the archive.
+        source: All of the archive, or a regular file that may be too large to be held in memory twice.
         most: Bytes that it may unpack to; by default :func:`~collapipe_env.files.unpacked_limit` of its size.
 
     Raises:
         zipfile.BadZipFile: If it is none, or beyond the limits; the message says which.
+        OSError: If the file cannot be read.
     """
-    # Every entry begins so; a damaged length cannot hide any.
-    listed = content.count(_SIGNATURE)
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
+        listed, size = _listed(stream), stream.tell()
     if listed > MEMBERS:
         raise zipfile.BadZipFile(f"it lists {listed:,} members, above the limit of {MEMBERS:,}")
-    archive = zipfile.ZipFile(io.BytesIO(content))
-    for member in archive.infolist():
+    archive = zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source)
+    try:
+        _require_usual(archive.infolist(), unpacked_limit(size) if most is None else most)
+    except zipfile.BadZipFile:
+        archive.close()
+        raise
+    return archive
+
+
+def _listed(stream: BinaryIO) -> int:
+    """Entries in the list of members: every one begins alike, so a damaged length cannot hide any."""
+    count, rest = 0, b""
+    while chunk := stream.read(_CHUNK):
+        chunk = rest + chunk
+        count += chunk.count(_SIGNATURE)
+        rest = chunk[1 - len(_SIGNATURE) :]  # too short to hold one that was counted
+    return count
+
+
+def _require_usual(members: Sequence[zipfile.ZipInfo], most: int) -> None:
+    for member in members:
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise zipfile.BadZipFile(f"{shown(member.filename)} is compressed in an unusual way")
-    most = unpacked_limit(len(content)) if most is None else most
-    unpacked = sum(member.file_size for member in archive.infolist())
+    unpacked = sum(member.file_size for member in members)
     if unpacked > most:
         raise zipfile.BadZipFile(f"it unpacks to {unpacked:,} bytes, above the limit of {most:,}")
-    return archive
 
 
 def require_tensors(archive: zipfile.ZipFile, size: int) -> None:

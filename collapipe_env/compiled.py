@@ -37,9 +37,10 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def compiled_inner(function: Callable[P, R]) -> Callable[P, R]:
-    """As :func:`compiled` for functions that only compiled code calls: without the part that Python needs.
+    """Compile a function that only compiled code calls, when the first caller is compiled.
 
-    That part, which takes named tuples of arrays to pieces, is a good deal of the time of compiling.
+    It lacks the part that Python needs: this takes named tuples of arrays to pieces, and is a good deal of
+    the time of compiling. Nothing is kept on disk of its own; it is part of what is kept of its callers.
 
     Args:
         function: A function of numbers, NumPy arrays and named tuples of numbers.
@@ -115,6 +116,17 @@ def cache_folder() -> Path | None:
 _cache_paths: set[str] = set()
 
 
+def own_module(event: Any) -> list[str]:
+    """The module of the function that Numba begins to compile, in parts; empty if it is not the package's.
+
+    Args:
+        event: Numba's event ``numba:compile``.
+    """
+    function = getattr((event.data or {}).get("dispatcher"), "py_func", None)
+    module = str(getattr(function, "__module__", "")).split(".")
+    return module if module[0] == "collapipe_env" else []
+
+
 class _Announcement(event.Listener):
     """Says why a first step or decision takes long, to people who wait for it: once for each part."""
 
@@ -122,9 +134,8 @@ class _Announcement(event.Listener):
         self.said: set[str] = set()
 
     def on_start(self, event: Any) -> None:
-        function = getattr((event.data or {}).get("dispatcher"), "py_func", None)
-        module = str(getattr(function, "__module__", "")).split(".")
-        if module[0] != "collapipe_env":
+        module = own_module(event)
+        if not module:
             return
         part = _WHAT_IS_COMPILED.get(module[1], "the simulator's loops")
         if part in self.said:
@@ -156,10 +167,10 @@ def _announce() -> None:
     listen("numba:compile", _Announcement())
 
 
-def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+def _compile(function: Callable[P, R]) -> Callable[P, R]:
     # no_cfunc_wrapper: nothing calls these functions from C.
     jit: Any = numba.njit
-    common = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
+    common = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     try:
         wrapped: Callable[P, R] = jit(cache=True, **common)(function)
     except RuntimeError as error:

@@ -81,6 +81,21 @@ def shortened(text: str, longest: int = 300) -> str:
     return f"{text[: longest // 2]} ... {text[-longest // 2 :]}"
 
 
+def reason(error: BaseException, lines: int = 1, longest: int = 300) -> str:
+    """Return the beginning of an error's message, as another message quotes it.
+
+    Args:
+        error: The error, of any library.
+        lines: Lines of it that are kept, as one.
+        longest: Characters that are kept, about.
+
+    Returns:
+        The text; the name of the error's class if it has none.
+    """
+    text = str(error).strip() or type(error).__name__
+    return shortened(" ".join(line.strip() for line in text.splitlines()[:lines]), longest)
+
+
 def nearest_name(name: object, valid: Iterable[str]) -> str:
     """Return a hint naming the valid name closest to ``name``.
 

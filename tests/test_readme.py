@@ -46,7 +46,7 @@ def test_own_schedulers_of_the_readme_are_played_and_compared(
                 assert main([*arguments, *QUICK]) == 0, capsys.readouterr().err
             continue
         assert language == "python"
-        for shown, run in {"dssra": "random", **SHORTER}.items():
+        for shown, run in SHORTER.items():
             text = text.replace(shown, run)
         named = re.match(r"# (\w+\.py)\n", text)
         path = tmp_path / (named[1] if named else f"block_{number}.py")

@@ -30,7 +30,7 @@ from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.registry import LEARNED, require_scheduler, scheduler_names
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.tasks import task_names
+from collapipe_env.task_registry import task_names
 
 SCHEDULERS_HELP = (
     f"{LEARNED} (the trained one), {', '.join(scheduler_names())}; or one of your own: file.py:Name, "

@@ -14,7 +14,7 @@ COMMANDS = {
     "evaluate": "play schedulers, or a saved agent, on one scenario",
     "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
     "scenario": "show a scenario, check it, or name the differences of two",
-    "warm-up": "compile all loops now, so that nothing waits for it later",
+    "warm-up": "compile everything now, so that later runs start at once",
 }
 """Name and purpose of each command; its module has the same name, with underscores."""
 

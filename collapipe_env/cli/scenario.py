@@ -64,8 +64,9 @@ class Check:
         for name, text in lines:
             print(f"  {name:<{width}}  {text}")
         report = energy_feasibility(scenario)
-        print(f"energy budgets: {'can be met' if report.feasible else 'cannot be met'}")
-        for line in report.describe().splitlines():
+        verdict, *details = report.describe().splitlines()
+        print(verdict)
+        for line in details:
             print(f"  {line}")
         return 0 if report.feasible else INFEASIBLE
 

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import tyro
 from numba.core import event
-from tqdm import tqdm
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.cli.common import SCHEDULERS_HELP, guarded, hint, parse
-from collapipe_env.compiled import cache_folder
+from collapipe_env.compiled import cache_folder, own_module
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.registry import make_scheduler, require_scheduler, scheduler_names
+from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import load_scenario
 
 DESCRIPTION = """Compile all loops for this machine now.
@@ -49,21 +49,29 @@ class _Count(event.Listener):
         self.compiled = 0
 
     def on_start(self, event: Any) -> None:
-        function = getattr((event.data or {}).get("dispatcher"), "py_func", None)
-        self.compiled += str(getattr(function, "__module__", "")).startswith("collapipe_env")
+        self.compiled += bool(own_module(event))
 
     def on_end(self, event: Any) -> None:
         pass
 
 
-def main(arguments: Sequence[str], program: str) -> int:
-    """Run the command; returns the exit status."""
-    options = parse(Options, program, DESCRIPTION, arguments)
+def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe warm-up") -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Without the program's name; those of this process by default.
+        program: How the user calls this.
+
+    Returns:
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parse(Options, program, DESCRIPTION, given)
 
     def job() -> None:
         warm_up(options.schedulers)
 
-    return guarded(job, program, arguments)
+    return guarded(job, program, given)
 
 
 def warm_up(schedulers: Sequence[str] | None = None) -> int:
@@ -89,10 +97,11 @@ def warm_up(schedulers: Sequence[str] | None = None) -> int:
     unregister: Any = event.unregister
     register("numba:compile", count)
     try:
-        with tqdm(jobs.items(), unit="part", disable=not sys.stderr.isatty(), leave=False) as bar:
-            for name, job in bar:
-                bar.set_description(name)
+        with progress_bar(len(jobs), "compiling", "parts") as bar:
+            for name, job in jobs.items():
+                bar.set_postfix_str(name)
                 job()
+                bar.update()
     finally:
         unregister("numba:compile", count)
     folder = cache_folder()

@@ -24,6 +24,7 @@ from collapipe_env.evaluation.plotting import (
     Look,
     energy_note,
     footer,
+    legend_beside,
     line_key,
     log_axis,
     looks_of,
@@ -344,16 +345,7 @@ def _legend(
         )
         for name, label in labels.items()
     ]  # fmt: skip
-    handles += extra
-    width, height = figure.get_size_inches()
-    wider = 0.9 + name_width(str(handle.get_label()) for handle in handles)
-    figure.set_size_inches(width + wider, max(height, 0.21 * len(handles) + 0.2))
-    figure.legend(
-        handles=handles,
-        loc="outside right upper",
-        handlelength=2.6 if lines else 1.4,
-        fontsize=9,
-    )
+    legend_beside(figure, [*handles, *extra], handle_length=2.6 if lines else 1.4)
 
 
 def _looks(comparisons: Comparisons) -> dict[str, Look]:

@@ -19,6 +19,7 @@ from collapipe_env.evaluation.plotting import (
     RED_MEANS,
     energy_note,
     footer,
+    legend_beside,
     line_key,
     looks_of,
     name_width,
@@ -271,11 +272,7 @@ def typical_round_figure(plan: EvaluationPlan, episode: EpisodeResult) -> Figure
 def _legend_beside(figure: Figure, axes: Axes, title: str, extra: Sequence[Artist]) -> None:
     """The title, and what the axes' lines and ``extra`` mean, on the right."""
     axes.set_title(title, loc="left", fontsize=10.5)
-    handles = [*axes.get_legend_handles_labels()[0], *extra]
-    width, height = figure.get_size_inches()
-    wider = 0.9 + name_width(str(handle.get_label()) for handle in handles)
-    figure.set_size_inches(width + wider, max(height, 0.21 * len(handles) + 0.2))
-    figure.legend(handles=handles, loc="outside right upper", handlelength=2.6, fontsize=9)
+    legend_beside(figure, [*axes.get_legend_handles_labels()[0], *extra])
 
 
 def _figure(width: float, height: float, rows: int = 1) -> tuple[Figure, Any]:

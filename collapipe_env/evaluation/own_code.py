@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from collapipe_env.errors import SchedulerError, nearest_name, shortened
+from collapipe_env.errors import SchedulerError, nearest_name, reason, shortened
 from collapipe_env.evaluation.neighbours import Neighbours
 from collapipe_env.evaluation.source_digest import source_digest
 from collapipe_env.scenario import Scenario
@@ -104,22 +104,16 @@ def blame(error: BaseException, file: str | None) -> str:
         error: The error.
         file: The user's file; its last line that took part is named, else the last line outside this package.
     """
-    text = first_line(error)
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
     frames = _own_frames(error, file)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {text}{place}"
+    return f"{type(error).__name__}: {reason(error)}{place}"
 
 
 def reached(error: BaseException, file: str | None) -> bool:
     """Whether the user's code had begun when it failed, or could not even be called like that."""
     return bool(_own_frames(error, file))
-
-
-def first_line(error: BaseException) -> str:
-    """An error's message, as far as it fits into one line."""
-    return shortened((str(error).strip() or type(error).__name__).splitlines()[0])
 
 
 def _own_frames(error: BaseException, file: str | None) -> list[traceback.FrameSummary]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.errors import SchedulerError, shown
-from collapipe_env.evaluation.own_code import OwnCode, blame, first_line, reached
+from collapipe_env.errors import SchedulerError, reason, shown
+from collapipe_env.evaluation.own_code import OwnCode, blame, reached
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.state import SystemState
@@ -71,7 +71,7 @@ class OwnScheduler:
         """
         return SchedulerError(
             f"scheduler {self._label!r}: act returned {_described(decision)}, which cannot be played "
-            f"({first_line(error)}): return actions of shape {expected} or an Allocation"
+            f"({reason(error)}): return actions of shape {expected} or an Allocation"
         )
 
     def fingerprint(self) -> str:

@@ -140,6 +140,20 @@ def name_width(names: Iterable[str]) -> float:
     return 0.078 * max((len(short_name(name)) for name in names), default=0)
 
 
+def legend_beside(figure: Figure, handles: Sequence[Artist], handle_length: float = 2.6) -> None:
+    """Put a legend on the right of a figure, which becomes wider by it, and high enough.
+
+    Args:
+        figure: The figure, as large as its axes need.
+        handles: What the legend shows, with labels.
+        handle_length: Length of the drawn sample of each, in letters.
+    """
+    width, height = figure.get_size_inches()
+    wider = 0.9 + name_width(str(handle.get_label()) for handle in handles)
+    figure.set_size_inches(width + wider, max(height, 0.21 * len(handles) + 0.2))
+    figure.legend(handles=handles, loc="outside right upper", handlelength=handle_length, fontsize=9)
+
+
 def whole_numbers(axes: Axes) -> None:
     """Let the x axis count: rounds and steps have no fractions."""
     from matplotlib.ticker import MaxNLocator

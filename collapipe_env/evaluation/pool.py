@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +40,8 @@ def run_tasks(
     """Do all tasks, in this process if one is asked for, else in that many others.
 
     Processes are spawned, not forked: libraries with threads of their own survive that. They ignore Ctrl-C;
-    it reaches this process, which stops them. Their warnings are raised here.
+    it reaches this process, which stops them. Their warnings are raised here, with their
+    category where this process knows it.
 
     Args:
         work: Does a task; importable, as the tasks are, where several processes are asked for.
@@ -121,7 +123,8 @@ def _listen(workers: dict[Connection, tuple[BaseProcess, Any]], here: Connection
             "Finished episodes are kept"
         ) from None
     if kind == "warning":
-        warnings.warn_explicit(content, UserWarning, "a worker process", 0)
+        text, category = content
+        warnings.warn_explicit(text, _category(*category), "a worker process", 0)
     elif kind == "progress":
         hooks.progress(task)
     elif kind == "failed":
@@ -130,6 +133,12 @@ def _listen(workers: dict[Connection, tuple[BaseProcess, Any]], here: Connection
         hooks.done(task)
     over: bool = kind in ("done", "failed")
     return over
+
+
+def _category(module: str, name: str) -> type[Warning]:
+    """The category of that name, as filters here know it; else the general one."""
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) and issubclass(found, Warning) else UserWarning
 
 
 def _hand_out(
@@ -154,7 +163,11 @@ def _serve(there: Connection, work: Work) -> None:
         with sending:
             there.send((kind, content))
 
-    warnings.showwarning = lambda message, *_, **__: tell("warning", str(message))
+    def show(message: object, category: type[Warning], *_: object, **__: object) -> None:
+        # By name: this process may know classes that the other does not.
+        tell("warning", (str(message), (category.__module__, category.__qualname__)))
+
+    warnings.showwarning = show
     # A broken pipe means that the parent is gone, however it went: nobody waits for more.
     with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError):
         while True:

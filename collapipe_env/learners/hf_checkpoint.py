@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from collapipe_env.archives import require_tensors
-from collapipe_env.errors import CheckpointError, DataError, shortened, shown
+from collapipe_env.archives import open_zip, require_tensors
+from collapipe_env.errors import CheckpointError, DataError, reason, shown
 from collapipe_env.files import read_json
 from collapipe_env.learners.architecture import Architecture
 from collapipe_env.learners.hf_config import CONFIG, KEYS, checkpoint_folder, read_config
@@ -156,7 +156,7 @@ def _read_file(file: Path) -> dict[str, Tensor]:
             content = load_file(file)
         else:
             if zipfile.is_zipfile(file):  # checkpoints of older versions of PyTorch are none
-                with zipfile.ZipFile(file) as archive:
+                with open_zip(file) as archive:
                     require_tensors(archive, file.stat().st_size)
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged pickles raise whatever they like
@@ -168,8 +168,9 @@ def _read_file(file: Path) -> dict[str, Tensor]:
             else f"it is damaged, or holds more than tensors, which is never executed: {FETCH_ANEW}, best as "
             "model.safetensors"
         )
-        reason = shortened((str(error).splitlines() or [""])[0], 120)
-        raise CheckpointError(f"cannot read {file} ({type(error).__name__}: {reason}); {cause}") from None
+        raise CheckpointError(
+            f"cannot read {file} ({type(error).__name__}: {reason(error, longest=120)}); {cause}"
+        ) from None
     if not isinstance(content, dict):
         raise CheckpointError(
             f"{file} holds a {type(content).__name__} where a dictionary of tensors is expected; {FETCH_ANEW}"

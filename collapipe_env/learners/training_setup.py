@@ -1,4 +1,4 @@
-"""What all training runs of a learner share."""
+"""The setup that all training runs of a learner share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from collapipe_env.tasks import Task, TaskSpec
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """What all training runs of a learner share; nothing in it changes.
+    """The setup that all training runs of a learner share; nothing in it changes.
 
     Attributes:
         architecture: The trained embedding and encoder.

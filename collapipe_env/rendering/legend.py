@@ -1,4 +1,4 @@
-"""What the colours and the hatching of the pipeline charts mean."""
+"""The legend of the pipeline charts: their colours and their hatching."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from collapipe_env.scenario.fields import (
     require_ordered,
     whole,
 )
-from collapipe_env.tasks import SHIPPED_TRAITS, task_names
+from collapipe_env.task_registry import SHIPPED_TRAITS, task_names
 
 Bits = Literal[16, 32]
 Members = Annotated[int, whole("devices of a cluster", 1, 512)]

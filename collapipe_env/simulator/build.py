@@ -25,7 +25,7 @@ from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.state import SystemParameters, SystemState
-from collapipe_env.tasks import task_traits
+from collapipe_env.task_registry import task_traits
 
 
 def workload_costs(scenario: Scenario) -> WorkloadCosts:

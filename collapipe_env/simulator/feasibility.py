@@ -77,12 +77,15 @@ class FeasibilityReport:
         lines = [verdict, "least energy use over budget of each cluster's worst node, delay ignored:"]
         for cluster in range(use.shape[1]):
             middle, high, worst = np.quantile(use[:, cluster], (0.5, 0.9, 1.0))
-            over = int((use[:, cluster] > 1.0).sum())
-            node = int(np.bincount(self.worst_node[:, cluster]).argmax())
-            lines.append(
+            over = use[:, cluster] > 1.0
+            line = (
                 f"cluster {cluster}: median {middle:.3g}, 90 % of episodes below {high:.3g}, "
-                f"worst {worst:.3g}, over budget in {over}, mostly {_node_name(node)}"
+                f"worst {worst:.3g}, over budget in {over.sum()}"
             )
+            if over.any():
+                node = int(np.bincount(self.worst_node[over, cluster]).argmax())
+                line += f", mostly {_node_name(node)}"
+            lines.append(line)
         return "\n".join(lines)
 
 
@@ -155,30 +158,30 @@ def _warning(scenario: Scenario, report: FeasibilityReport) -> str:
 
 def _remedy(scenario: Scenario, report: FeasibilityReport) -> str:
     """What to change, in one sentence."""
-    needed = {
-        "budgets.cu_energy_j": float(report.energy_ratio[..., 0].max()) * scenario.budgets.cu_energy_j,
-        "budgets.device_energy_j": (
-            float(report.energy_ratio[..., 1:].max()) * scenario.budgets.device_energy_j
-        ),
-    }
-    given = {name: float(getattr(scenario.budgets, name.rpartition(".")[2])) for name in needed}
+    cu_ratio = float(report.energy_ratio[..., 0].max())
+    device_ratio = float(report.energy_ratio[..., 1:].max())
+    budgets = [
+        ("budgets.cu_energy_j", scenario.budgets.cu_energy_j, cu_ratio),
+        ("budgets.device_energy_j", scenario.budgets.device_energy_j, device_ratio),
+    ]
+    missed = [budget for budget in budgets if budget[2] > 1.0]
     raised = [
-        f"{name} from {given[name]:g} to {_rounded_up(needed[name]):g}"
-        for name in needed
-        if given[name] < needed[name] <= HOPELESS * given[name]
+        f"{name} from {given:g} to {_rounded_up(ratio * given):g}"
+        for name, given, ratio in missed
+        if ratio <= HOPELESS
     ]
     advice = []
     if raised:
-        advice.append(f"raise {' and '.join(raised)}, which does for all sampled episodes")
-    if needed["budgets.device_energy_j"] > given["budgets.device_energy_j"]:
+        advice.append(f"raise {' and '.join(raised)}, which is enough in all sampled episodes")
+    if device_ratio > 1.0:
         advice.append("offer more memory")
-    if needed["budgets.cu_energy_j"] > given["budgets.cu_energy_j"]:
+    if cu_ratio > 1.0:
         advice.append("bring the CUs nearer (cluster.cu_distance_max_m)")
         if scenario.radio.d2e_shadowing_db > 0.0:
             advice.append("lower radio.d2e_shadowing_db")
     if scenario.cluster.layout == "fixed":
         advice.append("take another layout_seed")
-    if len(raised) < sum(needed[name] > given[name] for name in needed):
+    if len(raised) < len(missed):
         advice.append(
             "better the links (radio.noise_dbm_per_hz, devices.power_max_w): some hardly ever deliver"
         )
@@ -187,9 +190,9 @@ def _remedy(scenario: Scenario, report: FeasibilityReport) -> str:
 
 
 def _rounded_up(value: float) -> float:
-    """The next number of two digits."""
+    """The next larger number of two digits; what is equal but for rounding is no larger."""
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return math.ceil(value / step) * step
+    return (math.floor(value / step * (1.0 + 1e-9)) + 1) * step
 
 
 def _part(count: int, whole: int) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.learners.architecture import Architecture
-from collapipe_env.tasks.traits import TaskTraits
+from collapipe_env.task_registry import TaskTraits
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -155,7 +155,7 @@ class Task(Protocol):
     metrics: tuple[str, ...]
     """Names of what :meth:`score` returns; the first is the headline."""
     traits: TaskTraits
-    """What its price and the check of its workload depend on."""
+    """The traits by which it is priced and its workload is checked."""
 
     def load(self, spec: TaskSpec) -> TaskData:
         """Return the data, from a per-process cache if it was asked for before.

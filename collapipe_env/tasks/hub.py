@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import DataError, nearest_name, shortened
+from collapipe_env.errors import DataError, nearest_name, reason, shortened
 from collapipe_env.tasks.column_files import TAG_FORM, TaggedSentences, complete_sentences
 from collapipe_env.tasks.parallel_text import Pairs
 from collapipe_env.tasks.parts import choose_named, held_out
@@ -76,9 +76,8 @@ def fetch(dataset: str) -> Mapping[str, Any]:
         saved = any((Path(name) / file).is_file() for file in ("dataset_dict.json", "state.json"))
         found: Any = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config or None)
     except Exception as error:  # of the library, the network stack or a parser; there is no common class
-        reason = shortened((str(error).splitlines() or [""])[0])
         raise DataError(
-            f"cannot load dataset {asked!r} ({type(error).__name__}: {reason}); check the name "
+            f"cannot load dataset {asked!r} ({type(error).__name__}: {reason(error)}); check the name "
             "(hf:NAME or hf:NAME:CONFIG) and the network, or give the path of local files"
         ) from None
     return found if isinstance(found, Mapping) else {"train": found}

@@ -13,6 +13,7 @@ from torch.nn import functional
 from collapipe_env.errors import ScenarioError
 from collapipe_env.learners.decoder import CachedDecoding, Decoder
 from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer, special_ids
+from collapipe_env.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
 from collapipe_env.tasks.decoding import beam_search, greedy
 from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
@@ -27,7 +28,6 @@ from collapipe_env.tasks.subwords import (
     train_subwords,
 )
 from collapipe_env.tasks.tokenization import PADDING, encode
-from collapipe_env.tasks.traits import TRANSLATION
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "messages"
 """Folder of the message pairs that the package ships."""
@@ -47,7 +47,7 @@ class Translation:
 
     name = "translation"
     metrics = ("bleu", "chrf")
-    traits = TRANSLATION
+    traits = SHIPPED_TRAITS["translation"]
 
     def load(self, spec: TaskSpec) -> TaskData:
         """Return the pairs as token rows; see :class:`~collapipe_env.tasks.base.Task`.

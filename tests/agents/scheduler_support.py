@@ -17,7 +17,7 @@ MOVING = load_scenario(
         "cluster": {"devices": [3, 2], "layout": "per_episode"},
         "radio": {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0, "external_interference_w": 1e-13},
         "dynamics": {"load_levels": [0.5, 1.0]},
-        "budgets": {"device_energy_j": 40, "cu_energy_j": 3},
+        "budgets": {"device_energy_j": 40, "cu_energy_j": 6},
     }
 )
 ARQ = load_scenario(

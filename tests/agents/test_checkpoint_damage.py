@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from damage_support import damaged
 
 from collapipe_env.agents.checkpoint import LARGEST_METADATA, read_checkpoint
 from collapipe_env.agents.hyperparameters import PPOParameters, SACParameters
@@ -78,24 +79,6 @@ def refusal(file: Path) -> str:
     assert message.startswith(str(file))
     assert len(message) < 3000
     return message
-
-
-def damaged(content: bytes, chance: random.Random) -> bytes:
-    """Change a few bytes, cut a piece out, or repeat one."""
-    data = bytearray(content)
-    kind = chance.randrange(4)
-    at = chance.randrange(len(data))
-    length = chance.choice((1, 1, 4, 64, len(data) // 3))
-    if kind == 0:
-        for _ in range(chance.choice((1, 3, 20))):
-            data[chance.randrange(len(data))] = chance.randrange(256)
-    elif kind == 1:
-        del data[at : at + length]
-    elif kind == 2:
-        data[at:at] = data[at : at + length]
-    else:
-        data[at : at + length] = chance.randbytes(min(length, len(data) - at))
-    return bytes(data)
 
 
 def test_damaged_members_of_an_intact_archive(agent: tuple[str, Path], tmp_path: Path) -> None:

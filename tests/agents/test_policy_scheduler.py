@@ -103,6 +103,25 @@ def test_recurrent_policies_keep_their_state_until_reset() -> None:
     assert (actions == 1.0).all()  # clipped
 
 
+class Wrapped:
+    """Hands whatever it is asked to another policy."""
+
+    def __init__(self, policy) -> None:
+        self.policy = policy
+
+    def predict(self, observation, **options):
+        return self.policy.predict(observation, **options)
+
+
+def test_a_wrapper_that_hands_options_on_is_given_all_of_them() -> None:
+    policy = Recurrent()
+    scheduler = PolicyScheduler(Wrapped(policy))
+    scheduler.reset(1)
+    for _ in range(2):
+        scheduler.act(np.zeros((1, 5), dtype=np.float32), None)
+    assert policy.calls == [(None, [True], True), (1, [False], True)]
+
+
 class Bare:
     """A ``predict`` without any options, as scikit-learn has it."""
 
@@ -131,6 +150,23 @@ def test_torch_modules_answer_in_evaluation_mode_without_gradients(kind) -> None
     assert PolicyScheduler(lambda rows: module(torch.from_numpy(rows).to(kind))).act(
         observation, None
     ).shape == (2, 6)
+
+
+def test_a_module_of_half_precision_is_asked_in_its_own_type() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Linear(4, 6).to(torch.bfloat16)
+    observation = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    actions = PolicyScheduler(module).act(observation, None)
+    weight, bias = (p.detach().float().numpy() for p in module.parameters())
+    assert actions.dtype == np.float32
+    np.testing.assert_allclose(actions, np.clip(observation @ weight.T + bias, -1.0, 1.0), atol=0.03)
+
+
+def test_observations_that_may_not_be_written_to_are_read() -> None:
+    observation = np.full((1, 2), 0.5, dtype=np.float32)
+    observation.flags.writeable = False
+    actions = PolicyScheduler(torch.nn.Identity()).act(observation, None)
+    np.testing.assert_array_equal(actions, observation)
 
 
 def test_a_policy_that_draws_is_repeatable() -> None:

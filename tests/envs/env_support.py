@@ -12,8 +12,13 @@ VARIANTS = {
         "cluster": {"layout": "per_episode"},
         "radio": {"fading_correlation": 0.7, "d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0},
         "dynamics": {"load_levels": [0.5, 0.75, 1.0], "load_stay_probability": 0.6},
+        "budgets": {"device_energy_j": 6, "cu_energy_j": 1.5},
     },
-    "uneven": {"base": "medium", "cluster": {"devices": [5, 3, 4, 5], "layout": "per_episode"}},
+    "uneven": {
+        "base": "medium",
+        "cluster": {"devices": [5, 3, 4, 5], "layout": "per_episode"},
+        "budgets": {"device_energy_j": 20},
+    },
     "arq": {
         "base": "small",
         "radio": {"link_errors": "arq"},

@@ -12,6 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from even_support import IMPORT, Even
 
 import collapipe_env
 from collapipe_env import evaluate, register_scheduler
@@ -21,23 +22,7 @@ from collapipe_env.evaluation.registry import make_scheduler
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.scenario import load_scenario
 
-IMPORT = "from collapipe_env.evaluation.registry import make_scheduler\n"
 SMALL = {"base": "small", "dynamics": {"rounds": 2}}
-
-
-class Even:
-    """The even split under another name."""
-
-    name = "even"
-
-    def __init__(self, scenario) -> None:
-        self._inner = make_scheduler("pipeline", scenario)
-
-    def reset(self, seed=None) -> None:
-        self._inner.reset(seed)
-
-    def act(self, observation, state):
-        return self._inner.act(observation, state)
 
 
 class Twin(Even):

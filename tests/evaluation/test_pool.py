@@ -10,6 +10,7 @@ import pytest
 from collapipe_env.errors import CollaPipeError, ScenarioError
 from collapipe_env.evaluation import pool
 from collapipe_env.evaluation.pool import run_tasks
+from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
 
 def _fail(task: int, on_progress) -> None:
@@ -81,3 +82,24 @@ def test_a_worker_that_dies_between_two_tasks_is_named() -> None:
     with pytest.raises(CollaPipeError, match="ended with exit code -9 while it worked on the task"):
         pool._listen(workers, here, pool._Hooks(*[lambda *_: None] * 3))
     here.close()
+
+
+class OwnWarning(UserWarning):
+    """Of a module that this process knows."""
+
+
+def _warn_in_kinds(task: str, _: object) -> None:
+    kinds = {"energy": EnergyBudgetWarning, "own": OwnWarning, "runtime": RuntimeWarning}
+    warnings.warn(task, kinds.get(task) or type("Local", (RuntimeWarning,), {}), stacklevel=1)
+
+
+def test_warnings_of_worker_processes_keep_their_category() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run_tasks(_warn_in_kinds, ["energy", "own", "runtime", "local"], 2, lambda _: None, lambda _: None)
+    assert {str(warning.message): warning.category for warning in caught} == {
+        "energy": EnergyBudgetWarning,
+        "own": OwnWarning,
+        "runtime": RuntimeWarning,
+        "local": UserWarning,  # which only the worker knows
+    }

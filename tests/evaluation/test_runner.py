@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from even_support import IMPORT, Even
 
 from collapipe_env import files
 from collapipe_env.allocation import with_explicit_groups, with_explicit_schedule, with_explicit_server
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation import registry, runner
 from collapipe_env.evaluation.episode import pack_allocations
-from collapipe_env.evaluation.registry import make_scheduler, register_scheduler
+from collapipe_env.evaluation.registry import register_scheduler
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate
 from collapipe_env.scenario import load_scenario
 
@@ -58,28 +59,13 @@ def test_episodes_of_other_options_are_played_again(plan) -> None:
     assert [len(r.delay) for r in shorter["random"]] == [2, 2]
 
 
-class Own:
-    """A scheduler that this test registers, and writes into a file."""
-
-    name = "own"
-
-    def __init__(self, scenario) -> None:
-        self._inner = make_scheduler("pipeline", scenario)
-
-    def reset(self, seed=None) -> None:
-        self._inner.reset(seed)
-
-    def act(self, observation, state):
-        return self._inner.act(observation, state)
-
-
 def test_several_processes_give_the_same_figures(plan, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(registry, "_REGISTERED", {})
-    register_scheduler("own", Own)
-    (tmp_path / "helper.py").write_text("from collapipe_env.evaluation.registry import make_scheduler\n")
-    source = f"from helper import make_scheduler\n{inspect.getsource(Own)}"
+    register_scheduler("own", Even)
+    (tmp_path / "helper.py").write_text(IMPORT)
+    source = f"from helper import make_scheduler\n{inspect.getsource(Even)}"
     (tmp_path / "mine.py").write_text(source)
-    names = ("random", "own", f"{tmp_path / 'mine.py'}:Own")
+    names = ("random", "own", f"{tmp_path / 'mine.py'}:Even")
     alone = evaluate(plan)
     together = evaluate(
         dataclasses.replace(plan, schedulers=names, processes=2, folder=tmp_path / "parallel")

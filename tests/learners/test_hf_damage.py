@@ -9,6 +9,7 @@ import zipfile
 
 import pytest
 import torch
+from damage_support import damaged
 from hf_support import (
     EMBEDDING,
     assert_same,
@@ -21,7 +22,7 @@ from hf_support import (
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 
-from collapipe_env.archives import PICKLE_BYTES
+from collapipe_env.archives import MEMBERS, PICKLE_BYTES
 from collapipe_env.errors import CheckpointError
 from collapipe_env.learners import hf_tokenizer
 from collapipe_env.learners.hf_checkpoint import checkpoint_tokenizer, load_into, read_config
@@ -40,22 +41,6 @@ def checkpoint(tmp_path):
     tokenizer = Tokenizer(models.WordPiece({t: i for i, t in enumerate(TOKENS)}, unk_token="[UNK]"))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     return tmp_path
-
-
-def damaged(content, chance):
-    data = bytearray(content)
-    kind, at = chance.randrange(4), chance.randrange(len(data))
-    length = chance.choice((1, 1, 4, 64, len(data) // 3))
-    if kind == 0:
-        for _ in range(chance.choice((1, 3, 20))):
-            data[chance.randrange(len(data))] = chance.randrange(256)
-    elif kind == 1:
-        del data[at : at + length]
-    elif kind == 2:
-        data[at:at] = data[at : at + length]
-    else:
-        data[at : at + length] = chance.randbytes(min(length, len(data) - at))
-    return bytes(data)
 
 
 def damaged_archive(content, chance):
@@ -193,6 +178,15 @@ def test_archives_made_to_fill_the_memory(checkpoint):
             CheckpointError, match=r"BadZipFile: its (tensors are compressed|description has)"
         ):
             load_into(model_of(), checkpoint)
+
+
+def test_archives_of_more_members_than_tensors_need(checkpoint):
+    (checkpoint / "model.safetensors").unlink()
+    with zipfile.ZipFile(checkpoint / "pytorch_model.bin", "w") as archive:
+        for i in range(MEMBERS + 1):
+            archive.writestr(f"archive/data/{i}", b"")
+    with pytest.raises(CheckpointError, match=f"it lists {MEMBERS + 1:,} members, above the limit"):
+        load_into(model_of(), checkpoint)
 
 
 def test_files_of_tokens_above_the_limit(checkpoint, monkeypatch):

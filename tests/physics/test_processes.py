@@ -174,7 +174,11 @@ def test_luck_does_not_depend_on_the_allocation():
 
 def test_shadowing_is_lognormal_and_symmetric():
     scenario = load_scenario(
-        {"base": "medium", "radio": {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0, "diversity": 128}}
+        {
+            "base": "medium",
+            "radio": {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0, "diversity": 128},
+            "budgets": {"cu_energy_j": 40},
+        }
     )
     E = 100
     simulator = Simulator(scenario, SurrogateLearner.from_scenario(scenario, E), E)

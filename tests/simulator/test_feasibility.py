@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import warnings
 
 import gymnasium as gym
@@ -16,9 +17,10 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.envs.registration import environment_ids
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario, scenario_names
+from collapipe_env.simulator import feasibility
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import general_round_costs
-from collapipe_env.simulator.feasibility import EnergyBudgetWarning, energy_feasibility
+from collapipe_env.simulator.feasibility import EnergyBudgetWarning, FeasibilityReport, energy_feasibility
 from collapipe_env.simulator.sampled_rounds import sample_rounds
 from collapipe_env.simulator.simulator import Simulator
 
@@ -219,6 +221,36 @@ def test_the_warning_says_in_which_share_of_the_episodes():
     assert report.describe().startswith(
         f"energy budgets cannot be met in {report.broken.sum()} of 64 sampled episodes"
     )
+
+
+def test_a_cluster_whose_budgets_are_met_blames_no_node():
+    ratio = np.full((4, 2, 3), 0.5)
+    ratio[:, 0, 2] = 0.9
+    ratio[0, 1, 1], ratio[:, 1, 2] = 1.2, 0.7  # device 1 mostly uses most, but device 0 is over budget
+    *_, met, broken = FeasibilityReport(ratio).describe().splitlines()
+    assert met.endswith(", over budget in 0")
+    assert broken.endswith(", over budget in 1, mostly device 0")
+
+
+@pytest.mark.parametrize("budget", [0.1, 0.3, 0.7, 1.1, 2.0, 6.4, 10.0, 1234.5])
+def test_a_budget_that_is_missed_by_the_least_is_raised(budget, monkeypatch):
+    scenario = load_scenario(
+        {
+            "base": "small",
+            "cluster": {"layout": "per_episode"},
+            "budgets": {"cu_energy_j": budget, "device_energy_j": budget},
+        }
+    )
+    ratio = np.full((1, scenario.clusters, scenario.max_devices + 1), 0.5)
+    ratio[0, 0, :2] = np.nextafter(1.0, 2.0)
+    monkeypatch.setattr(feasibility, "energy_feasibility", lambda _: FeasibilityReport(ratio))
+    with pytest.warns(EnergyBudgetWarning) as caught:
+        feasibility.warn_if_infeasible.__wrapped__(scenario)
+    message = str(caught[0].message)
+    for field in ("cu_energy_j", "device_energy_j"):
+        raised = float(re.search(rf"budgets\.{field} from {budget:g} to ([\d.]+\d)", message)[1])
+        assert budget < raised <= 1.11 * budget
+    assert ", which is enough in all sampled episodes" in message
 
 
 def test_hopeless_links_are_reported_and_not_stumbled_over():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch_support import ROUNDS, VARIANTS, make_torch, random_actions, scenario_of, trajectory
+from torch_support import NAMES, ROUNDS, make_torch, random_actions, scenario_of, trajectory
 
 from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_gpu_plays_the_episodes_of_the_cpu(name, mode):
     one = make_torch(name, autoreset_mode=mode)
     two = make_torch(name, autoreset_mode=mode, device="cuda")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_support import ROUNDS, VARIANTS, make_torch, random_actions, trajectory
+from torch_support import NAMES, ROUNDS, make_torch, random_actions, trajectory
 
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.channels import Fading, LoadChain
@@ -123,7 +123,7 @@ def test_everything_arrives_where_links_do_not_drop(mode):
     assert arrived.squeeze(-1).tolist() == [[4.0, 8.0]] * E
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_same_seed_same_trajectory(name):
     one, two = make_torch(name), make_torch(name)
     actions = random_actions(one, 2 * (ROUNDS + 1))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from torch_support import ROUNDS, VARIANTS, make_pair, random_actions, scenario_of
+from torch_support import NAMES, ROUNDS, make_pair, random_actions, scenario_of
 
 from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
 
@@ -66,7 +66,7 @@ def assert_same_episodes(scenario, mode, steps, num_envs=3, **kwargs):
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_whole_episodes_with_resets(name, mode):
     assert sum(assert_same_episodes(scenario_of(name), mode, 2 * (ROUNDS + 1))) == 6
 

@@ -1,0 +1,114 @@
+"""The tasks of the federation by name, and their traits: all that a scenario and its price need of them.
+
+A task lives in a module of its own that is imported when it is first used; :func:`register_task` adds
+another.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from collapipe_env.errors import ScenarioError, nearest_name
+
+if TYPE_CHECKING:
+    from collapipe_env.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class TaskTraits:
+    """The traits by which a task is priced and its workload is checked.
+
+    Attributes:
+        outputs: Whether the head has one output for a ``sentence`` or one for each ``token``, as taggers and
+            generators have.
+        decoder: Whether the server needs decoder blocks.
+    """
+
+    outputs: Literal["sentence", "token"]
+    decoder: bool = False
+
+    def positions(self, sequence_length: int) -> int:
+        """Positions of a sample that reach the head's product with the outputs.
+
+        Args:
+            sequence_length: Tokens of a sample ``q``.
+        """
+        return 1 if self.outputs == "sentence" else sequence_length
+
+
+_ENTRY_POINTS: dict[str, str] = {
+    "classification": "collapipe_env.tasks.classification:Classification",
+    "ner": "collapipe_env.tasks.ner:NamedEntities",
+    "translation": "collapipe_env.tasks.translation:Translation",
+}
+
+SHIPPED_TRAITS: Mapping[str, TaskTraits] = MappingProxyType(
+    {
+        "classification": TaskTraits(outputs="sentence"),
+        "ner": TaskTraits(outputs="token"),
+        "translation": TaskTraits(outputs="token", decoder=True),
+    }
+)
+"""Traits of the tasks of this package, whose modules import PyTorch: a scenario is priced without it."""
+
+
+def task_names() -> tuple[str, ...]:
+    """Return the names of the registered tasks, sorted."""
+    return tuple(sorted(_ENTRY_POINTS))
+
+
+def register_task(name: str, entry_point: str) -> None:
+    """Add a task.
+
+    Args:
+        name: Name to use in scenarios; must be new.
+        entry_point: ``"module:Class"`` of a class that follows :class:`collapipe_env.tasks.Task` and needs
+            no arguments. Its ``traits`` say what it is priced by.
+
+    Raises:
+        ScenarioError: If the name is taken or the entry point has no colon.
+    """
+    if name in _ENTRY_POINTS:
+        raise ScenarioError(
+            f"task {name!r} is registered already as {_ENTRY_POINTS[name]}; choose another name"
+        )
+    if ":" not in entry_point:
+        raise ScenarioError(
+            f"entry point {entry_point!r} of task {name!r} lacks a colon; write 'module:Class'"
+        )
+    _ENTRY_POINTS[name] = entry_point
+
+
+def get_task(name: str) -> Task:
+    """Return the task of that name.
+
+    Raises:
+        ScenarioError: If there is none; names the nearest.
+    """
+    if name not in _ENTRY_POINTS:
+        raise ScenarioError(f"unknown task {name!r}; {nearest_name(name, _ENTRY_POINTS)}")
+    module, _, attribute = _ENTRY_POINTS[name].partition(":")
+    task: Task = getattr(importlib.import_module(module), attribute)()
+    return task
+
+
+def task_traits(name: str) -> TaskTraits:
+    """Return the traits of the task of that name; imports the module of a task that was registered.
+
+    Raises:
+        ScenarioError: If there is no such task, or its class has no traits.
+    """
+    if name in SHIPPED_TRAITS:
+        return SHIPPED_TRAITS[name]
+    found = getattr(get_task(name), "traits", None)
+    if not isinstance(found, TaskTraits):
+        raise ScenarioError(
+            f"task {name!r} ({_ENTRY_POINTS[name]}) does not say what it is priced by: its traits are "
+            f"{found!r}; give its class traits = TaskTraits(outputs='sentence') or "
+            "TaskTraits(outputs='token')"
+        )
+    return found
