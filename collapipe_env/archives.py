@@ -21,19 +21,20 @@ than reading."""
 _SIGNATURE = b"PK\x01\x02"  # of each entry in the list of members
 
 
-def open_zip(content: bytes) -> zipfile.ZipFile:
+def open_zip(content: bytes, most_members: int = MEMBERS) -> zipfile.ZipFile:
     """Open an archive whose members are stored or deflated, and unpack to no more than archives do.
 
     Args:
         content: All of the archive.
+        most_members: Members that it may have.
 
     Raises:
         zipfile.BadZipFile: If it is none, or beyond the limits; the message says which.
     """
     # Every entry begins so; a damaged length cannot hide any.
     listed = content.count(_SIGNATURE)
-    if listed > MEMBERS:
-        raise zipfile.BadZipFile(f"it lists {listed:,} members, above the limit of {MEMBERS:,}")
+    if listed > most_members:
+        raise zipfile.BadZipFile(f"it lists {listed:,} members, above the limit of {most_members:,}")
     archive = zipfile.ZipFile(io.BytesIO(content))
     for member in archive.infolist():
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

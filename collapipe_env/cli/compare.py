@@ -28,7 +28,6 @@ from collapipe_env.cli.common import (
     require_data,
     require_schedulers,
     require_within,
-    scenario_digest,
     versions,
 )
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
@@ -37,6 +36,7 @@ from collapipe_env.evaluation.registry import LEARNED, load_scheduler, scheduler
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.loading import scenario_digest
 
 DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.
 

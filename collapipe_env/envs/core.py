@@ -24,7 +24,7 @@ from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.simulator import Simulator
 from collapipe_env.simulator.state import SystemState
-from collapipe_env.state_trees import Tree, require_alike
+from collapipe_env.state_trees import Tree, require_alike, require_within
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -198,6 +198,12 @@ class BatchMDP:
         """
         template = {"simulator": None, "sums": self._sums(), "ended": None}
         require_alike(tree, template, "mdp", frozenset(("mdp/simulator", "mdp/ended")))
+        for name, unknown in (
+            ("total_delay", False),
+            ("total_energy_ratio", False),
+            ("time_to_target", True),
+        ):
+            require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
         require_columns(tree["ended"], self.num_envs, "mdp/ended")
         self.simulator.set_state(tree["simulator"])
         self._set_sums({name: values.copy() for name, values in tree["sums"].items()})
