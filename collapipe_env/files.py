@@ -112,7 +112,10 @@ def read_regular(path: Path, largest: int) -> bytes:
         OSError: As for :func:`open_regular`; also if more bytes come than the file has, as from ``/proc``.
     """
     with open_regular(path, largest) as file:
-        content = file.read(largest + 1)
+        # Asking for so many bytes as are allowed would take so much memory at once.
+        content = file.read(os.fstat(file.fileno()).st_size)
+        while len(content) <= largest and (more := file.read(_CHUNK)):
+            content += more
     if len(content) > largest:
         raise OSError(errno.EFBIG, f"it has more bytes than the limit of {largest:,}", str(path))
     return content

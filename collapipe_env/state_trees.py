@@ -112,7 +112,7 @@ def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
         entropy: Any = None
         if tree["entropy"] is not None:
             entropy = [number_of(word, f"{place}/entropy") for word in tree["entropy"].split()]
-            if not tree["entropy_is_list"]:
+            if tree["entropy_is_list"] is not True:
                 (entropy,) = entropy
         key = tuple(number_of(word, f"{place}/spawn_key") for word in tree["spawn_key"].split())
         pool, children = tree["pool_size"], tree["children"]
@@ -128,7 +128,7 @@ def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
         bits.state = _copied(tree["bits"])
     except StateError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = shortened(repr(error))
         raise StateError(f"{place} is not the state of a generator ({reason}): {REMEDY}") from None
     return np.random.Generator(bits)

@@ -90,12 +90,9 @@ def damaged_array(rng, array):
     if array.dtype.kind in "iu":
         limits = np.iinfo(array.dtype)
         value = min(max(WHOLE[rng.integers(len(WHOLE))], limits.min), limits.max)
-    if kind == 3:
-        spoilt[...] = value
-        return spoilt, f"all {value}"
     with np.errstate(over="ignore"):
-        spoilt.flat[place] = value
-    return spoilt, f"one {value}"
+        spoilt.flat[slice(None) if kind == 3 else place] = value
+    return spoilt, f"{'all' if kind == 3 else 'one'} {value}"
 
 
 def damaged_bytes(rng, content):

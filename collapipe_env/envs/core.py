@@ -190,8 +190,12 @@ class BatchMDP:
         ended = {name: values.copy() for name, values in self.ended_summaries.items()}
         return {"simulator": self.simulator.get_state(), "sums": self._sums(), "ended": ended}
 
-    def set_state(self, tree: Any) -> None:
+    def set_state(self, tree: Any, seeded: BoolArray) -> None:
         """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
+
+        Args:
+            tree: The state.
+            seeded: Rows that have a generator for their next episodes (E,).
 
         Raises:
             StateError: If it is damaged.
@@ -205,7 +209,7 @@ class BatchMDP:
         ):
             require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
         require_columns(tree["ended"], self.num_envs, "mdp/ended")
-        self.simulator.set_state(tree["simulator"])
+        self.simulator.set_state(tree["simulator"], seeded)
         self._set_sums({name: values.copy() for name, values in tree["sums"].items()})
         self.ended_summaries = {name: values.copy() for name, values in tree["ended"].items()}
 

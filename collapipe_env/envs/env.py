@@ -197,7 +197,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             "losses": np.array(self._losses, dtype=np.float64),
         }
 
-    def _read_own_state(self, tree: Any) -> Callable[[], None]:
+    def _read_own_state(self, tree: Any) -> tuple[npt.NDArray[np.bool_], Callable[[], None]]:
         place = "env"
         names = ("np_random", "np_random_seed", "delays", "losses")
         require_names(tree, names, place)
@@ -211,7 +211,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             self._np_random, self._np_random_seed = rng, seed
             self._delays, self._losses = tree["delays"].tolist(), tree["losses"].tolist()
 
-        return apply
+        return np.array([rng is not None]), apply
 
     def _remember(self) -> Callable[[], None]:
         delays, losses = self._delays.copy(), self._losses.copy()

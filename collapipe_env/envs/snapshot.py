@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.envs.core import BatchMDP
+from collapipe_env.envs.core import BatchMDP, BoolArray
 from collapipe_env.errors import StateError, shortened, shown
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.state_files import read_tree, write_tree
@@ -64,8 +64,8 @@ class Snapshots(Generic[Result]):
                 raise StateError(_DIFFERENCES[name].format(there=shortest, here=here))
         template = {**self._state_header, "mdp": None, "env": None}
         require_alike(state, template, "state", frozenset(("state/mdp", "state/env")))
-        apply_own = self._read_own_state(state["env"])
-        self._mdp.set_state(state["mdp"])
+        seeded, apply_own = self._read_own_state(state["env"])
+        self._mdp.set_state(state["mdp"], seeded)
         apply_own()
 
     def save_state(self, path: str | os.PathLike[str]) -> None:
@@ -140,8 +140,12 @@ class Snapshots(Generic[Result]):
         """What the class keeps besides its MDP."""
 
     @abstractmethod
-    def _read_own_state(self, tree: Any) -> Callable[[], None]:
-        """Check what :meth:`_own_state` has returned; returns a function that sets it and cannot fail."""
+    def _read_own_state(self, tree: Any) -> tuple[BoolArray, Callable[[], None]]:
+        """Check what :meth:`_own_state` has returned.
+
+        Returns:
+            Rows that have a generator (E,), and a function that sets the state and cannot fail.
+        """
 
     @abstractmethod
     def _remember(self) -> Callable[[], None]:

@@ -211,7 +211,7 @@ class CollaPipeVectorEnv(
             "done": self._done.copy(),
         }
 
-    def _read_own_state(self, tree: Any) -> Callable[[], None]:
+    def _read_own_state(self, tree: Any) -> tuple[BoolArray, Callable[[], None]]:
         rows = range(self.num_envs)
         template = {"autoreset_mode": "", "rngs": dict.fromkeys(map(str, rows)), "done": self._done}
         require_alike(tree, template, "env", frozenset(f"env/rngs/{row}" for row in rows))
@@ -225,7 +225,7 @@ class CollaPipeVectorEnv(
         def apply() -> None:
             self._rngs, self._done = rngs, tree["done"].copy()
 
-        return apply
+        return np.array([rng is not None for rng in rngs]), apply
 
     def _remember(self) -> Callable[[], None]:
         rngs, done = self._rngs.copy(), self._done.copy()

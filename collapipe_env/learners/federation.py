@@ -37,9 +37,6 @@ from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree
 from collapipe_env.tasks.partition import partition
 from collapipe_env.tasks.tokenization import PADDING
 
-PARTS = "streams model head optimizers head_optimizer servers exchange round noise_rng".split()
-"""Names of a run's state."""
-
 
 class Federation:
     """Clusters that train embedding and encoder in pipelines and exchange updates; the head is on the server.
@@ -320,7 +317,8 @@ class Federation:
 
     def _set_state(self, tree: Tree) -> None:
         samples, clusters = len(self._setup.train[0]), [str(n) for n in range(self._setup.clusters)]
-        require_names(tree, PARTS, "learner/runs")
+        parts = ("streams", "model", "head", "optimizers", "head_optimizer", "servers", "exchange")
+        require_names(tree, (*parts, "round", "noise_rng"), "learner/runs")
         for name in ("streams", "optimizers"):
             require_names(tree[name], clusters, name)
         for n, stream in enumerate(self._streams):

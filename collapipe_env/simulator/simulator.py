@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.errors import StateError
 from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.learners.base import (
     Arrivals,
@@ -37,7 +38,7 @@ from collapipe_env.simulator.saved_round import (
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.state_checks import require_consistent, require_rounds
 from collapipe_env.simulator.streams import SeededGenerators, Stream, WordArray, episode_seeds, normal
-from collapipe_env.state_trees import Tree, require_alike
+from collapipe_env.state_trees import REMEDY, Tree, require_alike
 
 COMPONENTS = 6
 """Seeds of an episode: layout, shadowing, fading, loads, losses, learner."""
@@ -234,8 +235,12 @@ class Simulator:
             "last_round": None if saved is None else saved.tree(),
         }
 
-    def set_state(self, tree: Tree) -> None:
+    def set_state(self, tree: Tree, seeded: npt.NDArray[np.bool_] | None = None) -> None:
         """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
+
+        Args:
+            tree: The state.
+            seeded: Rows that have a generator for their next episodes (E,); ``None`` for all.
 
         Raises:
             StateError: If it is damaged, or of another number of environments or another scenario.
@@ -245,8 +250,10 @@ class Simulator:
         template = {**own, "learning": None, "learner": None, "last_round": None}
         require_alike(tree, template, "simulator", frozenset(free))
         was_reset = tree["was_reset"]
-        require_consistent(tree, self.parameters, self._fading, self._load)
         require_rounds(tree["system"], self.state.budget, self.scenario.dynamics.rounds)
+        require_consistent(tree, self.parameters, self._fading, self._load)
+        if seeded is not None and (was_reset & ~seeded).any():
+            raise StateError(f"a row that was reset has no generator: {REMEDY}")
         learning = report_of(tree["learning"], self.num_envs, free[0])
         saved = None
         if tree["last_round"] is not None:
