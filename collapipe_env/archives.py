@@ -25,12 +25,13 @@ _SIGNATURE = b"PK\x01\x02"  # of each entry in the list of members
 _CHUNK = 1024**2
 
 
-def open_zip(source: bytes | Path, most: int | None = None) -> zipfile.ZipFile:
+def open_zip(source: bytes | Path, most: int | None = None, most_members: int = MEMBERS) -> zipfile.ZipFile:
     """Open an archive whose members are stored or deflated, and unpack to no more than archives do.
 
     Args:
         source: All of the archive, or a regular file that may be too large to be held in memory twice.
         most: Bytes that it may unpack to; by default :func:`~collapipe_env.files.unpacked_limit` of its size.
+        most_members: Members that it may have.
 
     Raises:
         zipfile.BadZipFile: If it is none, or beyond the limits; the message says which.
@@ -38,8 +39,8 @@ def open_zip(source: bytes | Path, most: int | None = None) -> zipfile.ZipFile:
     """
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
         listed, size = _listed(stream), stream.tell()
-    if listed > MEMBERS:
-        raise zipfile.BadZipFile(f"it lists {listed:,} members, above the limit of {MEMBERS:,}")
+    if listed > most_members:
+        raise zipfile.BadZipFile(f"it lists {listed:,} members, above the limit of {most_members:,}")
     archive = zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source)
     try:
         _require_usual(archive.infolist(), unpacked_limit(size) if most is None else most)

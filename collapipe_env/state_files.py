@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 import zipfile
 import zlib
 from pathlib import Path
@@ -14,13 +15,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.errors import StateError
-from collapipe_env.files import write_bytes
+from collapipe_env.archives import open_zip
+from collapipe_env.errors import StateError, shortened, shown
+from collapipe_env.files import parse_json, read_regular, write_bytes
 from collapipe_env.state_trees import Tree
 
 TEXT = "tree"
 """Name of the array that holds the JSON text, as bytes."""
-DEEPEST = 16
+STATE_BYTES = 16 * 1024**3
+"""Bytes of a state's file."""
+STATE_ARRAYS = 50_000
+"""Arrays of a state's file: a real learner's has some hundred for each environment."""
+
+_HEADER = re.compile(
+    rb"\{'descr': '([<>|][fiub][0-9]{1,2})', 'fortran_order': (True|False), "
+    rb"'shape': \(([0-9, ]{0,200})\), \} *\n"
+)
 
 
 def write_tree(path: str | os.PathLike[str], tree: Tree) -> None:
@@ -32,36 +42,42 @@ def write_tree(path: str | os.PathLike[str], tree: Tree) -> None:
 
     Raises:
         DataError: If the place cannot be written to.
+        StateError: If :func:`read_tree` would refuse the file for its size.
     """
     arrays: dict[str, npt.NDArray[Any]] = {}
     text = json.dumps(_without_arrays(tree, "", arrays))
     arrays[TEXT] = np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
+    size = sum(array.nbytes for array in arrays.values())
+    for count, most, what in ((len(arrays), STATE_ARRAYS, "arrays"), (size, STATE_BYTES, "bytes")):
+        if count > most:
+            raise StateError(
+                f"the state has {count:,} {what}, above the limit of {most:,}: use fewer environments"
+            )
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type] # the names are no option of savez
     write_bytes(Path(path), buffer.getvalue())
 
 
 def read_tree(path: str | os.PathLike[str]) -> Tree:
-    """Read a tree; nothing is unpickled or executed, and no more memory is taken than the file is long.
+    """Read a tree; nothing is unpickled or executed, and arrays take no more memory than the file is long.
 
     Args:
         path: What :func:`write_tree` has written.
 
     Raises:
-        StateError: If the file cannot be read, or is damaged.
+        StateError: If the file cannot be read, is damaged, or is beyond the limits.
     """
-    path = Path(path)
     remedy = "use a file that save_state(path) has written"
-    if path.exists() and not path.is_file():
-        raise StateError(f"{path} is not a file: {remedy}")
     try:
-        with zipfile.ZipFile(path) as archive:
-            arrays = {
-                member.filename.removesuffix(".npy"): _read_array(archive, member)
-                for member in archive.infolist()
-            }
-        text = arrays.pop(TEXT).tobytes().decode("utf-8")
-        tree = _with_arrays(json.loads(text), arrays, 0)
+        content = read_regular(Path(path), STATE_BYTES)
+        with open_zip(content, most_members=STATE_ARRAYS) as archive:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > len(content):
+                raise ValueError("its members overlap, or are compressed")
+            arrays = {m.filename.removesuffix(".npy"): _array_of(m, archive.read(m)) for m in members}
+        tree = _with_arrays(parse_json(arrays.pop(TEXT).tobytes()), arrays)
+        if not isinstance(tree, dict) or arrays:
+            raise ValueError("arrays and text do not agree")
     except OSError as error:
         raise StateError(f"cannot read {path} ({error.strerror or error}): {remedy}") from None
     except (
@@ -73,28 +89,28 @@ def read_tree(path: str | os.PathLike[str]) -> Tree:
         TypeError,
         NotImplementedError,
         RuntimeError,
-        RecursionError,
     ) as error:
-        raise StateError(f"{path} is damaged or no state ({error}): {remedy}") from None
-    if not isinstance(tree, dict) or arrays:
-        raise StateError(f"{path} is damaged or no state: {remedy}")
+        reason = shortened(str(error))
+        raise StateError(f"{path} is damaged or no state ({reason}): {remedy}") from None
     return tree
 
 
-def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
-    if member.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"{member.filename} is compressed")
-    stream = io.BytesIO(archive.read(member))
-    version = np.lib.format.read_magic(stream)
-    if version != (1, 0):
-        raise ValueError(f"{member.filename} has the format {version}")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+def _array_of(member: zipfile.ZipInfo, content: bytes) -> npt.NDArray[Any]:
+    """An array in NumPy's format 1.0, if its header is such as NumPy writes for plain numbers."""
+    name = shown(member.filename)
+    start = 10 + int.from_bytes(content[8:10], "little")
+    header = _HEADER.fullmatch(content[10:start])
+    if content[:8] != b"\x93NUMPY\x01\x00" or header is None:
+        raise ValueError(f"{name} is no array of numbers")
+    dtype, shape = np.dtype(header[1].decode()), tuple(int(n) for n in header[3].split(b",") if n.strip())
     # The header could ask for more memory than there is.
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != member.file_size - stream.tell():
-        raise ValueError(f"{member.filename} is not {dtype} {shape}")
-    stream.seek(0)
-    array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
-    return array
+    if math.prod(shape) * dtype.itemsize != len(content) - start:
+        raise ValueError(f"{name} is not {dtype} {shape}")
+    values = np.frombuffer(content, np.uint8, offset=start)
+    if dtype.kind == "b" and (values > 1).any():
+        raise ValueError(f"{name} holds other bytes than those of True and False")
+    array = np.frombuffer(content, dtype, offset=start)
+    return array.reshape(shape, order="F" if header[2] == b"True" else "C").copy()
 
 
 def _without_arrays(value: Any, place: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
@@ -108,15 +124,13 @@ def _without_arrays(value: Any, place: str, arrays: dict[str, npt.NDArray[Any]])
     return value
 
 
-def _with_arrays(value: Any, arrays: dict[str, npt.NDArray[Any]], depth: int) -> Any:
+def _with_arrays(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
     """The inverse; takes the arrays out of ``arrays``."""
-    if depth > DEEPEST:
-        raise ValueError("it is nested too deeply")
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
-    if kind == "array":
+    if kind == "array" and isinstance(content, str):
         return arrays.pop(content)
-    if kind != "tree":
-        raise ValueError(f"{kind!r} is no part of a state")
-    return {name: _with_arrays(part, arrays, depth + 1) for name, part in content.items()}
+    if kind == "tree" and isinstance(content, dict):
+        return {name: _with_arrays(part, arrays) for name, part in content.items()}
+    raise ValueError(f"{shown(value)} is no part of a state")

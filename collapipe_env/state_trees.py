@@ -6,12 +6,13 @@ and on the way in, so that a tree and the part it came from never share memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from collapipe_env.errors import StateError
+from collapipe_env.errors import StateError, shortened, shown
 
 Tree = dict[str, Any]
 """Keys are strings; values are trees, NumPy arrays, integers, strings, booleans or ``None``."""
@@ -20,6 +21,46 @@ BIT_GENERATORS = {
     kind.__name__: kind
     for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
+
+
+LARGEST_NUMBER = 1e30
+"""Beyond any quantity of a system; products of a few of them still are floating-point numbers."""
+LARGEST_POOL = 1024
+"""Words of a seed sequence's pool; NumPy's own has 4. Mixing takes longer with their square."""
+MOST_DIGITS = 4_300
+"""Digits of a seed: what Python writes and reads by default."""
+
+
+def digits_of(number: Any, place: str) -> str:
+    """A whole number as text: Python's may be longer than any of NumPy's.
+
+    Args:
+        number: The number.
+        place: Its name, for the error.
+
+    Raises:
+        StateError: If it has too many digits.
+    """
+    whole = int(number)
+    # A digit stands for more than three bits.
+    if whole.bit_length() > 3 * MOST_DIGITS:
+        raise StateError(
+            f"{place} has {whole.bit_length():,} bits, above the limit of {3 * MOST_DIGITS:,}: "
+            "use a smaller number"
+        )
+    return str(whole)
+
+
+def number_of(text: Any, place: str) -> int:
+    """The number that :func:`digits_of` has written down.
+
+    Raises:
+        StateError: If the text is none, or too long.
+    """
+    digits = text.removeprefix("-") if isinstance(text, str) else ""
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS):
+        raise StateError(f"{place} is {shown(text)}, expected a whole number: {REMEDY}")
+    return int(text)
 
 
 def generator_tree(rng: np.random.Generator | None) -> Tree | None:
@@ -32,7 +73,11 @@ def generator_tree(rng: np.random.Generator | None) -> Tree | None:
         return None
     bits = rng.bit_generator
     seeds, name = bits.seed_seq, type(bits).__name__
-    if name not in BIT_GENERATORS or not isinstance(seeds, np.random.SeedSequence):
+    if (
+        name not in BIT_GENERATORS
+        or not isinstance(seeds, np.random.SeedSequence)
+        or seeds.pool_size > LARGEST_POOL
+    ):
         raise StateError(
             f"a generator of type {name} with seeds of type {type(seeds).__name__} cannot be written down: "
             "use numpy.random.default_rng(seed)"
@@ -41,10 +86,9 @@ def generator_tree(rng: np.random.Generator | None) -> Tree | None:
     words = None if entropy is None else [entropy] if isinstance(entropy, int) else list(entropy)
     return {
         "bits": _copied(dict(bits.state)),
-        # Python's integers may be longer than any of NumPy's.
-        "entropy": None if words is None else " ".join(str(int(word)) for word in words),
+        "entropy": None if words is None else " ".join(digits_of(word, "the seed") for word in words),
         "entropy_is_list": words is not None and not isinstance(entropy, int),
-        "spawn_key": " ".join(str(int(word)) for word in seeds.spawn_key),
+        "spawn_key": " ".join(digits_of(word, "the spawn key") for word in seeds.spawn_key),
         "pool_size": int(seeds.pool_size),
         "children": int(seeds.n_children_spawned),
     }
@@ -62,19 +106,43 @@ def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
     """
     if tree is None:
         return None
+    names = ("bits", "entropy", "entropy_is_list", "spawn_key", "pool_size", "children")
+    require_names(tree, names, place)
     try:
-        entropy: Any = None if tree["entropy"] is None else [int(w) for w in tree["entropy"].split()]
-        if entropy is not None and not tree["entropy_is_list"]:
-            (entropy,) = entropy
-        key = tuple(int(word) for word in tree["spawn_key"].split())
-        seeds = np.random.SeedSequence(
-            entropy, spawn_key=key, pool_size=tree["pool_size"], n_children_spawned=tree["children"]
-        )
+        entropy: Any = None
+        if tree["entropy"] is not None:
+            entropy = [number_of(word, f"{place}/entropy") for word in tree["entropy"].split()]
+            if tree["entropy_is_list"] is not True:
+                (entropy,) = entropy
+        key = tuple(number_of(word, f"{place}/spawn_key") for word in tree["spawn_key"].split())
+        pool, children = tree["pool_size"], tree["children"]
+        # A huge pool would fill the memory, and more children than words could count come to no seeds.
+        if type(pool) is not int or not 4 <= pool <= LARGEST_POOL:
+            raise ValueError(f"pool_size is {shown(pool)}, expected 4 to {LARGEST_POOL}")
+        if type(children) is not int or not 0 <= children < 2**63:
+            raise ValueError(f"children is {shown(children)}, expected 0 to {2**63 - 1}")
+        seeds = np.random.SeedSequence(entropy, spawn_key=key, pool_size=pool, n_children_spawned=children)
         bits = BIT_GENERATORS[tree["bits"]["bit_generator"]](seeds)
+        require_alike(tree["bits"], bits.state, f"{place}/bits")
+        _require_places(tree["bits"])
         bits.state = _copied(tree["bits"])
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise StateError(f"{place} is not the state of a generator ({error!r}): {REMEDY}") from None
+    except StateError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = shortened(repr(error))
+        raise StateError(f"{place} is not the state of a generator ({reason}): {REMEDY}") from None
     return np.random.Generator(bits)
+
+
+def _require_places(bits: Tree) -> None:
+    """Refuse places outside of a generator's buffer: NumPy reads there without looking.
+
+    Raises:
+        ValueError: Names the place.
+    """
+    for name, part, most in (("pos", bits["state"], 624), ("buffer_pos", bits, 4)):
+        if name in part and not 0 <= part[name] <= most:
+            raise ValueError(f"{name} is {shown(part[name])}, expected 0 to {most}")
 
 
 def children_of(rng: np.random.Generator) -> int:
@@ -115,12 +183,12 @@ def require_alike(tree: Any, template: Any, place: str, free: frozenset[str] = f
         for name in (*template, *tree):
             if name not in tree or name not in template:
                 word = "missing" if name not in tree else "unknown"
-                raise StateError(f"{place}/{name} is {word}: {REMEDY}")
+                raise StateError(f"{place}/{_key(name)} is {word}: {REMEDY}")
             require_alike(tree[name], template[name], f"{place}/{name}", free)
     elif isinstance(template, np.ndarray):
         require_array(tree, template.shape, template.dtype, place)
     elif type(tree) is not type(template):
-        raise StateError(f"{place} is {tree!r}, expected a {type(template).__name__}: {REMEDY}")
+        raise StateError(f"{place} is {shown(tree)}, expected a {type(template).__name__}: {REMEDY}")
 
 
 def require_array(value: Any, shape: tuple[int, ...], dtype: Any, place: str) -> None:
@@ -132,6 +200,42 @@ def require_array(value: Any, shape: tuple[int, ...], dtype: Any, place: str) ->
     if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype != dtype:
         found = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
         raise StateError(f"{place} is {found}, expected an array {np.dtype(dtype)} {shape}: {REMEDY}")
+
+
+def require_within(
+    values: npt.NDArray[Any], low: float, high: float, place: str, *, unknown: bool = False
+) -> None:
+    """Refuse an array that holds a number out of range.
+
+    Args:
+        values: The array.
+        low: The smallest number that may stand there.
+        high: The largest.
+        place: Its name, for the error.
+        unknown: Whether NaN may stand there, too.
+
+    Raises:
+        StateError: Names the place, the first number at fault and the range.
+    """
+    fine = (values >= low) & (values <= high)
+    if unknown:
+        fine |= np.isnan(values)
+    if not fine.all():
+        raise StateError(f"{place} holds {values[~fine][0]}, expected {low:g} to {high:g}: {REMEDY}")
+
+
+def require_names(tree: Any, names: Iterable[str], place: str) -> None:
+    """Refuse what is not a dictionary of just these names; what they stand for is free.
+
+    Raises:
+        StateError: Names the first that is missing or unknown.
+    """
+    names = list(names)
+    require_alike(tree, dict.fromkeys(names), place, frozenset(f"{place}/{name}" for name in names))
+
+
+def _key(name: Any) -> str:
+    return shortened(name) if isinstance(name, str) else shown(name)
 
 
 def _copied(value: Any) -> Any:

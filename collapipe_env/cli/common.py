@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shlex
 import shutil
@@ -224,11 +223,6 @@ def file_digest(path: Path) -> str:
             f"cannot read the agent {path} ({error.strerror}): give the path of one that training "
             "saved, such as runs/medium-ppo-seed0/checkpoints/best.zip"
         ) from None
-
-
-def scenario_digest(scenario: Scenario) -> str:
-    """SHA-256 of everything that a scenario says."""
-    return hashlib.sha256(json.dumps(scenario.to_dict(), sort_keys=True).encode()).hexdigest()
 
 
 def folder_name(text: str) -> str:

@@ -26,7 +26,6 @@ from collapipe_env.cli.common import (
     require_data,
     require_schedulers,
     require_within,
-    scenario_digest,
 )
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
 from collapipe_env.evaluation.provenance import note_versions, versions
@@ -35,6 +34,7 @@ from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.loading import scenario_digest
 
 DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.
 

@@ -24,7 +24,7 @@ from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.simulator import Simulator
 from collapipe_env.simulator.state import SystemState
-from collapipe_env.state_trees import Tree, require_alike
+from collapipe_env.state_trees import Tree, require_alike, require_within
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -190,16 +190,26 @@ class BatchMDP:
         ended = {name: values.copy() for name, values in self.ended_summaries.items()}
         return {"simulator": self.simulator.get_state(), "sums": self._sums(), "ended": ended}
 
-    def set_state(self, tree: Any) -> None:
+    def set_state(self, tree: Any, seeded: BoolArray) -> None:
         """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
+
+        Args:
+            tree: The state.
+            seeded: Rows that have a generator for their next episodes (E,).
 
         Raises:
             StateError: If it is damaged.
         """
         template = {"simulator": None, "sums": self._sums(), "ended": None}
         require_alike(tree, template, "mdp", frozenset(("mdp/simulator", "mdp/ended")))
+        for name, unknown in (
+            ("total_delay", False),
+            ("total_energy_ratio", False),
+            ("time_to_target", True),
+        ):
+            require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
         require_columns(tree["ended"], self.num_envs, "mdp/ended")
-        self.simulator.set_state(tree["simulator"])
+        self.simulator.set_state(tree["simulator"], seeded)
         self._set_sums({name: values.copy() for name, values in tree["sums"].items()})
         self.ended_summaries = {name: values.copy() for name, values in tree["ended"].items()}
 

@@ -16,17 +16,18 @@ from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
-from collapipe_env.errors import ScenarioError, StateError, UnknownArgumentError, nearest_name
+from collapipe_env.errors import ScenarioError, UnknownArgumentError, nearest_name
 from collapipe_env.learners.base import Learner
 from collapipe_env.real_numbers import real_numbers
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.state_trees import (
-    REMEDY,
     Tree,
+    digits_of,
     generator_of,
     generator_tree,
-    require_alike,
+    number_of,
     require_array,
+    require_names,
 )
 
 Observation = npt.NDArray[np.float32]
@@ -190,28 +191,27 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         seed = self._np_random_seed
         return {
             "np_random": generator_tree(self._np_random),
-            # Gymnasium may be asked for it; it may be longer than NumPy's integers.
-            "np_random_seed": None if seed is None else str(seed),
+            # Gymnasium may be asked for it.
+            "np_random_seed": None if seed is None else digits_of(seed, "the seed of reset"),
             "delays": np.array(self._delays, dtype=np.float64),
             "losses": np.array(self._losses, dtype=np.float64),
         }
 
-    def _read_own_state(self, tree: Any) -> Callable[[], None]:
+    def _read_own_state(self, tree: Any) -> tuple[npt.NDArray[np.bool_], Callable[[], None]]:
         place = "env"
         names = ("np_random", "np_random_seed", "delays", "losses")
-        require_alike(tree, dict.fromkeys(names), place, frozenset(f"{place}/{name}" for name in names))
+        require_names(tree, names, place)
         for name in ("delays", "losses"):
             require_array(tree[name], np.shape(tree["delays"])[:1], np.float64, f"{place}/{name}")
         rng = generator_of(tree["np_random"], f"{place}/np_random")
-        seed = tree["np_random_seed"]
-        if seed is not None and not (isinstance(seed, str) and seed.removeprefix("-").isdecimal()):
-            raise StateError(f"{place}/np_random_seed is {seed!r}, expected a whole number: {REMEDY}")
+        text = tree["np_random_seed"]
+        seed = None if text is None else number_of(text, f"{place}/np_random_seed")
 
         def apply() -> None:
-            self._np_random, self._np_random_seed = rng, None if seed is None else int(seed)
+            self._np_random, self._np_random_seed = rng, seed
             self._delays, self._losses = tree["delays"].tolist(), tree["losses"].tolist()
 
-        return apply
+        return np.array([rng is not None]), apply
 
     def _remember(self) -> Callable[[], None]:
         delays, losses = self._delays.copy(), self._losses.copy()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -11,10 +9,9 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.envs.core import BatchMDP
-from collapipe_env.errors import StateError
-from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.loading import scenario_to_dict
+from collapipe_env.envs.core import BatchMDP, BoolArray
+from collapipe_env.errors import StateError, shortened, shown
+from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.state_files import read_tree, write_tree
 from collapipe_env.state_trees import Tree, require_alike
 
@@ -61,12 +58,14 @@ class Snapshots(Generic[Result]):
         if not isinstance(state, Mapping) or "format" not in state:
             raise StateError("this is no state of an environment: use what get_state() or a file has given")
         for name, here in self._state_header.items():
-            if state.get(name) != here:
-                raise StateError(_DIFFERENCES[name].format(there=state.get(name), here=here))
+            there = state.get(name)
+            if type(there) is not type(here) or there != here:
+                shortest = shortened(there) if isinstance(there, str) else shown(there)
+                raise StateError(_DIFFERENCES[name].format(there=shortest, here=here))
         template = {**self._state_header, "mdp": None, "env": None}
         require_alike(state, template, "state", frozenset(("state/mdp", "state/env")))
-        apply_own = self._read_own_state(state["env"])
-        self._mdp.set_state(state["mdp"])
+        seeded, apply_own = self._read_own_state(state["env"])
+        self._mdp.set_state(state["mdp"], seeded)
         apply_own()
 
     def save_state(self, path: str | os.PathLike[str]) -> None:
@@ -116,7 +115,8 @@ class Snapshots(Generic[Result]):
 
     @cached_property
     def _state_header(self) -> Tree:
-        """What a state must agree in with the environment."""
+        """The fields in which state and environment must agree."""
+        scenario = self._mdp.scenario
         return {
             "format": "collapipe_env state",
             "version": STATE_VERSION,
@@ -124,7 +124,7 @@ class Snapshots(Generic[Result]):
             "num_envs": self._mdp.num_envs,
             "rounds": self._mdp.rounds,
             "learner": type(self._mdp.simulator.learner).__name__,
-            "scenario": scenario_digest(self._mdp.scenario),
+            "scenario": f"{scenario.name} {scenario_digest(scenario)[:16]}",
         }
 
     @abstractmethod
@@ -140,8 +140,12 @@ class Snapshots(Generic[Result]):
         """What the class keeps besides its MDP."""
 
     @abstractmethod
-    def _read_own_state(self, tree: Any) -> Callable[[], None]:
-        """Check what :meth:`_own_state` has returned; returns a function that sets it and cannot fail."""
+    def _read_own_state(self, tree: Any) -> tuple[BoolArray, Callable[[], None]]:
+        """Check what :meth:`_own_state` has returned.
+
+        Returns:
+            Rows that have a generator (E,), and a function that sets the state and cannot fail.
+        """
 
     @abstractmethod
     def _remember(self) -> Callable[[], None]:
@@ -149,8 +153,8 @@ class Snapshots(Generic[Result]):
 
 
 _DIFFERENCES = {
-    "format": "the format of the state is {there!r}, expected {here!r}: use what get_state() has returned",
-    "version": "the state has version {there!r}, this package reads {here!r}: take it anew",
+    "format": "the format of the state is {there}, expected {here}: use what get_state() has returned",
+    "version": "the state has version {there}, this package reads {here}: take it anew",
     "kind": "the state is of a {there}, this is a {here}: set it in an environment of its own class",
     "num_envs": "the state is of {there} environments, these are {here}: build as many as it has",
     "rounds": "the state is of episodes of {there} rounds, these have {here}: build the environment with the "
@@ -159,9 +163,3 @@ _DIFFERENCES = {
     "scenario": "the state is of another scenario ({there}, this is {here}): build the environment with the "
     "same scenario, every field of it",
 }
-
-
-def scenario_digest(scenario: Scenario) -> str:
-    """A scenario's name and a digest of all its fields."""
-    text = json.dumps(scenario_to_dict(scenario), sort_keys=True)
-    return f"{scenario.name} {hashlib.sha256(text.encode('utf-8')).hexdigest()[:16]}"

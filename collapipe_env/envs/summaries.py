@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from collapipe_env.errors import StateError
+from collapipe_env.errors import StateError, shown
 from collapipe_env.state_trees import REMEDY, require_array
 
 
@@ -52,6 +52,8 @@ def require_columns(columns: Any, rows: int, place: str) -> None:
     if not isinstance(columns, Mapping):
         raise StateError(f"{place} is a {type(columns).__name__}, expected a dictionary: {REMEDY}")
     for name, values in columns.items():
+        if not isinstance(name, str):
+            raise StateError(f"{place}/{shown(name)} is unknown: {REMEDY}")
         mask = name.startswith("_")
         kind = "bool" if mask else "int64" if name == "rounds" else "float64"
         require_array(values, (rows,), kind, f"{place}/{name}")

@@ -17,7 +17,7 @@ from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
-from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.errors import ScenarioError, StateError, shown
 from collapipe_env.learners.base import Learner
 from collapipe_env.real_numbers import real_numbers
 from collapipe_env.scenario import load_scenario
@@ -211,13 +211,13 @@ class CollaPipeVectorEnv(
             "done": self._done.copy(),
         }
 
-    def _read_own_state(self, tree: Any) -> Callable[[], None]:
+    def _read_own_state(self, tree: Any) -> tuple[BoolArray, Callable[[], None]]:
         rows = range(self.num_envs)
         template = {"autoreset_mode": "", "rngs": dict.fromkeys(map(str, rows)), "done": self._done}
         require_alike(tree, template, "env", frozenset(f"env/rngs/{row}" for row in rows))
         if tree["autoreset_mode"] != self.autoreset_mode.value:
             raise StateError(
-                f"the state is of autoreset_mode = {tree['autoreset_mode']!r}, this is "
+                f"the state is of autoreset_mode = {shown(tree['autoreset_mode'])}, this is "
                 f"{self.autoreset_mode.value!r}: build the environment with the same one"
             )
         rngs = [generator_of(tree["rngs"][str(row)], f"env/rngs/{row}") for row in rows]
@@ -225,7 +225,7 @@ class CollaPipeVectorEnv(
         def apply() -> None:
             self._rngs, self._done = rngs, tree["done"].copy()
 
-        return apply
+        return np.array([rng is not None for rng in rngs]), apply
 
     def _remember(self) -> Callable[[], None]:
         rngs, done = self._rngs.copy(), self._done.copy()

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from collapipe_env.errors import StateError
 from collapipe_env.state_trees import Tree
 
 IntArray = npt.NDArray[np.int64]
@@ -160,3 +161,35 @@ class SnapshotLearner(Learner, Protocol):
             StateError: If the state does not fit.
         """
         ...
+
+
+@runtime_checkable
+class CountsRounds(Protocol):
+    """A learner whose state says how many rounds each environment has played."""
+
+    def require_rounds(self, tree: Tree, rounds: IntArray) -> None:
+        """Refuse a state of other numbers of rounds.
+
+        Args:
+            tree: The learner's state, which has not been looked at yet.
+            rounds: Rounds that the environments have played since their resets, shape (E,); -1 for one that
+                was never reset.
+
+        Raises:
+            StateError: If it says others.
+        """
+        ...
+
+
+def require_snapshots(learner: Learner) -> SnapshotLearner:
+    """Return a learner as one that can say its state.
+
+    Raises:
+        StateError: If it cannot.
+    """
+    if not isinstance(learner, SnapshotLearner):
+        raise StateError(
+            f"the learner {type(learner).__name__} has no get_state() and set_state(tree): give it both, as "
+            "collapipe_env.learners.base.SnapshotLearner describes, or use learner='surrogate' or 'torch'"
+        )
+    return learner

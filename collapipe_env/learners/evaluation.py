@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from collapipe_env.errors import StateError
 from collapipe_env.learners.base import FloatArray
 from collapipe_env.learners.device import full_precision, mixed_precision
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.state_trees import Tree, require_alike
+from collapipe_env.state_trees import REMEDY, Tree, require_alike, require_names
 from collapipe_env.tasks import Task, TaskData, TaskSpec
 from collapipe_env.tasks.tokenization import PADDING
 
@@ -209,11 +210,16 @@ class EvaluationDesk:
         desk = EvaluationDesk(self._evaluator, self._learning, len(rounds), tuple(self.metrics))
         desk._rounds, desk.loss = tree["rounds"].tolist(), tree["loss"].copy()
         desk.metrics = {name: values.copy() for name, values in tree["metrics"].items()}
-        number = np.array(0.0)
+        number, place = np.array(0.0), "learner/desk/waiting"
+        background = self._learning.evaluation == "background"
+        expected = {str(env) for env, played in enumerate(desk._rounds) if played and background}
+        if not isinstance(tree["waiting"], Mapping) or set(tree["waiting"]) != expected:
+            raise StateError(f"{place} does not hold the environments {sorted(expected)}: {REMEDY}")
         for env, found in tree["waiting"].items():
+            require_names(found, ("loss", "metrics"), f"{place}/{env}")
             scores = found["metrics"]
             names = None if scores is None else dict.fromkeys(self.metrics, number)
-            require_alike(found, {"loss": number, "metrics": names}, f"learner/desk/waiting/{env}")
+            require_alike(found, {"loss": number, "metrics": names}, f"{place}/{env}")
             values = None if scores is None else {name: float(value) for name, value in scores.items()}
             desk._jobs[int(env)] = _Found(Evaluation(float(found["loss"]), values))
         return desk

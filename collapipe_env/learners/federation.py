@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
-from collapipe_env.errors import StateError
+from collapipe_env.errors import StateError, shortened
 from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
 from collapipe_env.learners.dropout import private_randomness
 from collapipe_env.learners.exchange import Exchange
@@ -33,7 +33,7 @@ from collapipe_env.learners.servers import CommonServer, CopiesServer, Sequentia
 from collapipe_env.learners.staleness import WeightVersions
 from collapipe_env.learners.step_sizes import StepSizes
 from collapipe_env.learners.training_setup import TrainingSetup
-from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree
+from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
 from collapipe_env.tasks.partition import partition
 from collapipe_env.tasks.tokenization import PADDING
 
@@ -271,6 +271,11 @@ class Federation:
         """The model of the clusters, all equal between rounds, and the server's head; they train on."""
         return self._models[0], self._head.module
 
+    @property
+    def rounds(self) -> int:
+        """Rounds that have been trained."""
+        return self._step_sizes.round
+
     def get_state(self) -> Tree:
         """Return everything that decides how the run goes on, as copies; between rounds only."""
         model, head = self.common_model
@@ -304,17 +309,21 @@ class Federation:
         run = cls(setup, np.random.default_rng(0))  # what it draws is replaced
         try:
             run._set_state(tree)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             if isinstance(error, StateError):
                 raise
-            raise StateError(f"learner/runs is damaged ({error!r}): {REMEDY}") from None
+            raise StateError(f"learner/runs is damaged ({shortened(repr(error))}): {REMEDY}") from None
         return run
 
     def _set_state(self, tree: Tree) -> None:
-        samples = len(self._setup.train[0])
+        samples, clusters = len(self._setup.train[0]), [str(n) for n in range(self._setup.clusters)]
+        parts = ("streams", "model", "head", "optimizers", "head_optimizer", "servers", "exchange")
+        require_names(tree, (*parts, "round", "noise_rng"), "learner/runs")
+        for name in ("streams", "optimizers"):
+            require_names(tree[name], clusters, name)
         for n, stream in enumerate(self._streams):
             stream.set_state(tree["streams"][str(n)], samples)
-        self._shares = np.array([len(tree["streams"][n]["indices"]) for n in tree["streams"]], float)
+        self._shares = np.array([len(tree["streams"][n]["indices"]) for n in clusters], float)
         for module, name in [*((m, "model") for m in self._models), (self._head.module, "head")]:
             set_parameters(module, tree[name], name)
         for n, optimizer in enumerate(self._optimizers):
@@ -327,7 +336,7 @@ class Federation:
                 set_optimizer(optimizer, memories[name], f"servers/{mode}/{name}")
         self._exchange.set_state(tree["exchange"], self._parameters)
         rng = generator_of(tree["noise_rng"], "noise_rng")
-        if rng is None or not isinstance(tree["round"], int) or tree["round"] < 0:
+        if rng is None or type(tree["round"]) is not int or tree["round"] < 0:
             raise StateError(f"learner/runs: noise_rng or round is damaged: {REMEDY}")
         self._noise_rng, self._step_sizes.round = rng, tree["round"]
 

@@ -10,7 +10,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from collapipe_env.errors import StateError
-from collapipe_env.state_trees import REMEDY, Tree, require_array
+from collapipe_env.state_trees import REMEDY, Tree, require_array, require_names, require_within
+
+MOST_STEPS = 2.0**24
+"""Steps that an optimiser counts in single precision; it goes no further."""
 
 
 def array_of(tensor: Tensor) -> npt.NDArray[Any]:
@@ -79,21 +82,34 @@ def set_optimizer(optimizer: torch.optim.Optimizer, tree: Tree, place: str) -> N
     Raises:
         StateError: If it does not fit.
     """
-    if set(tree) != {str(i) for i in range(len(optimizer.param_groups))}:
-        raise StateError(f"{place} has other groups of parameters: {REMEDY}")
+    require_names(tree, map(str, range(len(optimizer.param_groups))), place)
     for i, group in enumerate(optimizer.param_groups):
-        part, (parameter,) = tree[str(i)], group["params"]
-        memory: dict[str, Any] = {}
-        for name, value in part["memory"].items():
+        where, part, (parameter,) = f"{place}/{i}", tree[str(i)], group["params"]
+        require_names(part, ("memory", "lr", "initial_lr"), where)
+        names = _memory_names(optimizer)
+        if part["memory"] != {}:
+            require_names(part["memory"], names, f"{where}/memory")
             # All memories are shaped as the parameter, but for the count of steps.
-            expected = parameter.detach() if np.ndim(value) else torch.zeros(())
-            memory[name] = tensor_of(value, expected, f"{place}/{i}/{name}").to(parameter.device)
-        if memory:
-            optimizer.state[parameter] = memory
+            like = {name: torch.zeros(()) if name == "step" else parameter.detach() for name in names}
+            memory = {n: tensor_of(part["memory"][n], like[n], f"{where}/{n}") for n in names}
+            # PyTorch divides by what it makes of the count. NaN in the others is training that diverged.
+            if "step" in memory and not 1 <= float(memory["step"]) <= MOST_STEPS:
+                raise StateError(f"{where}/step is {float(memory['step'])}, expected at least 1: {REMEDY}")
+            optimizer.state[parameter] = {n: value.to(parameter.device) for n, value in memory.items()}
+        full = float(group["lr"])
         for name in ("lr", "initial_lr"):
-            if part[name] is not None:
-                require_array(part[name], (), np.float64, f"{place}/{i}/{name}")
-                group[name] = float(part[name])
+            if name == "initial_lr" and part[name] is None:
+                continue
+            require_array(part[name], (), np.float64, f"{where}/{name}")
+            require_within(part[name], 0.0 if name == "lr" else full, full, f"{where}/{name}")
+            group[name] = float(part[name])
+
+
+def _memory_names(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
+    """What an optimiser remembers of a parameter once it has stepped."""
+    if isinstance(optimizer, torch.optim.AdamW):
+        return "step", "exp_avg", "exp_avg_sq"
+    return ("momentum_buffer",) if optimizer.param_groups[0]["momentum"] else ()
 
 
 def generator_bytes(generator: Generator) -> npt.NDArray[np.uint8]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from collapipe_env.errors import StateError
-from collapipe_env.learners.base import BoolArray, FloatArray, LearningReport, RoundOutcome
+from collapipe_env.learners.base import BoolArray, FloatArray, IntArray, LearningReport, RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
 from collapipe_env.physics._array import Array, exp
 from collapipe_env.physics._bounds import at_least
-from collapipe_env.state_trees import REMEDY, Tree, require_alike
+from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
@@ -317,19 +317,26 @@ class SurrogateLearner:
             StateError: If it is damaged or of another number of environments.
         """
         require_alike(tree, self.get_state(), "learner")
-        if (tree["round"] < 0).any():
-            raise StateError(f"learner/round is {tree['round'].tolist()}, expected at least 0: {REMEDY}")
+        require_within(tree["round"], 0, np.inf, "learner/round")
+        require_within(tree["progress"], 0.0, LARGEST_NUMBER, "learner/progress")
         self._progress, self._round = tree["progress"].copy(), tree["round"].copy()
         self._longest = int(self._round.max())
+
+    def require_rounds(self, tree: Tree, rounds: IntArray) -> None:
+        """Refuse other numbers of rounds; see :class:`~collapipe_env.learners.base.CountsRounds`."""
+        require_alike(tree, self.get_state(), "learner")
+        if (tree["round"] != np.maximum(rounds, 0)).any():
+            raise StateError(f"learner/round does not agree with the system's rounds: {REMEDY}")
 
     def _factors_until(self, last: int) -> FloatArray:
         """The step sizes' factors, in a table that grows where it is too short for a round."""
         if last >= len(self._factors):
             self._longest = last = int(self._round.max())
         if last >= len(self._factors):
-            rounds = range(max(2 * last, 64))
-            factor = self._step_factor
-            self._factors = np.array([1.0 if factor is None else factor(t) for t in rounds])
+            rounds, factor = max(2 * last, 64), self._step_factor
+            self._factors = (
+                np.ones(rounds) if factor is None else np.array([factor(t) for t in range(rounds)])
+            )
         return self._factors
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from collapipe_env.learners.federation import Federation
 from collapipe_env.learners.training_setup import TrainingSetup
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.state_trees import Tree, require_alike
+from collapipe_env.state_trees import REMEDY, Tree, require_alike
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.base import trained_architecture
 
@@ -35,7 +35,7 @@ class TorchLearner:
     the process. PyTorch's global random state is not read, and is after every call what it was before; with
     dropout it is borrowed during a round (:mod:`collapipe_env.learners.dropout`). Small models train fastest
     in one thread (``torch.set_num_threads(1)``); that setting belongs to the process, so the learner leaves
-    it alone, but in processes that are forked after the first reset, where one thread is all that works
+    it alone, except in processes forked after the first reset: there only one thread works
     (:mod:`collapipe_env.forking`). Same seeds give bit-identical losses on a CPU for the same number of
     threads. On a GPU, PyTorch does not promise the order of the sums in the attention's backward pass, so
     last digits may differ there.
@@ -204,7 +204,7 @@ class TorchLearner:
             StateError: If it is damaged, of another model, or of other data.
             DataError: If the data cannot be loaded.
         """
-        if tree == {"prepared": False}:
+        if _unprepared(tree):
             self._prepared, self._runs = None, [None] * self.num_envs
             self._train_loss = np.full(self.num_envs, np.nan)
             return
@@ -223,8 +223,20 @@ class TorchLearner:
         runs = [
             None if tree["runs"][e] is None else Federation.from_state(setup, tree["runs"][e]) for e in names
         ]
-        self._prepared = setup, desk.restored(tree["desk"])
+        desk = desk.restored(tree["desk"])
+        if tree["desk"]["rounds"].tolist() != [0 if run is None else run.rounds for run in runs]:
+            raise StateError(f"learner/desk/rounds does not agree with the runs: {REMEDY}")
+        self._prepared = setup, desk
         self._runs, self._train_loss = runs, tree["train_loss"].copy()
+
+    def require_rounds(self, tree: Tree, rounds: IntArray) -> None:
+        """Refuse other numbers of rounds; see :class:`~collapipe_env.learners.base.CountsRounds`."""
+        runs = {} if _unprepared(tree) else tree.get("runs") if isinstance(tree, Mapping) else None
+        for e, played in enumerate(rounds.tolist()):
+            run = runs.get(str(e)) if isinstance(runs, Mapping) else None
+            found = run.get("round") if isinstance(run, Mapping) else -1 if run is None else None
+            if type(found) is not int or found != played:
+                raise StateError(f"learner/runs/{e}/round does not agree with the system's rounds: {REMEDY}")
 
     def _prepare(self) -> tuple[TrainingSetup, EvaluationDesk]:
         """Load the data and put it on the device."""
@@ -340,3 +352,8 @@ class TorchLearner:
                 f"{on_server[e].tolist()} differ; make them equal, or use mode {COPIES} (copies)"
             )
         return on_server
+
+
+def _unprepared(tree: Any) -> bool:
+    """Whether a state is that of a learner before its first reset."""
+    return isinstance(tree, Mapping) and set(tree) == {"prepared"} and tree["prepared"] is False

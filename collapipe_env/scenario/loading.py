@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -88,6 +90,12 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
     """
     plain: dict[str, Any] = _adapter().dump_python(scenario, mode="json")
     return plain
+
+
+def scenario_digest(scenario: Scenario) -> str:
+    """Return the SHA-256 of everything that a scenario says, in hexadecimal digits."""
+    text = json.dumps(scenario_to_dict(scenario), sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def scenario_to_yaml(scenario: Scenario) -> str:

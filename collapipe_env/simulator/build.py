@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -136,6 +137,19 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
         round_index=np.zeros((), dtype=np.int64),
         loss=np.zeros(()),
     )
+
+
+def memory_caps(costs: WorkloadCosts, memory_bytes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Blocks that fit memories under GPipe, of the same shape.
+
+    Args:
+        costs: Priced workload.
+        memory_bytes: Memory that each device offers [byte].
+    """
+    caps: np.ndarray[Any, Any] = memory_cap_blocks(
+        memory_bytes, costs.batch_size, costs.block_state_bytes, costs.stored_activation_bytes
+    )
+    return caps
 
 
 def energy_budgets(scenario: Scenario) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

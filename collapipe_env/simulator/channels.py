@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from collapipe_env.errors import StateError
+from collapipe_env.kernels.channels import link_gains
 from collapipe_env.simulator.streams import MOST_FACTORS, FloatArray, Rows, Stream, WordArray, normal
-from collapipe_env.state_trees import REMEDY, Tree
+from collapipe_env.state_trees import Tree, require_within
 
 
 class Fading:
@@ -43,7 +43,7 @@ class Fading:
         """
         self._stream.reset(rows, seeds)
         if self._rho == 0.0:
-            return self._independent(rows)
+            return self._independent(self._stream, rows)
         fresh = self._fresh_branches(rows)
         self._branches[rows] = fresh
         return self._gains(fresh)
@@ -56,7 +56,7 @@ class Fading:
         """
         self._stream.next_round()
         if self._rho == 0.0:
-            return self._independent(None, out)
+            return self._independent(self._stream, None, out)
         fresh = self._fresh_branches(None)
         self._branches = self._rho * self._branches + math.sqrt(1.0 - self._rho**2) * fresh
         return self._gains(self._branches)
@@ -68,20 +68,30 @@ class Fading:
             tree["branches"] = self._branches.copy()
         return tree
 
+    def gains_in(self, tree: Tree) -> FloatArray:
+        """The gains (E, links) that belong to a state of :meth:`get_state`."""
+        if self._rho > 0.0:
+            return self._gains(tree["branches"])
+        stream = Stream(len(tree["stream"]["seeds"]), self._stream.numbers)
+        stream.set_state(tree["stream"])
+        return self._independent(stream)
+
     def set_state(self, tree: Tree) -> None:
         """Go on from a state of :meth:`get_state`, of the same shapes and types."""
         self._stream.set_state(tree["stream"])
         if self._rho > 0.0:
             self._branches = tree["branches"].copy()
 
-    def _independent(self, rows: Rows | None, out: FloatArray | None = None) -> FloatArray:
+    def _independent(
+        self, stream: Stream, rows: Rows | None = None, out: FloatArray | None = None
+    ) -> FloatArray:
         """Gamma(m) / m: a sum of exponentials is minus the logarithm of a product of uniform numbers."""
         m = self._diversity
         if m <= MOST_FACTORS:
-            total = self._stream.uniform(rows, m, out)
+            total = stream.uniform(rows, m, out)
             np.log(total, out=total)
         else:
-            uniform = self._stream.uniform(rows)
+            uniform = stream.uniform(rows)
             total = np.log(uniform).reshape(len(uniform), -1, m).sum(axis=-1)
         total *= -1.0 / m
         return total
@@ -157,16 +167,32 @@ class LoadChain:
         """The stream and the levels; see :mod:`collapipe_env.state_trees`."""
         return {"stream": self._stream.get_state(), "index": self._index.copy()}
 
-    def check_state(self, tree: Tree) -> None:
-        """Refuse levels that there are not.
+    def factors_in(self, tree: Tree) -> FloatArray:
+        """The factors (E, N, K) that belong to a state of :meth:`get_state`.
 
         Raises:
-            StateError: Names the range.
+            StateError: If it holds levels that there are not.
         """
-        if ((tree["index"] < 0) | (tree["index"] >= len(self._levels))).any():
-            raise StateError(f"load/index is not in 0 to {len(self._levels) - 1}: {REMEDY}")
+        require_within(tree["index"], 0, len(self._levels) - 1, "simulator/load/index")
+        return self._levels[tree["index"]]
 
     def set_state(self, tree: Tree) -> None:
         """Go on from a state of :meth:`get_state`, of the same shapes and types."""
         self._stream.set_state(tree["stream"])
         self._index = tree["index"].copy()
+
+
+def laid_out(
+    mean_gain: FloatArray, fading: FloatArray, devices: tuple[int, ...]
+) -> tuple[FloatArray, FloatArray]:
+    """Gains of uplinks (rows, N) and node pairs (rows, N, K+1, K+1).
+
+    Args:
+        mean_gain: Of the links (rows, links), uplinks first, then each cluster's pairs.
+        fading: Likewise.
+        devices: ``(rows, N, K)``.
+    """
+    rows, N, K = devices
+    uplink, d2d = np.empty((rows, N)), np.empty((rows, N, K + 1, K + 1))
+    link_gains(mean_gain, fading, uplink, d2d)
+    return uplink, d2d

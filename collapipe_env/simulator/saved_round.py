@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.errors import AllocationError, StateError
+from collapipe_env.errors import AllocationError, StateError, shortened
 from collapipe_env.learners.base import Arrivals, IntArray, LearningReport
 from collapipe_env.physics._array import Array
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.state import SystemParameters, SystemState
-from collapipe_env.state_trees import REMEDY, Tree, require_alike, require_array
+from collapipe_env.simulator.state_checks import SMALLEST, require_ranges
+from collapipe_env.state_trees import REMEDY, Tree, require_alike, require_array, require_within
 
 
 def report_tree(report: LearningReport) -> Tree:
@@ -37,6 +38,8 @@ def report_of(tree: Any, num_envs: int, place: str) -> LearningReport:
     metrics = tree.get("metrics") if isinstance(tree, Mapping) else None
     column = np.zeros(num_envs)
     names = metrics if isinstance(metrics, Mapping) else {}
+    if not all(isinstance(name, str) for name in names):
+        raise StateError(f"{place}/metrics has names that are no text: {REMEDY}")
     template = dict.fromkeys(("loss", "metric", "train_loss"), column)
     require_alike(tree, {**template, "metrics": dict.fromkeys(names, column)}, place)
     return LearningReport(
@@ -110,6 +113,8 @@ class SavedRound:
         if not isinstance(tree, Mapping) or set(tree) != set(names):
             raise StateError(f"{place} is not a round with {', '.join(names)}: {REMEDY}")
         require_alike(tree["system"], system, f"{place}/system")
+        require_ranges(tree["system"], f"{place}/system")
+        require_within(tree["system"]["budget"], SMALLEST, np.inf, f"{place}/system/budget")
         shape = (*system["uplink_gain"].shape, local_steps)
         require_array(tree["counts"], shape, np.int64, f"{place}/counts")
         require_array(tree["pick"], shape, np.uint64, f"{place}/pick")
@@ -118,7 +123,7 @@ class SavedRound:
             allocation = Allocation(**{name: _array(v) for name, v in tree["allocation"].items()})
             whole: IntArray = np.ascontiguousarray(allocation.micro_batches, dtype=np.int64)
         except (AllocationError, TypeError, ValueError, AttributeError) as error:
-            raise StateError(f"{place}/allocation is none ({error}): {REMEDY}") from None
+            raise StateError(f"{place}/allocation is none ({shortened(str(error))}): {REMEDY}") from None
         require_array(whole, shape[:-1], np.int64, f"{place}/allocation/micro_batches")
         counts = tree["counts"].copy()
         most = parameters.micro_batch_choices[-1]

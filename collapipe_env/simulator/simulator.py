@@ -8,28 +8,26 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.errors import AllocationError, StateError
-from collapipe_env.kernels.channels import link_gains
+from collapipe_env.errors import StateError
 from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.learners.base import (
     Arrivals,
+    CountsRounds,
     Learner,
     LearningReport,
     RoundOutcome,
-    SnapshotLearner,
+    require_snapshots,
 )
 from collapipe_env.physics.energy import compute_power
-from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
-from collapipe_env.simulator.build import energy_budgets, link_path_gains, system_parameters
-from collapipe_env.simulator.channels import Fading, LoadChain
+from collapipe_env.simulator.build import energy_budgets, link_path_gains, memory_caps, system_parameters
+from collapipe_env.simulator.channels import Fading, LoadChain, laid_out
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.extensions import pipeline_blocks, version_gaps
 from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.losses import MicroBatchLosses
 from collapipe_env.simulator.record import RoundRecord
-from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.saved_round import (
     SavedRound,
     report_of,
@@ -38,8 +36,9 @@ from collapipe_env.simulator.saved_round import (
     system_tree,
 )
 from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.state_checks import require_consistent, require_rounds
 from collapipe_env.simulator.streams import SeededGenerators, Stream, WordArray, episode_seeds, normal
-from collapipe_env.state_trees import Tree, require_alike
+from collapipe_env.state_trees import REMEDY, Tree, require_alike
 
 COMPONENTS = 6
 """Seeds of an episode: layout, shadowing, fading, loads, losses, learner."""
@@ -232,31 +231,37 @@ class Simulator:
         return {
             **self._own_state(),
             "learning": report_tree(self.learning),
-            "learner": _snapshots(self.learner).get_state(),
+            "learner": require_snapshots(self.learner).get_state(),
             "last_round": None if saved is None else saved.tree(),
         }
 
-    def set_state(self, tree: Tree) -> None:
+    def set_state(self, tree: Tree, seeded: npt.NDArray[np.bool_] | None = None) -> None:
         """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
+
+        Args:
+            tree: The state.
+            seeded: Rows that have a generator for their next episodes (E,); ``None`` for all.
 
         Raises:
             StateError: If it is damaged, or of another number of environments or another scenario.
         """
-        learner, own = _snapshots(self.learner), self._own_state()
+        learner, own = require_snapshots(self.learner), self._own_state()
         free = ("simulator/learning", "simulator/learner", "simulator/last_round")
         template = {**own, "learning": None, "learner": None, "last_round": None}
         require_alike(tree, template, "simulator", frozenset(free))
         was_reset = tree["was_reset"]
-        try:
-            require_room(tree["system"]["memory_cap"][was_reset], self.parameters.costs.blocks)
-        except AllocationError as error:
-            raise StateError(f"simulator/system/memory_cap: {error}") from None
-        self._load.check_state(tree["load"])
+        require_rounds(tree["system"], self.state.budget, self.scenario.dynamics.rounds)
+        require_consistent(tree, self.parameters, self._fading, self._load)
+        if seeded is not None and (was_reset & ~seeded).any():
+            raise StateError(f"a row that was reset has no generator: {REMEDY}")
         learning = report_of(tree["learning"], self.num_envs, free[0])
         saved = None
         if tree["last_round"] is not None:
             steps = self.scenario.workload.local_steps
             saved = SavedRound.from_tree(tree["last_round"], self.parameters, own["system"], steps, free[2])
+        if isinstance(learner, CountsRounds):
+            played = np.where(was_reset, tree["system"]["round_index"], -1)
+            learner.require_rounds(tree["learner"], played)
         learner.set_state(tree["learner"])
         # Nothing below can fail.
         self._set_parts(tree)
@@ -273,7 +278,7 @@ class Simulator:
         Raises:
             StateError: If the learner cannot say its state.
         """
-        learner, parts = _snapshots(self.learner), self._parts_state()
+        learner, parts = require_snapshots(self.learner), self._parts_state()
         trained = learner.get_state()
         # These are replaced and never written to.
         kept = self.state, self.learning, self._last_round, self._started
@@ -286,11 +291,11 @@ class Simulator:
         return put_back
 
     def _own_state(self) -> Tree:
-        """What has the same names, shapes and types at any time."""
+        """The arrays and generators of the state, without the learner."""
         return {"system": system_tree(self.state), **self._parts_state()}
 
     def _parts_state(self) -> Tree:
-        """What is written to in place, and the parts that draw."""
+        """The arrays that change in place, and the random streams."""
         return {
             "layout": {name: getattr(self, f"_{name}").copy() for name in LAYOUT_ARRAYS},
             "fading": self._fading.get_state(),
@@ -310,7 +315,7 @@ class Simulator:
     def _following(self, backlog: FloatArray) -> SystemState:
         """The state of the next round; arrays that callers may still hold are left as they are."""
         state = self.state
-        uplink, d2d = self._gains(self._mean_gain, self._fading.advance(self._fading_gain))
+        uplink, d2d = laid_out(self._mean_gain, self._fading.advance(self._fading_gain), state.present.shape)
         speed, power = state.speed, state.compute_power
         if not self._load.constant:
             speed = self._full_speed * self._load.advance()
@@ -340,13 +345,7 @@ class Simulator:
             for row, seed in zip(rows, seeds.tolist(), strict=True):
                 layout = draw_layout(self.scenario, np.random.default_rng(seed))
                 self._set_layout(state, np.array([row]), layout)
-        costs = self.parameters.costs
-        state.memory_cap[rows] = memory_cap_blocks(
-            state.memory_bytes[rows],
-            costs.batch_size,
-            costs.block_state_bytes,
-            costs.stored_activation_bytes,
-        )
+        state.memory_cap[rows] = memory_caps(self.parameters.costs, state.memory_bytes[rows])
         # Log-normal shadowing, drawn once per episode; a pair's is the same both ways.
         radio, N = self.scenario.radio, self.scenario.clusters
         self._shadow.reset(rows, shadow)
@@ -367,7 +366,7 @@ class Simulator:
         self._mean_gain[rows] = link_path_gains(layout)
 
     def _set_channels(self, state: SystemState, rows: Rows, gains: FloatArray, factors: FloatArray) -> None:
-        uplink, d2d = self._gains(self._mean_gain[rows], gains)
+        uplink, d2d = laid_out(self._mean_gain[rows], gains, state.present[rows].shape)
         state.uplink_gain[rows] = uplink
         state.d2d_gain[rows] = d2d
         speed = self._full_speed[rows] * factors
@@ -379,24 +378,3 @@ class Simulator:
             self._active_power[rows],
             self._full_speed[rows],
         )
-
-    def _gains(self, mean: FloatArray, fading: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Gains of uplinks (rows, N) and node pairs (rows, N, K+1, K+1) from those of links (rows, links)."""
-        rows, N, nodes = len(mean), self.scenario.clusters, self.scenario.max_devices + 1
-        uplink, d2d = np.empty((rows, N)), np.empty((rows, N, nodes, nodes))
-        link_gains(mean, fading, uplink, d2d)
-        return uplink, d2d
-
-
-def _snapshots(learner: Learner) -> SnapshotLearner:
-    """The learner, as one that can say its state.
-
-    Raises:
-        StateError: If it cannot.
-    """
-    if not isinstance(learner, SnapshotLearner):
-        raise StateError(
-            f"the learner {type(learner).__name__} has no get_state() and set_state(tree): give it both, as "
-            "collapipe_env.learners.base.SnapshotLearner describes, or use learner='surrogate' or 'torch'"
-        )
-    return learner

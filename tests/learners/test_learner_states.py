@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from federation_support import CUT, alive, make
 from learner_support import N, single_outcome, small_learner
+from state_damage_support import damaged
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.envs.env import CollaPipeEnv
@@ -187,7 +189,19 @@ def changed(tree, place, change):
         ("runs/0/exchange/rounding", lambda state: state[:-1]),
         ("runs/0/round", lambda _: -1),
         ("desk/loss", lambda _: np.zeros(7)),
+        ("runs/0/round", lambda played: played + 1),
+        ("runs/0/streams", lambda streams: {**streams, "3": streams["0"]}),
+        ("runs/0/optimizers", lambda own: {**own, "3": own["0"]}),
+        ("runs/0/optimizers/0/0/memory", lambda memory: {"exp_avg_sq": memory["exp_avg_sq"]}),
+        ("runs/0/optimizers/0/0/memory/step", lambda step: np.full_like(step, np.nan)),
+        ("runs/0/optimizers/0/0/lr", lambda rate: np.full_like(rate, np.nan)),
+        ("runs/0/optimizers/0/0/initial_lr", lambda rate: np.array(rate * 2)),
+        ("runs/0/head_optimizer/0/memory", lambda memory: {**memory, "momentum_buffer": memory["exp_avg"]}),
+        ("desk/rounds", lambda rounds: rounds + 1),
         ("desk/waiting", lambda _: {"0": {"loss": 1.0, "metrics": None}}),
+        ("desk/waiting", lambda _: [1]),
+        ("desk/waiting", lambda _: {"0": {}}),
+        ("desk/waiting", lambda _: {"99": {"loss": np.array(1.0), "metrics": None}}),
     ],
 )
 def test_damaged_state_is_refused_and_nothing_changes(place, change):
@@ -200,6 +214,100 @@ def test_damaged_state_is_refused_and_nothing_changes(place, change):
     with pytest.raises(StateError):
         learner.set_state(changed(state, place, change))
     assert learner.train_round(outcome).train_loss == expected.train_round(outcome).train_loss
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        lambda _: [1],
+        lambda _: {},
+        lambda _: {"0": {}},
+        lambda found: {"99": found["0"]},
+        lambda found: {"0": {**found["0"], "loss": 1.0}},
+        lambda found: {"0": {**found["0"], "metrics": [1]}},
+    ],
+)
+def test_damaged_evaluations_that_wait_are_refused(waiting):
+    learner = small_learner(1, evaluation="background", evaluate_every=1)
+    learner.train_round(single_outcome(CUT, alive()))
+    state = learner.get_state()
+    learner.set_state(state)
+    with pytest.raises(StateError, match="learner/desk/waiting"):
+        learner.set_state(changed(state, "desk/waiting", waiting))
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        ("learner", lambda _: {"prepared": False}),
+        ("learner/runs", lambda _: {"0": None}),
+        ("learner/runs/0/round", lambda played: played + 1),
+        ("learner/prepared", lambda _: np.zeros(2)),
+        ("system/round_index", lambda played: played + 1),
+    ],
+)
+def test_state_whose_rounds_disagree_is_refused(place, change):
+    env = CollaPipeEnv(learning_env())
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+    state = env.get_state()
+    with pytest.raises(StateError):
+        env.set_state(changed(state, f"mdp/simulator/{place}", change))
+    env.set_state(state)
+    env.step(env.action_space.sample())
+
+
+def test_state_of_training_that_diverged_is_one_too():
+    learner = small_learner(1)
+    outcome = single_outcome(CUT, alive())
+    learner.train_round(outcome)
+    state = changed(
+        learner.get_state(),
+        "runs/0/model",
+        lambda model: {n: v * np.float32("nan") for n, v in model.items()},
+    )
+    learner.set_state(state)
+    learner.train_round(outcome)
+    diverged = learner.get_state()
+    assert np.isnan(diverged["runs"]["0"]["optimizers"]["0"]["0"]["memory"]["exp_avg"]).any()
+    learner.set_state(diverged)
+    assert np.isnan(learner.train_round(outcome).train_loss).all()
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(150, marks=pytest.mark.slow)])
+def test_random_damages_are_refused_or_harmless(count):
+    env = CollaPipeEnv(learning_env(evaluation="background"))
+    twin = CollaPipeEnv(learning_env(evaluation="background"))
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(3)]
+    env.step(actions[0])
+    good = env.get_state()
+    twin.set_state(good)
+    expected = pickle.dumps(twin.get_state())
+    rng = np.random.default_rng(count)
+    refused = 0
+    for _ in range(count):
+        tree, what = damaged(rng, good)
+        try:
+            env.set_state(tree)
+        except StateError as error:
+            refused += 1
+            size = len(str(error))
+            assert size < 1500, what
+            assert pickle.dumps(env.get_state()) == expected, what
+        else:
+            start = time.perf_counter()
+            with np.errstate(all="ignore"):
+                for action in actions[1:]:
+                    env.step(action)
+            assert time.perf_counter() - start < 20.0, what
+            env.set_state(good)
+    assert count / 3 < refused < count
+    for action in actions[1:]:
+        one, two = env.step(action), twin.step(action)
+        np.testing.assert_array_equal(one[0], two[0])
+        assert one[1:] == two[1:]
 
 
 def test_state_of_another_learner_is_refused():

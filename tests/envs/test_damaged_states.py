@@ -1,0 +1,253 @@
+"""Damaged states and files of states: refused with nothing changed, or harmless."""
+
+import struct
+import time
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+from env_support import make_actions
+from state_damage_support import as_npy, damaged, damaged_bytes, with_text, zipped
+from test_snapshot import assert_same, changed, go_on, single, vector
+
+from collapipe_env.errors import StateError
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.state_files import STATE_ARRAYS, read_tree, write_tree
+from collapipe_env.state_trees import generator_of, generator_tree
+
+
+def played(build=single, lead=()):
+    """An environment two rounds into its episode, its state, and the actions that follow."""
+    env = build()
+    actions = make_actions(env, 4, lead=lead)
+    env.reset(seed=0)
+    go_on(env, actions[:2])
+    return env, env.get_state(), actions[2:]
+
+
+def part(tree, place):
+    for name in place.split("/"):
+        tree = tree[name]
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "message"),
+    [
+        ("env/np_random_seed", lambda _: "9" * 5000, "env/np_random_seed is"),
+        ("env/np_random_seed", lambda _: "\u0663", "env/np_random_seed is"),
+        ("env/np_random/pool_size", lambda _: 10**12, "pool_size is 10+, expected 4 to"),
+        ("env/np_random/spawn_key", lambda _: "-1", "env/np_random is not"),
+        ("env/np_random", lambda _: None, "no generator"),
+        ("version", lambda version: np.array([version, 2]), "this package reads 1"),
+        ("mdp/simulator/learner/round", lambda rounds: rounds + 10**9, "learner/round does not agree"),
+        ("mdp/simulator/system/round_index", lambda rounds: rounds + 10**9, "round_index holds 1000000002"),
+        ("mdp/simulator/system/round_index", lambda rounds: rounds - 10, "round_index holds -8"),
+        ("mdp/simulator/system/round_index", lambda rounds: rounds + 1, "does not agree with system/round"),
+        ("mdp/simulator/load/stream/rounds", lambda rounds: rounds + 1, "load/stream/rounds does not agree"),
+        ("mdp/simulator/system/uplink_gain", lambda gain: gain * np.nan, "uplink_gain holds nan"),
+        ("mdp/simulator/system/uplink_gain", lambda gain: gain * 2, "uplink_gain does not agree"),
+        ("mdp/simulator/system/d2d_gain", lambda gain: gain + np.inf, "d2d_gain holds inf"),
+        ("mdp/simulator/system/speed", lambda speed: speed * 0, "speed holds 0.0"),
+        ("mdp/simulator/system/speed", lambda speed: -speed, "speed holds -"),
+        ("mdp/simulator/system/compute_power", lambda power: power + 1, "compute_power does not agree"),
+        ("mdp/simulator/system/memory_cap", lambda cap: cap + 1, "memory_cap does not agree"),
+        ("mdp/simulator/system/budget", lambda budget: budget * 2, "budget does not agree"),
+        ("mdp/simulator/system/backlog", lambda backlog: backlog - 1, "backlog holds -"),
+        ("mdp/simulator/layout/full_speed", lambda speed: speed * 0, "full_speed holds 0.0"),
+        ("mdp/simulator/layout/mean_gain", lambda gain: gain * np.nan, "mean_gain holds nan"),
+        ("mdp/simulator/fading/branches", lambda branches: branches * np.nan, "uplink_gain does not agree"),
+        ("mdp/simulator/learner/progress", lambda progress: progress - 10, "learner/progress holds -"),
+        ("mdp/simulator/last_round/system/speed", lambda speed: speed * 0, "last_round/system/speed holds 0"),
+        ("mdp/sums/total_delay", lambda total: total * np.nan, "total_delay holds nan"),
+        ("mdp/ended", lambda _: {5: np.zeros(1)}, "mdp/ended/5 is unknown"),
+    ],
+)
+def test_impossible_state_is_refused_and_the_environment_goes_on(place, change, message):
+    env, state, actions = played()
+    twin = single()
+    twin.set_state(state)
+    with pytest.raises(StateError, match=message):
+        env.set_state(changed(state, place, change(part(state, place))))
+    assert_same(env.get_state(), twin.get_state())
+    assert_same(go_on(env, actions), go_on(twin, actions))
+
+
+def test_place_outside_of_a_generators_buffer_is_refused():
+    # NumPy itself takes it, and reads far beyond the buffer.
+    for kind, place in ((np.random.MT19937, "bits/state/pos"), (np.random.Philox, "bits/buffer_pos")):
+        tree = generator_tree(np.random.Generator(kind(0)))
+        expected = np.random.Generator(kind(0)).integers(2**40, size=9)
+        np.testing.assert_array_equal(generator_of(tree, "rng").integers(2**40, size=9), expected)
+        for value in (-1, 10**6):
+            with pytest.raises(StateError, match="rng is not the state of a generator"):
+                generator_of(changed(tree, place, value), "rng")
+
+
+def test_seed_too_long_to_be_written_down_is_refused():
+    env = single()
+    env.reset(seed=10**5000)
+    with pytest.raises(StateError, match="above the limit of 12,900"):
+        env.get_state()
+
+
+@pytest.mark.parametrize("place", ["kind", "scenario", "format", "version", "mdp/simulator/learner/round"])
+def test_messages_stay_short(place):
+    env, state, _ = played()
+    with pytest.raises(StateError) as caught:
+        env.set_state(changed(state, place, "x" * 10**6))
+    assert len(str(caught.value)) < 1000
+
+
+def test_messages_about_names_stay_short():
+    env, state, _ = played()
+    with pytest.raises(StateError, match="unknown") as caught:
+        env.set_state(changed(state, "mdp/" + "x" * 10**6, 1))
+    assert len(str(caught.value)) < 1000
+
+
+def test_digest_depends_on_every_field_and_is_that_of_the_state():
+    small = load_scenario("small")
+    other = small.with_overrides({"dynamics.rounds": 7})
+    assert scenario_digest(small) == scenario_digest(load_scenario("small")) != scenario_digest(other)
+    env = single("small")
+    assert env.get_state()["scenario"] == f"{env.scenario.name} {scenario_digest(env.scenario)[:16]}"
+
+
+def test_names_too_long_for_the_file_system_are_refused():
+    for name in ("a" * 300, "null\0byte"):
+        with pytest.raises(StateError, match="cannot read"):
+            read_tree(name)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"tree": [1]}', '{"array": [1]}', '{"tree": {"a": {}}}', "[1]", '{"a": 1}']
+)
+def test_text_that_is_no_tree_is_refused(text, tmp_path):
+    path = tmp_path / "state.npz"
+    path.write_bytes(zipped({"tree.npy": as_npy(text)}))
+    with pytest.raises(StateError, match=r"state.npz is damaged or no state"):
+        read_tree(path)
+
+
+def test_file_of_very_many_members_is_refused_at_once(tmp_path):
+    path = tmp_path / "many.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tree.npy", as_npy('{"tree": {}}'))
+    content = path.read_bytes()
+    directory = content.index(b"PK\x01\x02")
+    entry, end = content[directory:-22], content[-22:]
+    count = STATE_ARRAYS + 1
+    end = end[:8] + struct.pack("<HHLL", 1, 1, count * len(entry), directory) + end[20:]
+    path.write_bytes(content[:directory] + entry * count + end)
+    start = time.perf_counter()
+    with pytest.raises(StateError, match="50,001 members, above the limit of 50,000"):
+        read_tree(path)
+    assert time.perf_counter() - start < 1.0
+
+
+def test_overlapping_members_do_not_fill_the_memory(tmp_path):
+    path = tmp_path / "overlapping.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tree.npy", as_npy(" " * 10**6))
+    content = path.read_bytes()
+    directory = content.index(b"PK\x01\x02")
+    entry, end = content[directory:-22], content[-22:]
+    entries = b"".join(entry.replace(b"tree.npy", b"%04d.npy" % i) for i in range(60))
+    end = end[:8] + struct.pack("<HHLL", 60, 60, len(entries), directory) + end[20:]
+    path.write_bytes(content[:directory] + entries + end)
+    tracemalloc.start()
+    with pytest.raises(StateError, match="overlap"):
+        read_tree(path)
+    assert tracemalloc.get_traced_memory()[1] < 10 * 10**6
+    tracemalloc.stop()
+
+
+def test_state_of_too_many_arrays_is_refused_when_written(tmp_path):
+    tree = {"many": {str(i): np.zeros(0) for i in range(STATE_ARRAYS)}}
+    with pytest.raises(StateError, match="has 50,001 arrays"):
+        write_tree(tmp_path / "state.npz", tree)
+    assert not list(tmp_path.iterdir())
+
+
+ARRAYS = [np.arange(6.0).reshape(2, 3), np.asfortranarray(np.eye(3)[:, :2]), np.array(4), np.zeros((0, 2))]
+
+
+@pytest.mark.parametrize("values", ARRAYS)
+def test_arrays_of_all_kinds_come_back(values, tmp_path):
+    for dtype in (np.float64, np.float32, np.int64, np.uint64, np.uint8, np.bool_):
+        tree = {"a": {"b": values.astype(dtype), "c": None, "d": 2**128, "e": "text"}}
+        write_tree(tmp_path / "state.npz", tree)
+        assert_same(read_tree(tmp_path / "state.npz"), tree)
+
+
+def test_truth_values_of_other_bytes_are_refused(tmp_path):
+    header = as_npy("\x02").replace(b"|u1", b"|b1")
+    path = tmp_path / "state.npz"
+    path.write_bytes(zipped({"tree.npy": as_npy('{"tree": {"a": {"array": "/a"}}}'), "/a.npy": header}))
+    with pytest.raises(StateError, match="True and False"):
+        read_tree(path)
+
+
+def set_or_refused(env, good, twin_state, actions, attempt, what):
+    """Whether a damaged state was refused; one that was not is played."""
+    start = time.perf_counter()
+    try:
+        attempt()
+    except StateError as error:
+        size = len(str(error))
+        assert size < 1500, what
+        assert_same(env.get_state(), twin_state)
+        return True
+    with np.errstate(all="ignore"):  # wild numbers may overflow; they only must not stop anything
+        go_on(env, actions)
+    assert time.perf_counter() - start < 20.0, what
+    env.set_state(good)
+    return False
+
+
+KINDS = {
+    "moving": (single, ()),
+    "arq": (lambda: single("arq"), ()),
+    "vector": (lambda: vector(mode="SameStep"), (3,)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [80, pytest.param(800, marks=pytest.mark.slow)])
+def test_random_damages_of_states_are_refused_or_harmless(kind, count):
+    build, lead = KINDS[kind]
+    env, good, actions = played(build, lead)
+    twin = build()
+    twin.set_state(good)
+    twin_state = twin.get_state()
+    rng = np.random.default_rng(len(kind) + count)
+    refused = 0
+    for _ in range(count):
+        tree, what = damaged(rng, good)
+        refused += set_or_refused(env, good, twin_state, actions, lambda tree=tree: env.set_state(tree), what)
+    assert count / 2 < refused < count
+    assert_same(go_on(env, actions), go_on(twin, actions))
+
+
+@pytest.mark.parametrize("count", [80, pytest.param(800, marks=pytest.mark.slow)])
+def test_random_damages_of_files_are_refused_or_harmless(count, tmp_path):
+    env, good, actions = played()
+    twin = single()
+    twin.set_state(good)
+    twin_state = twin.get_state()
+    path = tmp_path / "state.npz"
+    env.save_state(path)
+    content = path.read_bytes()
+    path.write_bytes(with_text(content, lambda text: text))  # the way of damaging alone does no harm
+    env.load_state(path)
+    rng = np.random.default_rng(count)
+    refused = 0
+    for _ in range(count):
+        spoilt, what = damaged_bytes(rng, content)
+        path.write_bytes(spoilt)
+        refused += set_or_refused(env, good, twin_state, actions, lambda: env.load_state(path), what)
+    assert refused > count / 2
+    assert_same(go_on(env, actions), go_on(twin, actions))
