@@ -69,7 +69,7 @@ def test_all_rounds_are_played_beyond_the_target_loss(scenario) -> None:
 @pytest.mark.parametrize("name", ["random", "dssra"])
 def test_replay_gives_the_round_that_was_played(scenario, name: str) -> None:
     played = play_episode(name, make_scheduler(name, scenario), scenario, 1, ROUNDS, "surrogate")
-    allocations = unpack_allocations(pack_allocations(played.allocations))
+    allocations = unpack_allocations(pack_allocations(played.allocations), ROUNDS)
     assert isinstance(allocations[0], Allocation)
     for index in (0, ROUNDS - 1):
         record = replay(scenario, 1, allocations, index)
