@@ -135,5 +135,8 @@ def _require_agreement(found: npt.NDArray[Any], expected: npt.NDArray[Any], plac
     Raises:
         StateError: Names both.
     """
-    if not np.allclose(found, expected, rtol=1e-6, atol=0.0):
+    # As np.allclose, which takes ten times as long; infinity is like nothing.
+    with np.errstate(all="ignore"):
+        alike = np.abs(found - expected) <= 1e-6 * np.minimum(np.abs(found), np.abs(expected))
+    if not alike.all():
         raise StateError(f"simulator/{place} does not agree with {parts}: {REMEDY}")
