@@ -307,7 +307,7 @@ def _identity(plan: EvaluationPlan, name: str, code: OwnCode | None) -> bytes:
     try:
         fingerprint = OwnScheduler(name, code, plan.scenario).fingerprint()
     except SchedulerError:
-        fingerprint = ""  # playing it fails, too, where it is dealt with
+        return secrets.token_bytes(16)  # nothing old is taken for its results; playing it says what is wrong
     return f"{code.digest}\0{fingerprint}".encode()
 
 
@@ -341,6 +341,8 @@ def _work(unit: Unit, on_round: Any) -> None:
             "measure the new one"
         )
     scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent, plan.factories)
+    if code is not None and code.digest is not None and isinstance(scheduler, OwnScheduler):
+        scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
     played = play_episode(
         unit.scheduler, scheduler, plan.scenario, unit.episode, plan.rounds, plan.learner, on_round
     )

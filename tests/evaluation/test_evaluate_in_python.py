@@ -163,6 +163,19 @@ def test_other_weights_are_measured_again(tmp_path: Path, played) -> None:
         assert len(played) == count
 
 
+def test_a_fingerprint_that_fails_is_told_and_gets_no_old_results(tmp_path: Path) -> None:
+    file, out = tmp_path / "mine.py", tmp_path / "out"
+    method = "    def fingerprint(self):\n        return Path(__file__).with_suffix('.txt').read_text()\n"
+    source = f"from pathlib import Path\n{IMPORT}{inspect.getsource(Even)}\n"
+    file.write_text(f"{source}{method}")
+    file.with_suffix(".txt").write_text("")  # the fingerprint of one that has none
+    evaluate(f"{file}:Even", SMALL, seeds=1, out=out)
+    file.with_suffix(".txt").unlink()
+    for _ in range(2):
+        with pytest.raises(SchedulerError, match=r"failed in fingerprint: FileNotFoundError: .*mine\.py, line"):
+            evaluate(f"{file}:Even", SMALL, seeds=1, out=out)
+
+
 def test_registered_names_play_here_and_in_other_processes(tmp_path: Path) -> None:
     assert register_scheduler("even", Even) is Even
 
