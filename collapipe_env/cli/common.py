@@ -111,6 +111,12 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except ValueError:
+        if not sys.stdout.closed:
+            raise
+        # Only code that was imported for the user can have done that.
+        print("error: standard output was closed: a scheduler must not close sys.stdout", file=sys.stderr)
+        return 2
     except KeyboardInterrupt as stop:
         again = command_line(program, [option for option in arguments if option != "--fresh"])
         how, status = (

@@ -121,7 +121,14 @@ def reached(error: BaseException, file: str | None) -> bool:
 
 def first_line(error: BaseException) -> str:
     """An error's message, as far as it fits into one line."""
-    return _cut((str(error).strip() or type(error).__name__).splitlines()[0])
+    return _cut((_message(error).strip() or type(error).__name__).splitlines()[0])
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an error of the user's own may not be able to say what it is
+        return f"its message cannot be shown: {type(error).__name__}.__str__ fails"
 
 
 def _cut(text: str) -> str:
@@ -159,12 +166,13 @@ def python_code(factory: Factory, source: object) -> OwnCode:
 
 
 def _run_file(reference: str, source: str) -> _Loaded:
-    path = Path(source).expanduser()
+    path = Path(source)
     try:
+        path = path.expanduser()
         found = path.is_file()
         what = "is no file" if not found and path.exists() else "does not exist"
         path = path.resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # too long, links in circles, a null byte
+    except (OSError, RuntimeError, ValueError) as error:  # too long, links in circles, a null byte, ~nobody
         found, what = False, f"cannot be read ({getattr(error, 'strerror', None) or error})"
     if not found:
         raise SchedulerError(
@@ -188,8 +196,10 @@ def _run_file(reference: str, source: str) -> _Loaded:
         with neighbours.importable():
             # Compiled from these very bytes: Python's cache of compiled files may be older than the edit.
             exec(compile(content, str(path), "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:
-        del sys.modules[module.__name__]
+    except BaseException as error:  # SystemExit and whatever else the user's code raises
+        sys.modules.pop(module.__name__, None)
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise SchedulerError(
             f"scheduler {reference!r} cannot be imported: {blame(error, str(path))}"
         ) from error
@@ -204,7 +214,9 @@ def _import_module(reference: str, source: str) -> _Loaded:
         sys.path.insert(0, here)
     try:
         module = import_module(source)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit and whatever else the user's code raises
         if (
             isinstance(error, ModuleNotFoundError)
             and error.name
@@ -235,7 +247,12 @@ def _file_of(error: BaseException, module: str) -> str | None:
 
 
 def _named(reference: str, module: ModuleType, name: str) -> Factory:
-    found: Any = getattr(module, name, None)
+    try:
+        found: Any = getattr(module, name, None)
+    except Exception as error:  # modules may have a __getattr__
+        raise SchedulerError(
+            f"scheduler {reference!r} cannot be imported: {blame(error, module.__file__)}"
+        ) from error
     if found is None:
         own = [
             key for key, value in vars(module).items() if callable(value) and not key.startswith("_")

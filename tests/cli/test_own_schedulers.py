@@ -1,6 +1,8 @@
 """Schedulers of one's own on the command line of ``evaluate``, ``compare`` and ``train``."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -149,3 +151,18 @@ def test_a_failure_in_evaluate_is_one_line(here: Path, capsys) -> None:
         "error: scheduler 'other.py:Picky' failed in act: ValueError: two is not mine "
         f"({here / 'other.py'}, line {LINE})"
     )
+
+
+def test_one_that_closes_standard_output_ends_with_one_line(here: Path) -> None:
+    text = SOURCE.replace(
+        "        return self.inner.act",
+        "        import sys; sys.stdout.close()\n        return self.inner.act",
+    )
+    (here / "rude.py").write_text(text)
+    command = ["evaluate", "--scenario", "one.yaml", "--schedulers", "rude.py:Mine", *QUICK, "--no-figures"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "collapipe_env", *command], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("error: standard output was closed: ")

@@ -172,7 +172,9 @@ def test_a_fingerprint_that_fails_is_told_and_gets_no_old_results(tmp_path: Path
     evaluate(f"{file}:Even", SMALL, seeds=1, out=out)
     file.with_suffix(".txt").unlink()
     for _ in range(2):
-        with pytest.raises(SchedulerError, match=r"failed in fingerprint: FileNotFoundError: .*mine\.py, line"):
+        with pytest.raises(
+            SchedulerError, match=r"failed in fingerprint: FileNotFoundError: .*mine\.py, line"
+        ):
             evaluate(f"{file}:Even", SMALL, seeds=1, out=out)
 
 

@@ -148,6 +148,17 @@ FAULTS = {
     "a folder": (PLAIN, "{folder}/:Mine", "is no file: give the path"),
     "a long name": (PLAIN, "x" * 5000 + ".py:Mine", r"x\.\.\. cannot be read \(File name too long\)"),
     "a null byte": (PLAIN, "x\0.py:Mine", r"cannot be read \(embedded null byte\)"),
+    "nobody's home": (PLAIN, "~no-such-user/a.py:Mine", "cannot be read .*home directory"),
+    "a severe fault": (
+        "raise GeneratorExit('oh')\n",
+        "{file}:Mine",
+        r"GeneratorExit: oh \(.*mine\.py, line 1",
+    ),
+    "no answer": (
+        "def __getattr__(name):\n    raise RuntimeError(name)\n",
+        "{file}:Mine",
+        r"cannot be imported: RuntimeError: Mine \(.*mine\.py, line 2",
+    ),
     "a loop": (PLAIN, "{folder}/loop.py:Mine", "cannot be read|does not exist"),
     "above": (PLAIN, "..:Mine", "names no class or function: write path"),
     "a prose": (PLAIN, "my scheduler:Mine", "names no class or function: write path"),
