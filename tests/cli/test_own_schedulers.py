@@ -91,6 +91,19 @@ def test_files_of_one_name_in_two_folders_are_told_by_their_folders(here: Path) 
     ]  # fmt: skip
 
 
+def test_titles_are_told_apart_by_folder_and_alike_in_progress_lines(here: Path, capsys) -> None:
+    make = "\ndef make(scenario):\n    return Mine(scenario)\n"
+    (here / "mine.py").write_text(SOURCE)
+    (here / "deep" / "mine.py").write_text(SOURCE + make)
+    own = ["deep/mine.py:Mine", "mine.py:Mine", "deep/mine.py:make"]
+    assert main(["evaluate", "--scenario", "one.yaml", "--schedulers", *own, *QUICK, "--no-figures"]) == 0
+    titles = [f"mine ({reference})" for reference in own]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("  episode 0")[0].strip() for line in lines if "  episode 0" in line] == titles
+    summary = json.loads((here / "runs" / "evaluate-one" / "results.json").read_text())["summary"]
+    assert [s["title"] for s in summary] == titles
+
+
 def test_one_that_fails_in_a_scenario_is_listed_and_the_rest_goes_on(here: Path, capsys) -> None:
     command = ["compare", "--scenarios", "one.yaml", "two.yaml", "--schedulers", "other.py:Picky", "pipeline"]
     assert main([*command, *QUICK, "--no-figures", "--out", "out"]) == 0
