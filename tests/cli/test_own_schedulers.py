@@ -179,3 +179,11 @@ def test_one_that_closes_standard_output_ends_with_one_line(here: Path) -> None:
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
     assert ended.stderr.splitlines()[-1].startswith("error: standard output was closed: ")
+
+
+def test_one_that_cannot_decide_is_refused_before_the_training(here: Path, capsys) -> None:
+    before = sorted(here.rglob("*"))
+    assert main(["train", "--scenario", "two.yaml", "--schedulers", "agent", "other.py:Picky"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'other.py:Picky' failed in act: ValueError: two is not mine" in line
+    assert sorted(here.rglob("*")) == before
