@@ -136,6 +136,7 @@ class Job:
                 scheduler = load_scheduler(name, self._scenario, None)
                 if isinstance(scheduler, OwnScheduler):
                     play_episode(name, scheduler, self._scenario, 0, 1, quick)
+                    scheduler.fingerprint()
             elif not options.trains:
                 agent = self._agent_file()
                 if options.evaluation.agent is None and not agent.exists():

@@ -18,6 +18,7 @@ from collapipe_env.evaluation import table
 from collapipe_env.evaluation.episode import EpisodeResult
 from collapipe_env.evaluation.own_code import Factory, is_reference
 from collapipe_env.evaluation.own_scheduler import is_policy
+from collapipe_env.evaluation.pool import leave_unless_guarded
 from collapipe_env.evaluation.registry import (
     LEARNED,
     ReadyMade,
@@ -173,6 +174,8 @@ def evaluate(
     ):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise ScenarioError(f"{option} = {value!r}: use a whole number from 1 on")
+    if processes > 1:
+        leave_unless_guarded()
     if learner not in _LEARNERS:
         raise ScenarioError(f"learner = {learner!r} is not known: {nearest_name(str(learner), _LEARNERS)}")
     if rounds is not None and rounds > chosen.dynamics.rounds:

@@ -181,9 +181,18 @@ def test_one_that_closes_standard_output_ends_with_one_line(here: Path) -> None:
     assert ended.stderr.splitlines()[-1].startswith("error: standard output was closed: ")
 
 
-def test_one_that_cannot_decide_is_refused_before_the_training(here: Path, capsys) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Picky", "failed in act: ValueError: two is not mine"),
+        ("Odd", "failed in fingerprint: ZeroDivisionE"),
+    ],
+)
+def test_one_that_cannot_play_is_refused_before_the_training(here: Path, name, message, capsys) -> None:
+    with (here / "other.py").open("a") as file:
+        file.write("\nclass Odd(Mine):\n    def fingerprint(self):\n        return 1 / 0\n")
     before = sorted(here.rglob("*"))
-    assert main(["train", "--scenario", "two.yaml", "--schedulers", "agent", "other.py:Picky"]) == 2
+    assert main(["train", "--scenario", "two.yaml", "--schedulers", "agent", f"other.py:{name}"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "'other.py:Picky' failed in act: ValueError: two is not mine" in line
+    assert f"'other.py:{name}' {message}" in line
     assert sorted(here.rglob("*")) == before

@@ -292,6 +292,19 @@ def test_what_an_interactive_session_defines_does_not_travel(monkeypatch) -> Non
         evaluate(Even, SMALL, seeds=2, processes=2)
 
 
+def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    call = f"evaluate(['pipeline', 'random'], {SMALL!r}, seeds=1, processes=2, out={str(tmp_path / 'out')!r})"
+    script.write_text(f"from collapipe_env import evaluate\n{call}\n")
+    ended = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.count("Traceback") == 1  # the script's own
+    last = ended.stderr.splitlines()[-1]
+    assert last.endswith('put what it does below if __name__ == "__main__":, or use processes=1')
+
+
 def test_the_import_stays_light() -> None:
     heavy = ("torch", "stable_baselines3", "scipy", "pydantic", "rich")
     code = f"import sys, collapipe_env; print([m for m in {heavy!r} if m in sys.modules])"
