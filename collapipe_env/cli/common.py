@@ -31,10 +31,8 @@ from collapipe_env.tasks import task_names
 
 LARGEST_ROUNDS = 1_000_000
 """Rounds that an episode may be asked for."""
-SCHEDULERS_HELP = (
-    f"{LEARNED} (the trained one), {', '.join(scheduler_names())}; or one of your own: file.py:Name, "
-    "package.module:Name."
-)
+UNTRAINED_HELP = f"{', '.join(scheduler_names())}; or one of your own: file.py:Name, package.module:Name."
+SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
 
 Options = TypeVar("Options")
 

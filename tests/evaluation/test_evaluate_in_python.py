@@ -292,6 +292,7 @@ def test_what_an_interactive_session_defines_does_not_travel(monkeypatch) -> Non
         evaluate(Even, SMALL, seeds=2, processes=2)
 
 
+@pytest.mark.slow  # three processes import everything
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     call = f"evaluate(['pipeline', 'random'], {SMALL!r}, seeds=1, processes=2, out={str(tmp_path / 'out')!r})"
