@@ -1,9 +1,12 @@
 """Schedulers named as ``file.py:Name`` and ``package.module:Name``: found, run and told apart."""
 
+import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from collapipe_env.errors import CollaPipeError, SchedulerError
 from collapipe_env.evaluation.episode import play_episode
@@ -131,6 +134,26 @@ def test_the_digest_follows_imports_of_ones_own_and_no_others(tmp_path: Path) ->
     # Two files that swap a line are not the same as before.
     write(tmp_path / "main.py", "import a, numpy\n")
     assert source_digest(main) != before
+
+
+@pytest.mark.parametrize("module", [os, json, torch.nn])
+def test_libraries_are_not_read_through(module, monkeypatch) -> None:
+    read: list[Path] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path), read_bytes(path))[1])
+    source_digest(Path(module.__file__), module.__name__)
+    assert read == [Path(module.__file__).resolve()]
+
+
+def test_an_installed_package_that_is_upgraded_has_another_digest(tmp_path: Path) -> None:
+    main = write(tmp_path / "site-packages/pack/main.py", "from pack import deep\n")
+    deep = write(tmp_path / "site-packages/pack/deep.py", "x = 1\n")
+    write(tmp_path / "site-packages/other.py", "x = 1\n")
+    before = source_digest(main, "pack.main")
+    write(tmp_path / "site-packages/other.py", "x = 22\n")
+    assert source_digest(main, "pack.main") == before
+    write(deep, "x = 22\n")
+    assert source_digest(main, "pack.main") != before
 
 
 def test_a_digest_does_not_depend_on_where_the_folder_lies(tmp_path: Path) -> None:
