@@ -119,7 +119,7 @@ def test_the_result_prints_the_commands_table_and_is_plain_data(tmp_path: Path, 
 
 
 def test_one_scheduler_and_more_rounds_than_the_scenario_has() -> None:
-    found = evaluate(Even, SMALL, seeds=1, rounds=5)
+    found = evaluate(Even, SMALL, seeds=np.int64(1), rounds=np.int32(5))
     assert len(found.episodes["Even"][0].delay) == 5
     assert found.scenario.dynamics.rounds == 5
     assert np.isnan(found["even"].delay_mean.low)  # one episode has no interval
@@ -231,8 +231,14 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
         ({"schedulers": "random", "agent": "none.zip"}, CheckpointError, "none.zip does not exist"),
         ({"schedulers": "random", "reference": "dssra"}, ScenarioError, "'dssra' does not play"),
         ({"scenario": "smal"}, ScenarioError, "did you mean 'small'"),
-        ({"seeds": 0}, ScenarioError, "seeds = 0: use a whole number from 1 on"),
+        ({"seeds": 0}, ScenarioError, "seeds = 0: use a whole number from 1 to 100,000"),
         ({"seeds": 2.5}, ScenarioError, "seeds = 2.5"),
+        ({"seeds": np.int64(0)}, ScenarioError, "seeds = .*0.*: use a whole"),
+        ({"threads": 10**9}, ScenarioError, "threads = 1000000000: use a whole number from 1 to 1,024"),
+        ({"processes": 1025}, ScenarioError, "processes = 1025"),
+        ({"rounds": 10**7}, ScenarioError, "rounds = 10000000"),
+        ({"out": 5}, ScenarioError, "out = 5: give a path"),
+        ({"agent": b"x"}, ScenarioError, "agent = b'x': give a path"),
         ({"rounds": True}, ScenarioError, "rounds = True"),
         ({"processes": 0}, ScenarioError, "processes = 0"),
         ({"learner": "toch"}, ScenarioError, "did you mean 'torch'"),
