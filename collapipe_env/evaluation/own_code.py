@@ -85,10 +85,10 @@ def import_factory(reference: str) -> OwnCode:
     is_file = source.endswith(".py") or "/" in source or os.sep in source
     is_module = all(part.isidentifier() for part in source.split("."))
     if not colon or not name.isidentifier() or not (is_file or is_module):
-        example = f"{reference.rstrip(':')}:Name" if reference.endswith((".py", ":")) else FORMS
+        example = f"{reference.rstrip(':')}:Name" if reference.rstrip(":").endswith(".py") else FORMS
         raise SchedulerError(
-            f"scheduler {reference!r} names no class or function: write {example}, which is called with the "
-            "scenario"
+            f"scheduler {_cut(reference)!r} names no class or function: write {example}, which is called "
+            "with the scenario"
         )
     loaded = _run_file(reference, source) if is_file else _import_module(reference, source)
     return OwnCode(
@@ -223,8 +223,8 @@ def _import_module(reference: str, source: str) -> _Loaded:
             and f"{source}.".startswith(f"{error.name}.")
         ):
             raise SchedulerError(
-                f"scheduler {reference!r}: there is no module {error.name!r} here or among the installed "
-                f"ones: check its spelling and the current folder, or name a file, as in {FORMS}"
+                f"scheduler {_cut(reference)!r}: there is no module {_cut(error.name)!r} here or among the "
+                f"installed ones: check its spelling and the current folder, or name a file, as in {FORMS}"
             ) from None
         raise SchedulerError(
             f"scheduler {reference!r} cannot be imported: {blame(error, _file_of(error, source))}"
@@ -258,8 +258,9 @@ def _named(reference: str, module: ModuleType, name: str) -> Factory:
             key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
             and getattr(value, "__module__", None) == module.__name__
         ]  # fmt: skip
+        place = getattr(module, "__file__", None) or "that folder, which holds no __init__.py"
         hint = nearest_name(name, own) if own else "it defines no class or function"
-        raise SchedulerError(f"scheduler {reference!r}: there is no {name!r} in {module.__file__}: {hint}")
+        raise SchedulerError(f"scheduler {reference!r}: there is no {name!r} in {place}: {hint}")
     if not callable(found):
         raise SchedulerError(
             f"scheduler {reference!r}: {name} is an object of type {type(found).__name__}, which cannot be "

@@ -47,8 +47,9 @@ class OwnScheduler:
                 f"scheduler {label!r} is {_described(self._inner)}, which has no {missing[0]}: {remedy}"
             )
         if not isinstance(name, str) or not 1 <= len(name.strip()) <= LONGEST_NAME or not name.isprintable():
+            has = "no name" if name is None else f"name = {reprlib.repr(name)}"
             raise SchedulerError(
-                f"scheduler {label!r} has name = {reprlib.repr(name)}: give it one line of 1 to "
+                f"scheduler {label!r} has {has}: give it one line of 1 to "
                 f"{LONGEST_NAME} characters for tables and figures"
             )
         self.name = name.strip()

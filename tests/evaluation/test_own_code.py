@@ -182,6 +182,9 @@ FAULTS = {
         "{file}:Mine",
         r"cannot be imported: RuntimeError: Mine \(.*mine\.py, line 2",
     ),
+    "a colon": (PLAIN, ":", "write path/to/file.py:Name or package"),
+    "a colon more": (PLAIN, "{file}:T:", r"write path/to/file\.py:Name or package"),
+    "a long module": (PLAIN, "x" * 3000 + ":T", "^.{300,900}$"),
     "a loop": (PLAIN, "{folder}/loop.py:Mine", "cannot be read|does not exist"),
     "above": (PLAIN, "..:Mine", "names no class or function: write path"),
     "a prose": (PLAIN, "my scheduler:Mine", "names no class or function: write path"),
@@ -220,7 +223,7 @@ FAULTS = {
         "{file}:Mine",
         "is a Mine, which has no act",
     ),
-    "nameless": (PLAIN.replace("name", "title"), "{file}:Mine", "has name = None: give it one line"),
+    "nameless": (PLAIN.replace("name", "title"), "{file}:Mine", "has no name: give it one line"),
     "odd name": (PLAIN.replace("'mine'", "3"), "{file}:Mine", "has name = 3"),
     "two lines": (PLAIN.replace("'mine'", "'a\\nb'"), "{file}:Mine", "has name = 'a.*b': give it one line"),
     "fails when built": (
