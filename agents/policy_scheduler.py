@@ -79,6 +79,7 @@ class PolicyScheduler:
         state: SystemState,  # noqa: ARG002 - model-based schedulers read it
     ) -> npt.NDArray[np.float32]:
         """Actions (E, N (2K + 3)) in [-1, 1] for observations (E, D)."""
+        self._require_size(observation.shape[-1])
         answer = self._ask(observation)
         if hasattr(answer, "detach"):
             answer = answer.detach().float().cpu().numpy()  # NumPy has no bfloat16
@@ -106,6 +107,15 @@ class PolicyScheduler:
             )
             digest.update(_bytes(array))
         return digest.hexdigest()
+
+    def _require_size(self, numbers: int) -> None:
+        """Refuse a policy that says itself that it was trained on other observations."""
+        shape = getattr(getattr(self._policy, "observation_space", None), "shape", None)
+        if isinstance(shape, tuple) and len(shape) == 1 and shape[0] != numbers:
+            raise SchedulerError(
+                f"policy {self.name!r} was trained on observations of {shape[0]} numbers, those of this "
+                f"scenario have {numbers}: give one that was trained on this scenario"
+            )
 
     def _predict(self, observation: npt.NDArray[np.float32]) -> Any:
         options = dict(self._options)

@@ -92,7 +92,10 @@ def reason(error: BaseException, lines: int = 1, longest: int = 300) -> str:
     Returns:
         The text; the name of the error's class if it has none.
     """
-    text = str(error).strip() or type(error).__name__
+    try:
+        text = str(error).strip() or type(error).__name__
+    except Exception:  # an error of the user's own may not be able to say what it is
+        text = f"its message cannot be shown: {type(error).__name__}.__str__ fails"
     return shortened(" ".join(line.strip() for line in text.splitlines()[:lines]), longest)
 
 

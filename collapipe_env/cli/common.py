@@ -31,10 +31,8 @@ from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.task_registry import task_names
 
-SCHEDULERS_HELP = (
-    f"{LEARNED} (the trained one), {', '.join(scheduler_names())}; or one of your own: file.py:Name, "
-    "package.module:Name."
-)
+UNTRAINED_HELP = f"{', '.join(scheduler_names())}; or one of your own: file.py:Name, package.module:Name."
+SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
 
 Options = TypeVar("Options")
 
@@ -112,6 +110,12 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
             sys.stdout.flush()  # at its end, Python could only complain
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except ValueError:
+        if not sys.stdout.closed:
+            raise
+        # Only code that was imported for the user can have done that.
+        print("error: standard output was closed: a scheduler must not close sys.stdout", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         again = command_line(program, [option for option in arguments if option != "--fresh"])

@@ -119,13 +119,23 @@ class Job:
         return Path("runs") / f"{name}-{training.algo}-seed{training.seed}"
 
     def _require_schedulers(self) -> None:
-        """Build each scheduler once, so that what cannot work is known before hours of training."""
+        """Build each scheduler once, so that what cannot work is known before hours of training.
+
+        Those of the user's own play a round, too: a policy of another scenario is built without complaint.
+        """
+        from collapipe_env.evaluation.episode import play_episode
+        from collapipe_env.evaluation.own_scheduler import OwnScheduler
         from collapipe_env.evaluation.registry import LEARNED, load_scheduler
 
         options = self._options
+        learners = (options.training.train_learner, options.evaluation.learner)
+        quick = "surrogate" if "surrogate" in learners else "torch"  # not every task has a surrogate
         for name in options.evaluation.schedulers:
             if name != LEARNED:
-                load_scheduler(name, self._scenario, None)
+                scheduler = load_scheduler(name, self._scenario, None)
+                if isinstance(scheduler, OwnScheduler):
+                    play_episode(name, scheduler, self._scenario, 0, 1, quick)
+                    scheduler.fingerprint()
             elif not options.trains:
                 agent = self._agent_file()
                 if options.evaluation.agent is None and not agent.exists():

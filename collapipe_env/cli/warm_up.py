@@ -13,7 +13,7 @@ import tyro
 from numba.core import event
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.cli.common import SCHEDULERS_HELP, guarded, hint, parse
+from collapipe_env.cli.common import UNTRAINED_HELP, guarded, hint, parse
 from collapipe_env.compiled import cache_folder, own_module
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.registry import make_scheduler, require_scheduler, scheduler_names
@@ -37,7 +37,7 @@ class Options:
 
     schedulers: Annotated[
         tuple[str, ...] | None,
-        tyro.conf.arg(metavar="NAME ...", help=f"Whose searches: {SCHEDULERS_HELP}"),
+        tyro.conf.arg(metavar="NAME ...", help=f"Whose searches: {UNTRAINED_HELP}"),
         hint("default: all"),
     ] = None
 

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 from rich.console import Console
 
-from collapipe_env.errors import CheckpointError, ScenarioError, SchedulerError, nearest_name
+from collapipe_env.errors import CheckpointError, ScenarioError, SchedulerError, nearest_name, shown
 from collapipe_env.evaluation import table
 from collapipe_env.evaluation.episode import EpisodeResult
 from collapipe_env.evaluation.own_code import Factory, is_reference
 from collapipe_env.evaluation.own_scheduler import is_policy
+from collapipe_env.evaluation.pool import leave_unless_guarded
 from collapipe_env.evaluation.provenance import note_versions, versions
 from collapipe_env.evaluation.registry import (
     DEFAULT_SCHEDULERS,
@@ -167,18 +169,16 @@ def evaluate(
     """
     names, factories = _named(schedulers)
     chosen = load_scenario(scenario)
-    for option, value in (
-        ("seeds", seeds),
-        ("rounds", rounds),
-        ("processes", processes),
-        ("threads", threads),
-    ):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ScenarioError(f"{option} = {value!r}: use a whole number from 1 on")
+    seeds, processes = _within("seeds", seeds, 100_000), _within("processes", processes, 1024)
+    threads = _within("threads", threads, 1024)
+    rounds = None if rounds is None else _within("rounds", rounds, LARGEST_ROUNDS)
+    for option, path in (("agent", agent), ("out", out)):
+        if path is not None and not isinstance(path, str | Path):
+            raise ScenarioError(f"{option} = {shown(path)}: give a path")
+    if processes > 1:
+        leave_unless_guarded()
     if learner not in _LEARNERS:
         raise ScenarioError(f"learner = {learner!r} is not known: {nearest_name(str(learner), _LEARNERS)}")
-    if rounds is not None and rounds > LARGEST_ROUNDS:
-        raise ScenarioError(f"rounds = {rounds}: use a whole number from 1 to {LARGEST_ROUNDS:,}")
     played = lasting(chosen, rounds)
     file = None if agent is None else Path(agent)
     if file is not None and LEARNED not in names:
@@ -231,6 +231,18 @@ def _evaluation(plan: EvaluationPlan, results: Results, reference: str | None) -
         caption=caption_of(plan, results, held_against, goal),
         scenario=plan.scenario,
     )
+
+
+def _within(option: str, value: Any, largest: int) -> int:
+    """A number as a plain one, within the command line's limits.
+
+    Raises:
+        ScenarioError: If it is no whole number or beyond them.
+    """
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not 1 <= value <= largest:
+        raise ScenarioError(f"{option} = {shown(value)}: use a whole number from 1 to {largest:,}")
+    return int(value)
 
 
 def _threads_as_they_are() -> Any:

@@ -83,10 +83,10 @@ def import_factory(reference: str) -> OwnCode:
     is_file = source.endswith(".py") or "/" in source or os.sep in source
     is_module = all(part.isidentifier() for part in source.split("."))
     if not colon or not name.isidentifier() or not (is_file or is_module):
-        example = f"{reference.rstrip(':')}:Name" if reference.endswith((".py", ":")) else FORMS
+        example = f"{reference.rstrip(':')}:Name" if reference.rstrip(":").endswith(".py") else FORMS
         raise SchedulerError(
-            f"scheduler {reference!r} names no class or function: write {example}, which is called with the "
-            "scenario"
+            f"scheduler {shortened(reference)!r} names no class or function: write {example}, which is called "
+            "with the scenario"
         )
     loaded = _run_file(reference, source) if is_file else _import_module(reference, source)
     return OwnCode(
@@ -147,12 +147,13 @@ def python_code(factory: Factory, source: object) -> OwnCode:
 
 
 def _run_file(reference: str, source: str) -> _Loaded:
-    path = Path(source).expanduser()
+    path = Path(source)
     try:
+        path = path.expanduser()
         found = path.is_file()
         what = "is no file" if not found and path.exists() else "does not exist"
         path = path.resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # too long, links in circles, a null byte
+    except (OSError, RuntimeError, ValueError) as error:  # too long, links in circles, a null byte, ~nobody
         found, what = False, f"cannot be read ({getattr(error, 'strerror', None) or error})"
     if not found:
         raise SchedulerError(
@@ -176,8 +177,10 @@ def _run_file(reference: str, source: str) -> _Loaded:
         with neighbours.importable():
             # Compiled from these very bytes: Python's cache of compiled files may be older than the edit.
             exec(compile(content, str(path), "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:
-        del sys.modules[module.__name__]
+    except BaseException as error:  # SystemExit and whatever else the user's code raises
+        sys.modules.pop(module.__name__, None)
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise SchedulerError(
             f"scheduler {reference!r} cannot be imported: {blame(error, str(path))}"
         ) from error
@@ -192,15 +195,17 @@ def _import_module(reference: str, source: str) -> _Loaded:
         sys.path.insert(0, here)
     try:
         module = import_module(source)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit and whatever else the user's code raises
         if (
             isinstance(error, ModuleNotFoundError)
             and error.name
             and f"{source}.".startswith(f"{error.name}.")
         ):
             raise SchedulerError(
-                f"scheduler {reference!r}: there is no module {error.name!r} here or among the installed "
-                f"ones: check its spelling and the current folder, or name a file, as in {FORMS}"
+                f"scheduler {shortened(reference)!r}: there is no module {shortened(error.name)!r} here or among the "
+                f"installed ones: check its spelling and the current folder, or name a file, as in {FORMS}"
             ) from None
         raise SchedulerError(
             f"scheduler {reference!r} cannot be imported: {blame(error, _file_of(error, source))}"
@@ -223,14 +228,20 @@ def _file_of(error: BaseException, module: str) -> str | None:
 
 
 def _named(reference: str, module: ModuleType, name: str) -> Factory:
-    found: Any = getattr(module, name, None)
+    try:
+        found: Any = getattr(module, name, None)
+    except Exception as error:  # modules may have a __getattr__
+        raise SchedulerError(
+            f"scheduler {reference!r} cannot be imported: {blame(error, module.__file__)}"
+        ) from error
     if found is None:
         own = [
             key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
             and getattr(value, "__module__", None) == module.__name__
         ]  # fmt: skip
+        place = getattr(module, "__file__", None) or "that folder, which holds no __init__.py"
         hint = nearest_name(name, own) if own else "it defines no class or function"
-        raise SchedulerError(f"scheduler {reference!r}: there is no {name!r} in {module.__file__}: {hint}")
+        raise SchedulerError(f"scheduler {reference!r}: there is no {name!r} in {place}: {hint}")
     if not callable(found):
         raise SchedulerError(
             f"scheduler {reference!r}: {name} is an object of type {type(found).__name__}, which cannot be "

@@ -37,16 +37,18 @@ class OwnScheduler:
             self._inner: Scheduler = code.factory(scenario)
             missing = [m for m in ("reset", "act") if not callable(getattr(self._inner, m, None))]
             name = getattr(self._inner, "name", None)
+            policy = bool(missing) and is_policy(self._inner)
         if missing:
             remedy = "a scheduler has name, reset(seed) and act(observation, state)"
-            if is_policy(self._inner):
+            if policy:
                 remedy = "wrap a policy in collapipe_env.PolicyScheduler"
             raise SchedulerError(
                 f"scheduler {label!r} is {_described(self._inner)}, which has no {missing[0]}: {remedy}"
             )
         if not isinstance(name, str) or not 1 <= len(name.strip()) <= LONGEST_NAME or not name.isprintable():
+            has = "no name" if name is None else f"name = {shown(name)}"
             raise SchedulerError(
-                f"scheduler {label!r} has name = {shown(name)}: give it one line of 1 to "
+                f"scheduler {label!r} has {has}: give it one line of 1 to "
                 f"{LONGEST_NAME} characters for tables and figures"
             )
         self.name = name.strip()
@@ -79,18 +81,18 @@ class OwnScheduler:
 
         Empty if the scheduler has no method of this name.
         """
-        asked = getattr(self._inner, "fingerprint", None)
-        if not callable(asked):
-            return ""
         with self._blamed("failed in fingerprint", "it is called without arguments"):
-            return str(asked())
+            asked = getattr(self._inner, "fingerprint", None)
+            return str(asked()) if callable(asked) else ""
 
     @contextmanager
     def _blamed(self, what: str, hint: str) -> Iterator[None]:
         try:
             with self._code.running():
                 yield
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit and GeneratorExit, too: nothing of it ends the program
             file = self._code.file
             remedy = f": {hint}" if isinstance(error, TypeError) and not reached(error, file) else ""
             raise SchedulerError(f"scheduler {self._label!r} {what}: {blame(error, file)}{remedy}") from error
@@ -105,7 +107,10 @@ def _described(value: Any) -> str:
     """A value's type, and its shape where it has one."""
     if value is None:
         return "None"
-    shape = getattr(value, "shape", None)
     kind = type(value).__name__
-    text = f"{'an' if kind[0] in 'AEIOaeio' else 'a'} {kind}"
-    return text if shape is None else f"{text} of shape {tuple(shape)}"
+    text = f"{'an' if kind[0] in 'AEIOaeio' or kind == 'ndarray' else 'a'} {kind}"
+    try:
+        shape = getattr(value, "shape", None)
+        return text if shape is None else f"{text} of shape {tuple(shape)}"
+    except Exception:  # whatever the user's code returned may fail when it is asked
+        return text

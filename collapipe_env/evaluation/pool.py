@@ -24,8 +24,21 @@ from collapipe_env.errors import (
 )
 
 Task = TypeVar("Task")
+UNGUARDED = 87
+"""Exit code of a worker process that ran the user's script a second time and found no guard in it."""
 Work = Callable[[Any, Callable[[], None]], None]
 """Does one task; calls its second argument at every bit of progress."""
+
+
+def leave_unless_guarded() -> None:
+    """End this process if it is a worker that is still reading the user's script.
+
+    Starting, a worker imports the script that started it. One without ``if __name__ == "__main__":`` comes to
+    its own start of workers again, which Python refuses at length; :func:`run_tasks` says it in the first
+    process.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit(UNGUARDED)
 
 
 def run_tasks(
@@ -117,10 +130,15 @@ def _listen(workers: dict[Connection, tuple[BaseProcess, Any]], here: Connection
         kind, content = here.recv()
     except (EOFError, ConnectionResetError):
         process.join()
+        if process.exitcode == UNGUARDED:
+            raise CollaPipeError(
+                "worker processes run this script once more when they start: put what it does below "
+                'if __name__ == "__main__":, or use processes=1'
+            ) from None
         raise CollaPipeError(
             f"a worker process ended with exit code {process.exitcode} while it worked on {task}: see the "
-            "traceback above, or, if there is none, it may have run out of memory: try --processes 1. "
-            "Finished episodes are kept"
+            "traceback above, or, if there is none, it may have run out of memory: try --processes 1 "
+            "(in Python: processes=1). Finished episodes are kept"
         ) from None
     if kind == "warning":
         text, category = content

@@ -125,6 +125,12 @@ def known_names() -> tuple[str, ...]:
     return (*_HOMES, *_REGISTERED, LEARNED)
 
 
+def package_title(name: str) -> str:
+    """The title of one of the package's own schedulers, which is not built for that."""
+    module, kind = _HOMES[name]
+    return str(getattr(getattr(import_module(module), kind), "name", name))
+
+
 def make_scheduler(name: str, scenario: Scenario) -> Scheduler:
     """Build a scheduler.
 

@@ -28,8 +28,8 @@ from collapipe_env.evaluation.registry import (
     load_scheduler,
     own_code,
     registered,
-    scheduler_names,
 )
+from collapipe_env.evaluation.titles import own_titles
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.learners.surrogate_fits import fits_digest
 from collapipe_env.progress import progress_bar
@@ -154,8 +154,11 @@ def evaluate_all(
     if processes > 1 and len(missing) > 1:
         for plan in plans:
             _require_portable(plan.factories)
+    titles = {
+        id(plan): own_titles(plan.schedulers, plan.scenario, plan.agent, plan.factories) for plan in plans
+    }
     impossible: dict[tuple[int, str], str] = {}
-    with _Progress(plans, units, missing, lines) as progress:
+    with _Progress(titles, units, missing, lines) as progress:
 
         def failed(unit: Unit, error: CollaPipeError) -> None:
             if not tolerant or isinstance(error, DataError | CheckpointError):
@@ -170,7 +173,7 @@ def evaluate_all(
             return possible
 
         run_tasks(_work, missing, processes, progress.round, progress.done, failed, wanted)
-    return [_outcome(plan, impossible) for plan in plans]
+    return [_outcome(plan, impossible, titles[id(plan)]) for plan in plans]
 
 
 def _require_portable(factories: Mapping[str, Factory]) -> None:
@@ -194,33 +197,18 @@ def _require_portable(factories: Mapping[str, Factory]) -> None:
         )
 
 
-def _outcome(plan: EvaluationPlan, impossible: Mapping[tuple[int, str], str]) -> Outcome:
+def _outcome(
+    plan: EvaluationPlan, impossible: Mapping[tuple[int, str], str], titles: Mapping[str, str]
+) -> Outcome:
     reasons = {name: reason for (key, name), reason in impossible.items() if key == id(plan)}
     results = {
         name: [EpisodeFiles(plan.folder, name, episode).read() for episode in range(plan.episodes)]
         for name in plan.schedulers
         if name not in reasons
     }
-    return Outcome(_told_apart(results), reasons)
-
-
-def _told_apart(results: dict[str, list[EpisodeResult]]) -> dict[str, list[EpisodeResult]]:
-    """The same with titles that all differ: those of the user's own schedulers get their names added."""
-    titles = {name: episodes[0].title for name, episodes in results.items()}
-    counts = Counter(titles.values())
-    clashing = [
-        n for n, title in titles.items() if counts[title] > 1 and n not in (*scheduler_names(), LEARNED)
-    ]
-    files = {name: name.replace("\\", "/").rpartition("/")[2] for name in clashing}
-    short = {name: f"{titles[name]} ({file})" for name, file in files.items()}
-    # The folder is left out where the rest is enough.
-    taken = Counter([*titles.values(), *short.values()])
-    for name in clashing:
-        titles[name] = short[name] if taken[short[name]] == 1 else f"{titles[name]} ({name})"
-    return {
-        name: [replace(episode, title=titles[name]) for episode in episodes]
-        for name, episodes in results.items()
-    }
+    for name in titles.keys() & results.keys():
+        results[name] = [replace(episode, title=titles[name]) for episode in results[name]]
+    return Outcome(results, reasons)
 
 
 class _Progress:
@@ -228,12 +216,12 @@ class _Progress:
 
     def __init__(
         self,
-        plans: Sequence[EvaluationPlan],
+        titles: Mapping[int, Mapping[str, str]],
         units: Sequence[Unit],
         missing: Sequence[Unit],
         lines: bool,
     ) -> None:
-        self._several = len(plans) > 1
+        self._titles, self._several = titles, len(titles) > 1
         self._lines = lines
         self._rounds: Counter[str] = Counter()
         total = sum(unit.plan.rounds for unit in units)
@@ -254,8 +242,9 @@ class _Progress:
         if not self._lines:
             return
         result = unit.files.read()
+        title = self._titles[id(unit.plan)].get(unit.scheduler, result.title)
         self._bar.write(
-            f"{self._place(unit)}{result.title:>12}  episode {unit.episode}  delay "
+            f"{self._place(unit)}{title:>12}  episode {unit.episode}  delay "
             f"{np.mean(result.delay):7.2f} s  energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %  "
             f"loss {result.smoothed_loss[-1]:.4f}"
         )
@@ -307,7 +296,7 @@ def _identity(plan: EvaluationPlan, name: str, code: OwnCode | None) -> bytes:
     try:
         fingerprint = OwnScheduler(name, code, plan.scenario).fingerprint()
     except SchedulerError:
-        fingerprint = ""  # playing it fails, too, where it is dealt with
+        return secrets.token_bytes(16)  # nothing old is taken for its results; playing it says what is wrong
     return f"{code.digest}\0{fingerprint}".encode()
 
 
@@ -341,6 +330,8 @@ def _work(unit: Unit, on_round: Any) -> None:
             "measure the new one"
         )
     scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent, plan.factories)
+    if code is not None and code.digest is not None and isinstance(scheduler, OwnScheduler):
+        scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
     played = play_episode(
         unit.scheduler, scheduler, plan.scenario, unit.episode, plan.rounds, plan.learner, on_round
     )

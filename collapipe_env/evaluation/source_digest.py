@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-_LIBRARIES = frozenset({"site-packages", "dist-packages"})
-"""Folders of installed packages, whose neighbours are not the user's own code."""
+_LIBRARIES = frozenset(
+    Path(path).resolve()
+    for name, path in sysconfig.get_paths().items()
+    if name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+"""Folders of Python's own modules and of installed packages, which are not the user's own code."""
 _PACKAGE = "collapipe_env"
 """Its version counts by itself; its source does not."""
 
@@ -17,7 +22,8 @@ def source_digest(path: Path, module: str | None = None) -> str:
     """SHA-256 of a source file and of the user's own modules that it imports, directly or through others.
 
     Imports are read, not executed. Those that lead to a file below the same root count: beside the file, or
-    in the folder that a module's dotted name starts from. Of installed packages only the module's own counts.
+    in the folder that a module's dotted name starts from. Libraries are not read through: of an installed
+    package the file itself counts, and names, sizes and times of the package's others.
 
     Args:
         path: The source file.
@@ -28,7 +34,7 @@ def source_digest(path: Path, module: str | None = None) -> str:
     if module is not None:
         steps = module.count(".") + (path.name == "__init__.py")
         root = path.parents[min(steps, len(path.parents) - 1)]
-    only = module.partition(".")[0] if module is not None and root.name in _LIBRARIES else None
+    installed = root in _LIBRARIES or root.name in ("site-packages", "dist-packages")
     found: dict[Path, bytes] = {}
     waiting = [path]
     while waiting:
@@ -39,8 +45,13 @@ def source_digest(path: Path, module: str | None = None) -> str:
             found[file] = file.read_bytes()
         except OSError:
             continue  # what cannot be read cannot be imported either, and importing says so
-        waiting += _imported(file, found[file], root, only)
+        if not installed:
+            waiting += _imported(file, found[file], root)
     digest = hashlib.sha256()
+    if installed and module is not None:
+        for file in sorted((root / module.partition(".")[0]).rglob("*.py")):
+            status = file.stat()
+            digest.update(f"{file.relative_to(root)}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     for file in sorted(found):
         content = found[file]
         digest.update(f"{file.relative_to(root) if file.is_relative_to(root) else file}\0".encode())
@@ -49,7 +60,7 @@ def source_digest(path: Path, module: str | None = None) -> str:
     return digest.hexdigest()
 
 
-def _imported(file: Path, content: bytes, root: Path, only: str | None) -> Iterator[Path]:
+def _imported(file: Path, content: bytes, root: Path) -> Iterator[Path]:
     """Files below the root that a source file imports."""
     try:
         tree = ast.parse(content)
@@ -58,22 +69,22 @@ def _imported(file: Path, content: bytes, root: Path, only: str | None) -> Itera
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from _files(root, alias.name.split("."), only)
+                yield from _files(root, alias.name.split("."))
         elif isinstance(node, ast.ImportFrom):
-            start, limit = root, only
+            start = root
             if node.level:
-                start, limit = file.parents[min(node.level, len(file.parents)) - 1], None
+                start = file.parents[min(node.level, len(file.parents)) - 1]
                 if not start.is_relative_to(root):
                     continue
             parts = node.module.split(".") if node.module else []
             for alias in node.names:
                 # The name may be a module of the package or something inside it; only a module has a file.
-                yield from _files(start, [*parts, alias.name], limit)
+                yield from _files(start, [*parts, alias.name])
 
 
-def _files(folder: Path, parts: list[str], only: str | None) -> Iterator[Path]:
+def _files(folder: Path, parts: list[str]) -> Iterator[Path]:
     """Files that ``import a.b.c`` runs, as far as they lie below the folder."""
-    if parts[0] == _PACKAGE or only not in (None, parts[0]):
+    if parts[0] == _PACKAGE:
         return
     for part in parts:
         if (folder / f"{part}.py").is_file():

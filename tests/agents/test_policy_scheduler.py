@@ -189,3 +189,10 @@ def test_wrong_policies_and_answers_are_described() -> None:
         evaluate(PolicyScheduler(lambda rows: rows[0], "x"), SMALL, seeds=1)
     with pytest.raises(SchedulerError, match=r"ndarray of shape \(1, 42\), which cannot be played"):
         evaluate(PolicyScheduler(lambda rows: rows, "x"), SMALL, seeds=1)
+
+
+def test_a_policy_of_another_scenario_is_told_by_its_size(model: PPO) -> None:
+    trained = model.observation_space.shape[0]
+    message = rf"trained on observations of {trained} numbers, those of this scenario have \d+: give one"
+    with pytest.raises(SchedulerError, match=message):
+        evaluate(lambda _: PolicyScheduler(model, "my PPO"), "medium", seeds=1, rounds=1)

@@ -1,6 +1,8 @@
 """Schedulers of one's own on the command line of ``evaluate``, ``compare`` and ``train``."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,19 @@ def test_files_of_one_name_in_two_folders_are_told_by_their_folders(here: Path) 
     ]  # fmt: skip
 
 
+def test_titles_are_told_apart_by_folder_and_alike_in_progress_lines(here: Path, capsys) -> None:
+    make = "\ndef make(scenario):\n    return Mine(scenario)\n"
+    (here / "mine.py").write_text(SOURCE)
+    (here / "deep" / "mine.py").write_text(SOURCE + make)
+    own = ["deep/mine.py:Mine", "mine.py:Mine", "deep/mine.py:make"]
+    assert main(["evaluate", "--scenario", "one.yaml", "--schedulers", *own, *QUICK, "--no-figures"]) == 0
+    titles = [f"mine ({reference})" for reference in own]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("  episode 0")[0].strip() for line in lines if "  episode 0" in line] == titles
+    summary = json.loads((here / "runs" / "evaluate-one" / "results.json").read_text())["summary"]
+    assert [s["title"] for s in summary] == titles
+
+
 def test_one_that_fails_in_a_scenario_is_listed_and_the_rest_goes_on(here: Path, capsys) -> None:
     command = ["compare", "--scenarios", "one.yaml", "two.yaml", "--schedulers", "other.py:Picky", "pipeline"]
     assert main([*command, *QUICK, "--no-figures", "--out", "out"]) == 0
@@ -149,3 +164,35 @@ def test_a_failure_in_evaluate_is_one_line(here: Path, capsys) -> None:
         "error: scheduler 'other.py:Picky' failed in act: ValueError: two is not mine "
         f"({here / 'other.py'}, line {LINE})"
     )
+
+
+def test_one_that_closes_standard_output_ends_with_one_line(here: Path) -> None:
+    text = SOURCE.replace(
+        "        return self.inner.act",
+        "        import sys; sys.stdout.close()\n        return self.inner.act",
+    )
+    (here / "rude.py").write_text(text)
+    command = ["evaluate", "--scenario", "one.yaml", "--schedulers", "rude.py:Mine", *QUICK, "--no-figures"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "collapipe_env", *command], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("error: standard output was closed: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Picky", "failed in act: ValueError: two is not mine"),
+        ("Odd", "failed in fingerprint: ZeroDivisionE"),
+    ],
+)
+def test_one_that_cannot_play_is_refused_before_the_training(here: Path, name, message, capsys) -> None:
+    with (here / "other.py").open("a") as file:
+        file.write("\nclass Odd(Mine):\n    def fingerprint(self):\n        return 1 / 0\n")
+    before = sorted(here.rglob("*"))
+    assert main(["train", "--scenario", "two.yaml", "--schedulers", "agent", f"other.py:{name}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"'other.py:{name}' {message}" in line
+    assert sorted(here.rglob("*")) == before

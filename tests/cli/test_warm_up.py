@@ -46,3 +46,11 @@ def test_a_cold_run_says_how_long_it_took(tmp_path):
 def test_an_unknown_scheduler_is_one_line(capsys):
     assert main(["warm-up", "--schedulers", "dsra"]) == 2
     assert "scheduler 'dsra' is not known" in capsys.readouterr().err
+
+
+def test_help_names_only_what_can_be_warmed_up(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["warm-up", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Whose searches: dssra, pipeline," in text
+    assert "trained one" not in text

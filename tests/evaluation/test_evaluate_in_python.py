@@ -105,7 +105,7 @@ def test_the_result_prints_the_commands_table_and_is_plain_data(tmp_path: Path, 
 
 
 def test_one_scheduler_and_more_rounds_than_the_scenario_has() -> None:
-    found = evaluate(Even, SMALL, seeds=1, rounds=5)
+    found = evaluate(Even, SMALL, seeds=np.int64(1), rounds=np.int32(5))
     assert len(found.episodes["Even"][0].delay) == 5
     assert found.scenario.dynamics.rounds == 5
     assert np.isnan(found["even"].delay_mean.low)  # one episode has no interval
@@ -196,6 +196,21 @@ def test_other_weights_are_measured_again(tmp_path: Path, played) -> None:
         assert len(played) == count
 
 
+def test_a_fingerprint_that_fails_is_told_and_gets_no_old_results(tmp_path: Path) -> None:
+    file, out = tmp_path / "mine.py", tmp_path / "out"
+    method = "    def fingerprint(self):\n        return Path(__file__).with_suffix('.txt').read_text()\n"
+    source = f"from pathlib import Path\n{IMPORT}{inspect.getsource(Even)}\n"
+    file.write_text(f"{source}{method}")
+    file.with_suffix(".txt").write_text("")  # the fingerprint of one that has none
+    evaluate(f"{file}:Even", SMALL, seeds=1, out=out)
+    file.with_suffix(".txt").unlink()
+    for _ in range(2):
+        with pytest.raises(
+            SchedulerError, match=r"failed in fingerprint: FileNotFoundError: .*mine\.py, line"
+        ):
+            evaluate(f"{file}:Even", SMALL, seeds=1, out=out)
+
+
 def test_registered_names_play_here_and_in_other_processes(tmp_path: Path) -> None:
     assert register_scheduler("even", Even) is Even
 
@@ -249,9 +264,14 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
         ({"schedulers": "random", "agent": "none.zip"}, CheckpointError, "none.zip does not exist"),
         ({"schedulers": "random", "reference": "dssra"}, ScenarioError, "'dssra' does not play"),
         ({"scenario": "smal"}, ScenarioError, "did you mean 'small'"),
-        ({"seeds": 0}, ScenarioError, "seeds = 0: use a whole number from 1 on"),
+        ({"seeds": 0}, ScenarioError, "seeds = 0: use a whole number from 1 to 100,000"),
         ({"seeds": 2.5}, ScenarioError, "seeds = 2.5"),
         ({"rounds": 1_000_001}, ScenarioError, "rounds = 1000001: use a whole number from 1 to 1,000,000"),
+        ({"seeds": np.int64(0)}, ScenarioError, "seeds = .*0.*: use a whole"),
+        ({"threads": 10**9}, ScenarioError, "threads = 1000000000: use a whole number from 1 to 1,024"),
+        ({"processes": 1025}, ScenarioError, "processes = 1025"),
+        ({"out": 5}, ScenarioError, "out = 5: give a path"),
+        ({"agent": b"x"}, ScenarioError, "agent = b'x': give a path"),
         ({"rounds": True}, ScenarioError, "rounds = True"),
         ({"processes": 0}, ScenarioError, "processes = 0"),
         ({"learner": "toch"}, ScenarioError, "did you mean 'torch'"),
@@ -309,6 +329,20 @@ def test_what_an_interactive_session_defines_does_not_travel(monkeypatch) -> Non
     assert len(evaluate(Even, SMALL, seeds=2)) == 1
     with pytest.raises(SchedulerError, match="'Even' is defined in an interactive session, which other"):
         evaluate(Even, SMALL, seeds=2, processes=2)
+
+
+@pytest.mark.slow  # three processes import everything
+def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    call = f"evaluate(['pipeline', 'random'], {SMALL!r}, seeds=1, processes=2, out={str(tmp_path / 'out')!r})"
+    script.write_text(f"from collapipe_env import evaluate\n{call}\n")
+    ended = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.count("Traceback") == 1  # the script's own
+    last = ended.stderr.splitlines()[-1]
+    assert last.endswith('put what it does below if __name__ == "__main__":, or use processes=1')
 
 
 def test_the_import_stays_light() -> None:

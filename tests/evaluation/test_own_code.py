@@ -1,9 +1,12 @@
 """Schedulers named as ``file.py:Name`` and ``package.module:Name``: found, run and told apart."""
 
+import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import collapipe_env
 from collapipe_env.errors import CollaPipeError, SchedulerError
@@ -134,6 +137,26 @@ def test_the_digest_follows_imports_of_ones_own_and_no_others(tmp_path: Path) ->
     assert source_digest(main) != before
 
 
+@pytest.mark.parametrize("module", [os, json, torch.nn])
+def test_libraries_are_not_read_through(module, monkeypatch) -> None:
+    read: list[Path] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path), read_bytes(path))[1])
+    source_digest(Path(module.__file__), module.__name__)
+    assert read == [Path(module.__file__).resolve()]
+
+
+def test_an_installed_package_that_is_upgraded_has_another_digest(tmp_path: Path) -> None:
+    main = write(tmp_path / "site-packages/pack/main.py", "from pack import deep\n")
+    deep = write(tmp_path / "site-packages/pack/deep.py", "x = 1\n")
+    write(tmp_path / "site-packages/other.py", "x = 1\n")
+    before = source_digest(main, "pack.main")
+    write(tmp_path / "site-packages/other.py", "x = 22\n")
+    assert source_digest(main, "pack.main") == before
+    write(deep, "x = 22\n")
+    assert source_digest(main, "pack.main") != before
+
+
 def test_a_digest_does_not_depend_on_where_the_folder_lies(tmp_path: Path) -> None:
     for folder in ("here", "there"):
         write(tmp_path / folder / "main.py", "import a\n")
@@ -149,6 +172,20 @@ FAULTS = {
     "a folder": (PLAIN, "{folder}/:Mine", "is no file: give the path"),
     "a long name": (PLAIN, "x" * 5000 + ".py:Mine", r" \.\.\. x+\.py cannot be read \(File name too long\)"),
     "a null byte": (PLAIN, "x\0.py:Mine", r"cannot be read \(embedded null byte\)"),
+    "nobody's home": (PLAIN, "~no-such-user/a.py:Mine", "cannot be read .*home directory"),
+    "a severe fault": (
+        "raise GeneratorExit('oh')\n",
+        "{file}:Mine",
+        r"GeneratorExit: oh \(.*mine\.py, line 1",
+    ),
+    "no answer": (
+        "def __getattr__(name):\n    raise RuntimeError(name)\n",
+        "{file}:Mine",
+        r"cannot be imported: RuntimeError: Mine \(.*mine\.py, line 2",
+    ),
+    "a colon": (PLAIN, ":", "write path/to/file.py:Name or package"),
+    "a colon more": (PLAIN, "{file}:T:", r"write path/to/file\.py:Name or package"),
+    "a long module": (PLAIN, "x" * 3000 + ":T", "^.{300,900}$"),
     "a loop": (PLAIN, "{folder}/loop.py:Mine", "cannot be read|does not exist"),
     "above": (PLAIN, "..:Mine", "names no class or function: write path"),
     "a prose": (PLAIN, "my scheduler:Mine", "names no class or function: write path"),
@@ -187,7 +224,7 @@ FAULTS = {
         "{file}:Mine",
         "is a Mine, which has no act",
     ),
-    "nameless": (PLAIN.replace("name", "title"), "{file}:Mine", "has name = None: give it one line"),
+    "nameless": (PLAIN.replace("name", "title"), "{file}:Mine", "has no name: give it one line"),
     "odd name": (PLAIN.replace("'mine'", "3"), "{file}:Mine", "has name = 3"),
     "two lines": (PLAIN.replace("'mine'", "'a\\nb'"), "{file}:Mine", "has name = 'a.*b': give it one line"),
     "fails when built": (

@@ -68,11 +68,11 @@ WRONG = {
     "nothing": (lambda *_: None, "act returned None"),
     "text": (lambda *_: "left", "act returned a str"),
     "a tuple": (lambda *_: (np.zeros((1, SIZE)), None), "act returned a tuple"),
-    "one action": (lambda *_: np.zeros(SIZE), rf"act returned a ndarray of shape \({SIZE},\)"),
-    "a short one": (lambda *_: np.zeros((1, 3)), r"act returned a ndarray of shape \(1, 3\)"),
-    "two rows": (lambda *_: np.zeros((2, SIZE)), rf"act returned a ndarray of shape \(2, {SIZE}\)"),
+    "one action": (lambda *_: np.zeros(SIZE), rf"act returned an ndarray of shape \({SIZE},\)"),
+    "a short one": (lambda *_: np.zeros((1, 3)), r"act returned an ndarray of shape \(1, 3\)"),
+    "two rows": (lambda *_: np.zeros((2, SIZE)), rf"act returned an ndarray of shape \(2, {SIZE}\)"),
     "NaN": (lambda *_: np.full((1, SIZE), np.nan), r"action\[0, 0\] is nan"),
-    "words": (lambda *_: np.array([["a"] * SIZE]), "act returned a ndarray"),
+    "words": (lambda *_: np.array([["a"] * SIZE]), "act returned an ndarray"),
     "half a plan": (lambda *args: plan(args[-1]).map(lambda a: a[..., :1]), "returned an Allocation"),
     "too many blocks": (lambda *args: plan(args[-1]).map(lambda a: a * 7), "returned an Allocation"),
     "lists": (lambda *args: plan(args[-1]).map(lambda _: []), "returned an Allocation"),
@@ -126,3 +126,60 @@ def test_reset_that_takes_no_seed_says_how_it_is_called(monkeypatch) -> None:
         SchedulerError, match=r"failed in reset: TypeError: .*: it is called as reset\(seed\)"
     ):
         play()
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+class Severe(BaseException):
+    pass
+
+
+class Shy:
+    """Something that fails when anything is asked of it."""
+
+    def __getattr__(self, name: str):
+        raise RuntimeError(f"no {name} here")
+
+
+def throw(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            UnspeakableError(),
+            r"UnspeakableError: its message cannot be shown: UnspeakableError\.__str__ fails \(",
+        ),
+        (Severe("oh"), r"Severe: oh \("),
+        (GeneratorExit("oh"), r"GeneratorExit: oh \("),
+        (StopIteration("oh"), r"StopIteration: oh \("),
+    ],
+)
+def test_whatever_the_users_code_raises_is_one_clear_line(error, message: str, monkeypatch) -> None:
+    with pytest.raises(SchedulerError, match=f"failed in act: {message}"):
+        play(lambda *_: throw(error))
+    monkeypatch.setattr(Own, "__init__", lambda *_: throw(error))
+    with pytest.raises(SchedulerError, match=f"cannot be built: {message}"):
+        play()
+
+
+def test_ctrl_c_in_the_users_code_stays_ctrl_c(monkeypatch) -> None:
+    monkeypatch.setattr(Own, "__init__", lambda *_: throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        play()
+
+
+def test_asking_may_fail_too(monkeypatch) -> None:
+    monkeypatch.setattr(Own, "__getattr__", Shy.__getattr__, raising=False)
+    scheduler = OwnScheduler("own:Name", python_code(Own, Own), SCENARIO)
+    with pytest.raises(SchedulerError, match="failed in fingerprint: RuntimeError: no fingerprint here"):
+        scheduler.fingerprint()
+    with pytest.raises(SchedulerError, match="act returned a Shy, which cannot be played"):
+        play(lambda *_: Shy())
+    with pytest.raises(SchedulerError, match="cannot be built: RuntimeError: no reset here"):
+        OwnScheduler("own:Name", python_code(lambda _: Shy(), Shy), SCENARIO)

@@ -1,0 +1,72 @@
+"""What schedulers of the user's own are called in tables and progress lines: never two of them alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from collapipe_env.errors import CollaPipeError
+from collapipe_env.evaluation.own_code import Factory
+from collapipe_env.evaluation.own_scheduler import OwnScheduler
+from collapipe_env.evaluation.registry import LEARNED, load_scheduler, own_code, package_title
+from collapipe_env.scenario import Scenario
+
+
+def own_titles(
+    names: Sequence[str], scenario: Scenario, agent: Path | None, factories: Mapping[str, Factory]
+) -> dict[str, str]:
+    """Titles of the user's own schedulers among those that play together, as told apart by what was typed.
+
+    Args:
+        names: Everybody who plays.
+        scenario: What they schedule.
+        agent: File of the learned one.
+        factories: Schedulers that were handed over in Python, by name.
+
+    Raises:
+        SchedulerError: If one of the user's own cannot be imported.
+    """
+    codes = {name: code for name in names if (code := own_code(name, factories)) is not None}
+    if not codes:
+        return {}
+    titles = {}
+    for name in names:
+        try:
+            if name in codes:
+                titles[name] = OwnScheduler(name, codes[name], scenario).name
+            elif name == LEARNED:
+                titles[name] = load_scheduler(name, scenario, agent).name
+            else:
+                titles[name] = package_title(name)
+        except CollaPipeError:
+            continue  # it does not play, which is told where it should have
+    told = told_apart(titles, [name for name in codes if name in titles])
+    return {name: told[name] for name in codes if name in told}
+
+
+def told_apart(titles: Mapping[str, str], own: Sequence[str]) -> dict[str, str]:
+    """The same titles, with what was typed added to those of the user's own that are not the only one.
+
+    Args:
+        titles: Title of each scheduler by its name.
+        own: Names of the user's own among them.
+    """
+    counts = Counter(titles.values())
+    clashing = [name for name in own if counts[titles[name]] > 1]
+    files = {name: name.replace("\\", "/").rpartition("/")[2] for name in clashing}
+    # The folder is left out where no other folder's file is called alike.
+    sources = {_source(name) for name in clashing}
+    alike = Counter(source.rpartition("/")[2] for source in sources)
+    told = dict(titles)
+    for name in clashing:
+        enough = alike[_source(name).rpartition("/")[2]] == 1
+        short = f"{titles[name]} ({files[name]})"
+        told[name] = short if enough and short not in counts else f"{titles[name]} ({name})"
+    return told
+
+
+def _source(name: str) -> str:
+    """The file or module of a reference; other names stand for themselves."""
+    normal = name.replace("\\", "/")
+    return normal.rpartition(":")[0] or normal
