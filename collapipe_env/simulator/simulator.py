@@ -23,7 +23,7 @@ from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 from collapipe_env.simulator.build import energy_budgets, link_path_gains, system_parameters
 from collapipe_env.simulator.channels import Fading, LoadChain
-from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.extensions import pipeline_blocks, version_gaps
 from collapipe_env.simulator.feasibility import warn_if_infeasible
@@ -164,6 +164,8 @@ class Simulator:
         if check:
             check_allocation(self.parameters, state, allocation)
         costs = round_costs(self.parameters, state, allocation)
+        if check:
+            check_costs(costs)
         arrivals = self._losses.draw(costs.survival, allocation.micro_batches)
         self.learning = self.learner.train_round(
             RoundOutcome(
