@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Literal, get_args
 
 import numpy as np
 
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics._array import Array, namespace
-from collapipe_env.real_numbers import real_numbers
+from collapipe_env.real_numbers import float_numbers, whole_numbers
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async"]
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -22,6 +22,9 @@ SERVER_MODES: tuple[ServerMode, ...] = get_args(ServerMode)
 """How the edge server trains its part under split training; an allocation names them by their place here."""
 COMMON, COPIES, SEQUENTIAL = -1, 0, 1
 """``COMMON`` is CollaPipe's own server: one head that follows the mean gradient of all clusters."""
+
+REALS = ("bandwidth", "device_power", "cu_power", "share")
+"""Fields of real numbers; the others hold whole ones."""
 
 TOGETHER: tuple[tuple[str, ...], ...] = (
     ("stage", "share"),
@@ -48,7 +51,7 @@ class Allocation:
         blocks: Consecutive encoder blocks of each stage slot, in pipeline order (..., N, K), int >= 0,
             summing to ``L`` (less the server's).
         micro_batches: ``M_n`` (..., N), int; divides the mini-batch.
-        bandwidth: Share ``beta_n`` of the uplink (..., N), > 0, summing to at most 1.
+        bandwidth: Share ``beta_n`` of the uplink (..., N), at least 1e-9, summing to at most 1.
         device_power: Device transmit powers (..., N, K) [W].
         cu_power: CU transmit powers, device-to-device and uplink alike (..., N) [W].
         stage: Slot of each device (..., N, K), int, -1 for a device in no stage; ``None`` for the identity.
@@ -129,15 +132,25 @@ class Allocation:
 def own_arrays(allocation: Allocation) -> Allocation:
     """Copies of an allocation's arrays, which its giver may go on writing to.
 
+    Shares and powers become ``float64``, integers ``int64``: the checks and compiled code then see the same
+    numbers, whatever types were given.
+
     Raises:
-        AllocationError: If it is something else, or an array holds anything but real numbers.
+        AllocationError: If it is something else, one of the first five fields is missing, or an array holds
+            anything but real numbers or an integer that ``int64`` cannot hold.
     """
     if not isinstance(allocation, Allocation):
         raise AllocationError(f"a {type(allocation).__name__} was given, expected an Allocation")
-    given = {f.name: getattr(allocation, f.name) for f in fields(Allocation)}
-    return Allocation(
-        **{name: None if v is None else real_numbers(name, v).copy() for name, v in given.items()}
-    )
+    owned: dict[str, Array | None] = {}
+    for field in fields(Allocation):
+        name, value = field.name, getattr(allocation, field.name)
+        if value is not None:
+            owned[name] = float_numbers(name, value) if name in REALS else whole_numbers(name, value)
+        elif field.default is MISSING:
+            raise AllocationError(f"{name} is None, which every plan needs: give an array")
+        else:
+            owned[name] = None
+    return Allocation(**owned)
 
 
 def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:

@@ -133,8 +133,8 @@ class ActionCodec:
         if not xp.all(finite):
             place = tuple(int(index[0]) for index in xp.nonzero(~finite))
             raise AllocationError(
-                f"action{list(place)} is {float(action[place])}: every entry must be a finite number in "
-                "[-1, 1]"
+                f"action{list(place)} is {float(action[place])}: every entry must be a finite number (what "
+                "lies outside [-1, 1] is clipped)"
             )
 
     def check_action_shape(self, shape: tuple[int, ...]) -> None:

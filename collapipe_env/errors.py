@@ -49,7 +49,12 @@ class SchedulerError(CollaPipeError):
 
 
 class RewardError(CollaPipeError):
-    """A reward of one's own fails, or returns something else than a number for each environment."""
+    """A reward of one's own fails, or returns something else than a number for each environment.
+
+    The round is not taken: queues, channels, loads, sums and the round's number are as before the step, which
+    may be repeated. Under NumPy the learner is the exception: a reward sees the loss, so by then it has
+    trained, and trains again when the step is repeated. ``simulate`` puts it back, and so does ``set_state``.
+    """
 
 
 class StateError(CollaPipeError):

@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 from collapipe_env.errors import AllocationError
 
+LARGEST_WHOLE = 2**63 - 1
+"""Largest whole number of ``int64``, which compiled code computes with."""
+
 REAL_KINDS = "fiu"
 """NumPy's kinds of real numbers: floats and integers. Booleans are more likely a mask given by mistake."""
 
@@ -23,15 +26,55 @@ def real_numbers(name: str, value: Any) -> npt.NDArray[Any]:
     Raises:
         AllocationError: Names the type, or says why there is no array in it.
     """
+    if isinstance(value, np.ma.MaskedArray):
+        raise AllocationError(
+            f"{name}: a masked array, whose masked entries have no value: fill them, and give a plain array"
+        )
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:  # rows of several lengths, tensors elsewhere
+    # Rows of several lengths, tensors elsewhere, and whatever an object's own __array__ raises.
+    except Exception as error:
         raise AllocationError(
-            f"{name}: a {type(value).__name__} that is no array ({error}): give an array of floats"
+            f"{name}: a {type(value).__name__} that is no array ({type(error).__name__}: {error}): give an "
+            "array of floats"
         ) from None
     if array.dtype.kind not in REAL_KINDS:
         raise not_real(name, array.dtype)
     return array
+
+
+def float_numbers(name: str, value: Any) -> npt.NDArray[np.float64]:
+    """Read an array of real numbers as ``float64``, always a copy.
+
+    Args:
+        name: Its name, for the error.
+        value: An array, or what NumPy makes one of.
+
+    Raises:
+        AllocationError: As for :func:`real_numbers`.
+    """
+    array = real_numbers(name, value)
+    with np.errstate(over="ignore"):  # a longer float's number may become infinite, which later checks name
+        return array.astype(np.float64)
+
+
+def whole_numbers(name: str, value: Any) -> npt.NDArray[Any]:
+    """Read an array that should hold whole numbers as ``int64``, always a copy; floats stay floats.
+
+    Args:
+        name: Its name, for the error.
+        value: An array, or what NumPy makes one of.
+
+    Raises:
+        AllocationError: As for :func:`real_numbers`, or for an integer that ``int64`` cannot hold.
+    """
+    array = real_numbers(name, value)
+    if array.dtype.kind == "f":
+        return float_numbers(name, array)
+    if array.dtype.kind == "u" and array.size and array.max() > LARGEST_WHOLE:
+        place = tuple(int(i) for i in np.argwhere(array > LARGEST_WHOLE)[0])
+        raise AllocationError(f"{name}{list(place)} is {array[place]}, expected at most {LARGEST_WHOLE}")
+    return array.astype(np.int64)
 
 
 def not_real(name: str, dtype: object) -> AllocationError:

@@ -132,20 +132,20 @@ class BatchMDP:
             )
 
     def play(self, allocation: Allocation, *, check: bool = True) -> BatchStep:
-        """Play allocations (E, ...); checks and copies those that come from outside."""
+        """Play allocations (E, ...); checks and copies those that come from outside.
+
+        Raises:
+            AllocationError: If one is infeasible; nothing has changed then.
+            RewardError: If a reward of the user's own is at fault; nothing but the learner has changed then.
+        """
         if check:
             # The record of the round must not change when its caller goes on with the same arrays.
             allocation = own_arrays(allocation)
-        record = self.simulator.step(allocation, check=check)
-        state = self.simulator.state
-        costs = record.costs
+        record = self.simulator.try_round(allocation, check=check)
+        costs, loss = record.costs, record.smoothed_loss
         target = self.scenario.dynamics.target_loss
-        terminated = np.zeros(self.num_envs, dtype=np.bool_) if target is None else state.loss <= target
-        self._total_delay += costs.delay
-        self._total_energy_ratio += costs.energy_ratio
-        if target is not None:
-            first = terminated & np.isnan(self._time_to_target)
-            self._time_to_target = np.where(first, self._total_delay, self._time_to_target)
+        terminated = np.zeros(self.num_envs, dtype=np.bool_) if target is None else loss <= target
+        # A reward of the user's own may fail: the round is taken only when it has not.
         reward = self.reward(
             RewardInputs(
                 delay=costs.delay,
@@ -153,10 +153,17 @@ class BatchMDP:
                 present=self.node_present(record),
                 backlog_before=record.state.backlog,
                 backlog_after=record.backlog,
-                loss=state.loss,
+                loss=loss,
                 target_reached=terminated,
             )
         )
+        self.simulator.take(record)
+        state = self.simulator.state
+        self._total_delay += costs.delay
+        self._total_energy_ratio += costs.energy_ratio
+        if target is not None:
+            first = terminated & np.isnan(self._time_to_target)
+            self._time_to_target = np.where(first, self._total_delay, self._time_to_target)
         self._total_reward += reward
         return BatchStep(
             observation=self.observer.build(state),
@@ -332,7 +339,12 @@ class MDPViews:
 
     @property
     def rounds(self) -> int:
-        """The horizon: after so many rounds an episode is truncated."""
+        """The horizon: after so many rounds an episode is truncated.
+
+        ``max_episode_steps`` of ``gymnasium.make_vec`` counts here. That of ``gymnasium.make`` does not:
+        Gymnasium wraps the environment then, and ends episodes without its knowledge; ``ended_summary`` stays
+        empty. Set ``dynamics.rounds`` for shorter episodes there.
+        """
         return self._mdp.rounds
 
     @property

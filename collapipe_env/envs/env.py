@@ -16,7 +16,7 @@ from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
-from collapipe_env.errors import ScenarioError, UnknownArgumentError, nearest_name
+from collapipe_env.errors import AllocationError, ScenarioError, UnknownArgumentError, nearest_name
 from collapipe_env.learners.base import Learner
 from collapipe_env.real_numbers import real_numbers
 from collapipe_env.scenario import Scenario, load_scenario
@@ -151,7 +151,16 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             AllocationError: For another shape or type, or a number that is not finite; the environment is
                 left as it was.
         """
-        return self._unpack(self._mdp.step(real_numbers("action", action)[None]))
+        action = real_numbers("action", action)
+        if action.shape != self.action_space.shape:
+            raise AllocationError(f"action has shape {action.shape}, expected {self.action_space.shape}")
+        try:
+            step = self._mdp.step(action[None])
+        except AllocationError:
+            # Names the place without the axis of a batch, which the caller has not given.
+            self.codec.check_action(action)
+            raise
+        return self._unpack(step)
 
     def step_allocation(
         self, allocation: Allocation

@@ -50,6 +50,8 @@ class Reward(Protocol):
 class OwnReward:
     """A callable of the user's, whose rewards are looked at in every step.
 
+    It sees read-only views of NumPy arrays and copies of tensors, so it cannot change the round.
+
     Attributes:
         function: The callable.
 
@@ -71,14 +73,15 @@ class OwnReward:
         Raises:
             RewardError: If the callable fails, or returns anything but a finite number for each environment.
         """
+        on_numpy = namespace(inputs.delay) is np
         try:
-            rewards = self.function(inputs)
+            rewards = self.function(_each(inputs, _read_only)) if on_numpy else self.on_copies(inputs)
         except Exception as error:
             raise RewardError(
                 f"the reward {self.name} failed with {type(error).__name__}: {error}; it gets a RewardInputs "
                 "and returns an array (E,)"
             ) from error
-        if namespace(inputs.delay) is np:
+        if on_numpy:
             return self._numbers(rewards, inputs.delay.shape)
         self.check_shape(rewards, inputs.delay)
         return rewards
@@ -88,8 +91,12 @@ class OwnReward:
         """What its author calls it."""
         return str(getattr(self.function, "__qualname__", type(self.function).__qualname__))
 
+    def on_copies(self, inputs: RewardInputs) -> Array:
+        """Return what the callable says of copies of tensors, without a look at it."""
+        return self.function(_each(inputs, lambda tensor: tensor.clone()))
+
     def check_shape(self, rewards: Array, like: Array) -> None:
-        """Refuse what is not a tensor of one number for each environment; does not wait for a device.
+        """Refuse what is not a tensor of one real number for each environment; does not wait for a device.
 
         Args:
             rewards: What was returned.
@@ -100,12 +107,16 @@ class OwnReward:
         """
         if type(rewards) is not type(like) or rewards.shape != like.shape:
             raise self._refusal(rewards, tuple(like.shape))
+        if not namespace(like).isdtype(rewards.dtype, ("integral", "real floating")):
+            raise self._refusal(rewards, tuple(like.shape))
 
     def _numbers(self, rewards: Array, shape: tuple[int, ...]) -> Array:
         try:
             numbers = np.asarray(rewards)
-        except (ValueError, TypeError, RuntimeError):
+        except Exception:  # ragged lists, tensors elsewhere, and whatever an object's own __array__ raises
             raise self._refusal(rewards, shape) from None
+        if isinstance(rewards, np.ma.MaskedArray):
+            raise self._refusal(rewards, shape)
         if numbers.shape != shape or numbers.dtype.kind not in "fiu":
             raise self._refusal(rewards, shape)
         if not np.isfinite(numbers).all():
@@ -123,6 +134,16 @@ class OwnReward:
             f"the reward {self.name} returned {found}, expected real numbers of shape {shape}: one for each "
             "environment, as inputs.delay has"
         )
+
+
+def _each(inputs: RewardInputs, function: Callable[[Array], Array]) -> RewardInputs:
+    return RewardInputs(**{name: function(array) for name, array in vars(inputs).items()})
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,8 @@ def import_factory(reference: str) -> OwnCode:
     if not colon or not name.isidentifier() or not (is_file or is_module):
         example = f"{reference.rstrip(':')}:Name" if reference.rstrip(":").endswith(".py") else FORMS
         raise SchedulerError(
-            f"scheduler {shortened(reference)!r} names no class or function: write {example}, which is called "
-            "with the scenario"
+            f"scheduler {shortened(reference)!r} names no class or function: write {example}, which is "
+            "called with the scenario"
         )
     loaded = _run_file(reference, source) if is_file else _import_module(reference, source)
     return OwnCode(
@@ -204,8 +204,8 @@ def _import_module(reference: str, source: str) -> _Loaded:
             and f"{source}.".startswith(f"{error.name}.")
         ):
             raise SchedulerError(
-                f"scheduler {shortened(reference)!r}: there is no module {shortened(error.name)!r} here or among the "
-                f"installed ones: check its spelling and the current folder, or name a file, as in {FORMS}"
+                f"scheduler {shortened(reference)!r}: there is no module {shortened(error.name)!r} here "
+                f"or among the installed ones: check its spelling and the current folder, or name a file, as in {FORMS}"
             ) from None
         raise SchedulerError(
             f"scheduler {reference!r} cannot be imported: {blame(error, _file_of(error, source))}"

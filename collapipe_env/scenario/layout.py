@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
-from collapipe_env.scenario.placement import place_clusters
+from collapipe_env.scenario.placement import RESTARTS, place_clusters
 
 if TYPE_CHECKING:
     from collapipe_env.scenario.schema import ClusterSpec, DeviceSpec, Scenario
@@ -77,8 +77,8 @@ def draw_layout(scenario: Scenario, rng: np.random.Generator) -> Layout:
     and angle, redrawn until the centres are far enough apart), the devices are uniform in the square, and
     each device's profile, full clock and memory are independent draws. [R]
 
-    Where the clusters hardly fit, many tries may find no places for them. Then they take the places of the
-    layout of ``layout_seed`` in random order, so that no draw fails.
+    Where the clusters hardly fit, not all may find places. Then they take the places of the layout of
+    ``layout_seed`` in random order, so that no draw fails or takes long.
 
     Args:
         scenario: Gives the distributions.
@@ -126,7 +126,7 @@ def _draw(
         memory = np.where((profile == index) & present, chosen, memory)
     offset = np.where(present[:, :, None], cluster.area_side_m * (rng.random((N, K, 2)) - 0.5), 0.0)
     try:
-        centre = place_clusters(cluster, rng)
+        centre = place_clusters(cluster, rng, RESTARTS if known_places is None else 1)
     except ScenarioError:
         if known_places is None:
             raise

@@ -23,7 +23,9 @@ RESTARTS = 16
 """Fresh starts before the geometry counts as impossible; an unlucky first cluster may block the rest."""
 
 
-def place_clusters(cluster: ClusterSpec, rng: np.random.Generator) -> NDArray[np.float64]:
+def place_clusters(
+    cluster: ClusterSpec, rng: np.random.Generator, starts: int = RESTARTS
+) -> NDArray[np.float64]:
     """Draw the clusters' centres around the base station at the origin.
 
     Each centre has a uniform distance in ``[cu_distance_min_m, cu_distance_max_m]`` and a uniform angle and
@@ -32,6 +34,7 @@ def place_clusters(cluster: ClusterSpec, rng: np.random.Generator) -> NDArray[np
     Args:
         cluster: Number of clusters, distances and separation.
         rng: Source of randomness.
+        starts: Fresh starts before giving up; what the first one finds does not depend on it.
 
     Returns:
         Centres (N, 2) [m].
@@ -40,7 +43,7 @@ def place_clusters(cluster: ClusterSpec, rng: np.random.Generator) -> NDArray[np
         ScenarioError: If no placement is found after many tries.
     """
     best = tries = 0
-    for _ in range(RESTARTS):
+    for _ in range(starts):
         if tries > TRIES_AT_ALL:
             break
         centres = np.empty((0, 2))

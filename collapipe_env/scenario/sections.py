@@ -30,6 +30,10 @@ from collapipe_env.task_registry import SHIPPED_TRAITS, task_names
 
 Bits = Literal[16, 32]
 Members = Annotated[int, whole("devices of a cluster", 1, 512)]
+LEAST_SHARE = 1e-9
+"""Smallest share of the uplink that a plan may give a cluster: a fiftieth of a hertz of 20 MHz. With still
+smaller ones delays and rewards soon leave the range of floats."""
+
 Share = Annotated[float, real("share of the full clock", "1", gt=0.0, le=1.0)]
 
 
@@ -356,7 +360,7 @@ class BudgetSpec:
         ),
     ] = 20.0
     bandwidth_floor: Annotated[
-        float, real("share of the bandwidth that every cluster gets at least", "1", gt=0.0, lt=1.0)
+        float, real("share of the bandwidth that every cluster gets at least", "1", ge=LEAST_SHARE, lt=1.0)
     ] = 0.02
 
 

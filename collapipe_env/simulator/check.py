@@ -8,7 +8,9 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics._array import Array
 from collapipe_env.physics.memory import device_memory
+from collapipe_env.scenario.sections import LEAST_SHARE
 from collapipe_env.simulator.check_extensions import check_groups, check_schedule, check_split
+from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.extensions import memory_terms
 from collapipe_env.simulator.refusal import place_name, refuse, require_shape
 from collapipe_env.simulator.state import SystemParameters, SystemState
@@ -23,7 +25,7 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     Args:
         parameters: Scalars of the scenario.
         state: The system (E, ...).
-        allocation: The decision (E, ...).
+        allocation: The decision (E, ...), with the types of :func:`collapipe_env.allocation.own_arrays`.
 
     Raises:
         AllocationError: Names the field, the environment, cluster (and device) and what is allowed.
@@ -46,8 +48,10 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     if allocation.server_mode is not None:
         check_split(parameters, allocation, clusters)
         held_by_server = np.asarray(allocation.server_blocks)
+    # Each count by itself, too: the sum of huge ones may wrap around to L.
+    outside = ((allocation.blocks < 0) | (allocation.blocks > L)).any(axis=-1)
     refuse(
-        (allocation.blocks.sum(axis=-1) + held_by_server != L) | (allocation.blocks < 0).any(axis=-1),
+        (allocation.blocks.sum(axis=-1) + held_by_server != L) | outside,
         allocation.blocks,
         "blocks",
         f"non-negative counts summing to L = {L}"
@@ -64,7 +68,12 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     for name in ("device_power", "cu_power"):
         power = getattr(allocation, name)
         refuse(~((power >= low) & (power <= high)), power, name, expected)
-    refuse(~(allocation.bandwidth > 0.0), allocation.bandwidth, "bandwidth", "a share above 0")
+    refuse(
+        ~(allocation.bandwidth >= LEAST_SHARE * (1.0 - SLACK)),
+        allocation.bandwidth,
+        "bandwidth",
+        f"a share of at least {LEAST_SHARE:g}",
+    )
     total = allocation.bandwidth.sum(axis=-1)
     refuse(~(total <= 1.0 + SLACK), total, "bandwidth (sum over clusters)", "at most 1")
     if allocation.stage is not None:
@@ -83,3 +92,16 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
             f"it offers {state.memory_bytes[place]:.4g}; give it fewer blocks"
             + ("" if allocation.schedule is None else " or a lower cap")
         )
+
+
+def check_costs(costs: RoundCosts) -> None:
+    """Refuse a round that would never end, or use up energy without end.
+
+    Args:
+        costs: What a plan costs (E, ...), before anything is changed by it.
+
+    Raises:
+        AllocationError: Names the environment (cluster and node).
+    """
+    for name, values in (("delay", costs.delay), ("energy over budget", costs.energy_ratio)):
+        refuse(~np.isfinite(values), values, f"{name} of the round", "a finite number: use another plan")

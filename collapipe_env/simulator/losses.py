@@ -46,7 +46,7 @@ class MicroBatchLosses:
             self._stream.reset(rows, seeds)
 
     def draw(self, survival: FloatArray, micro_batches: IntArray) -> Arrivals:
-        """Return which micro-batches survive.
+        """Return which micro-batches survive; calling it again draws the same luck until :meth:`next_round`.
 
         Args:
             survival: Probability that a micro-batch survives a local step (E, N).
@@ -60,8 +60,12 @@ class MicroBatchLosses:
         whole = np.ascontiguousarray(micro_batches, dtype=np.int64)
         stream = self._stream
         arrivals(stream.seeds, stream.rounds, np.ascontiguousarray(survival), whole, counts, pick)
-        stream.next_round()
         return Arrivals(counts, whole, pick, self._most)
+
+    def next_round(self) -> None:
+        """Move all rows on by one round."""
+        if self._stream is not None:
+            self._stream.next_round()
 
     def get_state(self) -> Tree:
         """The stream; empty where nothing is ever lost. See :mod:`collapipe_env.state_trees`."""

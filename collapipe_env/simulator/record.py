@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ from collapipe_env.learners.base import Arrivals, LearningReport
 from collapipe_env.physics._array import Array
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
+
+LOSS_SMOOTHING = 0.8
+"""Weight of the past in the smoothed evaluation loss."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +48,14 @@ class RoundRecord:
     def survived(self) -> npt.NDArray[np.bool_]:
         """Micro-batches whose gradients arrived (E, N, H, M_max); False beyond the first ``M_n``."""
         return self.arrivals.survived
+
+    @cached_property
+    def smoothed_loss(self) -> npt.NDArray[np.float64]:
+        """Smoothed evaluation loss after the round (E,)."""
+        loss: npt.NDArray[np.float64] = (
+            LOSS_SMOOTHING * self.state.loss + (1.0 - LOSS_SMOOTHING) * self.learning.loss
+        )
+        return loss
 
     def surviving_fraction(self) -> npt.NDArray[np.float64]:
         """Share of each cluster's micro-batches that survived (E, N)."""

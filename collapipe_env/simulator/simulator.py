@@ -22,7 +22,7 @@ from collapipe_env.physics.energy import compute_power
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 from collapipe_env.simulator.build import energy_budgets, link_path_gains, memory_caps, system_parameters
 from collapipe_env.simulator.channels import Fading, LoadChain, laid_out
-from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.extensions import pipeline_blocks, version_gaps
 from collapipe_env.simulator.feasibility import warn_if_infeasible
@@ -42,9 +42,6 @@ from collapipe_env.state_trees import REMEDY, Tree, require_alike
 
 COMPONENTS = 6
 """Seeds of an episode: layout, shadowing, fading, loads, losses, learner."""
-
-LOSS_SMOOTHING = 0.8
-"""Weight of the past in the smoothed evaluation loss."""
 
 LAYOUT_ARRAYS = ("mean_gain", "full_speed", "flops_per_cycle", "capacitance", "active_power")
 """What the simulator keeps of each row's layout."""
@@ -145,7 +142,13 @@ class Simulator:
         return state
 
     def step(self, allocation: Allocation, *, check: bool = True) -> RoundRecord:
-        """Play one round in every row and move the channels on.
+        """Play one round in every row and move the channels on: :meth:`try_round` and :meth:`take`."""
+        record = self.try_round(allocation, check=check)
+        self.take(record)
+        return record
+
+    def try_round(self, allocation: Allocation, *, check: bool = True) -> RoundRecord:
+        """Work out one round in every row. Only the learner changes: it trains; :meth:`take` does the rest.
 
         Args:
             allocation: Decisions of all rows (E, ...).
@@ -163,8 +166,10 @@ class Simulator:
         if check:
             check_allocation(self.parameters, state, allocation)
         costs = round_costs(self.parameters, state, allocation)
+        if check:
+            check_costs(costs)
         arrivals = self._losses.draw(costs.survival, allocation.micro_batches)
-        self.learning = self.learner.train_round(
+        learning = self.learner.train_round(
             RoundOutcome(
                 blocks=pipeline_blocks(allocation),
                 micro_batches=allocation.micro_batches,
@@ -175,9 +180,17 @@ class Simulator:
                 staleness=version_gaps(allocation),
             )
         )
-        record = self._last_round = self._recorded(state, allocation, costs, arrivals, self.learning)
-        self.state = self._following(record.backlog)
-        return record
+        return self._recorded(state, allocation, costs, arrivals, learning)
+
+    def take(self, record: RoundRecord) -> None:
+        """Go on to the next round.
+
+        Args:
+            record: What :meth:`try_round` has just returned.
+        """
+        self._losses.next_round()
+        self.learning, self._last_round = record.learning, record
+        self.state = self._following(record)
 
     def _recorded(
         self,
@@ -312,7 +325,7 @@ class Simulator:
         self._losses.set_state(tree["losses"])
         self._was_reset = tree["was_reset"].copy()
 
-    def _following(self, backlog: FloatArray) -> SystemState:
+    def _following(self, record: RoundRecord) -> SystemState:
         """The state of the next round; arrays that callers may still hold are left as they are."""
         state = self.state
         uplink, d2d = laid_out(self._mean_gain, self._fading.advance(self._fading_gain), state.present.shape)
@@ -333,9 +346,9 @@ class Simulator:
             memory_cap=state.memory_cap,
             present=state.present,
             budget=state.budget,
-            backlog=backlog,
+            backlog=record.backlog,
             round_index=state.round_index + 1,
-            loss=LOSS_SMOOTHING * state.loss + (1.0 - LOSS_SMOOTHING) * self.learning.loss,
+            loss=record.smoothed_loss,
         )
 
     def _set_layouts(self, state: SystemState, rows: Rows, seeds: WordArray, shadow: WordArray) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +70,8 @@ class Draws:
             (3, num_envs), dtype=torch.int64, device=placement.device
         )
         self._rho, self._diversity = radio.fading_correlation, radio.diversity
-        if self._rho > 0.0:
-            self._branches = self._doubles(np.zeros((num_envs, self._links, 2 * radio.diversity)))
+        remembered = self._links if self._rho > 0.0 else 0
+        self._branches = self._doubles(np.zeros((num_envs, remembered, 2 * radio.diversity)))
         self._fresh = fused(self._independent if self._rho == 0.0 else self._fresh_branches, compiled)
         self._count = fused(self._counted, compiled)
         self._levels = placement.reals(dynamics.load_levels)
@@ -153,6 +153,15 @@ class Draws:
         moves = (u >= self._stay).to(torch.int64)
         self._level = self._level + moves * (2 * up.to(torch.int64) - 1)
         return self._levels[self._level]
+
+    def remember(self) -> Callable[[], None]:
+        """Remember what drawing a round changes; returns a function that puts it back."""
+        branches, level = self._branches, self._level
+
+        def put_back() -> None:
+            self._branches, self._level = branches, level
+
+        return put_back
 
     def arrived(self, survival: Tensor, micro_batches: Tensor, rounds: Tensor) -> Tensor:
         """Micro-batches whose gradients arrived (E, N, H), real numbers.

@@ -18,7 +18,7 @@ from collapipe_env.envs.env import ScenarioLike, refuse_unknown
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.vector import autoreset_mode_of, checked_mask
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.errors import AllocationError, ScenarioError, StateError
 from collapipe_env.forking import one_thread_after_fork
 from collapipe_env.real_numbers import not_real, real_numbers
 from collapipe_env.scenario import Scenario, load_scenario
@@ -30,7 +30,13 @@ from collapipe_env.torch_backend.mdp import TorchMDP, TorchStep
 from collapipe_env.torch_backend.placement import Placement
 from collapipe_env.torch_backend.rows import Rows
 
+_NUMPY_ONLY = ("get_state", "set_state", "save_state", "load_state", "simulate", "step_allocation")
+
 StepResult = tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Any]]
+
+
+class NumpyOnlyError(StateError, AttributeError):
+    """Something that the NumPy environments have and the torch backend has not; ``hasattr`` says so, too."""
 
 
 class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
@@ -167,6 +173,14 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
         """Delays, energies, memory and element times of the round just played; ``None`` before the first."""
         return self._mdp.simulator.last_costs
 
+    def __getattr__(self, name: str) -> Any:
+        """Say of what the NumPy environments have and this one has not where to find it."""
+        if name in _NUMPY_ONLY:
+            raise NumpyOnlyError(
+                f"the torch backend has no {name}(): states, simulation and allocations need backend='numpy'"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     @torch.no_grad()
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -219,6 +233,9 @@ class CollaPipeTorchVectorEnv(VectorEnv[Tensor, Tensor, Tensor]):
             tensor = torch.as_tensor(real_numbers("actions", actions).astype(np.float64))
         elif actions.is_complex() or actions.dtype == torch.bool:
             raise not_real("actions", actions.dtype)
+        elif actions.is_meta or actions.layout != torch.strided:
+            kind = "meta" if actions.is_meta else str(actions.layout).removeprefix("torch.")
+            raise AllocationError(f"actions: a {kind} tensor, expected a dense one that holds numbers")
         else:
             tensor = actions
         tensor = tensor.to(device=self.device, dtype=self._place.real)

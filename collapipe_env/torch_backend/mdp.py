@@ -70,7 +70,7 @@ class TorchMDP:
         self._own_reward = self.reward if isinstance(self.reward, OwnReward) else None
         if self._own_reward is not None and compiled:
             # What is compiled holds no checks: its result is looked at afterwards.
-            self.reward = self._own_reward.function
+            self.reward = self._own_reward.on_copies
         self.observer = ObservationBuilder(scenario)
         self.simulator = TorchSimulator(scenario, num_envs, draws, placement, compiled=compiled)
         self._report = fused(self._reported, compiled)
@@ -91,10 +91,21 @@ class TorchMDP:
         return observation
 
     def step(self, actions: Tensor) -> TorchStep:
-        """Decode actions (E, N (2K + 3)), finite, of the real type, and play them."""
-        before = self.simulator.state
+        """Decode actions (E, N (2K + 3)), finite, of the real type, and play them.
+
+        Raises:
+            RewardError: If a reward of the user's own is at fault; the round is not taken then.
+        """
+        before, put_back = self.simulator.state, self.simulator.remember()
         costs = self.simulator.step(actions)
         after = self.simulator.state
+        try:
+            observation, reward, info = self._report(before, after, costs)
+            if self._own_reward is not None:
+                self._own_reward.check_shape(reward, costs.delay)
+        except BaseException:  # a reward of the user's may raise anything while it is compiled
+            put_back()
+            raise
         self._total_delay = self._total_delay + costs.delay
         self._total_energy_ratio = self._total_energy_ratio + costs.energy_ratio
         target = self.scenario.dynamics.target_loss
@@ -102,9 +113,6 @@ class TorchMDP:
         if reached is not None:
             first = reached & torch.isnan(self._time_to_target)
             self._time_to_target = torch.where(first, self._total_delay, self._time_to_target)
-        observation, reward, info = self._report(before, after, costs)
-        if self._own_reward is not None:
-            self._own_reward.check_shape(reward, costs.delay)
         self._total_reward = self._total_reward + reward
         return TorchStep(observation, reward, reached, {**info, **self.learning_info()})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -13,7 +14,7 @@ from collapipe_env.scenario import Scenario, fixed_layout
 from collapipe_env.simulator.build import action_codec, energy_budgets, system_parameters
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.feasibility import warn_if_infeasible
-from collapipe_env.simulator.simulator import LOSS_SMOOTHING
+from collapipe_env.simulator.record import LOSS_SMOOTHING
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.torch_backend.draws import Draws, EpisodeStart
 from collapipe_env.torch_backend.fusing import fused
@@ -126,6 +127,20 @@ class TorchSimulator:
         )
         self.last_costs = costs
         return costs
+
+    def remember(self) -> Callable[[], None]:
+        """Remember everything that a step changes; returns a function that puts it back.
+
+        Only references are kept: a step replaces tensors and writes to none.
+        """
+        kept = self.state, self.progress, self.loss, self.last_costs
+        put_back_draws = self._draws.remember()
+
+        def put_back() -> None:
+            self.state, self.progress, self.loss, self.last_costs = kept
+            put_back_draws()
+
+        return put_back
 
     def _costs(self, actions: Tensor, state: SystemState) -> RoundCosts:
         """What the actions cost in a state."""

@@ -235,7 +235,7 @@ FAULTS = {
     "no power": ({"cu_power": put((0, 0), 0.0)}, r"cu_power.*is 0.0.*\[0.002, 0.2\] W"),
     "strong device": ({"device_power": put((0, 1, 2), 0.3)}, "device_power of .*cluster 1, device 2 is 0.3"),
     "nan power": ({"device_power": put((0, 0, 0), np.nan)}, "device_power.*nan"),
-    "no bandwidth": ({"bandwidth": put((0, 0), 0.0)}, "bandwidth.*above 0"),
+    "no bandwidth": ({"bandwidth": put((0, 0), 0.0)}, "bandwidth.*at least 1e-09"),
     "nan bandwidth": ({"bandwidth": put((0, 0), np.nan)}, "bandwidth.*nan"),
     "too much bandwidth": ({"bandwidth": put((0, 0), 0.9)}, "bandwidth.*sum.*at most 1"),
     "wrong shape": ({"bandwidth": lambda b: b[:, :1]}, r"bandwidth has shape \(1, 1\), expected \(1, 2\)"),

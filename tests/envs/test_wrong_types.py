@@ -1,6 +1,7 @@
 """Actions, allocations and rewards that are no real numbers: one clear error in every environment."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
-from collapipe_env.errors import AllocationError, RewardError, ScenarioError
+from collapipe_env.errors import AllocationError, RewardError, ScenarioError, StateError
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
 
@@ -207,3 +208,45 @@ def test_rewards_in_other_real_types_count():
     rewards = env.step(np.zeros_like(action_of(env)))[1]
     assert rewards.dtype == np.float64
     assert rewards.tolist() == [-1.0, -1.0]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_messages_of_the_single_environment_show_no_batch(value):
+    env = ready(single)
+    action = action_of(env)
+    action[7] = value
+    for play in (env.step, env.simulate):
+        with pytest.raises(AllocationError, match=rf"action\[7\] is {value}: .*finite.*is clipped"):
+            play(action)
+    size = len(action)
+    for wrong in (np.float64(0.0), np.zeros(3), np.zeros((2, size)), np.zeros((1, size))):
+        with pytest.raises(
+            AllocationError, match=re.escape(f"action has shape {wrong.shape}, expected ({size},)")
+        ):
+            env.step(wrong)
+    env.step(3.0 * np.ones(size))
+
+
+@pytest.mark.parametrize("kind", ["meta", "sparse_coo"])
+def test_tensors_without_dense_numbers_are_refused(kind):
+    env = ready(on_tensors)
+    zeros = torch.zeros(env.action_space.shape)
+    with pytest.raises(AllocationError, match=f"actions: a {kind} tensor"):
+        env.step(zeros.to("meta") if kind == "meta" else zeros.to_sparse())
+
+
+def test_tensors_without_numbers_are_refused_by_numpy_environments():
+    env = ready(single)
+    with pytest.raises(AllocationError, match="action: a Tensor that is no array"):
+        env.step(torch.zeros(env.action_space.shape, device="meta"))
+
+
+@pytest.mark.parametrize("name", ["get_state", "set_state", "save_state", "simulate", "step_allocation"])
+def test_torch_backend_names_the_one_that_has_states(name):
+    env = ready(on_tensors)
+    with pytest.raises(StateError, match=rf"no {name}\(\): .*backend='numpy'"):
+        getattr(env, name)
+    assert not hasattr(env, name)
+    assert hasattr(single(), name)
+    with pytest.raises(AttributeError, match="no attribute 'get_stat'"):
+        _ = env.get_stat

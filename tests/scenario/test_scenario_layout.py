@@ -179,6 +179,44 @@ def tight_scenario() -> Scenario:
     raise AssertionError("no seed of 1000 places the clusters")
 
 
+def test_a_draw_falls_back_after_one_start() -> None:
+    """Places of a first start are kept as they are; only where it fails the known ones are taken."""
+    scenario = tight_scenario()
+    known = {tuple(place) for place in fixed_layout(scenario).cu_position}
+    cluster, taken = scenario.cluster, set()
+    for seed in range(25):
+        # As the layout draws them: devices first.
+        rng = np.random.default_rng(seed)
+        rng.random(5 * 4 * cluster.max_devices)  # profile, clock, memory and two coordinates
+        drawn = draw_layout(scenario, np.random.default_rng(seed)).cu_position
+        centres: list[tuple[float, float]] = []
+        for _ in range(4):
+            found = first_free(scenario, rng, centres)
+            if found is None:
+                break
+            centres.append(found)
+        if len(centres) == 4:
+            np.testing.assert_allclose(drawn, centres, rtol=1e-12)
+        else:
+            assert {tuple(place) for place in drawn} == known
+        taken.add(len(centres) == 4)
+    assert taken == {True, False}
+
+
+def first_free(
+    scenario: Scenario, rng: np.random.Generator, centres: list[tuple[float, float]]
+) -> tuple[float, float] | None:
+    """The first of 4096 candidates, drawn as 64 and the rest, that is far enough from all centres."""
+    cluster = scenario.cluster
+    for size in (64, 4032):
+        distances = rng.random(size) * (cluster.cu_distance_max_m - cluster.cu_distance_min_m)
+        for r, turn in zip(distances + cluster.cu_distance_min_m, rng.random(size), strict=True):
+            place = (r * math.cos(2 * math.pi * turn), r * math.sin(2 * math.pi * turn))
+            if all(math.dist(place, other) >= cluster.cluster_separation_min_m for other in centres):
+                return place
+    return None
+
+
 def test_no_draw_of_an_accepted_scenario_fails() -> None:
     scenario = tight_scenario()
     known = fixed_layout(scenario).cu_position

@@ -1,0 +1,171 @@
+"""Rewards of one's own cannot change the physics, and a failing one takes no round."""
+
+import numpy as np
+import pytest
+import torch
+from env_support import VARIANTS, make_actions, make_env, shortened
+
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import RewardError
+from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
+
+E, ROUNDS = 2, 3
+FIELDS = ("delay", "energy_ratio", "present", "backlog_before", "backlog_after", "loss", "target_reached")
+
+
+def on_tensors(reward, **kwargs):
+    return CollaPipeTorchVectorEnv(E, shortened("moving", ROUNDS), reward=reward, **kwargs)
+
+
+class Failing:
+    """Minus the delay, but for the calls that fail."""
+
+    def __init__(self, *calls):
+        self.calls, self.count = calls, -1
+
+    def __call__(self, inputs):
+        self.count += 1
+        return None if self.count in self.calls else -inputs.delay
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.bool])
+def test_rewards_on_tensors_are_real_numbers(dtype):
+    env = on_tensors(lambda inputs: inputs.delay.to(dtype))
+    env.reset(seed=0)
+    with pytest.raises(RewardError, match=f"{dtype}, expected real numbers"):
+        env.step(np.zeros(env.action_space.shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_rewards_on_tensors_may_be_of_any_real_type(dtype):
+    env = on_tensors(lambda inputs: torch.full_like(inputs.delay, -2.0).to(dtype))
+    env.reset(seed=0)
+    assert env.step(np.zeros(env.action_space.shape))[1].tolist() == [-2.0, -2.0]
+
+
+def test_masked_rewards_are_refused():
+    env = make_env(reward=lambda inputs: np.ma.masked_array(inputs.delay, mask=True))
+    env.reset(seed=0)
+    with pytest.raises(RewardError, match="MaskedArray"):
+        env.step(np.zeros(env.action_space.shape))
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_writing_to_what_a_reward_sees_is_a_clear_error(field):
+    def writes(inputs):
+        getattr(inputs, field)[:] = 1
+        return -inputs.delay
+
+    env, untouched = make_env("moving", reward=writes), make_env("moving", reward="delay")
+    action = make_actions(env, 1)[0]
+    for one in (env, untouched):
+        one.reset(seed=0)
+    expected = untouched.simulate(action)
+    with pytest.raises(RewardError, match=r"writes failed with ValueError.*read-only"):
+        env.step(action)
+    env._mdp.reward = untouched._mdp.reward
+    assert env.simulate(action)[4]["backlog"] == expected[4]["backlog"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_writing_to_tensors_that_a_reward_sees_changes_nothing(field):
+    def writes(inputs):
+        delay = inputs.delay.clone()
+        getattr(inputs, field).fill_(1)
+        return -delay
+
+    env, untouched = on_tensors(writes), on_tensors(lambda inputs: -inputs.delay)
+    for one in (env, untouched):
+        one.reset(seed=0)
+    for action in make_actions(env, ROUNDS + 2, lead=(E,)):
+        mine, other = env.step(action), untouched.step(action)
+        for a, b in zip(mine[:4], other[:4], strict=True):
+            assert torch.equal(a, b)
+        for name, values in other[4].items():
+            assert torch.equal(mine[4][name], values)
+
+
+def test_rewards_may_keep_what_they_saw():
+    seen = []
+
+    def keeps(inputs):
+        seen.append(inputs.backlog_after)
+        return -inputs.delay
+
+    env = make_env(reward=keeps)
+    env.reset(seed=0)
+    for action in make_actions(env, 2):
+        env.step(action)
+        np.testing.assert_array_equal(seen[-1], env.last_round.backlog)
+
+
+@pytest.mark.parametrize("failing", [0, 1, ROUNDS - 1])
+@pytest.mark.parametrize("learner", ["surrogate", "torch"])
+def test_a_failed_reward_takes_no_round(learner, failing):
+    """Played again, the system goes on as if nothing had been; only the learner has trained once more."""
+    env, untouched = (
+        make_env("moving", ROUNDS, reward=reward, learner=learner) for reward in (Failing(failing), "delay")
+    )
+    actions = make_actions(env, ROUNDS)
+    for one in (env, untouched):
+        one.reset(seed=0)
+    total = 0.0
+    for t, action in enumerate(actions):
+        if t == failing:
+            state, record, summary = env.state, env.last_round, env.summary()
+            with pytest.raises(RewardError, match="Failing"):
+                env.step(action)
+            assert env.state is state
+            assert env.last_round is record
+            assert env.summary() == summary
+        mine, other = env.step(action), untouched.step(action)
+        for name in ("delay", "cost", "backlog"):
+            assert mine[4][name] == other[4][name]
+        np.testing.assert_array_equal(env.last_round.survived, untouched.last_round.survived)
+        np.testing.assert_array_equal(env.state.uplink_gain, untouched.state.uplink_gain)
+        np.testing.assert_array_equal(env.state.speed, untouched.state.speed)
+        assert mine[2:4] == other[2:4] == (False, t == ROUNDS - 1)
+        total += other[4]["delay"]
+    assert env.ended_summary()["rounds"] == ROUNDS
+    assert env.ended_summary()["total_delay"] == pytest.approx(total)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_a_failed_reward_loses_no_end_of_a_batch(mode):
+    scenario = shortened("moving", ROUNDS)
+    env, untouched = (
+        CollaPipeVectorEnv(E, scenario, "surrogate", reward, autoreset_mode=mode)
+        for reward in (Failing(ROUNDS - 1), Failing())
+    )
+    for one in (env, untouched):
+        one.reset(seed=0)
+    actions = make_actions(env, ROUNDS, lead=(E,))
+    for t, action in enumerate(actions):
+        if t == ROUNDS - 1:
+            with pytest.raises(RewardError):
+                env.step(action)
+        mine, other = env.step(action), untouched.step(action)
+        for a, b in zip(mine[1:4], other[1:4], strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert mine[3].all()
+    for name in ("rounds", "total_delay", "return", "final_backlog"):
+        np.testing.assert_array_equal(env.ended_summaries[name], untouched.ended_summaries[name])
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_a_failed_reward_takes_no_round_on_tensors(mode):
+    """Here the learner is put back, too: all goes on bit for bit."""
+    assert VARIANTS["moving"]["radio"]["fading_correlation"] > 0.0  # something is remembered between rounds
+    env, untouched = (on_tensors(reward, autoreset_mode=mode) for reward in (Failing(0, 2, 4), Failing()))
+    for one in (env, untouched):
+        one.reset(seed=0)
+    for t, action in enumerate(make_actions(env, ROUNDS + 2, lead=(E,))):
+        if t in (0, 1, 2):
+            with pytest.raises(RewardError):
+                env.step(action)
+        mine, other = env.step(action), untouched.step(action)
+        for a, b in zip(mine[:4], other[:4], strict=True):
+            assert torch.equal(a, b)
+        assert torch.equal(mine[4]["loss"], other[4]["loss"])
+        for name, values in untouched.ended_summaries.items():
+            assert torch.equal(env.ended_summaries[name], values)
