@@ -124,7 +124,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
     output = capsys.readouterr().out
     assert "going on in" in output
     assert "from step 18" in output
-    assert len(list((tmp_path / "run" / "evaluation").glob("*.json"))) == 2
+    assert len(list((tmp_path / "run" / "evaluation" / "surrogate-3").glob("*.json"))) == 2
     monkeypatch.setattr(runner, "_work", work)
     assert run(command) == 0
     assert "training is done" in capsys.readouterr().out

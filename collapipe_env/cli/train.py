@@ -227,14 +227,15 @@ class Job:
         from collapipe_env.evaluation.runner import EvaluationPlan
 
         options, asked = self._options, self._options.evaluation
+        rounds = options.rounds(self._scenario)
         plan = EvaluationPlan(
             scenario=lasting(self._scenario, asked.rounds),
             schedulers=asked.schedulers,
             agent=self._agent_file() if LEARNED in asked.schedulers else None,
             episodes=asked.seeds,
-            rounds=options.rounds(self._scenario),
+            rounds=rounds,
             learner=asked.learner,
-            folder=self._run.episodes,
+            folder=self._run.episodes_of(asked.learner, rounds),
             processes=options.processes,
             threads=options.training.threads,
         )

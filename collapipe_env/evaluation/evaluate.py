@@ -175,6 +175,7 @@ def evaluate(
             raise ScenarioError(f"{option} = {value!r}: use a whole number from 1 on")
     if learner not in _LEARNERS:
         raise ScenarioError(f"learner = {learner!r} is not known: {nearest_name(str(learner), _LEARNERS)}")
+    asked = {"kind": "evaluation in Python", "scenario": chosen.to_dict()}
     if rounds is not None and rounds > chosen.dynamics.rounds:
         chosen = chosen.with_overrides({"dynamics.rounds": rounds})
     file = None if agent is None else Path(agent)
@@ -193,8 +194,8 @@ def evaluate(
         else:
             run = RunDirectory(Path(out))
             cleanup.enter_context(run.locked("collapipe_env.evaluate"))
-            run.open({"kind": "evaluation in Python", "scenario": chosen.to_dict()}, fresh=fresh)
-            folder = run.episodes
+            run.open(asked, fresh=fresh)
+            folder = run.episodes_of(learner, chosen.dynamics.rounds if rounds is None else rounds)
         plan = EvaluationPlan(
             scenario=chosen,
             schedulers=names,

@@ -43,8 +43,17 @@ class RunDirectory:
 
     @property
     def episodes(self) -> Path:
-        """Folder of the finished episodes of the evaluation."""
+        """Folder of all finished episodes."""
         return self.path / "evaluation"
+
+    def episodes_of(self, learner: str, rounds: int) -> Path:
+        """Folder of the finished episodes of one learner and length, which no other evaluation overwrites.
+
+        Args:
+            learner: Its name.
+            rounds: Rounds of an episode.
+        """
+        return self.episodes / f"{learner}-{rounds}"
 
     @property
     def figures(self) -> Path:
