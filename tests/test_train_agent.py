@@ -152,6 +152,25 @@ def test_saved_agents_can_be_evaluated_alone(scenario, tmp_path: Path, capsys) -
     assert "medium" in refused(capsys, TINY, "--agent", agent, "--scenario", "medium")
 
 
+def test_an_agent_is_evaluated_alone_without_the_options_of_its_training(
+    scenario, tmp_path: Path, capsys
+) -> None:
+    assert run(scenario, TINY, SURROGATE, "--seed", 3) == 0
+    made_for = (tmp_path / "run" / "run.json").read_bytes()
+    quick = ["--seeds", 1, "--rounds", 2, "--no-figures", "--processes", 1, *SURROGATE]
+    assert run(scenario, "--evaluate-only", quick) == 0
+    assert "training" not in capsys.readouterr().out.rpartition("going on in")[2]
+    assert (tmp_path / "run" / "run.json").read_bytes() == made_for
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert (results["made_for"]["steps"], results["made_for"]["seed"]) == (32, 3)
+    assert [s["scheduler"] for s in results["summary"]] == ["agent", "dssra", "pipeline", "random"]
+    other = tmp_path / "tiny.yaml"
+    other.write_text(other.read_text() + "cluster: {layout_seed: 321}\n")
+    line = refused(capsys, scenario, "--evaluate-only", quick, "--schedulers", "pipeline")
+    assert "cluster.layout_seed was " in line
+    assert "--fresh" not in line
+
+
 def test_schedulers_alone_need_no_agent(scenario, tmp_path: Path) -> None:
     assert run(scenario, TINY, SURROGATE, "--evaluate-only", "--schedulers", "pipeline") == 0
     assert not (tmp_path / "run" / "checkpoints").exists()

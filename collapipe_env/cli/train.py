@@ -27,7 +27,7 @@ from collapipe_env.cli.train_options import RENAMED, Options
 from collapipe_env.errors import CheckpointError
 from collapipe_env.evaluation.provenance import note_versions
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.files import write_text
+from collapipe_env.files import read_json, write_text
 
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
 
@@ -102,14 +102,24 @@ class Job:
         if options.output.fresh:
             self._spare_the_agent()
         with run.locked(command_line(self._program, self._given)):
-            growing = "steps" if options.trains else None
-            continued = run.open(self._asked(), fresh=options.output.fresh, growing=growing)
+            continued = run.open(
+                self._asked(),
+                fresh=options.output.fresh,
+                growing="steps" if options.trains else None,
+                # The agent there was trained as that folder says, whatever is asked for now.
+                deciding=("scenario",) if self._plays_what_is_there else None,
+            )
             print(f"{'going on in' if continued else 'writing to'} {run.path}")
             note_versions(run, versions())
             write_text(run.scenario, self._scenario.to_yaml())
             if options.trains:
                 self._train()
             self._evaluate(self._history())
+
+    @property
+    def _plays_what_is_there(self) -> bool:
+        """Whether the agent is the one that an earlier run trained in this folder."""
+        return not self._options.trains and self._options.evaluation.agent is None
 
     def _default_folder(self) -> Path:
         name = folder_name(self._scenario.name)
@@ -248,6 +258,7 @@ class Job:
                 self._given,
                 scenario=self._scenario.to_dict(),
                 options=asdict(options),
+                made_for=read_json(self._run.options, "choose another place with --out"),
                 training=history,
             ),
             figures=not options.output.no_figures,

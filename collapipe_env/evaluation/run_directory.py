@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ _FILES = (
     "results.json", "results.csv", "episodes.csv", "summary.json", "table.md", "scenario.yaml",
     "versions.json", "run.json",
 )  # fmt: skip
+_KINDS = ("comparison", "evaluation", "evaluation in Python")
+"""What ``run.json`` calls the runs that train nothing; one that trains says what, or which agent it plays."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,22 @@ class RunDirectory:
         with only_run_in(self.path, command):
             yield
 
-    def open(self, asked: Mapping[str, Any], *, fresh: bool, growing: str | None = None) -> bool:
+    def open(
+        self,
+        asked: Mapping[str, Any],
+        *,
+        fresh: bool,
+        growing: str | None = None,
+        deciding: Collection[str] | None = None,
+    ) -> bool:
         """Make the folder, or go on in one that was made for the same.
 
         Args:
             asked: What decides the trained agent, as plain data.
             fresh: Start over: remove what an earlier run left, and nothing else.
             growing: Name of a number in ``asked`` that may be larger than it was.
+            deciding: Entries of ``asked`` that have to agree with an earlier run's, whose others stay as they
+                are; all by default.
 
         Returns:
             Whether an earlier run is continued.
@@ -137,7 +148,7 @@ class RunDirectory:
         if occupied and fresh:
             self._clear()
         elif occupied:
-            if self._require_same(without_nan(asked), growing):
+            if self._require_same(without_nan(asked), growing, deciding):
                 write_json(self.options, asked)
             return True
         write_json(self.options, asked)
@@ -155,12 +166,17 @@ class RunDirectory:
             names = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
         except OSError as error:
             raise self._unusable(error) from None
-        if names - {LOCK_NAME} and self.options.name not in names:
-            raise DataError(
-                f"{self.path} holds other things than a run (it has no run.json): choose another place "
-                f"with --out"
-            )
-        return bool(names - {LOCK_NAME})
+        if not names - {LOCK_NAME}:
+            return False
+        if self.options.name not in names:
+            reason = "it has no run.json"
+        elif not _is_ours(read_json(self.options, "choose another place with --out")):
+            reason = "its run.json is of something else"
+        else:
+            return True
+        raise DataError(
+            f"{self.path} holds other things than a run ({reason}): choose another place with --out"
+        )
 
     def _unusable(self, error: OSError) -> DataError:
         name = str(self.path)
@@ -169,9 +185,14 @@ class RunDirectory:
             f"cannot use {shown} as a folder ({error.strerror}): choose another place with --out"
         )
 
-    def _require_same(self, asked: Mapping[str, Any], growing: str | None) -> bool:
+    def _require_same(
+        self, asked: Mapping[str, Any], growing: str | None, deciding: Collection[str] | None
+    ) -> bool:
         """Refuse other options than before; returns whether the number that may grow has grown."""
-        before = read_json(self.options, "start over with --fresh, or choose another place with --out")
+        before = read_json(self.options, "choose another place with --out")
+        if deciding is not None:
+            before = {name: before.get(name) for name in deciding}
+            asked = {name: asked.get(name) for name in deciding}
         different = differences(before, asked)
         grown = [entry for entry in different if entry[0] == growing and _is_larger(entry[2], entry[1])]
         different = [entry for entry in different if entry not in grown]
@@ -180,9 +201,11 @@ class RunDirectory:
                 f"{name} was {_short(old)}, now {_short(new)}" for name, old, new in different[:3]
             )
             more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+            # Whoever only wants a part of what is there to agree wants the rest of it kept.
+            restart = ", or start over there with --fresh" if deciding is None else ""
             raise DataError(
                 f"{self.path} was made with other options ({listed}{more}): choose another place with "
-                f"--out, or start over there with --fresh"
+                f"--out{restart}"
             )
         return bool(grown)
 
@@ -191,6 +214,14 @@ class RunDirectory:
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in _FILES:
             (self.path / name).unlink(missing_ok=True)
+
+
+def _is_ours(content: Mapping[str, Any]) -> bool:
+    """Whether a ``run.json`` is of a run, and not of some other program."""
+    kind = content.get("kind")
+    if kind is not None:
+        return kind in _KINDS
+    return isinstance(content.get("scenario"), Mapping) and ("algo" in content or "agent" in content)
 
 
 def _short(value: object) -> str:

@@ -172,14 +172,15 @@ def test_a_damaged_record_of_versions_is_named(tmp_path: Path, capsys) -> None:
 
 def test_what_may_grow_may_not_shrink(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
-    run.open({"steps": 5, "seed": 1}, fresh=False)
-    for asked in ({"steps": 4, "seed": 1}, {"steps": 6, "seed": 2}, {"steps": None, "seed": 1}):
+    made = {"scenario": {}, "algo": "ppo", "steps": 5, "seed": 1}
+    run.open(made, fresh=False)
+    for asked in ({"steps": 4}, {"steps": 6, "seed": 2}, {"steps": None}):
         with pytest.raises(DataError, match="was made with other options"):
-            run.open(asked, fresh=False, growing="steps")
+            run.open({**made, **asked}, fresh=False, growing="steps")
     with pytest.raises(DataError, match="steps was 5, now 6"):
-        run.open({"steps": 6, "seed": 1}, fresh=False)
-    assert run.open({"steps": 6, "seed": 1}, fresh=False, growing="steps") is True
-    assert json.loads(run.options.read_text()) == {"steps": 6, "seed": 1}
+        run.open({**made, "steps": 6}, fresh=False)
+    assert run.open({**made, "steps": 6}, fresh=False, growing="steps") is True
+    assert json.loads(run.options.read_text()) == {**made, "steps": 6}
 
 
 @pytest.mark.parametrize("name", ["train", "evaluate", "python"])
