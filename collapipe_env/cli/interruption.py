@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -15,6 +16,11 @@ TERMINATED = 143
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM came; whatever keeps its work at Ctrl-C keeps it now, too."""
+
+
+def stopped_early() -> None:
+    """Say that Ctrl-C came before the command had begun its work, while its modules were imported."""
+    print("\ninterrupted before anything was done", file=sys.stderr)
 
 
 @contextlib.contextmanager
