@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import stat
 import sys
 import time
 import warnings
@@ -55,21 +56,34 @@ def only_run_in(folder: Path, command: str) -> Iterator[None]:
         command: What this run is, for others to read.
 
     Raises:
-        DataError: If another process works there, naming it, or the folder cannot be written to.
+        DataError: If another process works there, naming it, the folder cannot be written to, or the lock is
+            no regular file.
     """
-    path = folder / LOCK_NAME
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise DataError(
-            f"cannot write to {folder} ({error.strerror}): choose another place with --out"
-        ) from None
+    descriptor = _opened(folder / LOCK_NAME)
     try:
         _lock(descriptor, folder)
         _name_this_process(descriptor, command)
         yield
     finally:
         os.close(descriptor)  # which unlocks
+
+
+def _opened(path: Path) -> int:
+    """Open the lock file, but nothing through a link: what it points to would be emptied."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    other = DataError(f"{path} is no regular file: remove it, or choose another place with --out")
+    if path.is_symlink():  # for a clear message, and where O_NOFOLLOW is missing
+        raise other
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        raise DataError(
+            f"cannot write to {path.parent} ({error.strerror}): choose another place with --out"
+        ) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise other
+    return descriptor
 
 
 def _lock(descriptor: int, folder: Path) -> None:
