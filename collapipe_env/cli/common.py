@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import platform
@@ -11,7 +13,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -106,7 +108,7 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
     try:
-        with warnings_as_lines(), terminable():
+        with warnings_as_lines(), terminable(), _always_printable():
             job()
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -121,6 +123,21 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         )
         return status
     return 0
+
+
+@contextlib.contextmanager
+def _always_printable() -> Iterator[None]:
+    """Print question marks for what standard output has no characters for, which would be an error."""
+    output = sys.stdout
+    if not isinstance(output, io.TextIOWrapper):
+        yield
+        return
+    before = output.errors
+    output.reconfigure(errors="replace")
+    try:
+        yield
+    finally:
+        output.reconfigure(errors=before)
 
 
 def command_line(program: str, arguments: Sequence[str]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -28,7 +29,7 @@ def write_comparison(
     gantt: Sequence[str] = (),
     console: Console | None = None,
 ) -> None:
-    """Print the tables, write everything into the folder and name it last.
+    """Write tables and numbers into the folder, print the tables, draw, and name the folder last.
 
     Args:
         comparisons: One for each scenario.
@@ -41,34 +42,37 @@ def write_comparison(
     """
     console = console or Console(highlight=False)
     caption = explanation(_title_of(comparisons, reference))
-    pages = []
+    pages: list[str] = []
+    prints: list[Callable[[], None]] = []
     for comparison in comparisons:
         plan = comparison.plan
         size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
         heading = f"{comparison.name}: {size}, {plan.learner} learner"
         explained = notes([(plan, comparison.results)])
         below = "\n".join([*explained, comparison.goal, *_impossible_lines(comparison)])
-        console.print()
         if comparison.summaries:
-            table.print_table(console, comparison.summaries, heading, below)
+            prints.append(partial(table.print_table, console, comparison.summaries, heading, below))
             pages.append(table.markdown_table(comparison.summaries, heading, _paragraphs(below)))
         else:
-            console.print(f"{heading}\n{below}", markup=False)
+            prints.append(partial(console.print, f"{heading}\n{below}", markup=False))
             pages.append(f"## {heading}\n\n{_paragraphs(below)}\n")
     every = overall(comparisons, reference)
     if len(comparisons) > 1 and every:
-        console.print()
         lines = overall_lines(every)
         title = f"All scenarios, against {_title_of(comparisons, reference)}"
         marked = any(one.server_blocks for one in every)
         below = "\n".join([OVERALL_CAPTION, *([SERVER_NOTE] if marked else [])])
-        table.print_lines(console, OVERALL_HEADERS, lines, title, below)
+        prints.append(partial(table.print_lines, console, OVERALL_HEADERS, lines, title, below))
         pages.append(table.markdown_lines(OVERALL_HEADERS, lines, title, _paragraphs(below)))
-    console.print(caption, style="dim", markup=False)
+    # Written first: what is printed may go nowhere, say into a pipe that somebody has closed.
     write_text(run.rounds, rounds_csv(comparisons))
     write_text(run.episode_table, episodes_csv(comparisons))
     write_text(run.table, "\n".join([*pages, caption, ""]))
     write_json(run.summary, _summary(comparisons, every, reference, record))
+    for print_table in prints:
+        console.print()
+        print_table()
+    console.print(caption, style="dim", markup=False)
     if figures and not drawing_possible():
         console.print(
             "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False

@@ -69,7 +69,7 @@ def write_report(
     figures: bool,
     console: Console | None = None,
 ) -> None:
-    """Print the table, write everything into the run's folder and name it last.
+    """Write table and numbers into the run's folder, print the table, draw, and name the folder last.
 
     Args:
         plan: What was evaluated.
@@ -86,8 +86,7 @@ def write_report(
     summaries = summarise_all(results, target, reference)
     title = heading(plan)
     caption = caption_of(plan, results, reference, goal)
-    console.print()
-    table.print_table(console, summaries, title, caption)
+    # Written first: what is printed may go nowhere, say into a pipe that somebody has closed.
     write_text(run.table, table.markdown_table(summaries, title, caption))
     write_json(
         run.results,
@@ -99,6 +98,8 @@ def write_report(
             "episodes": {name: [e.to_dict() for e in episodes] for name, episodes in results.items()},
         },
     )
+    console.print()
+    table.print_table(console, summaries, title, caption)
     if figures and not drawing_possible():
         console.print(
             "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False
