@@ -75,7 +75,7 @@ def _to_width(description: str) -> str:
 
     It is indented, because tyro joins lines that begin with a letter.
     """
-    width = min(shutil.get_terminal_size().columns, 100) - 1
+    width = max(min(shutil.get_terminal_size().columns, 100) - 1, 20)
     first, paragraph, *rest = [*description.strip().split("\n\n"), ""]
     below = textwrap.fill(
         paragraph, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False

@@ -140,12 +140,26 @@ class Job:
             elif not options.trains:
                 agent = self._agent_file()
                 if options.evaluation.agent is None and not agent.exists():
+                    self._require_finished_part()
                     raise CheckpointError(
                         f"--evaluate-only, but there is no agent in {self._run.path}: train one first (the "
                         "same command without --evaluate-only), give one with --agent, or leave 'agent' "
                         "out of --schedulers"
                     )
                 load_scheduler(name, self._scenario, agent)
+
+    def _require_finished_part(self) -> None:
+        """Say so where a training was interrupted before it had a best version."""
+        from collapipe_env.agents.training import TrainingFiles, training_state
+
+        files = TrainingFiles(self._run.path)
+        if files.latest.exists():
+            raise CheckpointError(
+                f"--evaluate-only, but the training in {self._run.path} was interrupted at step "
+                f"{training_state(files).steps:,}, before a best version was "
+                "chosen: go on with it (the same command without --evaluate-only), or give that version with "
+                f"--agent {files.latest}"
+            )
 
     def _spare_the_agent(self) -> None:
         """Refuse to start over where that would delete the very agent that is to be evaluated."""
@@ -195,6 +209,9 @@ class Job:
             f"{options.envs} environments, {options.training.train_learner} learner, "
             f"from step {before.steps:,}"
         )
+        whole = options.whole_steps(before.steps)
+        if whole != options.steps:
+            print(f"  rounded up to {whole:,} steps: training ends with a whole rollout")
         if before.planned and before.planned < options.steps:
             print(
                 f"  lengthened from {before.planned:,} to {options.steps:,} steps: the learning rate takes "

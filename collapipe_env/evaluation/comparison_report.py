@@ -46,8 +46,7 @@ def write_comparison(
     prints: list[Callable[[], None]] = []
     for comparison in comparisons:
         plan = comparison.plan
-        size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
-        heading = f"{comparison.name}: {size}, {plan.learner} learner"
+        heading = f"{comparison.name}: {plan.size}, {plan.learner} learner"
         explained = notes([(plan, comparison.results)])
         below = "\n".join([*explained, comparison.goal, *_impossible_lines(comparison)])
         if comparison.summaries:

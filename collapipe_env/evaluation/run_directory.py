@@ -37,6 +37,10 @@ class RunDirectory:
             raise DataError(
                 f"--out {str(self.path)!r}: use a name without line breaks and control characters"
             )
+        try:
+            object.__setattr__(self, "path", self.path.expanduser())
+        except RuntimeError as error:  # a user who is not known
+            raise DataError(f"--out {str(self.path)!r}: {error}: choose another place with --out") from None
 
     @property
     def options(self) -> Path:

@@ -108,3 +108,11 @@ def test_what_decides_nothing_stays_as_it_is(tmp_path: Path) -> None:
     assert run.options.read_text() == before
     with pytest.raises(DataError, match=r"scenario\.name was 'mine', now 'other'\): choose .* --out$"):
         run.open({"scenario": {"name": "other"}}, fresh=False, deciding=("scenario",))
+
+
+def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert RunDirectory(Path("~/x")).results == tmp_path / "x" / "results.json"
+    with pytest.raises(DataError, match="--out '~nobody-has-this-name/x'"):
+        RunDirectory(Path("~nobody-has-this-name/x"))
