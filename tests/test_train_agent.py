@@ -106,9 +106,11 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
 
     monkeypatch.setattr(SystemCurves, "_on_step", interrupted)
     assert run(command, "--fresh") == INTERRUPTED
-    message = capsys.readouterr().err
+    printed, message = capsys.readouterr()
     assert "all finished work is kept" in message
     assert "--fresh" not in message
+    latest = tmp_path / "run" / "checkpoints" / "latest.zip"
+    assert f"the training is kept at step 18: {latest}" in printed
     monkeypatch.setattr(SystemCurves, "_on_step", step)
 
     work, played = runner._work, []
@@ -217,6 +219,19 @@ def test_a_finished_training_is_lengthened(scenario, tmp_path: Path, capsys, mon
     assert "steps was 64, now 32" in refused(capsys, command)
     assert run(command, "--steps", 64) == 0
     assert "training is done: 64 steps" in capsys.readouterr().out
+
+
+def test_steps_that_end_within_a_rollout_are_rounded_up_and_the_header_says_so(
+    scenario, tmp_path: Path, capsys
+) -> None:
+    assert run(scenario, TINY, SURROGATE, "--steps", 33, "--seeds", 1, "--rounds", 1) == 0
+    printed = capsys.readouterr().out
+    # Rollouts of 4 steps in each of 2 environments.
+    assert "33 steps on 2 environments" in printed
+    assert "  rounded up to 40 steps" in printed
+    assert read_checkpoint(tmp_path / "run" / "checkpoints" / "latest.zip").steps == 40
+    assert ": 1 held-out episode of 1 round each, surrogate learner" in printed
+    assert (tmp_path / "run" / "table.md").read_text().startswith("## tiny: 1 held-out episode of 1 round, ")
 
 
 def test_former_names_are_accepted_with_a_note(scenario, tmp_path: Path, capsys) -> None:
