@@ -8,12 +8,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from collapipe_env.cli import train
+from collapipe_env.cli.interruption import INTERRUPTED, stopped_early
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, as :func:`collapipe_env.cli.train.main`."""
-    return train.main(arguments, program="python train_agent.py")
+    try:
+        from collapipe_env.cli import train  # takes a moment, in which Ctrl-C may come
+
+        return train.main(arguments, program="python train_agent.py")
+    except KeyboardInterrupt:
+        stopped_early()
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -179,6 +179,7 @@ class _Run:
             model.logger.dump(model.num_timesteps)
         except KeyboardInterrupt:
             self._save(self._files.latest)
+            self._say(f"the training is kept at step {self._state.steps:,}: {self._files.latest}")
             raise
         finally:
             bar.close()

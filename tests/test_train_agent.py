@@ -106,9 +106,11 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
 
     monkeypatch.setattr(SystemCurves, "_on_step", interrupted)
     assert run(command, "--fresh") == INTERRUPTED
-    message = capsys.readouterr().err
+    printed, message = capsys.readouterr()
     assert "all finished work is kept" in message
     assert "--fresh" not in message
+    latest = tmp_path / "run" / "checkpoints" / "latest.zip"
+    assert f"the training is kept at step 18: {latest}" in printed
     monkeypatch.setattr(SystemCurves, "_on_step", step)
 
     work, played = runner._work, []
@@ -124,7 +126,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
     output = capsys.readouterr().out
     assert "going on in" in output
     assert "from step 18" in output
-    assert len(list((tmp_path / "run" / "evaluation").glob("*.json"))) == 2
+    assert len(list((tmp_path / "run" / "evaluation" / "surrogate-3").glob("*.json"))) == 2
     monkeypatch.setattr(runner, "_work", work)
     assert run(command) == 0
     assert "training is done" in capsys.readouterr().out
@@ -150,6 +152,25 @@ def test_saved_agents_can_be_evaluated_alone(scenario, tmp_path: Path, capsys) -
     assert "does not exist" in refused(capsys, scenario, TINY, "--agent", tmp_path / "none.zip")
     agent.write_bytes(whole)
     assert "medium" in refused(capsys, TINY, "--agent", agent, "--scenario", "medium")
+
+
+def test_an_agent_is_evaluated_alone_without_the_options_of_its_training(
+    scenario, tmp_path: Path, capsys
+) -> None:
+    assert run(scenario, TINY, SURROGATE, "--seed", 3) == 0
+    made_for = (tmp_path / "run" / "run.json").read_bytes()
+    quick = ["--seeds", 1, "--rounds", 2, "--no-figures", "--processes", 1, *SURROGATE]
+    assert run(scenario, "--evaluate-only", quick) == 0
+    assert "training" not in capsys.readouterr().out.rpartition("going on in")[2]
+    assert (tmp_path / "run" / "run.json").read_bytes() == made_for
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert (results["made_for"]["steps"], results["made_for"]["seed"]) == (32, 3)
+    assert [s["scheduler"] for s in results["summary"]] == ["agent", "dssra", "pipeline", "random"]
+    other = tmp_path / "tiny.yaml"
+    other.write_text(other.read_text() + "cluster: {layout_seed: 321}\n")
+    line = refused(capsys, scenario, "--evaluate-only", quick, "--schedulers", "pipeline")
+    assert "cluster.layout_seed was " in line
+    assert "--fresh" not in line
 
 
 def test_schedulers_alone_need_no_agent(scenario, tmp_path: Path) -> None:
@@ -198,6 +219,19 @@ def test_a_finished_training_is_lengthened(scenario, tmp_path: Path, capsys, mon
     assert "steps was 64, now 32" in refused(capsys, command)
     assert run(command, "--steps", 64) == 0
     assert "training is done: 64 steps" in capsys.readouterr().out
+
+
+def test_steps_that_end_within_a_rollout_are_rounded_up_and_the_header_says_so(
+    scenario, tmp_path: Path, capsys
+) -> None:
+    assert run(scenario, TINY, SURROGATE, "--steps", 33, "--seeds", 1, "--rounds", 1) == 0
+    printed = capsys.readouterr().out
+    # Rollouts of 4 steps in each of 2 environments.
+    assert "33 steps on 2 environments" in printed
+    assert "  rounded up to 40 steps" in printed
+    assert read_checkpoint(tmp_path / "run" / "checkpoints" / "latest.zip").steps == 40
+    assert ": 1 held-out episode of 1 round each, surrogate learner" in printed
+    assert (tmp_path / "run" / "table.md").read_text().startswith("## tiny: 1 held-out episode of 1 round, ")
 
 
 def test_former_names_are_accepted_with_a_note(scenario, tmp_path: Path, capsys) -> None:

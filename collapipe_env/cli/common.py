@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import os
 import shlex
 import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,7 +73,7 @@ def _to_width(description: str) -> str:
 
     It is indented, because tyro joins lines that begin with a letter.
     """
-    width = min(shutil.get_terminal_size().columns, 100) - 1
+    width = max(min(shutil.get_terminal_size().columns, 100) - 1, 20)
     first, paragraph, *rest = [*description.strip().split("\n\n"), ""]
     below = textwrap.fill(
         paragraph, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
@@ -105,7 +107,7 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         after ``| head``), 143 after SIGTERM.
     """
     try:
-        with warnings_as_lines(), terminable():
+        with warnings_as_lines(), terminable(), _always_printable():
             job()
             sys.stdout.flush()  # at its end, Python could only complain
     except CollaPipeError as error:
@@ -133,6 +135,21 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         drop_output()
         return UNREAD
     return 0
+
+
+@contextlib.contextmanager
+def _always_printable() -> Iterator[None]:
+    """Print question marks for what standard output has no characters for, which would be an error."""
+    output = sys.stdout
+    if not isinstance(output, io.TextIOWrapper):
+        yield
+        return
+    before = output.errors
+    output.reconfigure(errors="replace")
+    try:
+        yield
+    finally:
+        output.reconfigure(errors=before)
 
 
 def command_line(program: str, arguments: Sequence[str]) -> str:

@@ -199,8 +199,8 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         count = len(options.names) + bool(agents)
         rounds = sum(plan.rounds * len(plan.schedulers) for plan in plans)
         print(
-            f"comparing {count} schedulers on {', '.join(scenarios)}: {options.seeds} held-out episodes "
-            f"each, {rounds * options.seeds:,} rounds in all, "
+            f"comparing {count} schedulers on {', '.join(scenarios)}: {options.seeds} held-out episode"
+            f"{'s' if options.seeds != 1 else ''} each, {rounds * options.seeds:,} rounds in all, "
             f"{options.learner} learner, {options.workers} process{'es' if options.workers > 1 else ''}"
         )
         outcomes = evaluate_all(plans, options.workers, tolerant=True)

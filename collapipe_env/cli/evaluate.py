@@ -145,14 +145,15 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     out = options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}"
     run = RunDirectory(out)
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
+    rounds = options.rounds or scenario.dynamics.rounds
     plan = EvaluationPlan(
         scenario=played,
         schedulers=options.names,
         agent=options.agent,
         episodes=options.seeds,
-        rounds=options.rounds or scenario.dynamics.rounds,
+        rounds=rounds,
         learner=options.learner,
-        folder=run.episodes,
+        folder=run.episodes_of(options.learner, rounds),
         processes=options.workers,
         threads=options.threads,
     )

@@ -38,6 +38,11 @@ def drop_output() -> None:
     os.close(nowhere)
 
 
+def stopped_early() -> None:
+    """Say that Ctrl-C came before the command had begun its work, while its modules were imported."""
+    print("\ninterrupted before anything was done", file=sys.stderr)
+
+
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
     """Raise :class:`Terminated` where SIGTERM comes, once; outside of the main thread nothing changes."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import collapipe_env
+from collapipe_env.cli.interruption import INTERRUPTED, stopped_early
 from collapipe_env.errors import nearest_name
 
 COMMANDS = {
@@ -39,10 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"error: command {name!r} is not known: {nearest_name(name, COMMANDS)}", file=sys.stderr)
         return 2
-    # Imported only now: what one command needs, the others and --help do not wait for.
-    status: int = import_module(f"collapipe_env.cli.{name.replace('-', '_')}").main(
-        rest, program=f"collapipe {name}"
-    )
+    try:
+        # Imported only now: what one command needs, the others and --help do not wait for.
+        command = import_module(f"collapipe_env.cli.{name.replace('-', '_')}")
+        status: int = command.main(rest, program=f"collapipe {name}")
+    except KeyboardInterrupt:
+        stopped_early()
+        return INTERRUPTED
     return status
 
 

@@ -35,8 +35,8 @@ def play_and_report(
     from collapipe_env.evaluation.runner import evaluate
 
     print(
-        f"evaluating {', '.join(plan.schedulers)}: {plan.episodes} held-out episodes of {plan.rounds} "
-        f"rounds each, {plan.learner} learner, {plan.processes} "
+        f"evaluating {', '.join(plan.schedulers)}: {plan.size} each, "
+        f"{plan.learner} learner, {plan.processes} "
         f"process{'es' if plan.processes > 1 else ''}"
     )
     results = evaluate(plan)

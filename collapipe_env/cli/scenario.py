@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -62,12 +63,12 @@ class Check:
         width = max(len(name) for name, _ in lines)
         print(f"scenario {scenario.name!r} is valid")
         for name, text in lines:
-            print(f"  {name:<{width}}  {text}")
+            _print_wrapped(f"  {name:<{width}}  {text}", width + 4)
         report = energy_feasibility(scenario)
         verdict, *details = report.describe().splitlines()
-        print(verdict)
+        _print_wrapped(verdict, 2)
         for line in details:
-            print(f"  {line}")
+            _print_wrapped(f"  {line}", 4)
         return 0 if report.feasible else INFEASIBLE
 
 
@@ -119,6 +120,12 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe sc
     command: Show | Check | Diff = parse(kind, program, DESCRIPTION, given)
     answers: list[int] = []
     return guarded(lambda: answers.append(command.run()), program, given) or answers[0]
+
+
+def _print_wrapped(line: str, indent: int) -> None:
+    """Print a line in 80 columns, what is left of it indented below; words stay whole."""
+    below = " " * indent
+    print(textwrap.fill(line, 80, subsequent_indent=below, break_long_words=False, break_on_hyphens=False))
 
 
 def _sizes(scenario: Scenario) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from collapipe_env.errors import CheckpointError
 from collapipe_env.evaluation.provenance import note_versions, versions
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.files import write_text
+from collapipe_env.files import read_json, write_text
 
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
 
@@ -101,14 +101,24 @@ class Job:
         if options.output.fresh:
             self._spare_the_agent()
         with run.locked(command_line(self._program, self._given)):
-            growing = "steps" if options.trains else None
-            continued = run.open(self._asked(), fresh=options.output.fresh, growing=growing)
+            continued = run.open(
+                self._asked(),
+                fresh=options.output.fresh,
+                growing="steps" if options.trains else None,
+                # The agent there was trained as that folder says, whatever is asked for now.
+                deciding=("scenario",) if self._plays_what_is_there else None,
+            )
             print(f"{'going on in' if continued else 'writing to'} {run.path}")
             note_versions(run, versions())
             write_text(run.scenario, self._scenario.to_yaml())
             if options.trains:
                 self._train()
             self._evaluate(self._history())
+
+    @property
+    def _plays_what_is_there(self) -> bool:
+        """Whether the agent is the one that an earlier run trained in this folder."""
+        return not self._options.trains and self._options.evaluation.agent is None
 
     def _default_folder(self) -> Path:
         name = folder_name(self._scenario.name)
@@ -139,12 +149,26 @@ class Job:
             elif not options.trains:
                 agent = self._agent_file()
                 if options.evaluation.agent is None and not agent.exists():
+                    self._require_finished_part()
                     raise CheckpointError(
                         f"--evaluate-only, but there is no agent in {self._run.path}: train one first (the "
                         "same command without --evaluate-only), give one with --agent, or leave 'agent' "
                         "out of --schedulers"
                     )
                 load_scheduler(name, self._scenario, agent)
+
+    def _require_finished_part(self) -> None:
+        """Say so where a training was interrupted before it had a best version."""
+        from collapipe_env.agents.training import TrainingFiles, training_state
+
+        files = TrainingFiles(self._run.path)
+        if files.latest.exists():
+            raise CheckpointError(
+                f"--evaluate-only, but the training in {self._run.path} was interrupted at step "
+                f"{training_state(files).steps:,}, before a best version was "
+                "chosen: go on with it (the same command without --evaluate-only), or give that version with "
+                f"--agent {files.latest}"
+            )
 
     def _spare_the_agent(self) -> None:
         """Refuse to start over where that would delete the very agent that is to be evaluated."""
@@ -194,6 +218,9 @@ class Job:
             f"{options.envs} environments, {options.training.train_learner} learner, "
             f"from step {before.steps:,}"
         )
+        whole = options.whole_steps(before.steps)
+        if whole != options.steps:
+            print(f"  rounded up to {whole:,} steps: training ends with a whole rollout")
         if before.planned and before.planned < options.steps:
             print(
                 f"  lengthened from {before.planned:,} to {options.steps:,} steps: the learning rate takes "
@@ -236,14 +263,15 @@ class Job:
         from collapipe_env.evaluation.runner import EvaluationPlan
 
         options, asked = self._options, self._options.evaluation
+        rounds = options.rounds(self._scenario)
         plan = EvaluationPlan(
             scenario=lasting(self._scenario, asked.rounds),
             schedulers=asked.schedulers,
             agent=self._agent_file() if LEARNED in asked.schedulers else None,
             episodes=asked.seeds,
-            rounds=options.rounds(self._scenario),
+            rounds=rounds,
             learner=asked.learner,
-            folder=self._run.episodes,
+            folder=self._run.episodes_of(asked.learner, rounds),
             processes=options.processes,
             threads=options.training.threads,
         )
@@ -256,6 +284,7 @@ class Job:
                 self._given,
                 scenario=self._scenario.to_dict(),
                 options=asdict(options),
+                made_for=read_json(self._run.options, "choose another place with --out"),
                 training=history,
             ),
             figures=not options.output.no_figures,

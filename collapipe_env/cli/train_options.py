@@ -142,6 +142,15 @@ class Options:
         asked = self.training.steps
         return DEFAULT_STEPS[self.training.algo, self.training.train_learner] if asked is None else asked
 
+    def whole_steps(self, done: int) -> int:
+        """Rounds after which the training ends: PPO completes the rollout that it is in.
+
+        Args:
+            done: Rounds that it begins with.
+        """
+        rollout = self.envs * (self.ppo.rollout_steps if self.training.algo == "ppo" else 1)
+        return done + -(-(self.steps - done) // rollout) * rollout
+
     @property
     def envs(self) -> int:
         """Environments that play at once."""

@@ -199,7 +199,7 @@ def evaluate(
             run.open({"kind": "evaluation in Python", "scenario": chosen.to_dict()}, fresh=fresh)
             note_versions(run, versions())
             write_text(run.scenario, played.to_yaml())
-            folder = run.episodes
+            folder = run.episodes_of(learner, chosen.dynamics.rounds if rounds is None else rounds)
         plan = EvaluationPlan(
             scenario=played,
             schedulers=names,

@@ -205,7 +205,8 @@ def _import_module(reference: str, source: str) -> _Loaded:
         ):
             raise SchedulerError(
                 f"scheduler {shortened(reference)!r}: there is no module {shortened(error.name)!r} here "
-                f"or among the installed ones: check its spelling and the current folder, or name a file, as in {FORMS}"
+                "or among the installed ones: check its spelling and the current folder, or name a file, "
+                f"as in {FORMS}"
             ) from None
         raise SchedulerError(
             f"scheduler {reference!r} cannot be imported: {blame(error, _file_of(error, source))}"

@@ -43,8 +43,7 @@ def explanation(reference: str) -> str:
 
 def heading(plan: EvaluationPlan) -> str:
     """The line above the table: scenario, episodes, rounds and learner."""
-    size = f"{plan.episodes} held-out episodes of {plan.rounds} rounds"
-    return f"{plan.scenario.name}: {size}, {plan.learner} learner"
+    return f"{plan.scenario.name}: {plan.size}, {plan.learner} learner"
 
 
 def caption_of(plan: EvaluationPlan, results: Results, reference: str, goal: str) -> str:

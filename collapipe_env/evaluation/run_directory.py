@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ _FILES = (
     "results.json", "results.csv", "episodes.csv", "summary.json", "table.md", "scenario.yaml",
     "versions.json", "run.json",
 )  # fmt: skip
+_KINDS = ("comparison", "evaluation", "evaluation in Python")
+"""What ``run.json`` calls the runs that train nothing; one that trains says what, or which agent it plays."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,12 @@ class RunDirectory:
             raise DataError(
                 f"{self.out_option} {str(self.path)!r}: use a name without line breaks and control characters"
             )
+        try:
+            object.__setattr__(self, "path", self.path.expanduser())
+        except RuntimeError as error:  # a user who is not known
+            raise DataError(
+                f"{self.out_option} {str(self.path)!r}: {error}: choose another place with {self.out_option}"
+            ) from None
 
     @property
     def options(self) -> Path:
@@ -47,8 +55,17 @@ class RunDirectory:
 
     @property
     def episodes(self) -> Path:
-        """Folder of the finished episodes of the evaluation."""
+        """Folder of all finished episodes."""
         return self.path / "evaluation"
+
+    def episodes_of(self, learner: str, rounds: int) -> Path:
+        """Folder of the finished episodes of one learner and length, which no other evaluation overwrites.
+
+        Args:
+            learner: Its name.
+            rounds: Rounds of an episode.
+        """
+        return self.episodes / f"{learner}-{rounds}"
 
     @property
     def figures(self) -> Path:
@@ -114,13 +131,22 @@ class RunDirectory:
         with only_run_in(self.path, command, self.out_option):
             yield
 
-    def open(self, asked: Mapping[str, Any], *, fresh: bool, growing: str | None = None) -> bool:
+    def open(
+        self,
+        asked: Mapping[str, Any],
+        *,
+        fresh: bool,
+        growing: str | None = None,
+        deciding: Collection[str] | None = None,
+    ) -> bool:
         """Make the folder, or go on in one that was made for the same.
 
         Args:
             asked: What decides the trained agent, as plain data.
             fresh: Start over: remove what an earlier run left, and nothing else.
             growing: Name of a number in ``asked`` that may be larger than it was.
+            deciding: Entries of ``asked`` that have to agree with an earlier run's, whose others stay as they
+                are; all by default.
 
         Returns:
             Whether an earlier run is continued.
@@ -132,7 +158,7 @@ class RunDirectory:
         if occupied and fresh:
             self._clear()
         elif occupied:
-            if self._require_same(without_nan(asked), growing):
+            if self._require_same(without_nan(asked), growing, deciding):
                 write_json(self.options, asked)
             return True
         write_json(self.options, asked)
@@ -150,12 +176,18 @@ class RunDirectory:
             names = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
         except OSError as error:
             raise self._unusable(error) from None
-        if names - {LOCK_NAME} and self.options.name not in names:
-            raise DataError(
-                f"{self.path} holds other things than a run (it has no run.json): choose another place "
-                f"with {self.out_option}"
-            )
-        return bool(names - {LOCK_NAME})
+        if not names - {LOCK_NAME}:
+            return False
+        if self.options.name not in names:
+            reason = "it has no run.json"
+        elif not _is_ours(read_json(self.options, f"choose another place with {self.out_option}")):
+            reason = "its run.json is of something else"
+        else:
+            return True
+        raise DataError(
+            f"{self.path} holds other things than a run ({reason}): choose another place with "
+            f"{self.out_option}"
+        )
 
     def _unusable(self, error: OSError) -> DataError:
         return DataError(
@@ -163,12 +195,14 @@ class RunDirectory:
             f"place with {self.out_option}"
         )
 
-    def _require_same(self, asked: Mapping[str, Any], growing: str | None) -> bool:
+    def _require_same(
+        self, asked: Mapping[str, Any], growing: str | None, deciding: Collection[str] | None
+    ) -> bool:
         """Refuse other options than before; returns whether the number that may grow has grown."""
-        before = read_json(
-            self.options,
-            f"start over with {self.fresh_option}, or choose another place with {self.out_option}",
-        )
+        before = read_json(self.options, f"choose another place with {self.out_option}")
+        if deciding is not None:
+            before = {name: before.get(name) for name in deciding}
+            asked = {name: asked.get(name) for name in deciding}
         different = differences(before, asked)
         grown = [entry for entry in different if entry[0] == growing and _is_larger(entry[2], entry[1])]
         different = [entry for entry in different if entry not in grown]
@@ -177,9 +211,11 @@ class RunDirectory:
                 f"{name} was {shown(old, 80)}, now {shown(new, 80)}" for name, old, new in different[:3]
             )
             more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+            # Whoever only wants a part of what is there to agree wants the rest of it kept.
+            restart = f", or start over there with {self.fresh_option}" if deciding is None else ""
             raise DataError(
                 f"{self.path} was made with other options ({listed}{more}): choose another place with "
-                f"{self.out_option}, or start over there with {self.fresh_option}"
+                f"{self.out_option}{restart}"
             )
         return bool(grown)
 
@@ -188,6 +224,14 @@ class RunDirectory:
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in _FILES:
             (self.path / name).unlink(missing_ok=True)
+
+
+def _is_ours(content: Mapping[str, Any]) -> bool:
+    """Whether a ``run.json`` is of a run, and not of some other program."""
+    kind = content.get("kind")
+    if kind is not None:
+        return kind in _KINDS
+    return isinstance(content.get("scenario"), Mapping) and ("algo" in content or "agent" in content)
 
 
 def _is_larger(now: object, before: object) -> bool:

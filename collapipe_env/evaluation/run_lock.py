@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import stat
 import sys
 import time
 import warnings
@@ -57,21 +58,34 @@ def only_run_in(folder: Path, command: str, out_option: str) -> Iterator[None]:
         out_option: What the folder was asked for by, for errors.
 
     Raises:
-        DataError: If another process works there, naming it, or the folder cannot be written to.
+        DataError: If another process works there, naming it, the folder cannot be written to, or the lock is
+            no regular file.
     """
-    path = folder / LOCK_NAME
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise DataError(
-            f"cannot write to {folder} ({error.strerror}): choose another place with {out_option}"
-        ) from None
+    descriptor = _opened(folder / LOCK_NAME, out_option)
     try:
         _lock(descriptor, folder, out_option)
         _name_this_process(descriptor, command)
         yield
     finally:
         os.close(descriptor)  # which unlocks
+
+
+def _opened(path: Path, out_option: str) -> int:
+    """Open the lock file, but nothing through a link: what it points to would be emptied."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    other = DataError(f"{path} is no regular file: remove it, or choose another place with {out_option}")
+    if path.is_symlink():  # for a clear message, and where O_NOFOLLOW is missing
+        raise other
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        raise DataError(
+            f"cannot write to {path.parent} ({error.strerror}): choose another place with {out_option}"
+        ) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise other
+    return descriptor
 
 
 def _lock(descriptor: int, folder: Path, out_option: str) -> None:

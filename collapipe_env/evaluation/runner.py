@@ -67,6 +67,12 @@ class EvaluationPlan:
     threads: int = 1
     factories: Mapping[str, Factory] = field(default_factory=dict)
 
+    @property
+    def size(self) -> str:
+        """How many episodes of how many rounds, in words."""
+        episodes = f"{self.episodes} held-out episode{'s' if self.episodes != 1 else ''}"
+        return f"{episodes} of {self.rounds} round{'s' if self.rounds != 1 else ''}"
+
 
 @dataclass(frozen=True)
 class Unit:

@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
+
+from collapipe_env.errors import shown
 
 SPEC_CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, validate_default=True)
 """Pydantic configuration of every scenario dataclass: no unknown field, no NaN, no infinity."""
@@ -94,6 +96,18 @@ def _range_text(ge: float | None, gt: float | None, le: float | None, lt: float 
         parts.append(f"below {lt:g}")
     return "range " + (" and ".join(parts) if parts else "any finite number")
 
+
+def _writable(text: str) -> str:
+    """Refuse text that no file, folder or terminal takes."""
+    if "\0" in text:
+        raise ValueError(f"{shown(text)} holds a null character; leave it out")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError(f"{shown(text)} holds half of a surrogate pair, which is no character; leave it out")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_writable)]
+"""Text that can be written anywhere."""
 
 Positive = Annotated[float, Field(strict=True, gt=0.0, le=1e18)]
 """A positive finite number, for the entries of a list."""

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.scenario.faults import refuse_clearly
-from collapipe_env.scenario.fields import SPEC_CONFIG, described, real, whole
+from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described, real, whole
 
 
 @refuse_clearly
@@ -56,7 +56,7 @@ def _off_is_none(value: Any) -> Any:
     return value
 
 
-ColumnName = str | Annotated[int, Field(ge=0, le=1_000_000)]
+ColumnName = Text | Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 @refuse_clearly
@@ -120,7 +120,7 @@ class LearningSpec:
     """
 
     dataset: Annotated[
-        str, Field(min_length=1, description='"embedded", the path of a file or folder, or "hf:NAME"')
+        Text, Field(min_length=1, description='"embedded", the path of a file or folder, or "hf:NAME"')
     ] = "embedded"
     text_column: Annotated[
         ColumnName | None,
@@ -131,10 +131,11 @@ class LearningSpec:
         described("header name or 0-based index of the label column; empty = detect"),
     ] = None
     languages: Annotated[
-        tuple[str, str] | None, described("source and target language of parallel text; empty = detect")
+        tuple[Text, Text] | None, described("source and target language of parallel text; empty = detect")
     ] = None
     checkpoint: Annotated[
-        str | None, described("path of the folder of a BERT checkpoint to start from; empty = random weights")
+        Text | None,
+        described("path of the folder of a BERT checkpoint to start from; empty = random weights"),
     ] = None
     evaluation_split: Annotated[
         Literal["test", "dev"], described('held-out part that is evaluated: "test" or "dev"')

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.errors import LARGEST_BITS, ScenarioError, nearest_name, shortened, shown
@@ -142,7 +143,7 @@ def _looks_like_path(text: str) -> bool:
 
 
 def _load_preset(name: str) -> Scenario:
-    return _preset(_known_preset(name, "scenario"))
+    return _preset(_known_preset(name, "scenario", " (or give a path that ends in .yaml)"))
 
 
 @cache
@@ -150,12 +151,11 @@ def _preset(name: str) -> Scenario:
     return _build(_preset_data(name), f"preset {name!r}", name)
 
 
-def _known_preset(name: object, place: str) -> str:
+def _known_preset(name: object, place: str, more: str = "") -> str:
     if isinstance(name, str) and name in scenario_names():
         return name
     raise ScenarioError(
-        f"{place}: there is no preset {shown(name)}; {nearest_name(name, scenario_names())} "
-        f"(or give a path that ends in .yaml)"
+        f"{place}: there is no preset {shown(name)}; {nearest_name(name, scenario_names())}{more}"
     )
 
 
@@ -200,7 +200,9 @@ def _parse(text: str, source: str) -> dict[str, Any]:
     """Parse YAML 1.2 safely: no tags, no duplicate keys, a mapping on top."""
     _require_quick(text, source)
     try:
-        data = YAML(typ="safe", pure=True).load(text)
+        yaml = YAML(typ="safe", pure=True)
+        yaml.Constructor = _Constructor
+        data = yaml.load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark is not None else ""
@@ -221,6 +223,22 @@ def _parse(text: str, source: str) -> dict[str, Any]:
             f"not a {type(data).__name__}"
         )
     return _plain(data, source)
+
+
+class _Constructor(SafeConstructor):
+    """Says where an integer stands that has more digits than Python reads."""
+
+    def construct_yaml_int(self, node: Any) -> int:
+        try:
+            return int(super().construct_yaml_int(node))
+        except ValueError:
+            if len(node.value) <= LARGEST_BITS:
+                raise  # no integer at all
+            problem = f"an integer of {len(node.value):,} characters is more than any field takes"
+            raise ConstructorError(problem=problem, problem_mark=node.start_mark) from None
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:int", _Constructor.construct_yaml_int)
 
 
 def _require_quick(text: str, source: str) -> None:

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.scenario.faults import refuse_clearly
-from collapipe_env.scenario.fields import SPEC_CONFIG, described
+from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.sections import (
     BudgetSpec,
@@ -49,7 +49,7 @@ class Scenario:
             be kept apart, or if a cluster cannot hold the encoder.
     """
 
-    name: Annotated[str, described("name, for records and plots; no unit, any text")] = "custom"
+    name: Annotated[Text, described("name, for records and plots; no unit, any text")] = "custom"
     workload: Annotated[WorkloadSpec, described("the priced model; units per field")] = dataclasses.field(
         default_factory=WorkloadSpec
     )

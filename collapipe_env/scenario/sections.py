@@ -21,6 +21,7 @@ from collapipe_env.scenario.fields import (
     SPEC_CONFIG,
     Count,
     Positive,
+    Text,
     described,
     real,
     require_ordered,
@@ -167,7 +168,7 @@ class DeviceProfile:
     ``active_power_w`` (at full clock, in proportion below it), never by both.
     """
 
-    name: Annotated[str, described("the profile's name; no unit, any text")] = "mobile"
+    name: Annotated[Text, described("the profile's name; no unit, any text")] = "mobile"
     weight: Annotated[
         float, real("relative frequency of the profile among the devices", "1", gt=0.0, le=1e6)
     ] = 1.0

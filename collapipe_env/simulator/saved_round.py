@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.errors import AllocationError, StateError, shortened
 from collapipe_env.learners.base import Arrivals, IntArray, LearningReport
 from collapipe_env.physics._array import Array
@@ -120,7 +120,7 @@ class SavedRound:
         require_array(tree["pick"], shape, np.uint64, f"{place}/pick")
         state = system_of(tree["system"])
         try:
-            allocation = Allocation(**{name: _array(v) for name, v in tree["allocation"].items()})
+            allocation = own_arrays(Allocation(**{name: _array(v) for name, v in tree["allocation"].items()}))
             whole: IntArray = np.ascontiguousarray(allocation.micro_batches, dtype=np.int64)
         except (AllocationError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"{place}/allocation is none ({shortened(str(error))}): {REMEDY}") from None

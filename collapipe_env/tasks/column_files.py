@@ -22,6 +22,7 @@ import numpy as np
 
 from collapipe_env.errors import DataError
 from collapipe_env.tasks.parts import PARTS, IntArray, choose_named, held_out, move_unknown, part_of
+from collapipe_env.tasks.paths import why_unusable
 from collapipe_env.tasks.table_files import read_text
 
 ENDINGS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".tsv")
@@ -98,7 +99,7 @@ def load_column_splits(
     """
     if not path.is_dir():
         if not path.exists():
-            raise DataError(f"{path}: no such file or folder; check the path")
+            raise DataError(f"{path}: {why_unusable(path)}; check the path")
         whole = read_column_file(path, token_column, tag_column)
         count = len(whole)
         if count < LEAST_TO_CUT:

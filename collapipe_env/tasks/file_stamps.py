@@ -40,7 +40,7 @@ def _stamp(path: Path, *, below: bool = False) -> Stamp:
             return (_entry(path),)
         files = path.rglob("*") if below else path.iterdir()
         return tuple(_entry(file) for file in sorted(files) if file.is_file())
-    except OSError:
+    except (OSError, ValueError):  # a null character in the name
         return ()  # whoever reads it says what is wrong
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from collapipe_env.errors import DataError
 from collapipe_env.tasks.parts import choose_named, held_out
+from collapipe_env.tasks.paths import why_unusable
 from collapipe_env.tasks.table_files import read_text
 
 DEV_NAMES = ("dev", "val", "valid", "validation", "devel", "development")
@@ -77,7 +78,7 @@ def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple
     if path.is_file():
         return _with_held_out(path, read_table(path, languages), None, None)
     raise DataError(
-        f"{path}: no such file or folder; give a folder with train.LANGUAGE files or train.tsv, or a .tsv "
+        f"{path}: {why_unusable(path)}; give a folder with train.LANGUAGE files or train.tsv, or a .tsv "
         "file of pairs"
     )
 

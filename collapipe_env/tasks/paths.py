@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 from collapipe_env.errors import DataError, shortened
@@ -27,3 +29,20 @@ def given_path(text: str) -> Path:
             f"{shortened(text)}: cannot be looked up ({reason}); check the path and its permissions"
         ) from None
     return path
+
+
+def why_unusable(path: Path) -> str:
+    """Return why something is neither a file nor a folder, for a message.
+
+    Args:
+        path: What was found to be neither.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        absent = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        return "no such file or folder" if absent else f"cannot be looked up ({error.strerror})"
+    except ValueError as error:  # a null character in the name
+        return f"cannot be looked up ({error})"
+    regular = stat.S_ISREG(mode) or stat.S_ISDIR(mode)  # if it came only now
+    return "it was changed just now" if regular else "it is a pipe, a device or a socket, not a regular file"

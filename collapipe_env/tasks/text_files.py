@@ -11,6 +11,7 @@ import numpy as np
 
 from collapipe_env.errors import DataError, nearest_name
 from collapipe_env.tasks.parts import choose_named, held_out
+from collapipe_env.tasks.paths import why_unusable
 from collapipe_env.tasks.table_files import Table, read_table, table_ending
 
 TEXT_NAMES = frozenset(
@@ -111,7 +112,7 @@ def load_splits(
         tables = {"train": read_table(path)}
     else:
         raise DataError(
-            f"{path}: no such file or folder; give the path of a TSV or CSV file or of a folder of them"
+            f"{path}: {why_unusable(path)}; give the path of a TSV or CSV file or of a folder of them"
         )
     return labelled_parts(tables, str(path), text, label)
 

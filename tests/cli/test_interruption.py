@@ -127,3 +127,25 @@ def test_sigterm_ends_an_evaluation_with_its_workers(scenario, tmp_path: Path) -
     while any(alive(pid) for pid in workers):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "script", ["-m collapipe_env train", "-m collapipe_env.cli.main train", "train_agent.py"]
+)
+def test_ctrl_c_while_modules_are_imported_is_one_line(script: str, tmp_path: Path) -> None:
+    # Sent by the import of a module that every command needs.
+    (tmp_path / "tyro.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+    )
+    root = Path(__file__).parents[2]
+    result = subprocess.run(
+        [sys.executable, *script.split(), "--scenario", "small", "--out", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)])},
+    )
+    assert (result.returncode, result.stdout) == (130, "")
+    assert result.stderr == "\ninterrupted before anything was done\n"
+    assert not (tmp_path / "run").exists()

@@ -172,11 +172,40 @@ def test_a_damaged_record_of_versions_is_named(tmp_path: Path, capsys) -> None:
 
 def test_what_may_grow_may_not_shrink(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
-    run.open({"steps": 5, "seed": 1}, fresh=False)
-    for asked in ({"steps": 4, "seed": 1}, {"steps": 6, "seed": 2}, {"steps": None, "seed": 1}):
+    made = {"scenario": {}, "algo": "ppo", "steps": 5, "seed": 1}
+    run.open(made, fresh=False)
+    for asked in ({"steps": 4}, {"steps": 6, "seed": 2}, {"steps": None}):
         with pytest.raises(DataError, match="was made with other options"):
-            run.open(asked, fresh=False, growing="steps")
+            run.open({**made, **asked}, fresh=False, growing="steps")
     with pytest.raises(DataError, match="steps was 5, now 6"):
-        run.open({"steps": 6, "seed": 1}, fresh=False)
-    assert run.open({"steps": 6, "seed": 1}, fresh=False, growing="steps") is True
-    assert json.loads(run.options.read_text()) == {"steps": 6, "seed": 1}
+        run.open({**made, "steps": 6}, fresh=False)
+    assert run.open({**made, "steps": 6}, fresh=False, growing="steps") is True
+    assert json.loads(run.options.read_text()) == {**made, "steps": 6}
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate", "python"])
+def test_other_rounds_and_learners_leave_finished_episodes_alone(
+    name: str, tmp_path: Path, monkeypatch
+) -> None:
+    out = tmp_path / "run"
+
+    def play(rounds: int, learner: str) -> None:
+        if name == "python":
+            collapipe_env.evaluate("pipeline", "small", seeds=1, rounds=rounds, learner=learner, out=out)
+            return
+        options = ["--rounds", str(rounds), "--learner", learner, "--out", str(out)]
+        assert main([*COMMANDS[name], *options]) == 0
+
+    asked = [(1, "torch"), (1, "surrogate"), (2, "surrogate"), (250, "surrogate")]  # small has 200 rounds
+    for rounds, learner in asked:
+        play(rounds, learner)
+    assert {path.name for path in (out / "evaluation").iterdir()} == {
+        "torch-1", "surrogate-1", "surrogate-2", "surrogate-250"
+    }  # fmt: skip
+
+    def never(*_: object) -> None:
+        raise AssertionError("an episode that was finished is played again")
+
+    monkeypatch.setattr(runner, "_work", never)
+    for rounds, learner in asked:
+        play(rounds, learner)

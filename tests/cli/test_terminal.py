@@ -82,6 +82,17 @@ def test_help_fits_80_columns(arguments: list[str], capsys, monkeypatch) -> None
     assert [line for line in lines if len(line) > 80] == []
 
 
+def test_a_check_fits_80_columns(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "file.yaml"
+    for text in ("base: small\ncluster: {layout: per_episode}\n", HOPELESS):
+        file.write_text(text)
+        assert main(["scenario", "check", str(file)]) in (0, 1)
+        text = capsys.readouterr().out
+        assert [line for line in text.splitlines() if len(line) > 80] == []
+        assert "cluster 1: median " in text
+        assert ", mostly " in " ".join(text.split())
+
+
 def half_a_bar(frame: str) -> None:
     """Checks a frame of something that is half done and has hours to go."""
     assert len(frame) <= 80

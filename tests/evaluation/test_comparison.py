@@ -15,6 +15,7 @@ from collapipe_env.evaluation.comparison import overall
 from collapipe_env.evaluation.comparison_report import write_comparison
 from collapipe_env.evaluation.labels import notes
 from collapipe_env.evaluation.pareto import pareto_front
+from collapipe_env.evaluation.report import write_report
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.statistics import (
     estimate,
@@ -176,3 +177,26 @@ def test_tables_say_where_the_agent_comes_from(tmp_path) -> None:
         f"AGENT in one: trained agent, from {tmp_path / 'best.zip'}",
         f"AGENT in two: trained agent, from {tmp_path / 'other.zip'}",
     ]
+
+
+class Closed(io.StringIO):
+    """Where nothing can be written, as in a pipe that its reader has closed."""
+
+    def write(self, text: str) -> int:
+        raise OSError(f"cannot write {len(text)} characters")
+
+
+def test_reports_are_written_even_if_they_cannot_be_printed(tmp_path) -> None:
+    done = comparison("one", DELAYS)
+    run = RunDirectory(tmp_path / "compared")
+    with pytest.raises(OSError, match="cannot write"):
+        write_comparison([done], "dssra", {}, run, figures=False, console=Console(file=Closed(), width=200))
+    assert "PIPELINE" in run.table.read_text()
+    assert {path.name for path in run.path.iterdir()} == {
+        "table.md", "summary.json", "results.csv", "episodes.csv"
+    }  # fmt: skip
+    run = RunDirectory(tmp_path / "evaluated")
+    with pytest.raises(OSError, match="cannot write"):
+        write_report(done.plan, done.results, [], {}, run, figures=False, console=Console(file=Closed()))
+    assert "PIPELINE" in run.table.read_text()
+    assert set(json.loads(run.results.read_text())["episodes"]) == set(DELAYS)

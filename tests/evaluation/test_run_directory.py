@@ -8,7 +8,8 @@ from collapipe_env.errors import DataError
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import read_json, write_bytes, write_json
 
-ASKED = {"steps": 5, "ppo": {"hidden": (2, 3), "clip": float("nan")}}
+SCENARIO = {"name": "mine"}
+ASKED = {"scenario": SCENARIO, "algo": "ppo", "steps": 5, "ppo": {"hidden": (2, 3), "clip": float("nan")}}
 
 
 def test_same_options_continue_and_others_are_refused(tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ def test_fresh_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     write_bytes(run.episodes / "a.json", b"{}")
     write_bytes(run.results, b"{}")
     write_bytes(tmp_path / "notes.txt", b"mine")
-    assert run.open({"steps": 6}, fresh=True) is False
+    assert run.open({**ASKED, "steps": 6}, fresh=True) is False
     assert not run.episodes.exists()
     assert not run.results.exists()
     assert (tmp_path / "notes.txt").read_bytes() == b"mine"
@@ -63,3 +64,55 @@ def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"run\.json.*remedy"):
         read_json(path, "remedy")
+
+
+@pytest.mark.parametrize(
+    "content", ['{"mine": 1}', '{"kind": "thesis"}', '{"scenario": 3, "algo": "ppo"}', "{}", "{"]
+)
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_run_json_of_something_else_is_left_alone(tmp_path: Path, content: str, fresh: bool) -> None:
+    (tmp_path / "run.json").write_text(content)
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "thesis.tex").write_text("years of work")
+    for use in (
+        lambda: RunDirectory(tmp_path).open(ASKED, fresh=fresh),
+        lambda: RunDirectory(tmp_path).locked("mine").__enter__(),
+    ):
+        with pytest.raises(DataError, match=r"run\.json.*: choose another place with --out$"):
+            use()
+    assert (tmp_path / "figures" / "thesis.tex").read_text() == "years of work"
+    assert (tmp_path / "run.json").read_text() == content
+    assert not (tmp_path / ".lock").exists()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"kind": "comparison", "rounds": None, "learner": "torch"},
+        {"kind": "evaluation", "scenario": SCENARIO, "agent": None},
+        {"kind": "evaluation in Python", "scenario": SCENARIO},
+        {"scenario": SCENARIO, "agent": "0123"},
+        ASKED,
+    ],
+)
+def test_every_kind_of_run_is_known_again(tmp_path: Path, asked: dict[str, object]) -> None:
+    run = RunDirectory(tmp_path / "run")
+    assert [run.open(asked, fresh=fresh) for fresh in (False, False, True)] == [False, True, False]
+
+
+def test_what_decides_nothing_stays_as_it_is(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.open(ASKED, fresh=False)
+    before = run.options.read_text()
+    assert run.open({"scenario": SCENARIO, "steps": 99}, fresh=False, deciding=("scenario",)) is True
+    assert run.options.read_text() == before
+    with pytest.raises(DataError, match=r"scenario\.name was 'mine', now 'other'\): choose .* --out$"):
+        run.open({"scenario": {"name": "other"}}, fresh=False, deciding=("scenario",))
+
+
+def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert RunDirectory(Path("~/x")).results == tmp_path / "x" / "results.json"
+    with pytest.raises(DataError, match="--out '~nobody-has-this-name/x'"):
+        RunDirectory(Path("~nobody-has-this-name/x"))

@@ -75,7 +75,7 @@ def test_a_lock_that_names_nobody_holds_all_the_same(tmp_path: Path, content: by
 def test_a_lock_file_alone_is_no_run_and_a_foreign_folder_gets_none(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     with run.locked("one"):
-        assert run.open({"steps": 5}, fresh=False) is False
+        assert run.open({"kind": "comparison"}, fresh=False) is False
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(DataError, match=r"no run\.json"), RunDirectory(tmp_path / "mine").locked("one"):
@@ -93,3 +93,26 @@ def test_a_file_system_without_locks_warns_and_goes_on(tmp_path: Path, monkeypat
         RunDirectory(tmp_path / "run").locked("one"),
     ):
         pass
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and named pipes")
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder"])
+def test_a_lock_that_is_no_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
+    thesis = tmp_path / "thesis.tex"
+    thesis.write_text("years of work")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    lock = folder / LOCK_NAME
+    if kind == "pipe":
+        os.mkfifo(lock)
+    elif kind == "folder":
+        lock.mkdir()
+    else:
+        lock.symlink_to(thesis if kind == "link" else tmp_path / "absent")
+    with (
+        pytest.raises(DataError, match=r"choose another place with --out"),
+        RunDirectory(folder).locked("one"),
+    ):
+        pass
+    assert thesis.read_text() == "years of work"
+    assert not (tmp_path / "absent").exists()

@@ -363,3 +363,37 @@ def test_odd_values_anywhere_give_scenario_errors_or_load() -> None:
         return {"base": "small", section: value}
 
     assert len(refusals(odd() for _ in range(500))) > 250
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "\ud800", "a\udfffb"])
+def test_text_that_nothing_can_write_is_refused_when_a_scenario_is_built(odd: str) -> None:
+    places = [
+        {"learning": {field: odd}} for field in ("dataset", "checkpoint", "text_column", "label_column")
+    ]
+    places += [{"name": odd}, {"learning": {"languages": [odd, "en"]}}]
+    places += [{"devices": {"profiles": [{"name": odd}]}}]
+    for place in places:
+        assert "leave it out" in refused(place)
+    with pytest.raises(ScenarioError, match="leave it out"):
+        Scenario(name=odd)
+    with pytest.raises(ScenarioError, match="leave it out"):
+        load_scenario("small").with_overrides({"learning.dataset": odd})
+    assert Scenario(name="Ünïcode 🙂 name").name == "Ünïcode 🙂 name"
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, f"-{'9' * 5000}", f"+{'1_' * 4500}1", "0" * 5000])
+def test_integers_that_python_does_not_read_are_placed(digits: str, tmp_path: Path) -> None:
+    message = refused_text(tmp_path, f"base: small\n\nradio: {{diversity: {digits}}}\n")
+    assert "scenario.yaml, line 3: " in message
+    assert "is more than any field takes" in message
+    assert "set_int_max_str_digits" not in message
+    octal = refused_text(tmp_path, f"radio: {{diversity: 0o{'7' * 5000}}}")
+    assert "radio.diversity: an integer of 15,000 bits is more than any field takes" in octal
+
+
+def test_a_path_as_base_gets_no_advice_to_give_a_path(tmp_path: Path) -> None:
+    message = refused_text(tmp_path, "base: ok.yaml\n")
+    assert "base: there is no preset 'ok.yaml'" in message
+    assert "small" in message
+    assert "give a path" not in message
+    assert "(or give a path that ends in .yaml)" in refused("ok")

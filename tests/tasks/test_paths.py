@@ -10,6 +10,8 @@ from collapipe_env.learners.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.paths import given_path
 
+TASKS = [("classification", 0, 2), ("ner", 0, 9), ("translation", 1, 64)]
+
 
 def test_home_is_expanded_and_nothing_need_be_there(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -18,10 +20,7 @@ def test_home_is_expanded_and_nothing_need_be_there(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("typed", ["~nobody-has-this-name/d.tsv", "d" * 300])
-@pytest.mark.parametrize(
-    ("task", "decoder_blocks", "outputs"),
-    [("classification", 0, 2), ("ner", 0, 9), ("translation", 1, 64)],
-)
+@pytest.mark.parametrize(("task", "decoder_blocks", "outputs"), TASKS)
 def test_no_task_trips_over_a_path(task, decoder_blocks, outputs, typed):
     spec = TaskSpec(Architecture(2, 8, 16, 2, 16, 64), outputs, decoder_blocks, typed)
     with pytest.raises(DataError, match=r"cannot be looked up \(.*\); check the path"):
@@ -35,3 +34,22 @@ def test_folders_that_cannot_be_listed(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(DataError, match=r"looked up \(Permission denied\); .* permissions"):
         given_path(str(tmp_path))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize(("task", "decoder_blocks", "outputs"), TASKS)
+def test_what_is_there_but_no_file_is_not_called_missing(task, decoder_blocks, outputs, tmp_path):
+    os.mkfifo(tmp_path / "pipe.tsv")
+    (tmp_path / "device.tsv").symlink_to("/dev/null")
+    (tmp_path / "loop.tsv").symlink_to(tmp_path / "loop.tsv")
+    for name, reason in (
+        ("pipe.tsv", "it is a pipe, a device or a socket"),
+        ("device.tsv", "it is a pipe, a device or a socket"),
+        ("loop.tsv", "symbolic links"),
+        ("absent.tsv", "no such file or folder"),
+        ("a\0b.tsv", "null"),
+    ):
+        spec = TaskSpec(Architecture(2, 8, 16, 2, 16, 64), outputs, decoder_blocks, str(tmp_path / name))
+        with pytest.raises(DataError, match=reason) as refusal:
+            get_task(task).load(spec)
+        assert ("no such file" in str(refusal.value)) == (name == "absent.tsv")
