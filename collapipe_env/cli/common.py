@@ -33,6 +33,8 @@ from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.task_registry import task_names
 
+NARROWEST = 40
+"""Columns of the narrowest terminal that help is laid out for; with very few, tyro does not come to an end."""
 UNTRAINED_HELP = f"{', '.join(scheduler_names())}; or one of your own: file.py:Name, package.module:Name."
 SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
 
@@ -59,6 +61,8 @@ def hint(text: str) -> object:
 
 def parse(kind: type[Options], program: str, description: str | None, arguments: Sequence[str]) -> Options:
     """Turn a command line into options; ``--help`` and typing errors end the process as usual."""
+    if shutil.get_terminal_size().columns < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
     return tyro.cli(
         kind,
         prog=program.removeprefix("python "),
@@ -73,7 +77,7 @@ def _to_width(description: str) -> str:
 
     It is indented, because tyro joins lines that begin with a letter.
     """
-    width = max(min(shutil.get_terminal_size().columns, 100) - 1, 20)
+    width = min(shutil.get_terminal_size().columns, 100) - 1
     first, paragraph, *rest = [*description.strip().split("\n\n"), ""]
     below = textwrap.fill(
         paragraph, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False

@@ -99,7 +99,9 @@ def test_sigterm_keeps_the_training_and_meanwhile_the_folder_is_its_own(
     assert kept.history == []
     assert not list((tmp_path / "run").rglob("*.partial"))
     assert main([*command, "--evaluate-only"]) == 2  # the folder is free, and holds no best agent yet
-    assert "there is no agent in" in capsys.readouterr().err
+    line = capsys.readouterr().err
+    assert f"was interrupted at step {kept.steps:,}, before a best version was chosen" in line
+    assert f"--agent {latest}" in line
 
 
 def test_sigterm_ends_an_evaluation_with_its_workers(scenario, tmp_path: Path) -> None:

@@ -69,6 +69,15 @@ def terminal(monkeypatch) -> Iterator[Terminal]:
     opened.close()
 
 
+@pytest.mark.parametrize("columns", ["1", "2", "39"])
+def test_help_ends_in_very_narrow_terminals(columns: str, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    with pytest.raises(SystemExit) as end:
+        main(["evaluate", "--help"])
+    assert end.value.code == 0
+    assert "held-out" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("arguments", HELPS, ids=" ".join)
 def test_help_fits_80_columns(arguments: list[str], capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
