@@ -31,13 +31,13 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "learner": ("collapipe_env.learners.surrogate:SurrogateLearner.train_round",),
     "observation": ("collapipe_env.envs.observation:ObservationBuilder.build",),
-    "records": (f"{SIMULATOR}:Simulator.step",),
+    "records": (f"{SIMULATOR}:Simulator.try_round", f"{SIMULATOR}:Simulator.take"),
     "reward, info": (f"{CORE}:BatchMDP.play", f"{CORE}:BatchMDP.summary"),
 }
 """Functions of each part, as ``module:name`` where they are looked up when called.
 
-Of a function that calls others of the list only what is left counts: of ``Simulator.step`` the checks and the
-making of records, of ``BatchMDP.play`` the reward and the info.
+Of a function that calls others of the list only what is left counts: of ``Simulator.try_round`` the checks
+and the making of records, of ``BatchMDP.play`` the reward and the info.
 """
 REST = "rest"
 ENDLESS = 1_000_000

@@ -34,7 +34,7 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.task_registry import task_names
 
 NARROWEST = 40
-"""Columns of the narrowest terminal that help is laid out for; with very few, tyro does not come to an end."""
+"""Columns of the narrowest terminal that help is laid out for; with very few, tyro does not end."""
 UNTRAINED_HELP = f"{', '.join(scheduler_names())}; or one of your own: file.py:Name, package.module:Name."
 SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
 

@@ -86,7 +86,7 @@ def test_an_episode_is_played_stored_and_replayed(name: str) -> None:
     played = play_episode(name, scheduler_of(name, SMALL), SMALL, 2, 3, "surrogate")
     assert len(played.result.delay) == 3
     assert np.isfinite(played.result.delay).all()
-    allocations = unpack_allocations(pack_allocations(played.allocations))
+    allocations = unpack_allocations(pack_allocations(played.allocations), len(played.allocations))
     assert replay(SMALL, 2, allocations, 2).costs.delay[0] == played.result.delay[2]
 
 

@@ -196,5 +196,5 @@ def test_half_duplex_hops_are_priced_as_such() -> None:
 def test_an_episode_is_played_stored_and_replayed() -> None:
     played = play_episode("pipar", PiPar(SLOW), SLOW, 2, 3, "surrogate")
     assert np.isfinite(played.result.delay).all()
-    allocations = unpack_allocations(pack_allocations(played.allocations))
+    allocations = unpack_allocations(pack_allocations(played.allocations), len(played.allocations))
     assert replay(SLOW, 2, allocations, 2).costs.delay[0] == played.result.delay[2]

@@ -184,5 +184,5 @@ def test_decisions_are_feasible_and_leave_the_defaults_alone(kind, scenario) -> 
 def test_an_episode_is_played_stored_and_replayed(kind) -> None:
     played = play_episode(kind.name, kind(SLOW), SLOW, 2, 3, "surrogate")
     assert np.isfinite(played.result.delay).all()
-    allocations = unpack_allocations(pack_allocations(played.allocations))
+    allocations = unpack_allocations(pack_allocations(played.allocations), len(played.allocations))
     assert replay(SLOW, 2, allocations, 2).costs.delay[0] == played.result.delay[2]

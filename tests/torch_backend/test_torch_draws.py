@@ -110,6 +110,7 @@ def test_arrivals(steps):
     ):
         micro_batches = rng.choice(choices, shape)
         expected = losses.draw(survival, micro_batches).counts
+        losses.next_round()
         found = draws.arrived(torch.from_numpy(survival), torch.from_numpy(micro_batches), after(t))
         assert found.dtype == torch.float64
         np.testing.assert_array_equal(found, expected)
