@@ -101,7 +101,9 @@ def reason(error: BaseException, lines: int = 1, longest: int = 300) -> str:
         text = str(error).strip() or type(error).__name__
     except Exception:  # an error of the user's own may not be able to say what it is
         text = f"its message cannot be shown: {type(error).__name__}.__str__ fails"
-    return shortened(" ".join(line.strip() for line in text.splitlines()[:lines]), longest)
+    kept = " ".join(line.strip() for line in text.splitlines()[:lines])
+    # Control characters would act on the terminal that the message is shown on.
+    return shortened("".join(c if c.isprintable() else "?" for c in kept), longest)
 
 
 def nearest_name(name: object, valid: Iterable[str]) -> str:
