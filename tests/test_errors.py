@@ -5,7 +5,7 @@ import pytest
 from collapipe_env.errors import reason
 
 
-class Unspeakable(Exception):
+class UnspeakableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError
 
@@ -18,7 +18,7 @@ class Unspeakable(Exception):
         (ValueError("\x1b[31mred\x07"), "?[31mred?"),
         (ValueError("größer † 数"), "größer † 数"),
         (KeyError(), "KeyError"),
-        (Unspeakable(), "its message cannot be shown: Unspeakable.__str__ fails"),
+        (UnspeakableError(), "its message cannot be shown: UnspeakableError.__str__ fails"),
     ],
 )
 def test_the_first_line_of_an_error_is_quoted_as_text(error: Exception, quoted: str) -> None:
