@@ -149,14 +149,11 @@ def test_inner_functions_are_part_of_their_caller_and_make_no_machine_code_thems
     values = np.array([3.0, 4.0])
     assert sum_of_two(values) == 6.0
     assert list(called_from_python(_two_of_them)(values)) == [3.0, 3.0]
-    compile_here = sum_of_two.py_func.__globals__["_two_of_them"]
-    library = compile_here.overloads[compile_here.signatures[0]].library
-    outer = sum_of_two.overloads[sum_of_two.signatures[0]].library
-    assert (
-        outer.get_pointer_to_function(sum_of_two.overloads[sum_of_two.signatures[0]].fndesc.mangled_name) != 0
-    )
-    inner = compile_here.overloads[compile_here.signatures[0]].fndesc.mangled_name
-    assert library.get_pointer_to_function(inner) == 0
+    caller = numba.njit(sum_of_two.py_func)  # not kept on disk: compiled here, with all that it calls
+    assert caller(values) == 6.0
+    outer, inner = (f.overloads[f.signatures[0]] for f in (caller, _two_of_them))
+    assert outer.library.get_pointer_to_function(outer.fndesc.mangled_name) != 0
+    assert inner.library.get_pointer_to_function(inner.fndesc.mangled_name) == 0
 
 
 def test_a_leaf_that_creates_an_array_is_refused_when_it_is_compiled():
