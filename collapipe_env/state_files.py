@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.archives import open_zip
-from collapipe_env.errors import StateError, shortened, shown
+from collapipe_env.errors import StateError, reason, shown
 from collapipe_env.files import parse_json, read_regular, write_bytes
 from collapipe_env.state_trees import Tree
 
@@ -90,8 +90,7 @@ def read_tree(path: str | os.PathLike[str]) -> Tree:
         NotImplementedError,
         RuntimeError,
     ) as error:
-        reason = shortened(str(error))
-        raise StateError(f"{path} is damaged or no state ({reason}): {remedy}") from None
+        raise StateError(f"{path} is damaged or no state ({reason(error)}): {remedy}") from None
     return tree
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.archives import open_zip
-from collapipe_env.errors import DataError, shortened
+from collapipe_env.errors import DataError, reason
 from collapipe_env.evaluation.episode import (
     REMEDY,
     EpisodeResult,
@@ -146,8 +146,7 @@ class EpisodeFiles:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 return unpack_allocations(dict(arrays), rounds)
         except Exception as error:  # a damaged archive makes the libraries raise whatever they like
-            reason = shortened((str(error).strip() or type(error).__name__).splitlines()[0])
-            raise DataError(f"{self.decisions} is damaged ({reason}): {REMEDY}") from None
+            raise DataError(f"{self.decisions} is damaged ({reason(error)}): {REMEDY}") from None
 
     def _unreadable(self, error: OSError) -> DataError:
         return DataError(f"cannot read {self.decisions} ({error.strerror}): {REMEDY}")

@@ -180,6 +180,7 @@ def evaluate(
     if learner not in _LEARNERS:
         raise ScenarioError(f"learner = {learner!r} is not known: {nearest_name(str(learner), _LEARNERS)}")
     played = lasting(chosen, rounds)
+    length = chosen.dynamics.rounds if rounds is None else rounds
     file = None if agent is None else Path(agent)
     if file is not None and LEARNED not in names:
         names = (LEARNED, *names)
@@ -199,13 +200,13 @@ def evaluate(
             run.open({"kind": "evaluation in Python", "scenario": chosen.to_dict()}, fresh=fresh)
             note_versions(run, versions())
             write_text(run.scenario, played.to_yaml())
-            folder = run.episodes_of(learner, chosen.dynamics.rounds if rounds is None else rounds)
+            folder = run.episodes_of(learner, length)
         plan = EvaluationPlan(
             scenario=played,
             schedulers=names,
             agent=file,
             episodes=seeds,
-            rounds=chosen.dynamics.rounds if rounds is None else rounds,
+            rounds=length,
             learner=learner,
             folder=folder,
             threads=threads,
