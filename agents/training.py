@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stable_baselines3.common.logger import configure
 from tqdm import tqdm
 
 from collapipe_env.agents.callbacks import ProgressBar, SystemCurves, Validation
 from collapipe_env.agents.checkpoint import SavedAgent, read_checkpoint
+from collapipe_env.agents.curves import curves_logger
 from collapipe_env.agents.hyperparameters import Algorithm, HyperParameters
 from collapipe_env.agents.learned import Model, build_model, restore_model, save_model
 from collapipe_env.agents.validation import Score, Validator
@@ -136,7 +136,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
     model = build_model(plan.parameters, env, seed)
     if saved is not None:
         restore_model(model, saved, plan.scenario, str(files.latest))
-    model.set_logger(configure(str(files.tensorboard), ["tensorboard"]))
+    model.set_logger(curves_logger(files.tensorboard))
     run = _Run(plan, files, model, state, say)
     try:
         run.learn(env)

@@ -1,0 +1,37 @@
+"""Ctrl-C and SIGTERM, postponed for the moments in which they would break something."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""The signals by which a user ends a command."""
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let a short piece of work end before a signal is heard that came meanwhile.
+
+    For code that holds a lock of another thread: an exception that a signal's handler raises between the
+    taking of a lock and the ``with`` block that would release it leaves the lock taken for good, and whoever
+    waits for it waits for ever. Outside of the main thread, where no handler runs, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    # A handler of None was not set by Python, and Python cannot set it again.
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    own = {number: handler for number, handler in handlers.items() if handler is not None}
+    try:
+        for number in own:
+            signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        for number, handler in own.items():
+            signal.signal(number, handler)
+        for signal_that_came in came:
+            signal.raise_signal(signal_that_came)
