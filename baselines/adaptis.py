@@ -29,13 +29,14 @@ power; queues are ignored.
 from __future__ import annotations
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.baselines.adaptis_search import search
-from collapipe_env.baselines.group_plan import AllocationBaseline
-from collapipe_env.baselines.schedule_search import micro_batch_options, searched
-from collapipe_env.baselines.scheduled_plan import ScheduledPlan, allocation_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
+
+from .planning.adaptis_search import search
+from .planning.group_plan import AllocationBaseline
+from .planning.schedule_search import micro_batch_options, searched
+from .planning.scheduled_plan import ScheduledPlan, allocation_of
 
 
 class AdaPtis(AllocationBaseline):

@@ -32,12 +32,13 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation, with_schedule
-from collapipe_env.baselines.asteroid_planner import best_plans, lengthened
-from collapipe_env.baselines.chain_problem import ChainProblem, chain_problems
-from collapipe_env.baselines.group_plan import FloatArray, IntArray, PlanBaseline
 from collapipe_env.physics import radio
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemParameters, SystemState
+
+from .planning.asteroid_planner import best_plans, lengthened
+from .planning.chain_problem import ChainProblem, chain_problems
+from .planning.group_plan import FloatArray, IntArray, PlanBaseline
 
 
 def warm_ups(devices: int, ceiling: int) -> IntArray:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.baselines.segment_baseline import IntArray, SegmentBaseline, fill_in_order
 from collapipe_env.simulator.state import SystemState
+
+from .planning.segment_baseline import IntArray, SegmentBaseline, fill_in_order
 
 
 class BestSingleDevice(SegmentBaseline):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.dssra import round_constants
-from collapipe_env.agents.segment_dp import SegmentProblem
-from collapipe_env.baselines.segment_baseline import IntArray, SegmentBaseline, full_power_problems
+from collapipe_env.agents.dssra.policy import round_constants
+from collapipe_env.agents.dssra.segment_dp import SegmentProblem
 from collapipe_env.compiled import compiled
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
+
+from .planning.segment_baseline import IntArray, SegmentBaseline, full_power_problems
 
 
 @compiled

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.apportionment import apportion
-from collapipe_env.baselines.segment_baseline import IntArray, SegmentBaseline
 from collapipe_env.simulator.state import SystemState
+
+from .planning.segment_baseline import IntArray, SegmentBaseline
 
 
 class MemoryProportional(SegmentBaseline):

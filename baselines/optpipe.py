@@ -6,7 +6,7 @@ is run online, and schedules are cached. The programme itself is a reconstructio
 one), solved by CP-SAT of OR-Tools rather than by a mixed-integer solver. Ours beyond that ([R], [X]):
 
 * links, the CU's relay, the uplink, the downlink and the server are machines of the programme, too
-  (:mod:`~collapipe_env.baselines.optpipe_model`);
+  (:mod:`~collapipe_env.baselines.planning.optpipe_model`);
 * nothing is off-loaded: edge boards have one memory and flash is slow;
 * the partition is an input, as in OptPipe: the one of a few usual splits (PipeEdge's, that of least latency,
   FLOP-proportional; within memories that hold all, half, a quarter ... of the micro-batches) which is
@@ -38,15 +38,16 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
 from collapipe_env.apportionment import apportion
-from collapipe_env.baselines.chain_problem import ChainProblem, chain_problems, plan_times
-from collapipe_env.baselines.optpipe_model import solve_chain
-from collapipe_env.baselines.pipeedge import quickest_within, slowest_element
-from collapipe_env.baselines.scheduled_plan import ScheduledPlan, allocation_of, link_aware_caps
 from collapipe_env.errors import AllocationError, ScenarioError
-from collapipe_env.physics.schedule_times import run_chain
+from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemState
+
+from .pipeedge import quickest_within, slowest_element
+from .planning.chain_problem import ChainProblem, chain_problems, plan_times
+from .planning.optpipe_model import solve_chain
+from .planning.scheduled_plan import ScheduledPlan, allocation_of, link_aware_caps
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -20,13 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation, stack_allocations
-from collapipe_env.baselines.oracle_powers import FixedPlan
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.queues import drift_plus_penalty
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
+
+from .planning.oracle_powers import FixedPlan
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

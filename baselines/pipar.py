@@ -17,7 +17,7 @@ allowed numbers of micro-batches are priced by the simulator, so it is never slo
 authors' rule would choose among them (their code also keeps at least two samples in a batch; here the
 scenario's list decides). Averaging comes at the end of the round. How clients are mapped to clusters, what
 the server is charged for and why **the delays are not on equal terms with DSSRA's** is said in
-:mod:`collapipe_env.baselines.split_training`. Queues of the energy budgets are ignored.
+:mod:`collapipe_env.baselines.planning.split_training`. Queues of the energy budgets are ignored.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.allocation import COPIES, Allocation, with_schedule
-from collapipe_env.baselines.split_training import (
+from collapipe_env.simulator.state import SystemState
+
+from .planning.split_training import (
     BoolArray,
     IntArray,
     SplitTraining,
     best_cuts,
     devices_at,
 )
-from collapipe_env.simulator.state import SystemState
 
 
 class PiPar(SplitTraining):

@@ -10,11 +10,11 @@ the round is the field's standard one ([R]):
     V2: the server's part waits in one queue over the clusters and then has the whole speed.
 
 Ours ([X]): how clients are mapped to clusters and what the server is charged for, see
-:mod:`collapipe_env.baselines.split_training`, also for why **these delays are not on equal terms with
-DSSRA's**. The cut is not prescribed; here it is the best one by enumeration with the delay that the simulator
-charges, in every round, per cluster for V1 and one for all for V2, whose server has one model. V2's server
-takes the clusters in the order in which they arrive; which order the clients have there is not decided by
-what is public to us.
+:mod:`collapipe_env.baselines.planning.split_training`, also for why **these delays are not on equal terms
+with DSSRA's**. The cut is not prescribed; here it is the best one by enumeration with the delay that the
+simulator charges, in every round, per cluster for V1 and one for all for V2, whose server has one model. V2's
+server takes the clusters in the order in which they arrive; which order the clients have there is not decided
+by what is public to us.
 
 SplitFed does not pipeline: ``M = 1``, the mini-batch crosses the chain as a whole. Queues of the energy
 budgets are ignored.
@@ -25,16 +25,17 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.allocation import COPIES, SEQUENTIAL, Allocation
-from collapipe_env.baselines.split_training import (
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.state import SystemState
+
+from .planning.split_training import (
     BoolArray,
     IntArray,
     SplitTraining,
     best_cuts,
     devices_at,
 )
-from collapipe_env.errors import ScenarioError
-from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.state import SystemState
 
 
 class SplitFed(SplitTraining):

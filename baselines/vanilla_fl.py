@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.baselines.group_plan import FloatArray, IntArray, PlanBaseline
 from collapipe_env.simulator.state import SystemState
+
+from .planning.group_plan import FloatArray, IntArray, PlanBaseline
 
 
 def data_shares(largest: FloatArray) -> FloatArray:

@@ -31,24 +31,25 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, Allocation
-from collapipe_env.baselines.chain_problem import (
+from collapipe_env.compiled import compiled
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES
+from collapipe_env.simulator.state import SystemState
+
+from .planning.chain_problem import (
     ChainProblem,
     chain_problems,
     plan_seconds,
     plan_times,
     stored_by_stage,
 )
-from collapipe_env.baselines.group_plan import FloatArray, IntArray, PlanBaseline
-from collapipe_env.baselines.scheduled_plan import (
+from .planning.group_plan import FloatArray, IntArray, PlanBaseline
+from .planning.scheduled_plan import (
     ScheduledPlan,
     allocation_of,
     link_aware_caps,
     ordinary_caps,
 )
-from collapipe_env.compiled import compiled
-from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES
-from collapipe_env.simulator.state import SystemState
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -38,12 +38,12 @@ from torch import Tensor
 from torch.func import stack_module_state
 from torch.nn import functional
 
-from collapipe_env.learners.model import ClusterModel, additive_mask
+from collapipe_env.models.model import ClusterModel, additive_mask
+from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_names
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec, trained_architecture
-from collapipe_env.tasks.tokenization import PADDING
 
 WHAT = "time of a cluster's forward and backward pass in one thread; above 1 the stacked form is slower"
 SHORTEST = 4

@@ -32,14 +32,14 @@ import tyro
 from collapipe_env import files
 from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.learners.base import Arrivals
-from collapipe_env.learners.evaluation import Evaluator
-from collapipe_env.learners.flat_parameters import FlatParameters, parameter_count
-from collapipe_env.learners.model import ClusterModel
+from collapipe_env.models.model import ClusterModel
+from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.loading import override_scenario
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
-from collapipe_env.tasks.tokenization import PADDING
+from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
+from collapipe_env.training.held_out import Evaluator
 
 GOAL = 1.15
 """Most that the learner may take of the plain loop's time over the same micro-batches."""
@@ -204,7 +204,7 @@ class Learner:
 
     def loop_round(self) -> None:
         """Train one round without the shortcut of plain SGD."""
-        with mock.patch("collapipe_env.learners.federation.can_merge", return_value=False):
+        with mock.patch("collapipe_env.training.federation.can_merge", return_value=False):
             self.round()
 
 

@@ -41,8 +41,8 @@ from measuring import (
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 
-from collapipe_env.agents.hyperparameters import PPOParameters
-from collapipe_env.agents.learned import build_model
+from collapipe_env.agents.learned.hyperparameters import PPOParameters
+from collapipe_env.agents.learned.models import build_model
 from collapipe_env.envs.sb3 import CollaPipeVecEnv, StepReturn, make_sb3_vec_env
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError

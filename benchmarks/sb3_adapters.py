@@ -37,8 +37,8 @@ from measuring import (
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
-from collapipe_env.agents.hyperparameters import PPOParameters
-from collapipe_env.agents.learned import build_model
+from collapipe_env.agents.learned.hyperparameters import PPOParameters
+from collapipe_env.agents.learned.models import build_model
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv, make_sb3_vec_env
 from collapipe_env.errors import ScenarioError

@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from collapipe_env.envs.registration import register_environments
+from collapipe_env.moved_modules import forward_moved_modules
 
 if TYPE_CHECKING:
-    from collapipe_env.agents.policy_scheduler import PolicyScheduler
+    from collapipe_env.agents.learned.policy_scheduler import PolicyScheduler
     from collapipe_env.allocation import Allocation
     from collapipe_env.envs.env import CollaPipeEnv
     from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -46,7 +47,7 @@ _HOMES = {
     "CollaPipeEnv": "collapipe_env.envs.env",
     "CollaPipeVectorEnv": "collapipe_env.envs.vector",
     "Evaluation": "collapipe_env.evaluation.evaluate",
-    "PolicyScheduler": "collapipe_env.agents.policy_scheduler",
+    "PolicyScheduler": "collapipe_env.agents.learned.policy_scheduler",
     "Scenario": "collapipe_env.scenario",
     "Scheduler": "collapipe_env.schedulers",
     "evaluate": "collapipe_env.evaluation.evaluate",
@@ -65,4 +66,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+forward_moved_modules()
 register_environments()

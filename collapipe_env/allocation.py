@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from collapipe_env.arrays import Array, namespace
 from collapipe_env.errors import AllocationError
-from collapipe_env.physics._array import Array, namespace
 from collapipe_env.real_numbers import float_numbers, whole_numbers
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async"]

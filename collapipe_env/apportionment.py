@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.physics._array import Array, namespace
+from collapipe_env.arrays import Array, namespace
 
 
 def apportion(total: int, weights: Array, caps: Array) -> Array:

@@ -12,10 +12,9 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.apportionment import apportion
+from collapipe_env.arrays import Array, at_most, namespace
 from collapipe_env.errors import AllocationError
 from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
-from collapipe_env.physics._array import Array, namespace
-from collapipe_env.physics._bounds import at_most
 from collapipe_env.real_numbers import real_numbers
 
 

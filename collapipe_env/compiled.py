@@ -83,8 +83,8 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 def source_stamp(folder: Path) -> str:
     """A digest of the Python files below a folder, links included, that are compiled or tell how.
 
-    These are the files that name this module, those of the folders ``kernels`` and ``physics`` and the
-    surrogate, whose formulas become part of compiled code, and ``allocation.py``, whose constants do.
+    These are the files that name this module, those below the folders ``kernels`` and ``physics``, whose
+    formulas become part of compiled code, and ``allocation.py``, whose constants do.
 
     Args:
         folder: The folder.
@@ -93,10 +93,10 @@ def source_stamp(folder: Path) -> str:
     for root in (folder, *(entry for entry in sorted(folder.iterdir()) if entry.is_symlink())):
         for path in sorted(root.rglob("*.py")):
             content = path.read_bytes()
-            within = path.parent.name in ("kernels", "physics")
+            within = not {"kernels", "physics"}.isdisjoint(path.relative_to(root).parts)
             if (
                 within
-                or path.name in ("allocation.py", "surrogate.py", "inner_compiler.py")
+                or path.name in ("allocation.py", "inner_compiler.py")
                 or b"collapipe_env.compiled" in content
             ):
                 digest.update(content)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numba.core.errors import NumbaError
 
-from collapipe_env.agents.round_solver import solve_rounds
+from collapipe_env.agents.dssra.round_solver import solve_rounds
 from collapipe_env.compiled import (
     _Announcement,
     _drop_unreadable,
@@ -26,7 +26,7 @@ from collapipe_env.compiled import (
     compiled_leaf,
     source_stamp,
 )
-from collapipe_env.physics.schedule_times import run_chain
+from collapipe_env.physics.schedules.makespans import run_chain
 
 
 @compiled
@@ -208,7 +208,7 @@ def test_no_function_is_compiled_twice_for_layouts_sizes_or_batches(cold, tmp_pa
     found = json.loads(result.stdout.splitlines()[-1])
     used = {name for name, count in found.items() if count > 0}
     assert {
-        "collapipe_env.agents.round_solver.solve_rounds",
+        "collapipe_env.agents.dssra.round_solver.solve_rounds",
         "collapipe_env.kernels.decode.decode_rows",
     } <= used
     assert {name: count for name, count in found.items() if count > 1} == {}

@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from collapipe_env.errors import CollaPipeError
-from collapipe_env.physics.timeline import RoundTimeline, chain_elements, cluster_timeline, gpipe_makespan
+from collapipe_env.physics.schedules.timeline import (
+    RoundTimeline,
+    chain_elements,
+    cluster_timeline,
+    gpipe_makespan,
+)
 from collapipe_env.rendering import ClusterView, RoundView, draw_round, round_figure
 
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import train_agent
-from collapipe_env.agents.callbacks import SystemCurves
-from collapipe_env.agents.checkpoint import read_checkpoint
-from collapipe_env.agents.hyperparameters import PPOParameters
+from collapipe_env.agents.learned.callbacks import SystemCurves
+from collapipe_env.agents.learned.checkpoint import read_checkpoint
+from collapipe_env.agents.learned.hyperparameters import PPOParameters
 from collapipe_env.cli.common import INTERRUPTED
 from collapipe_env.evaluation import runner
 

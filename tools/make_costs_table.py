@@ -20,15 +20,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from collapipe_env.files import write_text
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.embeddings import build_embedding
-from collapipe_env.learners.encoder_blocks import EncoderBlock
-from collapipe_env.learners.flat_parameters import parameter_count
-from collapipe_env.learners.model import additive_mask
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.embeddings import build_embedding
+from collapipe_env.models.encoder_blocks import EncoderBlock
+from collapipe_env.models.model import additive_mask
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
+from collapipe_env.training.flat_parameters import parameter_count
 
 PAGE = Path(__file__).parents[1] / "docs" / "costs.md"
 SCENARIOS = ("medium", "medium-ner", "medium-translation", "bert-small", "bert-base", "transformer-base")

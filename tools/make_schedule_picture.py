@@ -15,7 +15,7 @@ from matplotlib.image import imsave
 from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName, with_schedule
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.rendering import draw_round
-from collapipe_env.round_view import round_view
+from collapipe_env.rendering.round_view import round_view
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split

@@ -26,7 +26,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "draws, channels": (
         "collapipe_env.simulator.channels:Fading.advance",
         "collapipe_env.simulator.channels:LoadChain.advance",
-        "collapipe_env.simulator.losses:MicroBatchLosses.draw",
+        "collapipe_env.simulator.arrivals:MicroBatchLosses.draw",
         f"{SIMULATOR}:Simulator._following",
     ),
     "learner": ("collapipe_env.learners.surrogate:SurrogateLearner.train_round",),

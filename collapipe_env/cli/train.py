@@ -159,7 +159,7 @@ class Job:
 
     def _require_finished_part(self) -> None:
         """Say so where a training was interrupted before it had a best version."""
-        from collapipe_env.agents.training import TrainingFiles, training_state
+        from collapipe_env.agents.learned.training import TrainingFiles, training_state
 
         files = TrainingFiles(self._run.path)
         if files.latest.exists():
@@ -200,12 +200,12 @@ class Job:
         }
 
     def _agent_file(self) -> Path:
-        from collapipe_env.agents.training import TrainingFiles
+        from collapipe_env.agents.learned.training import TrainingFiles
 
         return self._options.evaluation.agent or TrainingFiles(self._run.path).best
 
     def _train(self) -> None:
-        from collapipe_env.agents.training import TrainingFiles, TrainingPlan, train, training_state
+        from collapipe_env.agents.learned.training import TrainingFiles, TrainingPlan, train, training_state
 
         options, files = self._options, TrainingFiles(self._run.path)
         before = training_state(files)
@@ -248,8 +248,8 @@ class Job:
 
     def _history(self) -> list[dict[str, Any]]:
         """Validations of the agent's training, if it is evaluated."""
-        from collapipe_env.agents.checkpoint import read_checkpoint
-        from collapipe_env.agents.training import TrainingFiles
+        from collapipe_env.agents.learned.checkpoint import read_checkpoint
+        from collapipe_env.agents.learned.training import TrainingFiles
         from collapipe_env.evaluation.registry import LEARNED
 
         if LEARNED not in self._options.evaluation.schedulers:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from collapipe_env.agents.hyperparameters import (
+from collapipe_env.agents.learned.hyperparameters import (
     HyperParameters,
     PPOParameters,
     SACParameters,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.allocation import Allocation, own_arrays
+from collapipe_env.arrays import total
 from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
 from collapipe_env.envs.rewards import Reward, RewardInputs, make_reward
@@ -18,7 +19,6 @@ from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners.base import Learner
 from collapipe_env.learners.factory import make_learner
-from collapipe_env.physics._array import total
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.record import RoundRecord

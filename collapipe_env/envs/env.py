@@ -240,7 +240,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             return None
         # Imported late: Matplotlib is an extra, and slow to import.
         from collapipe_env.rendering import draw_round
-        from collapipe_env.round_view import preview, round_view
+        from collapipe_env.rendering.round_view import preview, round_view
 
         simulator = self._mdp.simulator
         played = self.last_round if self._delays else None

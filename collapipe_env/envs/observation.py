@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from collapipe_env.arrays import Array, at_most, concatenate, namespace
 from collapipe_env.kernels.observation import Scales, Seen, observe_rows, scale_gains
-from collapipe_env.physics._array import Array, namespace
-from collapipe_env.physics._bounds import at_most, concatenate
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState

@@ -8,9 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from collapipe_env.arrays import Array, at_most, namespace
 from collapipe_env.errors import RewardError, ScenarioError, nearest_name
-from collapipe_env.physics._array import Array, namespace
-from collapipe_env.physics._bounds import at_most
 from collapipe_env.physics.queues import lyapunov
 from collapipe_env.scenario import Scenario
 

@@ -249,7 +249,7 @@ class CollaPipeVectorEnv(
         if self.render_mode is None:
             return None
         from collapipe_env.rendering import draw_round
-        from collapipe_env.round_view import preview, round_view
+        from collapipe_env.rendering.round_view import preview, round_view
 
         steps = self.scenario.workload.local_steps
         fresh = self.state.round_index == 0

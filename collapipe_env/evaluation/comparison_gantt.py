@@ -41,7 +41,7 @@ def chosen(comparison: ScenarioComparison, reference: str, asked: Sequence[str])
 
 def typical_view(comparison: ScenarioComparison, scheduler: str) -> RoundView:
     """The slowest cluster of the round with the median delay of a scheduler's first episode."""
-    from collapipe_env.round_view import round_view
+    from collapipe_env.rendering.round_view import round_view
 
     plan, episode = comparison.plan, comparison.results[scheduler][0]
     index = typical_round(episode.delay)

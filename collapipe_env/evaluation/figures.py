@@ -253,7 +253,7 @@ def learning_curve(
 def typical_round_figure(plan: EvaluationPlan, episode: EpisodeResult) -> Figure:
     """Pipelines, energy and allocation of the round with the episode's median delay."""
     from collapipe_env.rendering import round_figure
-    from collapipe_env.round_view import round_view
+    from collapipe_env.rendering.round_view import round_view
 
     index = typical_round(episode.delay)
     decisions = decisions_of(plan, episode.scheduler, episode.episode)

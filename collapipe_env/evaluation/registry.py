@@ -23,7 +23,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
 _HOMES: dict[str, tuple[str, str]] = {
-    "dssra": ("collapipe_env.agents.dssra", "DSSRA"),
+    "dssra": ("collapipe_env.agents.dssra.policy", "DSSRA"),
     "pipeline": ("collapipe_env.baselines.even_split", "PipeLine"),
     "random": ("collapipe_env.baselines.random_feasible", "RandomFeasible"),
     "vanilla_fl": ("collapipe_env.baselines.vanilla_fl", "VanillaFL"),
@@ -193,7 +193,7 @@ def load_scheduler(
     if agent is None:
         raise ScenarioError(f"scheduler {LEARNED!r} is a trained agent: give the path of one")
     # Imported late: Stable-Baselines3 is slow to import and the others do not need it.
-    from collapipe_env.agents.learned import LearnedScheduler
+    from collapipe_env.agents.learned.models import LearnedScheduler
 
     return LearnedScheduler.load(agent, scenario)
 

@@ -2,7 +2,7 @@
 
 They are the very functions of :mod:`collapipe_env.physics`, which work on arrays of any library: here they
 are compiled for single numbers. Only the few elementary functions that they call on arrays
-(:mod:`collapipe_env.physics._array`) have a form of their own for numbers.
+(:mod:`collapipe_env.arrays`) have a form of their own for numbers.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 from numba import types
 from numba.extending import overload, register_jitable
 
-from collapipe_env.learners import surrogate
-from collapipe_env.physics import _array, _bounds, energy, memory, queues, radio
+from collapipe_env import arrays
+from collapipe_env.physics import energy, learning_curve, memory, queues, radio
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, types.Number | types.Boolean)
 
 
-@overload(_array.log1p, strict=False)
+@overload(arrays.log1p, strict=False)
 def _log1p(x: Any) -> Any:
     if not _is_number(x):
         return None
@@ -37,21 +37,21 @@ def _log1p(x: Any) -> Any:
     return number
 
 
-@overload(_array.exp, strict=False)
+@overload(arrays.exp, strict=False)
 def _exp(x: Any) -> Any:
     if not _is_number(x):
         return None
     return lambda x: math.exp(x)
 
 
-@overload(_array.where, strict=False)
+@overload(arrays.where, strict=False)
 def _where(condition: Any, x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
     if not _is_number(condition):
         return None
     return lambda condition, x, y: x if condition else y
 
 
-@overload(_bounds.at_least, strict=False)
+@overload(arrays.at_least, strict=False)
 def _at_least(values: Any, bound: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
     if not _is_number(values):
         return None
@@ -69,8 +69,8 @@ for _formula in (
     energy.cu_energy,
     memory.device_memory,
     queues.update_backlog,
-    surrogate.imbalance_of,
-    surrogate.step_progress,
-    surrogate.loss_at,
+    learning_curve.imbalance_of,
+    learning_curve.step_progress,
+    learning_curve.loss_at,
 ):
     register_jitable(_formula)

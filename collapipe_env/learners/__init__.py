@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from collapipe_env.learners.base import Learner, LearningReport, RoundOutcome
 
 if TYPE_CHECKING:
-    from collapipe_env.learners.torch_learner import TorchLearner
+    from collapipe_env.training.real_learner import TorchLearner
 
 __all__ = ["Learner", "LearningReport", "RoundOutcome", "TorchLearner"]
 
@@ -18,7 +18,7 @@ __all__ = ["Learner", "LearningReport", "RoundOutcome", "TorchLearner"]
 def __getattr__(name: str) -> Any:
     """Import the learner that needs PyTorch on first use."""
     if name == "TorchLearner":
-        from collapipe_env.learners.torch_learner import TorchLearner
+        from collapipe_env.training.real_learner import TorchLearner
 
         return TorchLearner
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -57,7 +57,7 @@ class Arrivals:
         """True where a micro-batch's gradient arrived (E, N, H, M_max); False beyond the first M_n."""
         if self.known is not None:
             return self.known
-        from collapipe_env.kernels.losses import survivors
+        from collapipe_env.kernels.arrivals import survivors
 
         survived = np.empty((*self.counts.shape, self.most), dtype=np.bool_)
         survivors(

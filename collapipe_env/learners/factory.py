@@ -25,7 +25,7 @@ def make_learner(learner: str | Learner, scenario: Scenario, num_envs: int) -> L
         return learner
     # Imported late: PyTorch is slow to import and the surrogate does not need it.
     if learner == "torch":
-        from collapipe_env.learners.torch_learner import TorchLearner
+        from collapipe_env.training.real_learner import TorchLearner
 
         return TorchLearner.from_scenario(scenario, num_envs)
     if learner == "surrogate":

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collapipe_env.arrays import Array
 from collapipe_env.errors import StateError
 from collapipe_env.learners.base import BoolArray, FloatArray, IntArray, LearningReport, RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
-from collapipe_env.physics._array import Array, exp
-from collapipe_env.physics._bounds import at_least
+from collapipe_env.physics.learning_curve import CurveTerms, StepTerms, imbalance_of, loss_at, step_progress
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
 
 if TYPE_CHECKING:
@@ -88,28 +88,6 @@ class SurrogateOutcome:
         )
 
 
-def imbalance_of(clusters: int, samples: Array, squares: Array) -> Array:
-    """:attr:`SurrogateOutcome.imbalance` from sums over the clusters.
-
-    Args:
-        clusters: ``N``.
-        samples: ``sum_n S_n``, any shape.
-        squares: ``sum_n S_n^2``.
-    """
-    total = at_least(samples, 1e-9)
-    return at_least(clusters * squares / (total * total) - 1.0, 0.0)
-
-
-class StepTerms(NamedTuple):
-    """Numbers of :func:`step_progress`."""
-
-    rate: float
-    noise: float
-    constant: float
-    error: float
-    imbalance: float
-
-
 def step_terms(
     constants: SurrogateConstants, clusters: int, local_steps: int, heterogeneity: float
 ) -> StepTerms:
@@ -128,19 +106,6 @@ def step_terms(
         error=constants.error,
         imbalance=constants.participation * heterogeneity,
     )
-
-
-def step_progress(terms: StepTerms, samples: Array, imbalance: Array, error_probability: Array) -> Array:
-    """Progress of one local step.
-
-    Args:
-        terms: Constant numbers.
-        samples: ``N S``, samples that arrived from all clusters, any shape.
-        imbalance: ``I``, of that shape.
-        error_probability: ``eps``, broadcastable to it.
-    """
-    rest = terms.constant + terms.error * error_probability + terms.imbalance * imbalance
-    return terms.rate * samples / (samples * rest + terms.noise)
 
 
 def progress(constants: SurrogateConstants, outcome: SurrogateOutcome, heterogeneity: float) -> Array:
@@ -168,35 +133,6 @@ def progress(constants: SurrogateConstants, outcome: SurrogateOutcome, heterogen
         axis=-1
     )
     return made
-
-
-class CurveTerms(NamedTuple):
-    """Those of the constants that :func:`loss_at` reads."""
-
-    initial_loss: float
-    floor_loss: float
-    shape: float
-    head_share: float
-    head_speed: float
-
-
-def loss_at(constants: SurrogateConstants | CurveTerms, progress_made: Array) -> Array:
-    """Loss after an amount of progress, in nats.
-
-    ``F* + (F_0 - F*) (w exp(-v p) + (1 - w) exp(-p^shape))`` with progress ``p``. The second term is what the
-    encoder learns: with ``shape`` above 1 an S, as the curves of Transformers trained from scratch are, with
-    a slow start, a steep middle and a slow end; with ``shape`` 1 the geometric decay that the descent step
-    behind the bound gives under the Polyak-Lojasiewicz condition. The first is the share ``w`` that the head
-    gains at once, ``v`` times as fast, by learning how frequent each output is. [X]
-
-    Args:
-        constants: Fitted constants.
-        progress_made: At least 0, any shape.
-    """
-    w = constants.head_share
-    gap = constants.initial_loss - constants.floor_loss
-    left = (1.0 - w) * exp(-(progress_made**constants.shape))
-    return constants.floor_loss + gap * (left + w * exp(-constants.head_speed * progress_made))
 
 
 class SurrogateLearner:
@@ -232,7 +168,7 @@ class SurrogateLearner:
             step_factor: Share of the full step size in a round, in [0, 1]; None for 1 in all.
         """
         # Imported late: what is imported needs the formulas of this module.
-        from collapipe_env.kernels.learning import learn_rows
+        from collapipe_env.kernels.surrogate import learn_rows
 
         self._learn_rows = learn_rows
         self.constants = constants

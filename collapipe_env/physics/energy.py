@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collapipe_env.physics._array import Array
+from collapipe_env.arrays import Array
 
 
 def compute_power(

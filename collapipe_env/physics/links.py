@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.physics._array import Array, namespace
+from collapipe_env.arrays import Array, namespace
 from collapipe_env.physics.radio import expected_transmissions
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collapipe_env.physics._array import Array, namespace
+from collapipe_env.arrays import Array, namespace
 from collapipe_env.physics.links import HopTimes, PlanGraph
 
 

@@ -5,8 +5,7 @@ Everything is normalised by each node's budget: ``z = Z / Ebar``, ``e = E / Ebar
 
 from __future__ import annotations
 
-from collapipe_env.physics._array import Array, total
-from collapipe_env.physics._bounds import at_least
+from collapipe_env.arrays import Array, at_least, total
 
 
 def update_backlog(backlog: Array, energy_ratio: Array) -> Array:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from collapipe_env.physics._array import Array, exp, log1p, namespace, where
+from collapipe_env.arrays import Array, exp, log1p, namespace, where
 
 LN2 = math.log(2.0)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collapipe_env.physics.timeline import RoundTimeline
+from collapipe_env.physics.schedules.timeline import RoundTimeline
 from collapipe_env.rendering.gantt import undrawn_steps
 from collapipe_env.rendering.sheet import Sheet
 from collapipe_env.rendering.style import (

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.errors import CollaPipeError
-from collapipe_env.physics.timeline import RoundTimeline
+from collapipe_env.physics.schedules.timeline import RoundTimeline
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -1,5 +1,6 @@
 """Scenarios: what stays the same over an episode, its presets and files, and the layouts drawn from it."""
 
+from collapipe_env.scenario.bounds import block_bytes
 from collapipe_env.scenario.layout import Layout, draw_layout, fixed_layout
 from collapipe_env.scenario.learning import LearningSpec, ProxySpec
 from collapipe_env.scenario.loading import load_scenario, scenario_names
@@ -13,7 +14,6 @@ from collapipe_env.scenario.schema import (
     Scenario,
     WorkloadSpec,
 )
-from collapipe_env.scenario.validation import block_bytes
 
 __all__ = [
     "BudgetSpec",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collapipe_env.errors import ScenarioError
-from collapipe_env.scenario.models import model_fields
+from collapipe_env.scenario.published_models import model_fields
 
 MODEL = "model"
 """Key of a workload that names a published model; it is spelt out and not kept."""

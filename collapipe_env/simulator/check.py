@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import Array
 from collapipe_env.errors import AllocationError
-from collapipe_env.physics._array import Array
 from collapipe_env.physics.memory import device_memory
 from collapipe_env.scenario.sections import LEAST_SHARE
 from collapipe_env.simulator.check_extensions import check_groups, check_schedule, check_split

@@ -86,7 +86,7 @@ def check_schedule(allocation: Allocation, slots: tuple[int, ...]) -> None:
 
 def _orders_end(allocation: Allocation) -> np.ndarray:
     """Whether each cluster's orders come to an end, whatever the times are (E, N, 1)."""
-    from collapipe_env.physics.schedule_times import Chains, Orders, local_step_times
+    from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step_times
 
     shape, K = allocation.blocks.shape[:-1], allocation.blocks.shape[-1]
     rows = int(np.prod(shape))

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import Array, namespace
 from collapipe_env.physics import energy, links, memory, pipeline, radio
-from collapipe_env.physics._array import Array, namespace
 from collapipe_env.physics.links import PlanGraph
 from collapipe_env.physics.pipeline import PipelineElements
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD

@@ -8,7 +8,7 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.apportionment import apportion
-from collapipe_env.physics._array import Array
+from collapipe_env.arrays import Array
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 REFERENCE_MICRO_BATCHES = 4

@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, SEQUENTIAL, ZERO_BUBBLE, Allocation
-from collapipe_env.physics._array import Array, namespace
+from collapipe_env.arrays import Array, namespace
 from collapipe_env.physics.links import HopTimes, PlanGraph
 from collapipe_env.physics.pipeline import PipelineElements
-from collapipe_env.physics.split_training import sequential_server_times
+from collapipe_env.physics.schedules.sequential_server import sequential_server_times
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.simulator.state import SystemParameters
 
 IntArray = npt.NDArray[np.int64]
 
 if TYPE_CHECKING:
-    from collapipe_env.physics.schedule_times import Chains, Orders
+    from collapipe_env.physics.schedules.makespans import Chains, Orders
 
 
 def stored_micro_batches(allocation: Allocation, local_steps: int) -> npt.NDArray[np.float64]:
@@ -144,7 +144,7 @@ def scheduled_steps(
         gpipe: The local step under GPipe (..., N) [s].
     """
     # Imported late: compiling and loading Numba is not for those who play GPipe.
-    from collapipe_env.physics.schedule_times import local_step_times
+    from collapipe_env.physics.schedules.makespans import local_step_times
 
     xp = namespace(gpipe)
     chains, orders = flat_chains(allocation, graph, elements, gpipe.shape)
@@ -164,7 +164,7 @@ def flat_chains(
         elements: Times of one micro-batch.
         shape: Common leading axes and clusters (..., N).
     """
-    from collapipe_env.physics.schedule_times import Chains, Orders
+    from collapipe_env.physics.schedules.makespans import Chains, Orders
 
     K = allocation.blocks.shape[-1]
     rows = int(np.prod(shape))

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import Array
 from collapipe_env.kernels.plain_round import (
     CLUSTER_ROWS,
     DEVICE_ROWS,
@@ -18,7 +19,6 @@ from collapipe_env.kernels.plain_round import (
     System,
     plain_round,
 )
-from collapipe_env.physics._array import Array
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import Array
 from collapipe_env.learners.base import Arrivals, LearningReport
-from collapipe_env.physics._array import Array
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from collapipe_env.arrays import Array
 from collapipe_env.errors import AllocationError
-from collapipe_env.physics._array import Array
 
 
 def require_shape(name: str, value: Array, expected: tuple[int, ...]) -> None:

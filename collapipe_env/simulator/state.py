@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from collapipe_env.physics._array import Array
+from collapipe_env.arrays import Array
 from collapipe_env.physics.workload import WorkloadCosts
 
 if TYPE_CHECKING:

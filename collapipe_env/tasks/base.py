@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.learners.architecture import Architecture
+from collapipe_env.models.architecture import Architecture
 from collapipe_env.task_registry import TaskTraits
 
 if TYPE_CHECKING:

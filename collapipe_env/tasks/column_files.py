@@ -22,8 +22,8 @@ import numpy as np
 
 from collapipe_env.errors import DataError
 from collapipe_env.tasks.parts import PARTS, IntArray, choose_named, held_out, move_unknown, part_of
-from collapipe_env.tasks.paths import why_unusable
 from collapipe_env.tasks.table_files import read_text
+from collapipe_env.typed_paths import why_unusable
 
 ENDINGS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".tsv")
 """Endings of column files; each may be followed by ``.gz``."""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from collapipe_env.tasks.hub import PREFIX
-from collapipe_env.tasks.paths import given_path
+from collapipe_env.typed_paths import given_path
 
 Stamp = tuple[tuple[str, int, int, int, int], ...]
 """Name, inode, size, and times of the last change to content and to all else, of every file."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from collapipe_env.errors import DataError
 from collapipe_env.tasks.parts import choose_named, held_out
-from collapipe_env.tasks.paths import why_unusable
 from collapipe_env.tasks.table_files import read_text
+from collapipe_env.typed_paths import why_unusable
 
 DEV_NAMES = ("dev", "val", "valid", "validation", "devel", "development")
 """Names of the development part, in order of preference."""

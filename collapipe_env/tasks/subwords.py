@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Regex, Tokenizer, decoders, normalizers
 
-from collapipe_env.tasks.tokenization import PADDING, learn_byte_pairs
+from collapipe_env.models.tokenization import PADDING, learn_byte_pairs
 
 BEGIN = 2
 """Id of the token that a target begins with."""

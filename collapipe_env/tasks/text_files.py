@@ -11,8 +11,8 @@ import numpy as np
 
 from collapipe_env.errors import DataError, nearest_name
 from collapipe_env.tasks.parts import choose_named, held_out
-from collapipe_env.tasks.paths import why_unusable
 from collapipe_env.tasks.table_files import Table, read_table, table_ending
+from collapipe_env.typed_paths import why_unusable
 
 TEXT_NAMES = frozenset(
     ("text", "sentence", "review", "content", "title", "description", "body", "phrase", "comment", "tweet")

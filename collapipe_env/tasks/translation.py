@@ -11,15 +11,15 @@ from torch import Generator, Tensor, int64, nn
 from torch.nn import functional
 
 from collapipe_env.errors import ScenarioError
-from collapipe_env.learners.decoder import CachedDecoding, Decoder
-from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer, special_ids
+from collapipe_env.models.decoder import CachedDecoding, Decoder
+from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
+from collapipe_env.models.tokenization import PADDING, encode
 from collapipe_env.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
 from collapipe_env.tasks.decoding import beam_search, greedy
 from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
 from collapipe_env.tasks.hub import PREFIX, fetch, pairs_of
 from collapipe_env.tasks.parallel_text import Pairs, load_parallel
-from collapipe_env.tasks.paths import given_path
 from collapipe_env.tasks.subwords import (
     BEGIN,
     decode,
@@ -27,7 +27,7 @@ from collapipe_env.tasks.subwords import (
     encode_targets,
     train_subwords,
 )
-from collapipe_env.tasks.tokenization import PADDING, encode
+from collapipe_env.typed_paths import given_path
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "messages"
 """Folder of the message pairs that the package ships."""

@@ -1,7 +1,7 @@
 """Words as sub-word pieces, with the piece that each word begins at: for tasks that label words.
 
 Upper and lower case stay apart, since capitals tell names from other words; the tokeniser in
-:mod:`collapipe_env.tasks.tokenization` is for whole texts and lower-cases them.
+:mod:`collapipe_env.models.tokenization` is for whole texts and lower-cases them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, normalizers
 
 from collapipe_env.errors import DataError
-from collapipe_env.learners.hf_tokenizer import special_ids
+from collapipe_env.models.hf_tokenizer import special_ids
+from collapipe_env.models.tokenization import PADDING, learn_byte_pairs
 from collapipe_env.tasks.base import IntArray
-from collapipe_env.tasks.tokenization import PADDING, learn_byte_pairs
 
 ALPHABET = 256
 """Most characters that get a token of their own."""

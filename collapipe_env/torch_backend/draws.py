@@ -178,7 +178,7 @@ class Draws:
     def _counted(self, seeds: Tensor, rounds: Tensor, survival: Tensor, micro_batches: Tensor) -> Tensor:
         """The inverse of the binomial distribution function at uniform numbers.
 
-        As :func:`collapipe_env.kernels.losses.arrivals`, but with the whole function in one table.
+        As :func:`collapipe_env.kernels.arrivals.arrivals`, but with the whole function in one table.
         """
         shape = (*survival.shape, self._steps)
         # The second number of each pair would choose which ones arrive; only real training asks for that.

@@ -5,13 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from collapipe_env.learners.surrogate import (
-    SurrogateLearner,
-    SurrogateOutcome,
-    loss_at,
-    progress,
-    step_factors,
-)
+from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress, step_factors
+from collapipe_env.physics.learning_curve import loss_at
 from collapipe_env.scenario import Scenario
 from collapipe_env.torch_backend.placement import Placement
 

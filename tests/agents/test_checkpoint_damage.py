@@ -16,9 +16,9 @@ import pytest
 import torch
 from damage_support import damaged
 
-from collapipe_env.agents.checkpoint import LARGEST_METADATA, read_checkpoint
-from collapipe_env.agents.hyperparameters import PPOParameters, SACParameters
-from collapipe_env.agents.learned import LearnedScheduler, build_model, restore_model, save_model
+from collapipe_env.agents.learned.checkpoint import LARGEST_METADATA, read_checkpoint
+from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters
+from collapipe_env.agents.learned.models import LearnedScheduler, build_model, restore_model, save_model
 from collapipe_env.archives import MEMBERS, PICKLE_BYTES, open_zip, require_tensors
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -249,7 +249,7 @@ def test_a_pipe_is_no_agent(tmp_path: Path) -> None:
     pipe = tmp_path / "agent.zip"
     os.mkfifo(pipe)
     program = (
-        "from pathlib import Path; from collapipe_env.agents.checkpoint import read_checkpoint; "
+        "from pathlib import Path; from collapipe_env.agents.learned.checkpoint import read_checkpoint; "
         f"read_checkpoint(Path({str(pipe)!r}))"
     )
     done = subprocess.run(

@@ -10,7 +10,7 @@ import pytest
 import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.agents.parallel_rounds import default_threads
+from collapipe_env.agents.dssra.parallel_rounds import default_threads
 from collapipe_env.baselines.even_split import PipeLine
 from collapipe_env.baselines.random_feasible import RandomFeasible
 from collapipe_env.errors import AllocationError

@@ -14,7 +14,7 @@ from scipy.optimize import differential_evolution
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.allocation import Allocation
 from collapipe_env.baselines.oracle import Oracle, cluster_plans
-from collapipe_env.baselines.oracle_powers import FixedPlan
+from collapipe_env.baselines.planning.oracle_powers import FixedPlan
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collapipe_env.agents import segment_dp
-from collapipe_env.agents import segment_problem as pricing
-from collapipe_env.agents.dssra import round_constants, round_input
-from collapipe_env.agents.segment_dp import SegmentProblem
+from collapipe_env.agents.dssra import segment_dp
+from collapipe_env.agents.dssra import segment_problem as pricing
+from collapipe_env.agents.dssra.policy import round_constants, round_input
+from collapipe_env.agents.dssra.segment_dp import SegmentProblem
 from collapipe_env.allocation import Allocation
 from collapipe_env.compiled import called_from_python
 from collapipe_env.physics.radio import d2d_noise

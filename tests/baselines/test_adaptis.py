@@ -10,7 +10,7 @@ from test_draft_pricing import random_problem
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.baselines.adaptis import AdaPtis
-from collapipe_env.baselines.adaptis_search import (
+from collapipe_env.baselines.planning.adaptis_search import (
     boundary_moves,
     compute_load,
     memory_load,
@@ -20,9 +20,9 @@ from collapipe_env.baselines.adaptis_search import (
     search,
     start_drafts,
 )
-from collapipe_env.baselines.chain_problem import chain_problems
-from collapipe_env.baselines.schedule_search import Draft, caps_of, quickest, usable_devices
-from collapipe_env.baselines.scheduled_plan import allocation_of
+from collapipe_env.baselines.planning.chain_problem import chain_problems
+from collapipe_env.baselines.planning.schedule_search import Draft, caps_of, quickest, usable_devices
+from collapipe_env.baselines.planning.scheduled_plan import allocation_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from collapipe_env.allocation import ONE_F_ONE_B, with_schedule
 from collapipe_env.baselines.asteroid import Asteroid, sample_limits, warm_ups
-from collapipe_env.baselines.asteroid_planner import best_plans, lengthened, split_samples
-from collapipe_env.baselines.chain_problem import chain_problems
+from collapipe_env.baselines.planning.asteroid_planner import best_plans, lengthened, split_samples
+from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.registry import make_scheduler
-from collapipe_env.physics import timeline
+from collapipe_env.physics.schedules import timeline
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.check import check_allocation

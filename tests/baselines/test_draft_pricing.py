@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
-from collapipe_env.baselines.chain_problem import (
+from collapipe_env.baselines.planning.chain_problem import (
     ChainProblem,
     chain_problems,
     fits_memory,
     full_duplex_seconds,
     plan_seconds,
 )
-from collapipe_env.baselines.draft_pricing import balanced_split, lower_bound
-from collapipe_env.baselines.schedule_search import (
+from collapipe_env.baselines.planning.draft_pricing import balanced_split, lower_bound
+from collapipe_env.baselines.planning.schedule_search import (
     Draft,
     caps_of,
     exchanged_devices,

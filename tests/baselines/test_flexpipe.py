@@ -11,12 +11,18 @@ from test_adaptis import HALF, TIGHT, exhaustive
 from test_draft_pricing import random_problem
 
 from collapipe_env.allocation import SCHEDULES
-from collapipe_env.baselines.chain_problem import chain_problems
 from collapipe_env.baselines.flexpipe import DEFAULT_SCHEDULES, FlexPipe
-from collapipe_env.baselines.flexpipe_search import Space, first_candidates, neighbours, priced, search
-from collapipe_env.baselines.schedule_search import quickest, usable_devices
-from collapipe_env.baselines.schedule_tuple import ScheduleTuple, parse_schedule, placed
-from collapipe_env.baselines.scheduled_plan import allocation_of
+from collapipe_env.baselines.planning.chain_problem import chain_problems
+from collapipe_env.baselines.planning.flexpipe_search import (
+    Space,
+    first_candidates,
+    neighbours,
+    priced,
+    search,
+)
+from collapipe_env.baselines.planning.schedule_search import quickest, usable_devices
+from collapipe_env.baselines.planning.schedule_tuple import ScheduleTuple, parse_schedule, placed
+from collapipe_env.baselines.planning.scheduled_plan import allocation_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler

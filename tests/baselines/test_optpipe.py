@@ -15,12 +15,12 @@ pytest.importorskip("ortools", reason="OptPipe needs the extra 'optimize' (ortoo
 
 from collapipe_env.allocation import SCHEDULES
 from collapipe_env.baselines import optpipe
-from collapipe_env.baselines.chain_problem import chain_problems
 from collapipe_env.baselines.optpipe import OptPipe, OptPipeFallback, storable, usual_splits
-from collapipe_env.baselines.optpipe_model import TICKS, WARM_START, chain_steps, solve_chain
-from collapipe_env.physics.chain_orders import BACKWARD, FORWARD, WEIGHT
-from collapipe_env.physics.chain_simulation import ChainTimes, simulate_chain
-from collapipe_env.physics.schedule_times import run_chain
+from collapipe_env.baselines.planning.chain_problem import chain_problems
+from collapipe_env.baselines.planning.optpipe_model import TICKS, WARM_START, chain_steps, solve_chain
+from collapipe_env.physics.schedules.makespans import run_chain
+from collapipe_env.physics.schedules.orders import BACKWARD, FORWARD, WEIGHT
+from collapipe_env.physics.schedules.simulation import ChainTimes, simulate_chain
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation

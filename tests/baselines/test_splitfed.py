@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.allocation import COPIES, SEQUENTIAL, Allocation
-from collapipe_env.baselines.split_training import best_cuts, strongest_devices
+from collapipe_env.baselines.planning.split_training import best_cuts, strongest_devices
 from collapipe_env.baselines.splitfed import SplitFedV1, SplitFedV2
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.evaluation.episode import pack_allocations, play_episode, replay, unpack_allocations

@@ -12,7 +12,7 @@ from schedule_oracle.periods import steady_period
 from schedule_oracle.recurrence import StageTimes
 
 from collapipe_env.allocation import ASYNC, with_schedule
-from collapipe_env.baselines.chain_problem import chain_problems, plan_seconds
+from collapipe_env.baselines.planning.chain_problem import chain_problems, plan_seconds
 from collapipe_env.baselines.xpipe import (
     EXHAUSTIVE,
     XPipe,

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import ppo_ceiling
 import sb3_adapters
 
-from collapipe_env.agents.hyperparameters import PPOParameters
+from collapipe_env.agents.learned.hyperparameters import PPOParameters
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.scenario import load_scenario
 

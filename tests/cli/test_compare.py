@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collapipe_env.agents.hyperparameters import PPOParameters
+from collapipe_env.agents.learned.hyperparameters import PPOParameters
 from collapipe_env.cli.common import INTERRUPTED
 from collapipe_env.cli.main import main
 from collapipe_env.errors import AllocationError
@@ -263,7 +263,7 @@ def test_longer_episodes_than_the_scenario_s(base, tmp_path: Path) -> None:
 
 
 def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys) -> None:
-    from collapipe_env.agents.learned import build_model, save_model
+    from collapipe_env.agents.learned.models import build_model, save_model
     from collapipe_env.envs.sb3 import CollaPipeVecEnv
     from collapipe_env.envs.vector import CollaPipeVectorEnv
 

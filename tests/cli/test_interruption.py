@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collapipe_env.agents.checkpoint import read_checkpoint
+from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.cli.interruption import TERMINATED
 from collapipe_env.cli.main import main
 

@@ -14,7 +14,7 @@ from typing import TextIO
 import numpy as np
 import pytest
 
-from collapipe_env.agents.callbacks import ProgressBar
+from collapipe_env.agents.learned.callbacks import ProgressBar
 from collapipe_env.cli.main import COMMANDS, main
 from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.progress import progress_bar

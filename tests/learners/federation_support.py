@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 from learner_support import BLOCKS, B, N, single_outcome, small_learner
 
-from collapipe_env.learners.federation import Federation
 from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.training.federation import Federation
 
 CUT = [(2, 2, 0), (1, 0, 3), (4, 0, 0)]
 

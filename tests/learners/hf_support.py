@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.model import ClusterModel
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.model import ClusterModel
 
 LENGTH = 9
 SIZES = {

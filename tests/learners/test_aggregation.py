@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_support import B, N, single_outcome, small_learner
 
-from collapipe_env.learners.aggregation import FedAvgM, make_aggregation
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.training.aggregation import FedAvgM, make_aggregation
 
 KINDS = ["fedavg", "fedavgm", "fedadam", "fedyogi"]
 RATE, BETA1, BETA2, TAU = 0.3, 0.8, 0.95, 0.02

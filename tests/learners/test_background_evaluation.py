@@ -14,11 +14,12 @@ import torch
 from learner_support import B, N, single_outcome, small_learner
 from torch import nn
 
-from collapipe_env.learners import TorchLearner, evaluation
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.evaluation import Evaluation, EvaluationDesk, Evaluator, metrics_due
+from collapipe_env.learners import TorchLearner
+from collapipe_env.models.architecture import Architecture
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks import Split, TaskData, TaskSpec
+from collapipe_env.training import held_out as evaluation
+from collapipe_env.training.held_out import Evaluation, EvaluationDesk, Evaluator, metrics_due
 
 ROUND = single_outcome([[4, 0, 0]] * N, np.ones((N, 1, B), dtype=bool))
 

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.learners.compression import UpdateCompressor, encode
 from collapipe_env.physics.payload import SCALED_TOGETHER, UpdateFormat, index_bits, message_bits
+from collapipe_env.training.update_compression import UpdateCompressor, encode
 
 
 def generator(seed=0):
@@ -202,7 +202,7 @@ def test_broadcast_sends_the_union_in_no_more_than_it_is_priced(bits, monkeypatc
     assert 20 < int(union.sum()) <= 60
     sent = []
     monkeypatch.setattr(
-        "collapipe_env.learners.compression.encode", lambda *a: sent.append(encode(*a)) or sent[-1]
+        "collapipe_env.training.update_compression.encode", lambda *a: sent.append(encode(*a)) or sent[-1]
     )
     arrived = mean.clone()
     subject.broadcast(arrived, np.ones(1, dtype=bool))

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.decoder import CachedDecoding, Decoder
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.decoder import CachedDecoding, Decoder
 from collapipe_env.physics.workload import decoder_forward_flops
 
 STYLES = ["pre-ln", "transformer", "bert"]

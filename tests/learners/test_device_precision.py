@@ -7,8 +7,8 @@ from learner_support import B, N, single_outcome, small_learner
 
 from collapipe_env.allocation import COPIES, SEQUENTIAL
 from collapipe_env.errors import ScenarioError
-from collapipe_env.learners.device import full_precision, mixed_precision, resolve_device
-from collapipe_env.learners.pipeline_step import CutModel
+from collapipe_env.training.device import full_precision, mixed_precision, resolve_device
+from collapipe_env.training.pipeline_step import CutModel
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch can use no GPU here")
 CUTS, MICRO_BATCHES = [[1, 0, 3], [2, 2, 0], [4, 0, 0]], (2, 3, 6)

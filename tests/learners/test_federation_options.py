@@ -6,7 +6,7 @@ from federation_support import make, parts_of, train
 from learner_support import N
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
-from collapipe_env.learners.staleness import next_step
+from collapipe_env.training.staleness import next_step
 
 
 def quadratic_steps(run, cluster, curvature, steps):

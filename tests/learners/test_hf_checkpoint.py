@@ -17,8 +17,8 @@ from hf_support import (
 )
 from safetensors.torch import load_file
 
-from collapipe_env.learners.hf_checkpoint import load_into, read_config
-from collapipe_env.learners.pipeline_step import CutModel
+from collapipe_env.models.hf_checkpoint import load_into, read_config
+from collapipe_env.training.pipeline_step import CutModel
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from tokenizers import Tokenizer, models
 
 from collapipe_env.archives import MEMBERS, PICKLE_BYTES
 from collapipe_env.errors import CheckpointError
-from collapipe_env.learners import hf_tokenizer
-from collapipe_env.learners.hf_checkpoint import checkpoint_tokenizer, load_into, read_config
-from collapipe_env.learners.hf_config import checkpoint_folder
+from collapipe_env.models import hf_tokenizer
+from collapipe_env.models.hf_checkpoint import checkpoint_tokenizer, load_into, read_config
+from collapipe_env.models.hf_config import checkpoint_folder
 
 TOKENS = ("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "rate", "##s", "fell")
 

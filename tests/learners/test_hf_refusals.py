@@ -15,7 +15,7 @@ from hf_support import (
 )
 
 from collapipe_env.errors import CheckpointError
-from collapipe_env.learners.hf_checkpoint import load_into, read_config
+from collapipe_env.models.hf_checkpoint import load_into, read_config
 
 
 @pytest.fixture

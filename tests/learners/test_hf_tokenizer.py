@@ -7,9 +7,9 @@ import pytest
 from hf_support import transformers, write_checkpoint
 
 from collapipe_env.errors import CheckpointError
-from collapipe_env.learners.hf_checkpoint import checkpoint_tokenizer
-from collapipe_env.learners.hf_tokenizer import special_ids
-from collapipe_env.tasks.tokenization import encode, train_tokenizer
+from collapipe_env.models.hf_checkpoint import checkpoint_tokenizer
+from collapipe_env.models.hf_tokenizer import special_ids
+from collapipe_env.models.tokenization import encode, train_tokenizer
 
 VOCABULARY = (
     *["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],

@@ -16,9 +16,9 @@ from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import StateError
-from collapipe_env.learners.federation import Federation
 from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.training.federation import Federation
 
 OPTIONS = {
     "adamw": {},

@@ -9,11 +9,11 @@ from federation_support import make
 from learner_support import BLOCKS, B, N, single_outcome
 
 from collapipe_env.allocation import COPIES, SEQUENTIAL
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.flat_parameters import parameter_count
-from collapipe_env.learners.lora import add_adapters, merge_adapters
-from collapipe_env.learners.model import ClusterModel
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.lora import add_adapters, merge_adapters
+from collapipe_env.models.model import ClusterModel
 from collapipe_env.physics.payload import UpdateFormat, adapter_parameters
+from collapipe_env.training.flat_parameters import parameter_count
 
 WIDTH, FEEDFORWARD = 8, 12
 RANK, ALPHA = 3, 6.0

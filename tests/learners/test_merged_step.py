@@ -8,11 +8,11 @@ from torch import nn
 from torch.nn import functional
 
 from collapipe_env.allocation import COMMON, COPIES
-from collapipe_env.learners import federation
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
-from collapipe_env.learners.model import ClusterModel
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.model import ClusterModel
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.training import federation
+from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
 
 CUTS = [[1, 0, 3], [2, 2, 0], [4, 0, 0]]
 MICRO_BATCHES = (2, 3, 6)

@@ -5,11 +5,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.encoder_blocks import EncoderBlock
-from collapipe_env.learners.flat_parameters import parameter_count
-from collapipe_env.learners.model import ClusterModel, additive_mask
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.encoder_blocks import EncoderBlock
+from collapipe_env.models.model import ClusterModel, additive_mask
 from collapipe_env.tasks.classification import PooledLinear
+from collapipe_env.training.flat_parameters import parameter_count
 
 SIZES = [(2, 32, 64, 2, 32, 100), (3, 24, 100, 3, 10, 77), (1, 256, 1024, 4, 64, 8000), (2, 15, 7, 1, 5, 64)]
 

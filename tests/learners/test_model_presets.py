@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from collapipe_env.errors import ScenarioError
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.flat_parameters import parameter_count
-from collapipe_env.learners.model import ClusterModel
-from collapipe_env.scenario.models import MODELS, model_fields
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.model import ClusterModel
+from collapipe_env.scenario.published_models import MODELS, model_fields
 from collapipe_env.scenario.sections import WorkloadSpec
+from collapipe_env.training.flat_parameters import parameter_count
 
 SIZES = (
     "blocks", "width", "feedforward", "heads", "sequence_length", "vocabulary", "style",
@@ -84,5 +84,5 @@ def test_unknown_names(name, hint):
 
 
 def test_names_need_no_pytorch():
-    code = "import sys, collapipe_env.scenario.models; sys.exit('torch' in sys.modules)"
+    code = "import sys, collapipe_env.scenario.published_models; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,12 +9,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from collapipe_env.errors import ScenarioError
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.dropout import private_randomness
-from collapipe_env.learners.encoder_blocks import EncoderBlock
-from collapipe_env.learners.flat_parameters import FlatParameters, parameter_count
-from collapipe_env.learners.model import ClusterModel, additive_mask
-from collapipe_env.learners.pipeline_step import pipeline_step
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.dropout import private_randomness
+from collapipe_env.models.encoder_blocks import EncoderBlock
+from collapipe_env.models.model import ClusterModel, additive_mask
+from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
+from collapipe_env.training.pipeline_step import pipeline_step
 
 STYLES = ("pre-ln", "transformer", "bert")
 LENGTH, VOCABULARY = 6, 50

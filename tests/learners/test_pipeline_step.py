@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.model import ClusterModel
-from collapipe_env.learners.pipeline_step import CutModel, InFlight, pipeline_step
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.model import ClusterModel
 from collapipe_env.tasks.classification import Classification, PooledLinear
+from collapipe_env.training.pipeline_step import CutModel, InFlight, pipeline_step
 
 BLOCKS, BATCH, LENGTH = 5, 12, 6
 ARCHITECTURE = Architecture(BLOCKS, 8, 12, 2, LENGTH, 64)

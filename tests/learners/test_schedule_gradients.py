@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from schedule_oracle.recurrence import StageTimes
 from schedule_oracle.schedules import Schedule, simulate, stored_micro_batches
 
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.model import ClusterModel, additive_mask
-from collapipe_env.learners.pipeline_step import CutModel, InFlight
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.model import ClusterModel, additive_mask
+from collapipe_env.models.tokenization import PADDING
 from collapipe_env.tasks.classification import Classification, PooledLinear
-from collapipe_env.tasks.tokenization import PADDING
+from collapipe_env.training.pipeline_step import CutModel, InFlight
 
 BLOCKS, BATCH, LENGTH = 6, 12, 6
 LOSS = Classification().loss

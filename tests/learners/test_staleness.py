@@ -11,8 +11,8 @@ from schedule_oracle.schedules import Schedule, schedule_caps, simulate
 from torch import nn
 
 from collapipe_env.errors import AllocationError
-from collapipe_env.learners.flat_parameters import FlatParameters
-from collapipe_env.learners.staleness import WeightVersions, next_step
+from collapipe_env.training.flat_parameters import FlatParameters
+from collapipe_env.training.staleness import WeightVersions, next_step
 
 BLOCKS_OF = [(1, 0, 3), (0, 2, 2), (2, 1, 1)]
 GAPS_OF = [(2, 9, 1), (7, 1, 0), (1, 3, 1)]  # slots without blocks have gaps that must not be read

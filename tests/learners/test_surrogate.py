@@ -10,15 +10,9 @@ from hypothesis import strategies as st
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.learners import surrogate_fits
 from collapipe_env.learners.base import Arrivals, RoundOutcome
-from collapipe_env.learners.surrogate import (
-    SurrogateLearner,
-    SurrogateOutcome,
-    loss_at,
-    progress,
-    skew,
-    step_factors,
-)
+from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress, skew, step_factors
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for, read_fits
+from collapipe_env.physics.learning_curve import loss_at
 from collapipe_env.scenario import load_scenario
 
 CONSTANTS = SurrogateConstants(

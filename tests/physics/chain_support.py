@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collapipe_env.physics.chain_simulation import ChainTimes
+from collapipe_env.physics.schedules.simulation import ChainTimes
 
 NO_EVENTS = np.zeros((0, 6))
 

@@ -12,7 +12,7 @@ from schedule_oracle.recurrence import StageTimes
 from schedule_oracle.schedules import Schedule, simulate
 
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
-from collapipe_env.physics.schedule_times import run_chain
+from collapipe_env.physics.schedules.makespans import run_chain
 
 
 def run(times, schedule, caps, micro_batches, *, chunks=1, half=False, events=None):

@@ -6,9 +6,9 @@ from scipy.stats import binom
 
 from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.arrivals import MicroBatchLosses
 from collapipe_env.simulator.build import action_codec
 from collapipe_env.simulator.channels import Fading, LoadChain
-from collapipe_env.simulator.losses import MicroBatchLosses
 from collapipe_env.simulator.simulator import Simulator
 
 

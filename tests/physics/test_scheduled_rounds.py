@@ -21,7 +21,7 @@ from collapipe_env.allocation import (
 from collapipe_env.codec import ActionCodec
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners.idle import IdleLearner
-from collapipe_env.round_view import cluster_round_timeline
+from collapipe_env.rendering.round_view import cluster_round_timeline
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs

@@ -20,8 +20,8 @@ from schedule_oracle.schedules import (
 )
 
 from collapipe_env.errors import AllocationError
-from collapipe_env.physics.timeline import Element, gpipe_timeline
-from collapipe_env.physics.timeline import gpipe_makespan as chain_makespan
+from collapipe_env.physics.schedules.timeline import Element, gpipe_timeline
+from collapipe_env.physics.schedules.timeline import gpipe_makespan as chain_makespan
 
 LINK_AWARE = Schedule("1f1b", link_aware=True)
 UNIFORM_ZERO_BUBBLE = Schedule("zb-h1", gap_filling=False)

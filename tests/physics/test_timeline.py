@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.errors import AllocationError
-from collapipe_env.physics.timeline import (
+from collapipe_env.physics.schedules.timeline import (
     Element,
     ElementKind,
     chain_elements,

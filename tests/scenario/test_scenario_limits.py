@@ -211,7 +211,7 @@ def test_what_areas_tell_is_refused_without_a_draw(
     def drawn(*_: object) -> None:
         raise AssertionError("drawn")
 
-    monkeypatch.setattr("collapipe_env.scenario.validation.fixed_layout", drawn)
+    monkeypatch.setattr("collapipe_env.scenario.bounds.fixed_layout", drawn)
     message = refused({"base": "small", "cluster": {"devices": 2, **cluster}, "budgets": TINY_FLOOR})
     assert "cannot be placed" in message
     assert "of the area" in message
@@ -238,7 +238,7 @@ def test_areas_refuse_nothing_that_has_room(
     def drawn(*_: object) -> None:
         raise DrawnError
 
-    monkeypatch.setattr("collapipe_env.scenario.validation.fixed_layout", drawn)
+    monkeypatch.setattr("collapipe_env.scenario.bounds.fixed_layout", drawn)
     cluster = {
         "clusters": clusters,
         "cluster_separation_min_m": separation,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from collapipe_env.allocation import SCHEDULES, ScheduleName
 from collapipe_env.errors import AllocationError, ScenarioError, nearest_name
 from collapipe_env.physics.memory import device_memory
-from collapipe_env.physics.timeline import Element
+from collapipe_env.physics.schedules.timeline import Element
 from schedule_oracle import orders as forms
 from schedule_oracle.periods import (
     estimated_makespan,
@@ -284,7 +284,7 @@ def peak_in_flight(events: Iterable[ScheduleEvent], stages: int, *, chunks: int 
 
 
 def chain_times(elements: Sequence[Element]) -> StageTimes:
-    """Stages and links of a cluster's chain as drawn by :mod:`~collapipe_env.physics.timeline`.
+    """Stages and links of a cluster's chain as drawn by :mod:`~collapipe_env.physics.schedules.timeline`.
 
     Compute elements and the server are stages, hops and the uplink are links. Where a link begins the chain,
     ends it or follows another one, the CU there is a stage that takes no time.

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.errors import DataError, ScenarioError
-from collapipe_env.learners.architecture import Architecture
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.tokenization import PADDING, UNKNOWN, encode, train_tokenizer
 from collapipe_env.tasks import TaskSpec, get_task, register_task, task_names
 from collapipe_env.tasks.classification import EMBEDDED, matthews_correlation
 from collapipe_env.tasks.text_files import load_splits
-from collapipe_env.tasks.tokenization import PADDING, UNKNOWN, encode, train_tokenizer
 
 
 def spec(**changes):
@@ -56,7 +56,7 @@ def test_data_is_cached_and_read_only():
 def test_tokens_are_the_same_in_every_process():
     code = (
         "import hashlib; from collapipe_env.tasks import TaskSpec, get_task;"
-        "from collapipe_env.learners.architecture import Architecture;"
+        "from collapipe_env.models.architecture import Architecture;"
         "s = TaskSpec(Architecture(2, 8, 16, 2, 16, 500), 2);"
         "print(hashlib.sha256(get_task('classification').load(s).train.tokens.tobytes()).hexdigest())"
     )
@@ -68,7 +68,7 @@ def test_tokens_are_the_same_in_every_process():
 
 def test_rare_characters_get_the_same_tokens_in_every_process():
     code = (
-        "from collapipe_env.tasks.tokenization import encode, train_tokenizer;"
+        "from collapipe_env.models.tokenization import encode, train_tokenizer;"
         "texts = [chr(0x4E00 + i) for i in range(400)];"
         "print(encode(train_tokenizer(texts, 300), texts, 4).sum(axis=0).tolist())"
     )

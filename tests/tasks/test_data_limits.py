@@ -17,9 +17,9 @@ from collapipe_env.tasks import table_files
 from collapipe_env.tasks.column_files import load_column_splits
 from collapipe_env.tasks.hub import fetch
 from collapipe_env.tasks.parallel_text import load_parallel
-from collapipe_env.tasks.paths import given_path
 from collapipe_env.tasks.table_files import LONGEST_LINE, LONGEST_WORD
 from collapipe_env.tasks.text_files import load_splits
+from collapipe_env.typed_paths import given_path
 
 MIB = 1024**2
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.decoder import CachedDecoding, Decoder
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.decoder import CachedDecoding, Decoder
 from collapipe_env.tasks.decoding import NEVER_WRITTEN, beam_search, greedy, length_penalty
 from collapipe_env.tasks.subwords import BEGIN, END
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.errors import DataError, ScenarioError
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.hf_tokenizer import checkpoint_tokenizer
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
 from collapipe_env.tasks import Split, TaskSpec, get_task, ner
 from collapipe_env.tasks.hub import HubSentences
 from collapipe_env.tasks.ner import EMBEDDED, NO_TAG, TokenLinear, entity_scores, load_entities
@@ -166,7 +166,7 @@ def test_tokens_are_the_same_in_every_process(tmp_path):
     dataset = folder_with(tmp_path, train + "\n" + train)
     code = (
         "import hashlib; from collapipe_env.tasks import TaskSpec, get_task;"
-        "from collapipe_env.learners.architecture import Architecture;"
+        "from collapipe_env.models.architecture import Architecture;"
         f"s = TaskSpec(Architecture(2, 8, 16, 2, 900, 800), 3, dataset={dataset!r});"
         "print(hashlib.sha256(get_task('ner').load(s).train.tokens.tobytes()).hexdigest())"
     )

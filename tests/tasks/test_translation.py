@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from collapipe_env.errors import DataError, ScenarioError
-from collapipe_env.learners.architecture import Architecture
-from collapipe_env.learners.model import ClusterModel
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.model import ClusterModel
 from collapipe_env.tasks import Split, TaskData, TaskSpec, get_task
 from collapipe_env.tasks.parallel_text import Pairs
 from collapipe_env.tasks.subwords import BEGIN, END, decode, encode_sources, encode_targets, train_subwords

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch_support import NAMES, ROUNDS, make_torch, random_actions, trajectory
 
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.arrivals import MicroBatchLosses
 from collapipe_env.simulator.channels import Fading, LoadChain
-from collapipe_env.simulator.losses import MicroBatchLosses
 from collapipe_env.simulator.simulator import COMPONENTS
 from collapipe_env.simulator.streams import Stream, episode_seeds
 from collapipe_env.simulator.streams import normal as numpy_normal

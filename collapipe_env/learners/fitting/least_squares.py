@@ -14,8 +14,9 @@ from scipy.optimize import least_squares
 from collapipe_env.learners.base import FloatArray
 from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.fitting.runs import EVALUATE_EVERY, Run
-from collapipe_env.learners.surrogate import SurrogateOutcome, loss_at, progress
+from collapipe_env.learners.surrogate import SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import SKEWED_PARTITIONS, SurrogateConstants
+from collapipe_env.physics.learning_curve import loss_at
 
 LOGARITHMIC = ("shape", "head_speed", "rate", "noise")
 """Constants that are searched on a logarithmic scale, those that must be above 0."""

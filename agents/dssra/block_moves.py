@@ -1,0 +1,92 @@
+"""Single blocks moved between two devices of a cluster, judged by the true objective of the whole round.
+
+Prices are slopes, so the answers of ``round_plan.propose`` can settle where no cluster's proposal helps
+although one block elsewhere would: the segments have local optima. Trying every move at the powers at hand
+leaves the worst of them. A move is first priced for its cluster alone, shares kept: the objective is convex
+in the clusters' delays, so that this is hardly ever more than the move really costs, and only moves that
+promise a gain are tried on the whole round, the most promising first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.compiled import compiled_inner, compiled_leaf
+
+from .cluster_costs import SUMMARY, RoundConstants, RoundInput
+from .power_search import cluster_cost
+from .round_plan import RoundPlan, evaluate, interference_prices
+
+_MOST_TRIED = 6  # moves tried on the whole round
+
+
+@compiled_leaf
+def move_count(clusters: int, devices: int) -> int:
+    """Moves to try for one plan, ``N K (K - 1)``."""
+    return clusters * devices * (devices - 1)
+
+
+@compiled_leaf
+def largest(gain: npt.NDArray[np.float64]) -> int:
+    """Index of the largest number, the first of equal ones (N,)."""
+    found = 0
+    for i in range(1, gain.shape[0]):
+        if gain[i] > gain[found]:
+            found = i
+    return found
+
+
+@compiled_inner
+def best_move(
+    objective: float, plan: RoundPlan, inputs: RoundInput, constants: RoundConstants
+) -> tuple[float, RoundPlan]:
+    """The single move that lowers the objective most, powers kept and shares settled anew.
+
+    Args:
+        objective: Of the plan as it is.
+        plan: The plan.
+        inputs: The environment.
+        constants: The scenario.
+
+    Returns:
+        Objective and plan after the move; the present ones if no move helps.
+    """
+    clusters, devices = plan.segments.shape
+    prices = interference_prices(plan, plan.weight, inputs, constants)
+    summary = np.empty(SUMMARY)
+    gain = np.empty(clusters * devices * devices)
+    for move in range(gain.shape[0]):
+        gain[move] = 0.0
+    for n in range(clusters):
+        segments = plan.segments[n].copy()
+        power, noise, share = plan.power[n], plan.noise[n], plan.share[n]
+        weight, price = plan.weight[n], prices[n]
+        now = cluster_cost(n, segments, power, noise, share, weight, price, inputs, constants, summary)
+        for giver in range(devices):
+            if segments[giver] == 0:
+                continue
+            segments[giver] -= 1
+            for taker in range(devices):
+                if taker == giver or segments[taker] >= inputs.cap[n, taker]:
+                    continue
+                segments[taker] += 1
+                gain[(n * devices + giver) * devices + taker] = now - cluster_cost(
+                    n, segments, power, noise, share, weight, price, inputs, constants, summary
+                )
+                segments[taker] -= 1
+            segments[giver] += 1
+    best, best_plan = objective, plan
+    for _ in range(_MOST_TRIED):
+        move = largest(gain)
+        if gain[move] <= objective - best:
+            break
+        gain[move] = 0.0
+        n, giver, taker = move // (devices * devices), move // devices % devices, move % devices
+        moved = plan.segments.copy()
+        moved[n, giver] -= 1
+        moved[n, taker] += 1
+        value, found = evaluate(moved, plan.power, plan.share, inputs, constants)
+        if value < best:
+            best, best_plan = value, found
+    return best, best_plan

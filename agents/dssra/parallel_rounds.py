@@ -1,0 +1,97 @@
+"""The rounds of a whole batch: compiled searches in threads, without the interpreter's lock.
+
+Every environment is solved on its own, so that its result depends neither on the batch nor on the threads.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.errors import AllocationError
+
+from .cluster_costs import RoundConstants, RoundInput
+from .round_solver import SearchBudget, solve_rounds
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+_PIECES = 4  # per thread: searches take different times
+
+
+def default_threads() -> int:
+    """Threads for a batch: as many as there are processors, but one in a worker process.
+
+    Processes that ``multiprocessing`` started share the processors already. ``NUMBA_NUM_THREADS`` and
+    ``OMP_NUM_THREADS`` lower the number.
+
+    Raises:
+        AllocationError: ``OMP_NUM_THREADS`` is not a number (or a list that begins with one) above 0.
+    """
+    if multiprocessing.parent_process() is not None:
+        return 1
+    config: Any = numba.config  # counts the processors that this process may use
+    threads = int(config.NUMBA_NUM_THREADS)
+    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if limit:
+        if not limit.isdecimal() or int(limit) < 1:
+            raise AllocationError(f"OMP_NUM_THREADS: expected a number of threads, at least 1, got {limit!r}")
+        threads = min(threads, int(limit))
+    return threads
+
+
+def as_record(constants: RoundConstants) -> np.void:
+    """The scenario's scalars as one record with the same names.
+
+    Compiled functions hand a record on as one pointer, a named tuple as twenty numbers at every call.
+
+    Args:
+        constants: The scenario.
+    """
+    kinds = {bool: np.bool_, int: np.int64, float: np.float64}
+    fields = [(name, kinds[type(value)]) for name, value in constants._asdict().items()]
+    record: np.void = np.array([tuple(constants)], dtype=np.dtype(fields, align=True))[0]
+    return record
+
+
+def solve_batch(
+    inputs: RoundInput, constants: RoundConstants, budget: SearchBudget, threads: int
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Segments, powers and shares of all environments.
+
+    The threads live no longer than the call: the process may fork before the next one.
+
+    Args:
+        inputs: The environments, with a leading axis E.
+        constants: The scenario.
+        budget: How long to search each.
+        threads: Most threads, >= 1.
+
+    Returns:
+        Segments (E, N, K), powers (E, N, K+1) [W] and shares (E, N).
+    """
+    environments, clusters, devices = inputs.cap.shape
+    segments = np.empty((environments, clusters, devices), dtype=np.int64)
+    power = np.empty((environments, clusters, devices + 1))
+    share = np.empty((environments, clusters))
+
+    record: Any = as_record(constants)
+
+    def solve(first: int, last: int) -> None:
+        solve_rounds(first, last, inputs, record, budget, segments, power, share)
+
+    threads = min(threads, environments)
+    if threads <= 1:
+        solve(0, environments)
+        return segments, power, share
+    edges = np.linspace(0, environments, min(threads * _PIECES, environments) + 1).astype(int).tolist()
+    with ThreadPoolExecutor(threads) as pool:
+        # The list is what raises an error from a thread.
+        list(pool.map(solve, edges[:-1], edges[1:]))
+    return segments, power, share

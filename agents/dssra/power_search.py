@@ -1,0 +1,294 @@
+"""Transmit powers of one cluster for given segments and share: exact searches, one node at a time.
+
+A node has one power for up to three links (activations to the next node, gradients to the previous one,
+its segment to the CU; the CU: first hop, last hop, uplink), so the closed form for a single link
+(``closed_forms.optimal_power``) is only the start. The cluster's true cost as a function of one power's
+logarithm, the other powers fixed, is convex with kinks where the node's links become the slowest elements;
+its slope is known in closed form, so a bracket and regula falsi on the slope find its minimum in a few
+evaluations. A common factor of all powers is searched as well, because two links that are equally slow stop
+the node-wise search. The cost is ``w T_n + C_n + interference price x mean active power``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.compiled import compiled_inner, compiled_leaf
+
+from .closed_forms import optimal_power
+from .cluster_costs import (
+    LN2,
+    RoundConstants,
+    RoundInput,
+    delay_and_cost,
+    mean_active_power,
+    summarise_cluster,
+)
+from .power_chain import (
+    BACKWARD_SNR,
+    COLLECT,
+    COLLECT_BITS,
+    COLLECT_SNR,
+    COLUMNS,
+    FORWARD_SNR,
+    POWER,
+    PRICE,
+    ChainConstants,
+    Others,
+    chain_cost,
+    node_cost,
+    others_of,
+    set_power,
+)
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+_RESOLUTION = 0.01  # of a power's logarithm
+_WORTHLESS = 1e-6  # relative gain of a node's cost that is not searched for
+_FIRST_STEP = 0.2  # of a power's logarithm, in search of a bracket
+_FACTOR_STEP = 0.16  # logarithm of the common factors tried first
+
+
+@compiled_leaf
+def starting_power(
+    n: int, node: int, delay_weight: float, noise_w: float, inputs: RoundInput, constants: RoundConstants
+) -> float:
+    """Closed-form power of a node of a cluster, for one typical link.
+
+    The typical gain of a device is the geometric mean of its gains to the nodes that may matter to it;
+    the CU's stands for its uplink.
+
+    Args:
+        n: The cluster.
+        node: 0 for the CU, k + 1 for device k.
+        delay_weight: ``w_n`` [1/s].
+        noise_w: Noise plus interference of the device-to-device links [W].
+        inputs: The environment.
+        constants: The scenario.
+
+    Returns:
+        The power [W].
+    """
+    gain, noise = inputs.uplink_gain[n], constants.uplink_noise_w / 4.0
+    if node > 0:
+        total, count = 0.0, 0
+        for other in range(inputs.gain.shape[1]):
+            if other != node and (other == 0 or inputs.cap[n, other - 1] > 0):
+                total += math.log(max(inputs.gain[n, node, other], 1e-300))
+                count += 1
+        gain, noise = math.exp(total / count), noise_w
+    return optimal_power(
+        delay_weight * constants.steps,
+        inputs.price[n, node],
+        gain,
+        noise,
+        constants.power_min_w,
+        constants.power_max_w,
+    )
+
+
+@compiled_leaf
+def cluster_cost(
+    n: int,
+    segments: IntArray,
+    power: FloatArray,
+    noise_w: float,
+    share: float,
+    delay_weight: float,
+    interference_price: float,
+    inputs: RoundInput,
+    constants: RoundConstants,
+    summary: FloatArray,
+) -> float:
+    """``w T_n + C_n + interference price x mean active power``.
+
+    Args:
+        n: The cluster.
+        segments: Blocks of each device (K,).
+        power: Powers of the CU and the devices (K+1,) [W].
+        noise_w: Noise plus interference of the device-to-device links [W].
+        share: ``beta_n``.
+        delay_weight: ``w_n`` [1/s].
+        interference_price: What a watt of mean power costs the other clusters [1/W].
+        inputs: The environment.
+        constants: The scenario.
+        summary: Receives the cluster's summary (7,).
+    """
+    summarise_cluster(n, segments, power, noise_w, inputs, constants, summary)
+    delay, cost = delay_and_cost(share, summary, constants)
+    return delay_weight * delay + cost + interference_price * mean_active_power(segments, power)
+
+
+@compiled_leaf
+def _best_log_power(
+    position: int,
+    here: float,
+    low: float,
+    high: float,
+    chain: FloatArray,
+    others: Others,
+    cluster: ChainConstants,
+    constants: RoundConstants,
+) -> float:
+    """Minimum of the convex node cost between two log-powers, never worse than ``here``."""
+    best, slope = node_cost(here, position, chain, others, cluster, constants)
+    best_x = here
+    sign = -1.0 if slope > 0.0 else 1.0
+    end = low if slope > 0.0 else high
+    # A convex function falls by at most its slope times the way.
+    if abs(slope) * abs(end - here) <= _WORTHLESS * best:
+        return here
+    near, near_slope, step = here, slope, _FIRST_STEP
+    while True:
+        far = near + sign * step
+        if sign * (far - end) >= 0.0:
+            far = end
+        value, far_slope = node_cost(far, position, chain, others, cluster, constants)
+        if value < best:
+            best, best_x = value, far
+        if sign * far_slope >= 0.0:
+            break
+        if far == end:
+            return best_x
+        near, near_slope, step = far, far_slope, 3.0 * step
+    # The minimum lies between near and far: regula falsi, with the slope of an end that stays halved.
+    stayed = 0
+    while abs(far - near) > _RESOLUTION:
+        part = min(max(near_slope / (near_slope - far_slope), 0.1), 0.9)
+        x = near + part * (far - near)
+        value, slope = node_cost(x, position, chain, others, cluster, constants)
+        if value < best:
+            best, best_x = value, x
+        if sign * slope < 0.0:
+            gain = abs(slope * (far - x))
+            near, near_slope = x, slope
+            if stayed == 1:
+                far_slope *= 0.5
+            stayed = 1
+        else:
+            gain = abs(slope * (near - x))
+            far, far_slope = x, slope
+            if stayed == -1:
+                near_slope *= 0.5
+            stayed = -1
+        if gain <= _WORTHLESS * best:
+            break
+    return best_x
+
+
+@compiled_leaf
+def _copy_chain(source: FloatArray, target: FloatArray) -> None:
+    for i in range(source.shape[0]):
+        for column in range(COLUMNS):
+            target[i, column] = source[i, column]
+
+
+@compiled_inner
+def search_powers(
+    n: int,
+    segments: IntArray,
+    power: FloatArray,
+    noise_w: float,
+    share: float,
+    delay_weight: float,
+    interference_price: float,
+    inputs: RoundInput,
+    constants: RoundConstants,
+    passes: int,
+) -> float:
+    """Improve a cluster's powers in place by coordinate searches.
+
+    Args:
+        n: The cluster.
+        segments: Blocks of each device (K,).
+        power: Powers of the CU and the devices (K+1,) [W]; receives the new ones (idle devices keep theirs).
+        noise_w: Noise plus interference of the device-to-device links [W].
+        share: ``beta_n``.
+        delay_weight: ``w_n`` [1/s].
+        interference_price: What a watt of mean power costs the other clusters [1/W].
+        inputs: The environment.
+        constants: The scenario.
+        passes: Rounds over all nodes; fewer if the cost stops falling.
+
+    Returns:
+        The cost ``w T_n + C_n + interference price x mean active power``.
+    """
+    # The CU begins and closes the chain.
+    nodes = np.empty(power.shape[0] + 1, dtype=np.int64)
+    nodes[0], last = 0, 0
+    ratio = constants.backward_over_forward
+    compute, slowest, fixed = constants.server_s, constants.server_s, 0.0
+    for k in range(segments.shape[0]):
+        if segments[k] > 0:
+            last += 1
+            nodes[last] = k + 1
+            seconds = segments[k] * inputs.block_s[n, k]
+            compute, slowest = compute + seconds, max(slowest, seconds)
+            fixed += segments[k] * inputs.block_price[n, k]
+    count = last + 1
+    nodes[count] = 0
+    downlink = constants.gradient_bits / (share * inputs.downlink_rate[n])
+    fill = constants.steps / constants.micro_batches
+    hertz = share * constants.uplink_hz
+    cluster = ChainConstants(
+        delay_weight,
+        interference_price / count,
+        fixed + delay_weight * fill * (compute * (1.0 + ratio) + downlink),
+        slowest,
+        max(ratio * slowest, downlink),
+        inputs.uplink_gain[n] / (constants.uplink_noise_w * share),
+        constants.activation_bits * LN2 / hertz,
+        constants.update_bits * LN2 / hertz,
+        constants.activation_bits * LN2 / constants.d2d_hz,
+        constants.gradient_bits * LN2 / constants.d2d_hz,
+    )
+    chain, trial = np.empty((count, COLUMNS)), np.empty((count, COLUMNS))
+    for i in range(count):
+        node = nodes[i]
+        chain[i, FORWARD_SNR] = inputs.gain[n, node, nodes[i + 1]] / noise_w
+        chain[i, BACKWARD_SNR] = inputs.gain[n, node, nodes[i - 1 if i > 0 else count - 1]] / noise_w
+        chain[i, PRICE] = inputs.price[n, node]
+        chain[i, COLLECT_SNR] = chain[i, COLLECT_BITS] = chain[i, COLLECT] = 0.0
+        if i > 0:
+            chain[i, COLLECT_SNR] = inputs.gain[n, node, 0] / noise_w
+            chain[i, COLLECT_BITS] = segments[node - 1] * constants.collect_bits * LN2 / constants.d2d_hz
+        set_power(i, power[node], chain, cluster, constants)
+    low, high = math.log(constants.power_min_w), math.log(constants.power_max_w)
+    cost = chain_cost(chain, count, cluster, constants)
+    step = _FACTOR_STEP
+    for _ in range(passes):
+        before = cost
+        for i in range(count):
+            others = others_of(i, chain, count, cluster, constants)
+            here = math.log(chain[i, POWER])
+            found = _best_log_power(i, here, low, high, chain, others, cluster, constants)
+            if found != here:
+                watts = min(max(math.exp(found), constants.power_min_w), constants.power_max_w)
+                set_power(i, watts, chain, cluster, constants)
+        cost = chain_cost(chain, count, cluster, constants)
+        # A common factor, repeated while it helps; the other way if it does not at once.
+        factor, turned = math.exp(step), False
+        for _ in range(4):
+            _copy_chain(chain, trial)
+            for i in range(count):
+                watts = min(max(factor * chain[i, POWER], constants.power_min_w), constants.power_max_w)
+                set_power(i, watts, trial, cluster, constants)
+            scaled = chain_cost(trial, count, cluster, constants)
+            if scaled < cost:
+                cost = scaled
+                _copy_chain(trial, chain)
+                turned = True
+            elif not turned:
+                factor, turned = 1.0 / factor, True
+            else:
+                break
+        step *= 0.5
+        if before - cost <= 1e-5 * abs(before):
+            break
+    for i in range(count):
+        power[nodes[i]] = chain[i, POWER]
+    return cost

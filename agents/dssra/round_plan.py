@@ -1,0 +1,293 @@
+"""A round's plan: its true objective, and each cluster's best answer to the others' plans.
+
+Given segments and powers, ``bandwidth.share_band`` settles shares and the slowest cluster exactly and tells
+what each cluster's delay is worth; the slope of the other clusters' costs with respect to their interference
+tells what a watt of mean power is worth. With these prices every cluster improves its plan alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.compiled import compiled_inner
+
+from .bandwidth import share_band
+from .closed_forms import minmax_upload
+from .cluster_costs import (
+    SUMMARY,
+    RoundConstants,
+    RoundInput,
+    delay_and_cost,
+    mean_active_power,
+    summarise_cluster,
+)
+from .power_search import cluster_cost, search_powers, starting_power
+from .segment_dp import best_segments, plan_cost
+from .segment_problem import segment_problem
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+POWER_PASSES = 3  # coordinate passes over a cluster's powers
+LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan
+SLOPE_STEP = 1e-3  # relative, of the finite differences
+
+
+class RoundPlan(NamedTuple):
+    """Segments and powers with their best shares, and the prices that go with them.
+
+    Attributes:
+        segments: Blocks (N, K).
+        power: Powers of CUs and devices (N, K+1) [W].
+        share: ``beta`` (N,).
+        weight: What a second of each cluster's delay is worth, ``w`` (N,) [1/s].
+        noise: Noise plus interference of the device-to-device links (N,) [W].
+    """
+
+    segments: IntArray
+    power: FloatArray
+    share: FloatArray
+    weight: FloatArray
+    noise: FloatArray
+
+
+@compiled_inner
+def noise_of(
+    segments: IntArray, power: FloatArray, inputs: RoundInput, constants: RoundConstants
+) -> FloatArray:
+    """Noise plus interference of every cluster's device-to-device links (N,) [W].
+
+    Args:
+        segments: Blocks (N, K).
+        power: Powers of CUs and devices (N, K+1) [W].
+        inputs: The environment.
+        constants: The scenario.
+    """
+    clusters = segments.shape[0]
+    noise = np.empty(clusters)
+    for n in range(clusters):
+        noise[n] = constants.d2d_noise_w
+    for m in range(clusters):
+        mean = mean_active_power(segments[m], power[m])
+        for n in range(clusters):
+            if n != m:
+                noise[n] += inputs.cross_gain[m, n] * mean
+    return noise
+
+
+@compiled_inner
+def evaluate(
+    segments: IntArray, power: FloatArray, share: FloatArray, inputs: RoundInput, constants: RoundConstants
+) -> tuple[float, RoundPlan]:
+    """True objective of segments and powers with their best shares.
+
+    Args:
+        segments: Blocks (N, K).
+        power: Powers of CUs and devices (N, K+1) [W].
+        share: First guess of the shares, with sum 1 (N,).
+        inputs: The environment.
+        constants: The scenario.
+
+    Returns:
+        ``V max_n T_n + sum z e``, and the plan.
+    """
+    clusters = segments.shape[0]
+    noise = noise_of(segments, power, inputs, constants)
+    summary = np.empty((clusters, SUMMARY))
+    for n in range(clusters):
+        summarise_cluster(n, segments[n], power[n], noise[n], inputs, constants, summary[n])
+    share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
+    objective = share_band(summary, constants, share, weight, delay)
+    return objective, RoundPlan(segments, power, share, weight, noise)
+
+
+@compiled_inner
+def interference_prices(
+    plan: RoundPlan, weight: FloatArray, inputs: RoundInput, constants: RoundConstants
+) -> FloatArray:
+    """What a watt of each cluster's mean power costs the others (N,) [1/W], by finite differences.
+
+    Args:
+        plan: The present plan.
+        weight: ``w`` (N,) [1/s].
+        inputs: The environment.
+        constants: The scenario.
+    """
+    clusters = weight.shape[0]
+    summary = np.empty(SUMMARY)
+    price = np.empty(clusters)
+    for n in range(clusters):
+        price[n] = 0.0
+    for m in range(clusters):
+        rise = 0.0
+        for side in range(2):
+            level = plan.noise[m] * (1.0 + SLOPE_STEP * side)
+            summarise_cluster(m, plan.segments[m], plan.power[m], level, inputs, constants, summary)
+            delay, cost = delay_and_cost(plan.share[m], summary, constants)
+            rise += (2.0 * side - 1.0) * (weight[m] * delay + cost)
+        slope = rise / (SLOPE_STEP * plan.noise[m])
+        for n in range(clusters):
+            if n != m:
+                price[n] += inputs.cross_gain[n, m] * slope
+    return price
+
+
+@compiled_inner
+def improve_cluster(
+    n: int,
+    segments: IntArray,
+    power: FloatArray,
+    noise_w: float,
+    share: float,
+    delay_weight: float,
+    interference_price: float,
+    replans: int,
+    inputs: RoundInput,
+    constants: RoundConstants,
+) -> float:
+    """Better segments and powers of one cluster at given prices, in place.
+
+    The exact segments for the present powers compete, after both had their powers searched, with the
+    present segments; the winner is replanned until its segments stay.
+
+    Args:
+        n: The cluster.
+        segments: Blocks of each device (K,).
+        power: Powers of the CU and the devices (K+1,) [W].
+        noise_w: Noise plus interference of the device-to-device links [W].
+        share: ``beta_n``.
+        delay_weight: ``w_n`` [1/s].
+        interference_price: What a watt of mean power costs the other clusters [1/W].
+        replans: Most changes of the segments; 0 for the powers alone.
+        inputs: The environment.
+        constants: The scenario.
+
+    Returns:
+        What the cluster's cost fell by, at these prices.
+    """
+    before = cluster_cost(
+        n,
+        segments,
+        power,
+        noise_w,
+        share,
+        delay_weight,
+        interference_price,
+        inputs,
+        constants,
+        np.empty(SUMMARY),
+    )
+    cost = np.inf
+    planned, trial = segments, power.copy()
+    for attempt in range(replans + 1):
+        if attempt > 0:
+            for k in range(segments.shape[0]):
+                if segments[k] == 0:
+                    power[k + 1] = starting_power(n, k + 1, delay_weight, noise_w, inputs, constants)
+            problem = segment_problem(n, power, noise_w, share, delay_weight, inputs, constants)
+            planned = best_segments(problem, plan_cost(problem, segments))[1]
+            stays = True
+            for k in range(segments.shape[0]):
+                stays = stays and planned[k] == segments[k]
+            if stays:
+                break
+            for i in range(power.shape[0]):
+                trial[i] = power[i]
+        found = search_powers(
+            n,
+            planned,
+            trial,
+            noise_w,
+            share,
+            delay_weight,
+            interference_price,
+            inputs,
+            constants,
+            POWER_PASSES,
+        )
+        if found >= cost:
+            break
+        cost = found
+        for k in range(segments.shape[0]):
+            segments[k] = planned[k]
+        for i in range(power.shape[0]):
+            power[i] = trial[i]
+    return before - cost
+
+
+@compiled_inner
+def propose(
+    plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, constants: RoundConstants
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Every cluster's best answer to the others' present plans.
+
+    Args:
+        plan: The present plan.
+        weight: ``w`` to use (N,) [1/s].
+        replans: Most changes of a cluster's segments; 0 for the powers alone.
+        inputs: The environment.
+        constants: The scenario.
+
+    Returns:
+        New segments (N, K), powers (N, K+1) and what every cluster's cost should fall by (N,).
+    """
+    clusters = weight.shape[0]
+    prices = interference_prices(plan, weight, inputs, constants)
+    segments, power = plan.segments.copy(), plan.power.copy()
+    least = LEAST_WEIGHT * constants.tradeoff_v / clusters
+    gain = np.empty(clusters)
+    for n in range(clusters):
+        gain[n] = improve_cluster(
+            n,
+            segments[n],
+            power[n],
+            plan.noise[n],
+            plan.share[n],
+            max(weight[n], least),
+            prices[n],
+            replans,
+            inputs,
+            constants,
+        )
+    return segments, power, gain
+
+
+@compiled_inner
+def first_guess(inputs: RoundInput, constants: RoundConstants) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Closed-form powers, each cluster's exact segments for them, and shares that end all uploads together.
+
+    Args:
+        inputs: The environment.
+        constants: The scenario.
+
+    Returns:
+        Segments (N, K), powers (N, K+1) and shares (N,).
+    """
+    clusters, devices = inputs.cap.shape
+    weight = constants.tradeoff_v / clusters
+    segments = np.empty((clusters, devices), dtype=np.int64)
+    power = np.empty((clusters, devices + 1))
+    typical = math.sqrt(constants.power_min_w * constants.power_max_w)
+    for n in range(clusters):
+        power[n, 0] = typical
+        for k in range(devices):
+            segments[n, k], power[n, k + 1] = 0, typical
+    noise = noise_of(segments, power, inputs, constants)
+    snr_hz, update_bits = np.empty(clusters), np.empty(clusters)
+    for n in range(clusters):
+        for i in range(devices + 1):
+            power[n, i] = starting_power(n, i, weight, noise[n], inputs, constants)
+        snr_hz[n] = power[n, 0] * inputs.uplink_gain[n] / constants.uplink_noise_w * constants.uplink_hz
+        update_bits[n] = constants.update_bits
+    share = minmax_upload(update_bits, snr_hz, constants.uplink_hz)
+    for n in range(clusters):
+        share[n] = constants.share_floor + (1.0 - clusters * constants.share_floor) * share[n]
+        problem = segment_problem(n, power[n], noise[n], share[n], weight, inputs, constants)
+        planned = best_segments(problem, np.inf)[1]
+        for k in range(devices):
+            segments[n, k] = planned[k]
+    return segments, power, share

@@ -1,0 +1,216 @@
+"""One environment's round: segments, powers and shares by block-coordinate search (`algorithms.md` 1.5, [R]).
+
+The clusters are coupled by the slowest one's delay, by the shared uplink and by interference. Given segments
+and powers, ``bandwidth.share_band`` settles the first two exactly and tells what each cluster's delay is
+worth (``w_n``, with sum ``V``); the slope of the other clusters' costs with respect to their interference
+tells what a watt of mean power is worth. With these prices every cluster improves its segments and powers
+alone. The search alternates two phases, beginning each turn with equal weights:
+
+* exploring: all clusters move at once, powers half-way (on a logarithmic scale) and weights averaged with
+  the earlier ones, whether or not the true objective falls. Prices are slopes, so a large step can overshoot,
+  and from some plans no single cluster's move helps; the averages settle all the same.
+* refining, from the best plan met: only moves that lower the true objective, all clusters together with
+  shorter and shorter steps, or one after the other, or the powers alone.
+
+At the end single blocks are moved between devices while that helps (``block_moves``).
+
+All below ``solve_rounds`` is compiled as part of it and not by itself (``compiled_inner``). Slices are not
+assigned, and arrays not calculated with as wholes: for either Numba compiles general code, for seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.compiled import compiled, compiled_inner
+
+from .block_moves import best_move, largest, move_count
+from .cluster_costs import RoundConstants, RoundInput
+from .round_plan import RoundPlan, evaluate, first_guess, propose
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+REPLANS = 3  # most changes of a cluster's segments in one sweep
+STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic scale
+MOST_ALONE = 8  # clusters that are tried one after the other when no common step helps
+
+
+class SearchBudget(NamedTuple):
+    """How long to search one round.
+
+    Attributes:
+        turns: Most turns of both phases; from the second on they start from the best plan met.
+        exploring_sweeps: Most sweeps of each exploring phase.
+        refining_sweeps: Most sweeps of each refining phase.
+        tolerance: Relative improvement below which a turn is the last one; a refining phase ends after two
+            such sweeps in a row.
+        moves: Most single moves of a block at the end, each followed by refining.
+        most_tried: Systems in which one such move means trying more than this many are too large for them.
+        settled: An exploring phase ends early after this many sweeps in a row that change next to nothing.
+    """
+
+    turns: int = 4
+    exploring_sweeps: int = 8
+    refining_sweeps: int = 8
+    tolerance: float = 1e-3
+    moves: int = 4
+    most_tried: int = 1000
+    settled: int = 2
+
+
+@compiled_inner
+def half_way(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Powers half-way between two plans' on a logarithmic scale (N, K+1)."""
+    middle = np.empty(first.shape)
+    for n in range(first.shape[0]):
+        for i in range(first.shape[1]):
+            middle[n, i] = math.sqrt(first[n, i] * second[n, i])
+    return middle
+
+
+@compiled_inner
+def sweep(
+    objective: float,
+    plan: RoundPlan,
+    weight: FloatArray,
+    replans: int,
+    exploring: bool,
+    inputs: RoundInput,
+    constants: RoundConstants,
+) -> tuple[float, RoundPlan]:
+    """Let every cluster answer the present plan, and take up the answers.
+
+    Exploring takes them all, with powers half-way. Refining takes them with the longest step that lowers
+    the objective, or else those single ones that do, the most promising first.
+
+    Args:
+        objective: Of the present plan.
+        plan: The present plan.
+        weight: ``w`` to use for the answers (N,) [1/s].
+        replans: Most changes of a cluster's segments; 0 for the powers alone.
+        exploring: Whether to explore.
+        inputs: The environment.
+        constants: The scenario.
+
+    Returns:
+        The objective and plan afterwards: when refining the present ones if nothing helped.
+    """
+    segments, power, gain = propose(plan, weight, replans, inputs, constants)
+    trial_segments, trial_power = segments, power
+    if exploring:
+        trial_power = half_way(plan.power, power)
+    together = True
+    for trial in range(STEPS + min(gain.shape[0], MOST_ALONE)):
+        if trial >= STEPS:
+            if trial == STEPS and (gain.shape[0] == 1 or replans == 0):
+                break
+            together = False
+            n = largest(gain)
+            gain[n] = -np.inf
+            trial_segments, trial_power = plan.segments.copy(), plan.power.copy()
+            trial_power[n, 0] = power[n, 0]
+            for k in range(segments.shape[1]):
+                trial_segments[n, k], trial_power[n, k + 1] = segments[n, k], power[n, k + 1]
+        value, found = evaluate(trial_segments, trial_power, plan.share, inputs, constants)
+        if value < objective or exploring:
+            objective, plan = value, found
+            if together:
+                break
+        trial_power = half_way(trial_power, plan.power)
+    return objective, plan
+
+
+@compiled
+def solve_rounds(
+    first: int,
+    last: int,
+    inputs: RoundInput,
+    constants: RoundConstants,
+    budget: SearchBudget,
+    segments: IntArray,
+    power: FloatArray,
+    share: FloatArray,
+) -> None:
+    """Minimise ``V max_n T_n + sum z e`` for some environments of a batch, each on its own.
+
+    Args:
+        first: First environment.
+        last: The one after the last environment.
+        inputs: All environments, with a leading axis.
+        constants: The scenario.
+        budget: How long to search each.
+        segments: Receives the blocks (E, N, K).
+        power: Receives the powers (E, N, K+1) [W].
+        share: Receives the shares (E, N).
+    """
+    clusters, devices = segments.shape[1:]
+    moves = budget.moves if move_count(clusters, devices) <= budget.most_tried else 0
+    for e in range(first, last):
+        row = RoundInput(
+            inputs.block_s[e],
+            inputs.block_price[e],
+            inputs.price[e],
+            inputs.gain[e],
+            inputs.uplink_gain[e],
+            inputs.downlink_rate[e],
+            inputs.cross_gain[e],
+            inputs.cap[e],
+        )
+        first_segments, first_power, first_share = first_guess(row, constants)
+        objective, plan = evaluate(first_segments, first_power, first_share, row, constants)
+        turn, moved = 0, 0
+        while True:
+            start = objective
+            exploring = 0
+            if turn < budget.turns:
+                exploring = budget.exploring_sweeps
+                weight = np.empty(clusters)
+                for n in range(clusters):
+                    weight[n] = constants.tradeoff_v / clusters
+            elif moved < moves:
+                moved += 1
+                objective, plan = best_move(objective, plan, row, constants)
+                if start - objective <= budget.tolerance * abs(start):
+                    break
+                weight = plan.weight.copy()
+            else:
+                break
+            best, best_plan = objective, plan
+            settled, idle, powers_alone = 0, 0, False
+            enough = budget.tolerance * abs(objective)
+            left = exploring + budget.refining_sweeps
+            while left > 0 and idle < 2:
+                left -= 1
+                explores = exploring > 0
+                for n in range(clusters):
+                    weight[n] = 0.5 * (weight[n] + plan.weight[n])
+                before = objective
+                replans = 0 if powers_alone else REPLANS
+                objective, plan = sweep(objective, plan, weight, replans, explores, row, constants)
+                if explores:
+                    exploring -= 1
+                    if objective < best:
+                        best, best_plan = objective, plan
+                    settled = settled + 1 if abs(before - objective) <= enough else 0
+                    if exploring == 0 or settled == budget.settled:
+                        exploring, left = 0, budget.refining_sweeps
+                        objective, plan = best, best_plan
+                elif objective == before and not powers_alone:
+                    powers_alone = True
+                else:
+                    powers_alone = False
+                    idle = idle + 1 if before - objective <= enough else 0
+            if turn < budget.turns:
+                turn += 1
+                if start - objective <= budget.tolerance * abs(start):
+                    turn = budget.turns
+        for n in range(clusters):
+            share[e, n] = plan.share[n]
+            power[e, n, 0] = plan.power[n, 0]
+            for k in range(devices):
+                segments[e, n, k], power[e, n, k + 1] = plan.segments[n, k], plan.power[n, k + 1]

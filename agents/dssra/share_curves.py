@@ -1,0 +1,224 @@
+"""A cluster's delay and energy cost as curves of its uplink share, and their inverses.
+
+Both fall with the share and are convex, with one exception: where lost packets are sent again (``arq``), a
+wider band lowers the SNR, and in deep fades the repeats outgrow the rate.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.compiled import compiled_leaf
+
+from .cluster_costs import (
+    BACKWARD_S,
+    DOWNLINK_RATE,
+    FIXED_S,
+    FORWARD_S,
+    LN2,
+    UPLINK_PRICE,
+    UPLINK_SNR,
+    RoundConstants,
+)
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@compiled_leaf
+def delay_and_slopes(
+    share: float, summary: FloatArray, constants: RoundConstants
+) -> tuple[float, float, float]:
+    """A cluster's delay [s], and the derivatives of its delay and cost with respect to its share.
+
+    Args:
+        share: ``beta_n``.
+        summary: The cluster's summary (7,).
+        constants: The scenario.
+    """
+    snr = summary[UPLINK_SNR]
+    x = snr / share
+    log = math.log1p(x)
+    per_bit = LN2 / (share * constants.uplink_hz * log)
+    per_bit_slope = -per_bit * (1.0 - x / ((1.0 + x) * log)) / share
+    uplink = constants.activation_bits * per_bit
+    uplink_slope = constants.activation_bits * per_bit_slope
+    if constants.retransmit:
+        repeats = math.exp(constants.waterfall / x)
+        uplink *= repeats
+        uplink_slope = uplink_slope * repeats + uplink * constants.waterfall / snr
+    upload_slope = constants.update_bits * per_bit_slope
+    downlink = constants.gradient_bits / (share * summary[DOWNLINK_RATE])
+    downlink_slope = -downlink / share
+    fill = constants.steps / constants.micro_batches
+    delay_slope = fill * (uplink_slope + downlink_slope) + upload_slope
+    slowest = summary[FORWARD_S] + summary[BACKWARD_S]
+    if uplink > summary[FORWARD_S]:
+        slowest += uplink - summary[FORWARD_S]
+        delay_slope += (constants.steps - fill) * uplink_slope
+    if downlink > summary[BACKWARD_S]:
+        slowest += downlink - summary[BACKWARD_S]
+        delay_slope += (constants.steps - fill) * downlink_slope
+    delay = (
+        summary[FIXED_S]
+        + fill * (uplink + downlink)
+        + (constants.steps - fill) * slowest
+        + constants.update_bits * per_bit
+    )
+    cost_slope = (
+        summary[UPLINK_PRICE] * (constants.steps * uplink_slope + upload_slope)
+        + constants.loss_price * constants.waterfall / snr
+    )
+    return delay, delay_slope, cost_slope
+
+
+@compiled_leaf
+def slopes(share: float, summary: FloatArray, constants: RoundConstants) -> tuple[float, float]:
+    """Derivatives of a cluster's delay (negative) and cost with respect to its share.
+
+    Args:
+        share: ``beta_n``.
+        summary: The cluster's summary (7,).
+        constants: The scenario.
+    """
+    _, delay_slope, cost_slope = delay_and_slopes(share, summary, constants)
+    return delay_slope, cost_slope
+
+
+@compiled_leaf
+def share_for_deadline(
+    deadline: float,
+    start: float,
+    most: float,
+    slowest: float,
+    summary: FloatArray,
+    constants: RoundConstants,
+) -> tuple[float, float]:
+    """Least share with which a cluster meets a deadline, by a safeguarded Newton search.
+
+    Args:
+        deadline: Wanted ``T_n`` [s], at least the delay with the largest share.
+        start: First guess.
+        most: Largest share that helps.
+        slowest: The cluster's delay with the least share [s].
+        summary: The cluster's summary (7,).
+        constants: The scenario.
+
+    Returns:
+        The share, at least the floor, and the delay's slope there (0 at the floor).
+    """
+    low, high = constants.share_floor, most
+    if slowest <= deadline:
+        return low, 0.0
+    share, slope = min(max(start, low), high), 0.0
+    for _ in range(60):
+        delay, slope, _ = delay_and_slopes(share, summary, constants)
+        late = delay - deadline
+        if late > 0.0:
+            low = share
+        else:
+            high = share
+        if abs(late) <= 1e-10 * deadline or high - low <= 1e-13:
+            break
+        # The delay is nearly a straight line in 1 / share: a Newton step in that variable.
+        inverse = 1.0 / share + late / (share * share * slope)
+        share = 1.0 / inverse if inverse > 0.0 and low < 1.0 / inverse < high else 0.5 * (low + high)
+    return share, slope
+
+
+@compiled_leaf
+def share_for_price(
+    price: float,
+    least: float,
+    most_saved: float,
+    start: float,
+    summary: FloatArray,
+    constants: RoundConstants,
+) -> float:
+    """Share, at least ``least``, from which on more band saves less energy cost than ``price``.
+
+    On logarithmic scales the marginal saving is nearly a straight line in the share: a safeguarded secant.
+
+    Args:
+        price: Price of the whole band, > 0.
+        least: Smallest share allowed.
+        most_saved: What more band saves at that share.
+        start: First guess.
+        summary: The cluster's summary (7,).
+        constants: The scenario.
+    """
+    if most_saved <= price:
+        return least
+    low, high = math.log(least), 0.0
+    x = min(max(math.log(start), low), high)
+    before_x, before, steepness = x, 0.0, -2.0
+    for iteration in range(40):
+        saving = -slopes(math.exp(x), summary, constants)[1]
+        above = math.log(max(saving, 1e-300) / price)
+        if above > 0.0:
+            low = x
+        else:
+            high = x
+        if abs(above) <= 1e-7 or high - low <= 1e-7:
+            break
+        if iteration > 0 and x != before_x:
+            steepness = (above - before) / (x - before_x)
+        before_x, before = x, above
+        step = x - above / steepness if steepness < 0.0 else low
+        x = step if low < step < high else 0.5 * (low + high)
+    return math.exp(x)
+
+
+@compiled_leaf
+def most_useful_share(most: float, summary: FloatArray, constants: RoundConstants) -> float:
+    """Share, at most ``most``, beyond which more band prolongs a cluster's delay.
+
+    Without repeats more band always helps. With them it lowers the SNR, so that in deep fades the repeats
+    outgrow the rate.
+
+    Args:
+        most: Largest share.
+        summary: The cluster's summary (7,).
+        constants: The scenario.
+    """
+    if not constants.retransmit or slopes(most, summary, constants)[0] <= 0.0:
+        return most
+    low, high = constants.share_floor, most
+    while high > low * (1.0 + 1e-6):
+        share = math.sqrt(low * high)
+        if slopes(share, summary, constants)[0] < 0.0:
+            low = share
+        else:
+            high = share
+    return low
+
+
+@compiled_leaf
+def fill_band(share: FloatArray, most: FloatArray, floor: float) -> None:
+    """Make shares sum to 1 in place: a surplus is cut above the floor, a rest goes to whom it helps.
+
+    Args:
+        share: Shares (N,), each at least the floor.
+        most: Shares beyond which more band does harm (N,).
+        floor: Least share.
+    """
+    total = 0.0
+    for n in range(share.shape[0]):
+        total += share[n]
+    if total > 1.0:
+        least = share.shape[0] * floor
+        kept = (1.0 - least) / (total - least)
+        for n in range(share.shape[0]):
+            share[n] = floor + (share[n] - floor) * kept
+        return
+    willing = 0.0
+    for n in range(share.shape[0]):
+        if share[n] < most[n] * (1.0 - 1e-9):
+            willing += share[n]
+    for n in range(share.shape[0]):
+        if willing == 0.0:
+            share[n] /= total
+        elif share[n] < most[n] * (1.0 - 1e-9):
+            share[n] += (1.0 - total) * share[n] / willing

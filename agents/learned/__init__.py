@@ -1,0 +1,22 @@
+"""Learned schedulers: training, checkpoints, validation, and models of other libraries.
+
+``LearnedScheduler`` is imported when first asked for: reading a checkpoint needs less.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .models import LearnedScheduler
+
+__all__ = ["LearnedScheduler"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs Stable-Baselines3 on first use."""
+    if name == "LearnedScheduler":
+        from .models import LearnedScheduler
+
+        return LearnedScheduler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,242 @@
+"""The file of a learned agent: a zip of JSON and tensors, from which nothing is ever executed.
+
+Members: ``metadata.json`` (what the agent is and was trained on), ``policy.pt`` (its weights) and
+``training.pt`` (optimiser states, to go on training). Tensors are read with ``weights_only=True``.
+Stable-Baselines3's own archives hold pickled Python objects, which run code when they are read: those are
+refused.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import pickle
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from collapipe_env.archives import open_zip, require_tensors
+from collapipe_env.errors import CheckpointError, reason, shortened, shown
+from collapipe_env.files import ARCHIVE_BYTES, parse_json, read_regular, without_nan, write_bytes
+
+from .hyperparameters import HyperParameters, parameters_from_dict
+
+FORMAT = "collapipe-env agent"
+FORMAT_VERSION = 1
+LARGEST_METADATA = 16 * 1024**2
+"""Bytes that ``metadata.json`` may unpack to."""
+
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "algorithm": str,
+    "hyperparameters": dict,
+    "scenario": dict,
+    "observation_size": int,
+    "action_size": int,
+    "steps": int,
+    "training": dict,
+    "history": list,
+    "package_version": str,
+}
+
+
+@dataclass(frozen=True)
+class SavedAgent:
+    """What a checkpoint holds.
+
+    Attributes:
+        algorithm: ``"ppo"`` or ``"sac"``.
+        parameters: Hyper-parameters.
+        scenario: The scenario it was trained on, as plain data.
+        observation_size: Length ``D`` of the observations it reads.
+        action_size: Length of its actions.
+        steps: Transitions it was trained on.
+        training: How it was trained (seed, reward, learner, ...), plain data.
+        history: Its validations, oldest first, plain data.
+        package_version: Version of the package that wrote it.
+        policy: Weights of the policy.
+        optimisers: States needed to go on training.
+    """
+
+    algorithm: str
+    parameters: HyperParameters
+    scenario: dict[str, Any]
+    observation_size: int
+    action_size: int
+    steps: int
+    training: dict[str, Any]
+    history: list[dict[str, Any]]
+    package_version: str
+    policy: dict[str, torch.Tensor]
+    optimisers: dict[str, Any]
+
+
+def write_checkpoint(
+    path: Path, metadata: Mapping[str, Any], policy: Mapping[str, Any], optimisers: Mapping[str, Any]
+) -> None:
+    """Write a checkpoint; the one that stood there before stays until the new one is complete.
+
+    Args:
+        path: Where.
+        metadata: Plain data, the fields of :class:`SavedAgent` that are no tensors.
+        policy: State dictionary of the policy.
+        optimisers: State dictionaries and tensors by name.
+
+    Raises:
+        DataError: If the place cannot be written to.
+    """
+    head = {"format": FORMAT, "format_version": FORMAT_VERSION, **without_nan(metadata)}
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr("metadata.json", json.dumps(head, indent=2, allow_nan=False))
+        for name, state in (("policy.pt", policy), ("training.pt", optimisers)):
+            content = io.BytesIO()
+            torch.save(dict(state), content)
+            zipped.writestr(name, content.getvalue())
+    write_bytes(path, archive.getvalue())
+
+
+def read_checkpoint(path: Path) -> SavedAgent:
+    """Read a checkpoint without executing anything from it.
+
+    Raises:
+        CheckpointError: If the file is missing, damaged, of another program or of a newer version.
+    """
+    try:
+        with open_zip(read_regular(path, ARCHIVE_BYTES)) as archive:
+            return _read(path, archive)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path} does not exist: give the path of an agent that collapipe train saved, such as "
+            "runs/medium-ppo-seed0/checkpoints/best.zip"
+        ) from None
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read {path} ({error.strerror}): give the path of a saved agent"
+        ) from None
+    except CheckpointError:
+        raise
+    except Exception as error:  # a damaged archive makes the libraries raise whatever they like
+        raise CheckpointError(
+            f"{path} is damaged or no saved agent ({reason(error)}): copy it again from where it came "
+            "from, or train anew with --fresh"
+        ) from None
+
+
+def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
+    names = set(archive.namelist())
+    if "metadata.json" not in names:
+        if "data" in names and any(name.endswith(".pth") for name in names):
+            raise CheckpointError(
+                f"{path} is an archive of Stable-Baselines3, whose pickled part could run any code: only "
+                "agents that collapipe train saved are read. To play it, load it in a file of your own and "
+                "wrap it in collapipe_env.PolicyScheduler: --schedulers file.py:Name"
+            )
+        raise CheckpointError(
+            f"{path} is foreign: only agents that collapipe train saved are read (they hold metadata.json). "
+            "To play another policy, wrap it in collapipe_env.PolicyScheduler in a file of your own: "
+            "--schedulers file.py:Name"
+        )
+    size = archive.getinfo("metadata.json").file_size
+    if size > LARGEST_METADATA:
+        raise CheckpointError(
+            f"{path}: metadata.json unpacks to {size:,} bytes, above the limit of {LARGEST_METADATA:,}: this "
+            "is no saved agent"
+        )
+    metadata = _metadata(path, archive.read("metadata.json"))
+    for name in ("policy.pt", "training.pt"):
+        if name not in names:
+            raise CheckpointError(f"{path} lacks {name}: copy it again, or train anew with --fresh")
+    try:
+        parameters = parameters_from_dict(metadata["algorithm"], metadata["hyperparameters"])
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}; train anew with --fresh") from None
+    policy = _tensors(path, archive, "policy.pt")
+    _require_weights(path, policy, parameters)
+    broken = [name for name, value in policy.items() if not bool(torch.isfinite(value).all())]
+    if broken:
+        raise CheckpointError(
+            f"{path}: weights {shortened(broken[0])} are not finite, so training had diverged: train anew "
+            "with --fresh and a smaller learning rate"
+        )
+    fields = {name: metadata[name] for name in _FIELDS if name != "hyperparameters"}
+    return SavedAgent(
+        parameters=parameters, policy=policy, optimisers=_tensors(path, archive, "training.pt"), **fields
+    )
+
+
+def _metadata(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        metadata = parse_json(content)
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path}: metadata.json is damaged ({error}): train anew with --fresh"
+        ) from None
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is foreign: its metadata.json does not say format = {FORMAT!r}")
+    if metadata.get("format_version") != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path} has format version {shown(metadata.get('format_version'))}; this collapipe-env reads "
+            f"{FORMAT_VERSION}: use the version that wrote it ({shown(metadata.get('package_version'))}) or "
+            "train anew"
+        )
+    for name, kind in _FIELDS.items():
+        if not isinstance(metadata.get(name), kind):
+            raise CheckpointError(f"{path}: {name} is missing from metadata.json or has the wrong type")
+    if not all(isinstance(entry, dict) for entry in metadata["history"]):
+        raise CheckpointError(f"{path}: history in metadata.json must be a list of objects")
+    return metadata
+
+
+def _tensors(path: Path, archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
+    content = archive.read(name)
+    try:
+        if not zipfile.is_zipfile(io.BytesIO(content)):  # PyTorch's older formats are one bare pickle
+            raise pickle.UnpicklingError
+        with open_zip(content) as inner:
+            require_tensors(inner, len(content))
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise CheckpointError(
+            f"{path}: {name} holds more than tensors and would run code when read: this is no saved agent"
+        ) from None
+    except Exception as error:  # a damaged pickle raises whatever it likes
+        raise CheckpointError(
+            f"{path}: {name} is damaged ({reason(error)}): copy it again from where it came from, or train "
+            "anew with --fresh"
+        ) from None
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{path}: {name} holds no dictionary of tensors: this is no saved agent")
+    return state
+
+
+def _require_weights(path: Path, policy: Mapping[Any, Any], parameters: HyperParameters) -> None:
+    """Refuse what is no weight of a policy of that size, before anything is computed with it."""
+    for name, value in policy.items():
+        # A view can have any shape on the memory of a single number.
+        fine = (
+            isinstance(name, str)
+            and isinstance(value, torch.Tensor)
+            and value.layout is torch.strided
+            and value.device.type == "cpu"
+            and value.dtype is torch.float32
+            and value.is_contiguous()
+        )
+        if not fine:
+            found = f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else shown(value)
+            raise CheckpointError(
+                f"{path}: policy.pt holds {found} under {shown(name)}, where weights of torch.float32 by "
+                "their names are expected: this is no saved agent"
+            )
+    widths = parameters.hidden_units
+    least = sum(before * after for before, after in itertools.pairwise(widths))
+    found_weights = sum(value.numel() for value in policy.values())
+    if found_weights < least:
+        raise CheckpointError(
+            f"{path}: policy.pt holds {found_weights:,} weights, but hidden_units of {shown(list(widths))} "
+            f"need {least:,} at least: this is no saved agent"
+        )

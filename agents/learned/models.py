@@ -1,0 +1,293 @@
+"""A trained policy as a scheduler: it reads the observation and answers with an action."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.sac.policies import SACPolicy
+
+import collapipe_env
+from collapipe_env.envs.observation import ObservationBuilder
+from collapipe_env.envs.sb3 import CollaPipeVecEnv
+from collapipe_env.errors import CheckpointError, reason, shown
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import action_codec
+from collapipe_env.simulator.state import SystemState
+
+from .checkpoint import SavedAgent, read_checkpoint, write_checkpoint
+from .hyperparameters import (
+    HyperParameters,
+    PPOParameters,
+    fitting_minibatch,
+    initial_learning_rate,
+    linear_schedule,
+)
+
+Model = PPO | SAC
+
+
+class LearnedScheduler:
+    """Plays a policy's most likely action; deterministic.
+
+    Args:
+        policy: A Stable-Baselines3 policy for the scenario's observations and actions.
+        name: For tables and plots.
+    """
+
+    def __init__(self, policy: BasePolicy, name: str) -> None:
+        self.name = name
+        self._policy = policy
+        policy.set_training_mode(False)
+
+    @classmethod
+    def load(cls, path: Path | str, scenario: Scenario) -> LearnedScheduler:
+        """Read a saved agent for a scenario.
+
+        Args:
+            path: A file written by :func:`save_model`.
+            scenario: What it is to schedule; of the sizes it was trained for.
+
+        Raises:
+            CheckpointError: If the file is missing, damaged or foreign, or made for other sizes.
+        """
+        saved = read_checkpoint(Path(path))
+        return cls.restore(saved, scenario, str(path))
+
+    @classmethod
+    def restore(cls, saved: SavedAgent, scenario: Scenario, place: str) -> LearnedScheduler:
+        """Like :meth:`load`, for a checkpoint that was read already; ``place`` is for errors."""
+        require_sizes(saved, scenario, place)
+        observation, action = observation_and_action(scenario)
+        parameters = saved.parameters
+        kind: type[ActorCriticPolicy] | type[SACPolicy]
+        kind = ActorCriticPolicy if isinstance(parameters, PPOParameters) else SACPolicy
+        options = policy_options(parameters, scenario)
+        policy = kind(observation, action, lambda _: 0.0, **options)
+        try:
+            policy.load_state_dict(saved.policy)
+        except (RuntimeError, TypeError) as error:
+            raise _wrong_weights(place, error) from None
+        return cls(policy, saved.algorithm.upper())
+
+    def reset(self, seed: int | None = None) -> None:
+        """Nothing to forget: the policy sees only the present."""
+
+    def act(
+        self,
+        observation: npt.NDArray[np.float32],
+        state: SystemState,  # noqa: ARG002 - model-based schedulers read it
+    ) -> npt.NDArray[np.float32]:
+        """Actions (E, N (2K + 3)) for observations (E, D)."""
+        action, _ = self._policy.predict(observation, deterministic=True)
+        return np.asarray(action, dtype=np.float32)
+
+
+def observation_and_action(scenario: Scenario) -> tuple[spaces.Box, spaces.Box]:
+    """The spaces of a scenario's environment, without building one."""
+    size = action_codec(scenario).action_size
+    return ObservationBuilder(scenario).space(), spaces.Box(-1.0, 1.0, (size,), np.float32)
+
+
+class BacklogLens(BaseFeaturesExtractor):
+    """Passes observations on with the energy queues magnified.
+
+    The observation spreads queues up to their cap over [0, 1], but good schedulers keep them at a small
+    part of that; without magnification a network learns late to heed them.
+
+    Args:
+        space: The observation space.
+        factor: One for each entry of the observation.
+    """
+
+    factor: torch.Tensor
+
+    def __init__(self, space: spaces.Box, factor: npt.NDArray[np.float32]) -> None:
+        super().__init__(space, int(space.shape[0]))
+        self.register_buffer("factor", torch.from_numpy(factor))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Magnified observations (E, D)."""
+        return observations * self.factor
+
+
+def policy_options(parameters: HyperParameters, scenario: Scenario) -> dict[str, Any]:
+    """Keyword arguments of the Stable-Baselines3 policy."""
+    layout = ObservationBuilder(scenario).layout
+    factor = np.ones(layout.size, dtype=np.float32)
+    for name in ("device_backlog", "cu_backlog"):
+        factor[layout[name].slice] = scenario.budgets.backlog_cap / parameters.backlog_unit
+    options: dict[str, Any] = {
+        "net_arch": list(parameters.hidden_units),
+        "features_extractor_class": BacklogLens,
+        "features_extractor_kwargs": {"factor": factor},
+    }
+    if isinstance(parameters, PPOParameters):
+        options["log_std_init"] = parameters.initial_log_std
+    return options
+
+
+def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) -> Model:
+    """A fresh Stable-Baselines3 model on the CPU.
+
+    Args:
+        parameters: Of PPO or SAC.
+        env: What to train on.
+        seed: Governs weights, exploration and the environments' episodes.
+    """
+    options = policy_options(parameters, env.env.scenario)
+    rate = initial_learning_rate(parameters, int(np.prod(env.action_space.shape or ())))
+    schedule = linear_schedule(rate, parameters.final_learning_rate)
+    if isinstance(parameters, PPOParameters):
+        return PPO(
+            "MlpPolicy",
+            env,
+            learning_rate=schedule,
+            n_steps=parameters.rollout_steps,
+            batch_size=fitting_minibatch(parameters.minibatch, parameters.rollout_steps * env.num_envs),
+            n_epochs=parameters.epochs,
+            gamma=parameters.gamma,
+            gae_lambda=parameters.gae_lambda,
+            clip_range=parameters.clip_range,
+            ent_coef=parameters.entropy_coefficient,
+            vf_coef=parameters.value_coefficient,
+            max_grad_norm=parameters.max_gradient_norm,
+            target_kl=parameters.target_kl,
+            policy_kwargs=options,
+            seed=seed,
+            device="cpu",
+        )
+    return SAC(
+        "MlpPolicy",
+        env,
+        learning_rate=schedule,
+        buffer_size=parameters.buffer_size,
+        learning_starts=parameters.learning_starts,
+        batch_size=parameters.minibatch,
+        tau=parameters.tau,
+        gamma=parameters.gamma,
+        train_freq=1,
+        gradient_steps=parameters.gradient_steps,
+        ent_coef=f"auto_{parameters.initial_entropy_coefficient}",
+        target_entropy=parameters.target_entropy_per_action * float(np.prod(env.action_space.shape or ())),
+        policy_kwargs=options,
+        seed=seed,
+        device="cpu",
+    )
+
+
+def save_model(
+    path: Path,
+    model: Model,
+    algorithm: str,
+    parameters: HyperParameters,
+    scenario: Scenario,
+    training: dict[str, Any],
+    history: list[dict[str, Any]],
+) -> None:
+    """Write a model as a checkpoint.
+
+    SAC's memory of transitions is left out: a resumed run fills it anew.
+
+    Args:
+        path: Where.
+        model: The model.
+        algorithm: ``"ppo"`` or ``"sac"``.
+        parameters: Its hyper-parameters.
+        scenario: What it is trained on.
+        training: Further plain data on the training.
+        history: Validations so far.
+
+    Raises:
+        DataError: If the place cannot be written to.
+    """
+    states: dict[str, Any] = dict(model.get_parameters())
+    policy = states.pop("policy")
+    if isinstance(model, SAC) and model.log_ent_coef is not None:
+        states["log_ent_coef"] = model.log_ent_coef.detach()
+    observation, action = observation_and_action(scenario)
+    metadata = {
+        "package_version": collapipe_env.__version__,
+        "algorithm": algorithm,
+        "hyperparameters": asdict(parameters),
+        "scenario": scenario.to_dict(),
+        "observation_size": int(observation.shape[0]),
+        "action_size": int(action.shape[0]),
+        "steps": int(model.num_timesteps),
+        "training": training,
+        "history": history,
+    }
+    write_checkpoint(path, metadata, policy, states)
+
+
+def restore_model(model: Model, saved: SavedAgent, scenario: Scenario, place: str) -> None:
+    """Put a checkpoint's weights, optimiser states and step count into a freshly built model.
+
+    Raises:
+        CheckpointError: If they do not fit.
+    """
+    require_sizes(saved, scenario, place)
+    states: dict[str, Any] = dict(saved.optimisers)
+    log_ent_coef = states.pop("log_ent_coef", None)
+    try:
+        optimisers: dict[str, Any] = {name: reduce(getattr, name.split("."), model) for name in states}
+        options = {name: [dict(group) for group in found.param_groups] for name, found in optimisers.items()}
+        states["policy"] = saved.policy
+        model.set_parameters(states, exact_match=True, device="cpu")
+        for name, optimiser in optimisers.items():
+            _require_moments(name, optimiser)
+            # A file has no say in how steps are computed.
+            for group, own in zip(optimiser.param_groups, options[name], strict=True):
+                group.update({key: value for key, value in own.items() if key != "params"})
+        if isinstance(model, SAC) and model.log_ent_coef is not None:
+            if log_ent_coef is None:
+                raise ValueError("log_ent_coef is missing")
+            model.log_ent_coef.data.copy_(log_ent_coef)
+    except Exception as error:  # the libraries raise whatever they like at states that are none
+        raise _wrong_weights(place, error) from None
+    model.num_timesteps = saved.steps
+    if isinstance(model, SAC):
+        # The memory is empty again, and must not be learnt from before it holds a variety.
+        model.learning_starts += saved.steps
+
+
+def _require_moments(name: str, optimiser: torch.optim.Optimizer) -> None:
+    """Refuse an optimiser's state that its first step would stumble over."""
+    for parameter, state in optimiser.state.items():
+        for key, wanted in (("step", ()), ("exp_avg", parameter.shape), ("exp_avg_sq", parameter.shape)):
+            found = state[key]
+            if found.shape != wanted or not bool(found.isfinite().all()):
+                raise ValueError(f"{key} in {name} has another shape than its weights, or is not finite")
+
+
+def require_sizes(saved: SavedAgent, scenario: Scenario, place: str) -> None:
+    """Refuse an agent of other sizes than the scenario's.
+
+    Raises:
+        CheckpointError: Names both.
+    """
+    observation, action = observation_and_action(scenario)
+    wanted = (int(observation.shape[0]), int(action.shape[0]))
+    found = (saved.observation_size, saved.action_size)
+    if wanted != found:
+        raise CheckpointError(
+            f"{place} was trained on scenario {shown(saved.scenario.get('name'))} (observations of "
+            f"{found[0]} numbers, actions of {found[1]}); scenario {scenario.name!r} has {wanted[0]} "
+            f"and {wanted[1]}: choose the agent's own scenario with --scenario, or train one for this"
+        )
+
+
+def _wrong_weights(place: str, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{place}: its weights do not fit its own description ({reason(error, lines=2)}): "
+        "the file is damaged; train anew with --fresh"
+    )

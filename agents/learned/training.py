@@ -1,0 +1,232 @@
+"""Training PPO or SAC on a scenario: resumable, interruptible, with the best version kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from collapipe_env.envs.sb3 import CollaPipeVecEnv, make_sb3_vec_env
+from collapipe_env.errors import CheckpointError
+from collapipe_env.scenario import Scenario
+
+from .callbacks import ProgressBar, SystemCurves, Validation
+from .checkpoint import SavedAgent, read_checkpoint
+from .curves import curves_logger
+from .hyperparameters import Algorithm, HyperParameters
+from .models import Model, build_model, restore_model, save_model
+from .validation import Score, Validator
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What to train.
+
+    Attributes:
+        scenario: The scenario.
+        algorithm: ``"ppo"`` or ``"sac"``.
+        parameters: Its hyper-parameters.
+        steps: Transitions in all; PPO completes the rollout it is in.
+        envs: Environments that play at once.
+        seed: Governs weights, exploration and episodes.
+        learner: ``"surrogate"`` or ``"torch"``.
+        reward: Name of the reward.
+        validate_every: Transitions between two validations.
+        validation_episodes: Episodes of a validation.
+    """
+
+    scenario: Scenario
+    algorithm: Algorithm
+    parameters: HyperParameters
+    steps: int
+    envs: int
+    seed: int
+    learner: str
+    reward: str
+    validate_every: int
+    validation_episodes: int = 16
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """Where a training run keeps its files."""
+
+    folder: Path
+
+    @property
+    def latest(self) -> Path:
+        """The last version, from which training goes on."""
+        return self.folder / "checkpoints" / "latest.zip"
+
+    @property
+    def best(self) -> Path:
+        """The best version by :meth:`Score.better_than`."""
+        return self.folder / "checkpoints" / "best.zip"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder for ``tensorboard --logdir``."""
+        return self.folder / "tensorboard"
+
+
+@dataclass
+class TrainingState:
+    """How far training has come.
+
+    Attributes:
+        steps: Transitions so far.
+        history: Validations, oldest first.
+        best: The best of them.
+        seconds: Wall-clock time so far.
+        planned: Transitions that it was last meant to have in all; 0 before it begins.
+        shorter_plans: Transitions that it was meant to have before it was lengthened, oldest first.
+    """
+
+    steps: int = 0
+    history: list[Score] = field(default_factory=list)
+    best: Score | None = None
+    seconds: float = 0.0
+    planned: int = 0
+    shorter_plans: list[int] = field(default_factory=list)
+
+
+def training_state(files: TrainingFiles) -> TrainingState:
+    """How far the training in a folder has come; nothing yet where there is no checkpoint.
+
+    Raises:
+        CheckpointError: If its checkpoint is damaged.
+    """
+    if not files.latest.exists():
+        return TrainingState()
+    return _state_of(read_checkpoint(files.latest), files.latest)
+
+
+def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] = tqdm.write) -> TrainingState:
+    """Train until the plan's steps are done, going on from the last checkpoint if there is one.
+
+    A resumed run plays new episodes and, with SAC, fills its memory anew; all else goes on. The learning rate
+    falls in a straight line over the plan's steps: where they are more than before, it takes its place in the
+    longer line, which is higher, so a lengthened training is not the same as a long one from the start.
+
+    Args:
+        plan: What to train.
+        files: Where to keep it.
+        say: Receives one line for every validation.
+
+    Returns:
+        How it went; the best version is in ``files.best``.
+
+    Raises:
+        KeyboardInterrupt: After saving, if the user interrupts.
+        CheckpointError: If the checkpoint to go on from is damaged or does not fit.
+    """
+    saved = read_checkpoint(files.latest) if files.latest.exists() else None
+    state = TrainingState() if saved is None else _state_of(saved, files.latest)
+    if state.steps >= plan.steps and files.best.exists():
+        return state
+    if 0 < state.planned < plan.steps:
+        state.shorter_plans.append(state.planned)
+    state.planned = plan.steps
+    env = make_sb3_vec_env(plan.scenario, plan.envs, learner=plan.learner, reward=plan.reward)
+    # A resumed run must not replay the episodes it began with.
+    seed = int(np.random.SeedSequence([plan.seed, state.steps]).generate_state(1)[0] % 2**30)
+    model = build_model(plan.parameters, env, seed)
+    if saved is not None:
+        restore_model(model, saved, plan.scenario, str(files.latest))
+    model.set_logger(curves_logger(files.tensorboard))
+    run = _Run(plan, files, model, state, say)
+    try:
+        run.learn(env)
+    finally:
+        model.logger.close()
+        env.close()
+    return state
+
+
+class _Run:
+    """One call of :func:`train`."""
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        files: TrainingFiles,
+        model: Model,
+        state: TrainingState,
+        say: Callable[[str], None],
+    ) -> None:
+        self._plan, self._files, self._model, self._state, self._say = plan, files, model, state, say
+        self._validation = Validation(
+            Validator(plan.scenario, plan.validation_episodes),
+            plan.validate_every,
+            state.seconds,
+            self._keep,
+            state.steps,
+        )
+
+    def learn(self, env: CollaPipeVecEnv) -> None:
+        plan, model = self._plan, self._model
+        bar = ProgressBar(plan.steps, f"training {plan.algorithm.upper()}", env)
+        remaining = plan.steps - model.num_timesteps
+        try:
+            if remaining > 0:
+                model.learn(remaining, [bar, SystemCurves(env), self._validation], reset_num_timesteps=False)
+            else:
+                self._validation.init_callback(model)
+            self._validation.validate()
+            model.logger.dump(model.num_timesteps)
+        except KeyboardInterrupt:
+            self._save(self._files.latest)
+            self._say(f"the training is kept at step {self._state.steps:,}: {self._files.latest}")
+            raise
+        finally:
+            bar.close()
+
+    def _keep(self, score: Score) -> None:
+        state = self._state
+        state.history.append(score)
+        better = score.better_than(state.best)
+        self._say(
+            f"{score.steps:>10,} steps  {score.seconds:6.0f} s   round delay {score.mean_delay:7.2f} s   "
+            f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
+        )
+        if better:
+            state.best = score
+            self._save(self._files.best)
+        self._save(self._files.latest)
+
+    def _save(self, path: Path) -> None:
+        plan, state = self._plan, self._state
+        state.steps = int(self._model.num_timesteps)
+        state.seconds = self._validation.seconds
+        training: dict[str, Any] = {
+            "seed": plan.seed,
+            "steps": plan.steps,
+            "lengthened_from": state.shorter_plans,
+            "envs": plan.envs,
+            "learner": plan.learner,
+            "reward": plan.reward,
+            "seconds": state.seconds,
+        }
+        history = [score.to_dict() for score in state.history]
+        save_model(path, self._model, plan.algorithm, plan.parameters, plan.scenario, training, history)
+
+
+def _state_of(saved: SavedAgent, path: Path) -> TrainingState:
+    try:
+        history = [Score.from_dict(entry) for entry in saved.history]
+        seconds = float(saved.training["seconds"])
+        planned = int(saved.training["steps"])
+        shorter = [int(steps) for steps in saved.training.get("lengthened_from", [])]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise CheckpointError(
+            f"{path}: the record of its training is damaged ({error!r}): train anew with --fresh"
+        ) from None
+    best: Score | None = None
+    for score in history:
+        if score.better_than(best):
+            best = score
+    return TrainingState(saved.steps, history, best, seconds, planned, shorter)

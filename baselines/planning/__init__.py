@@ -1,0 +1,1 @@
+"""Searches, problems and prices that several published systems share."""

@@ -1,0 +1,331 @@
+"""The least makespan of one cluster's chain over all orders of its operations, by CP-SAT (OptPipe).
+
+The machines are the stages, the server and the links of
+:mod:`~collapipe_env.physics.schedules.simulation`; every micro-batch passes
+
+    CU -> stage 0 -> ... -> stage S-1 -> CU -> base station (server) and all the way back,
+
+with the backward pass split into input gradient ``B`` and weight gradient ``W`` on stages and server.
+
+Two observations keep the model small ([X]). Micro-batches are alike, so some optimal schedule serves them in
+the same order everywhere: swapping labels changes neither times nor memory. Left to decide is how F, B and W
+take turns on a machine. And with that order the memory of a stage, ``F`` adds a stored micro-batch and ``W``
+removes one, never more than ``C`` of them (a reservoir), says just that ``F`` of micro-batch ``m + C`` starts
+after ``W`` of micro-batch ``m`` has ended, which is a precedence.
+
+Times are rounded *down* to a grid, so that the solver's bound is a bound in seconds, too; the order found is
+then timed with the exact durations.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.physics.schedules.orders import BACKWARD, FORWARD, WEIGHT
+from collapipe_env.physics.schedules.simulation import ChainTimes
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Turn = tuple[int, int]
+"""A step of the chain and a micro-batch."""
+
+Source = Literal["solver", "warm start"]
+SOLVER: Source = "solver"
+WARM_START: Source = "warm start"
+
+TICKS = 100_000
+"""Parts into which the makespan of the warm start is divided."""
+
+
+class Step(NamedTuple):
+    """What every micro-batch goes through once.
+
+    Attributes:
+        resource: Number of the resource as in the simulation.
+        machine: Resource that it occupies: under half duplex both directions of a hop are one machine.
+        kind: ``FORWARD``, ``BACKWARD`` or ``WEIGHT``.
+        seconds: Duration [s].
+        after: Place of the step it follows, -1 for the first one.
+    """
+
+    resource: int
+    machine: int
+    kind: int
+    seconds: float
+    after: int
+
+
+class Operation(NamedTuple):
+    """One step of one micro-batch in a schedule; times in seconds."""
+
+    step: int
+    micro_batch: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class ChainSolution:
+    """What the solver found.
+
+    Attributes:
+        seconds: Makespan of the order found, exactly timed [s].
+        bound: No order whatever is faster than this [s].
+        proven: Whether the solver ended with a proof that there is no faster order (up to the grid).
+        source: ``solver``, or ``warm start`` if the limit came before any better order.
+        operations: The schedule, in an order in which it can be carried out.
+        warm_ups: Forwards of each stage before its first input gradient (S,).
+        in_flight: Most micro-batches of each stage between start of ``F`` and end of ``B`` (S,).
+        stored: The same until the end of ``W``, which is what memory holds (S,).
+    """
+
+    seconds: float
+    bound: float
+    proven: bool
+    source: Source
+    operations: tuple[Operation, ...]
+    warm_ups: IntArray
+    in_flight: IntArray
+    stored: IntArray
+
+
+def chain_steps(times: ChainTimes, half_duplex: bool) -> list[Step]:
+    """The steps of a chain, each after the one it follows.
+
+    Args:
+        times: Seconds of one micro-batch, weight gradients split off.
+        half_duplex: Device-to-device hops serve one direction at a time.
+    """
+    S = len(times.forward) - 1
+    uplink, back = S + 2, 2 * S + 4
+    steps: list[Step] = []
+
+    def add(resource: int, kind: int, seconds: float, after: int) -> int:
+        hop = back <= resource <= back + S
+        machine = resource - S - 3 if half_duplex and hop else resource
+        steps.append(Step(resource, machine, kind, float(seconds), after))
+        return len(steps) - 1
+
+    at = -1
+    for s in range(S):
+        at = add(S + 1 + s, FORWARD, times.link_forward[s], at)
+        at = add(s, FORWARD, times.forward[s], at)
+    at = add(S + 1 + S, FORWARD, times.link_forward[S], at)
+    at = add(S + 1 + uplink, FORWARD, times.link_forward[uplink], at)
+    at = add(S, FORWARD, times.forward[S], at)
+    for s in range(S, -1, -1):
+        at = add(s, BACKWARD, times.backward[s], at)
+        add(s, WEIGHT, times.weight[s], at)
+        if s == S:
+            at = add(back + uplink, BACKWARD, times.link_backward[uplink], at)
+        at = add(back + s, BACKWARD, times.link_backward[s], at)
+    return steps
+
+
+def carried_out(steps: Sequence[Step], turns: Sequence[Turn], durations: Sequence[float]) -> list[Operation]:
+    """Start every operation as early as the order on its machine allows.
+
+    Args:
+        steps: The chain.
+        turns: All operations, none before one that it follows.
+        durations: Of each step, in any unit.
+    """
+    free: dict[int, float] = {}
+    ended: dict[Turn, float] = {}
+    operations = []
+    for p, m in turns:
+        step = steps[p]
+        start = max(free.get(step.machine, 0), ended[step.after, m] if step.after >= 0 else 0)
+        free[step.machine] = ended[p, m] = start + durations[p]
+        operations.append(Operation(p, m, start, ended[p, m]))
+    return operations
+
+
+def turns_of_events(steps: Sequence[Step], events: FloatArray) -> list[Turn]:
+    """The order of a schedule that the simulation has run.
+
+    Args:
+        steps: The chain.
+        events: (n, 6) of :func:`~.simulation.simulate_chain`. Where the backward
+            pass was not split, its weight gradient follows the input gradient at once.
+
+    Returns:
+        All operations, none before one that it follows.
+    """
+    place = {(step.resource, step.kind): p for p, step in enumerate(steps)}
+    weight = {step.after: p for p, step in enumerate(steps) if step.kind == WEIGHT}
+    whole = not (events[:, 1] == WEIGHT).any()
+    rows = sorted(
+        (start, end, place[int(resource), int(kind)], int(m))
+        for resource, kind, m, _, start, end in events.tolist()
+    )
+    turns: list[Turn] = []
+    for _, _, p, m in rows:
+        turns.append((p, m))
+        if whole and p in weight:
+            turns.append((weight[p], m))
+    return turns
+
+
+def solve_chain(
+    times: ChainTimes,
+    limits: IntArray,
+    micro_batches: int,
+    half_duplex: bool,
+    warm_start: FloatArray,
+    *,
+    deterministic_time: float,
+    seed: int = 0,
+) -> ChainSolution:
+    """Search for the order with the least makespan; the same result every time.
+
+    Args:
+        times: Seconds of one micro-batch, weight gradients split off.
+        limits: Micro-batches that each device stage can store (S,), >= 1; the server has no limit.
+        micro_batches: ``M``.
+        half_duplex: Device-to-device hops serve one direction at a time.
+        warm_start: Events of a schedule within the limits, as :func:`turns_of_events` reads them.
+        deterministic_time: Work limit in CP-SAT's deterministic unit, roughly a second each.
+        seed: Of the search.
+    """
+    from ortools.sat.python import cp_model
+
+    M, S = micro_batches, len(limits)
+    steps = chain_steps(times, half_duplex)
+    exact = [step.seconds for step in steps]
+    first_turns = turns_of_events(steps, warm_start)
+    first = carried_out(steps, first_turns, exact)
+    tick = _length(first) / TICKS
+    d = [int(seconds / tick) for seconds in exact]
+    hint = carried_out(steps, first_turns, d)
+    horizon = int(_length(hint))
+    head, tail = _heads_and_tails(steps, d)
+    least = _least_makespan(steps, d, head, tail, M)
+
+    model = cp_model.CpModel()
+    start = [
+        [
+            model.new_int_var(head[p] + m * d[p], horizon - tail[p] - (M - m) * d[p], f"{p}:{m}")
+            for m in range(M)
+        ]
+        for p in range(len(steps))
+    ]
+    makespan = model.new_int_var(least, horizon, "makespan")
+    machines: dict[int, list[int]] = {}
+    for p, step in enumerate(steps):
+        machines.setdefault(step.machine, []).append(p)
+        for m in range(M):
+            if step.after >= 0:
+                model.add(start[p][m] >= start[step.after][m] + d[step.after])
+            if m + 1 < M:
+                model.add(start[p][m + 1] >= start[p][m] + d[p])
+        model.add(makespan >= start[p][M - 1] + d[p] + tail[p])
+    for shared in machines.values():
+        # One step alone takes its micro-batches in turn anyway, and what takes no time is in nobody's way.
+        if len(shared) > 1 and any(d[p] for p in shared):
+            model.add_no_overlap(
+                [
+                    model.new_fixed_size_interval_var(start[p][m], d[p], f"i{p}:{m}")
+                    for p in shared
+                    for m in range(M)
+                ]
+            )
+    place = {(step.resource, step.kind): p for p, step in enumerate(steps)}
+    for s, limit in enumerate(limits.tolist()):
+        f, w = place[s, FORWARD], place[s, WEIGHT]
+        for m in range(M - limit):
+            model.add(start[f][m + limit] >= start[w][m] + d[w])
+    model.minimize(makespan)
+    for p, m, begin, _ in hint:
+        model.add_hint(start[p][m], int(begin))
+    model.add_hint(makespan, horizon)
+
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = seed
+    solver.parameters.max_deterministic_time = deterministic_time
+    status = solver.solve(model)
+    best, source = first, WARM_START
+    if status in (cp_model.INFEASIBLE, cp_model.MODEL_INVALID):  # the warm start satisfies all constraints
+        raise RuntimeError(f"CP-SAT calls a programme with a solution {solver.status_name(status)}")
+    if status != cp_model.UNKNOWN:
+        found = sorted(
+            (solver.value(start[p][m]), solver.value(start[p][m]) + d[p], p, m)
+            for p, m in itertools.product(range(len(steps)), range(M))
+        )
+        timed = carried_out(steps, [(p, m) for _, _, p, m in found], exact)
+        if _length(timed) < _length(first):
+            best, source = timed, SOLVER
+    warm_ups, in_flight, stored = _counts(steps, best, S)
+    return ChainSolution(
+        seconds=_length(best),
+        bound=max(least, solver.best_objective_bound) * tick,
+        proven=status == cp_model.OPTIMAL,
+        source=source,
+        operations=tuple(best),
+        warm_ups=warm_ups,
+        in_flight=in_flight,
+        stored=stored,
+    )
+
+
+def _length(operations: Sequence[Operation]) -> float:
+    return max(op.end for op in operations)
+
+
+def _heads_and_tails(steps: Sequence[Step], d: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Least time before each step starts and after it has ended, for a micro-batch alone."""
+    head = [0] * len(steps)
+    tail = [0] * len(steps)
+    for p, step in enumerate(steps):
+        if step.after >= 0:
+            head[p] = head[step.after] + d[step.after]
+    for p in range(len(steps) - 1, -1, -1):
+        after = steps[p].after
+        if after >= 0:
+            tail[after] = max(tail[after], d[p] + tail[p])
+    return head, tail
+
+
+def _least_makespan(
+    steps: Sequence[Step], d: Sequence[int], head: Sequence[int], tail: Sequence[int], M: int
+) -> int:
+    """Work of the busiest set of steps of a machine, after their least head and before their least tail."""
+    bound = 0
+    for p, q in itertools.product(range(len(steps)), repeat=2):
+        # None of the steps chosen starts before p can, and each still has q's tail after it.
+        machine = steps[p].machine
+        if steps[q].machine != machine:
+            continue
+        chosen = [
+            r
+            for r in range(len(steps))
+            if steps[r].machine == machine and head[r] >= head[p] and tail[r] >= tail[q]
+        ]
+        if chosen:
+            bound = max(bound, head[p] + M * sum(d[r] for r in chosen) + tail[q])
+    return bound
+
+
+def _counts(
+    steps: Sequence[Step], operations: Sequence[Operation], S: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Warm-ups, most micro-batches in flight and most stored of each stage (S,)."""
+    turns: list[list[int]] = [[] for _ in range(S)]
+    for op in operations:
+        if steps[op.step].resource < S:
+            turns[steps[op.step].resource].append(steps[op.step].kind)
+    warm_ups, in_flight, stored = (np.zeros(S, dtype=np.int64) for _ in range(3))
+    for s, kinds in enumerate(turns):
+        done = np.array(kinds)
+        forwards = np.cumsum(done == FORWARD)
+        warm_ups[s] = (done[: np.argmax(done == BACKWARD)] == FORWARD).sum()
+        in_flight[s] = (forwards - np.cumsum(done == BACKWARD)).max()
+        stored[s] = (forwards - np.cumsum(done == WEIGHT)).max()
+    return warm_ups, in_flight, stored

@@ -1,0 +1,256 @@
+"""What searches over partition, placement and schedule share: drafts of plans, caps by rule, moves ([X])."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from collapipe_env.allocation import GPIPE, INTERLEAVED, SCHEDULES, ZERO_BUBBLE
+from collapipe_env.errors import AllocationError
+from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, nearest_choice
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+from .chain_problem import ChainProblem, chain_problems
+from .draft_pricing import LEAST_GAIN, Drafts, price
+from .scheduled_plan import ScheduledPlan, link_aware_caps, ordinary_caps
+
+Result = TypeVar("Result")
+
+LARGEST = 3
+"""How many of the largest numbers of micro-batches are tried."""
+
+CapRule = Literal["ordinary", "link", "room"]
+"""How caps are set: as in data centres, with links counted as stages, or by the memories alone."""
+
+
+def caps_of(
+    rule: CapRule | int, schedule: int, stages: int, chunks: int = 1, micro_batches: int = 1
+) -> tuple[int, ...]:
+    """Caps by rule for ``S`` device stages and the server after them.
+
+    Args:
+        rule: ``ordinary``: the schedule's own warm-up; ``link``: about twice that, so that each link has a
+            micro-batch on it (``algorithms.md`` 5.3); ``room``: all, which leaves it to the memories; a
+            number: the same for all stages.
+        schedule: Place in ``SCHEDULES``.
+        stages: ``S``.
+        chunks: ``v``.
+        micro_batches: ``M``, read under ``room``.
+
+    Returns:
+        Caps (S,); ones for GPipe, which does not read them.
+    """
+    S, link = stages, rule == "link"
+    if schedule == GPIPE:
+        return (1,) * S
+    if isinstance(rule, int) or rule == "room":
+        return (rule if isinstance(rule, int) else micro_batches,) * S
+    if schedule == ZERO_BUBBLE:  # limits on what is stored: the same for all stages
+        return (2 * S + 1 if link else S + 1,) * S
+    if schedule == INTERLEAVED:  # Megatron's warm-up and one more; the server adds nothing to wait for
+        extra = (chunks - 1) * S + 1 + (S + 1 if link else 0)
+        return tuple(2 * (S - s - 1) + extra for s in range(S))
+    return tuple((link_aware_caps(S) if link else ordinary_caps(S)).tolist())
+
+
+def micro_batch_options(choices: Sequence[int], wanted: int | None) -> tuple[int, ...]:
+    """Numbers of micro-batches worth trying: the largest few and the one of the even split.
+
+    More micro-batches shorten fill and drain and cost nothing in this system, so small numbers do not win.
+
+    Args:
+        choices: Allowed numbers, ascending.
+        wanted: Use the allowed number nearest to this one only; ``None`` for a choice.
+    """
+    if wanted is not None:
+        return (nearest_choice(choices, wanted),)
+    return tuple(sorted({nearest_choice(choices, REFERENCE_MICRO_BATCHES), *choices[-LARGEST:]}))
+
+
+def searched(
+    parameters: SystemParameters, state: SystemState, search: Callable[[ChainProblem], Result]
+) -> dict[tuple[int, int], Result]:
+    """What a search finds for every environment and cluster.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system before the round (E, ...).
+        search: Searches one cluster.
+
+    Raises:
+        AllocationError: No plan fits the memories of some cluster; names it.
+    """
+    found = {}
+    for at, problem in chain_problems(parameters, state).items():
+        try:
+            found[at] = search(problem)
+        except AllocationError as error:
+            raise AllocationError(f"environment {at[0]}, cluster {at[1]}: {error}") from None
+    return found
+
+
+def usable_devices(problem: ChainProblem, micro_batches: int) -> tuple[int, ...]:
+    """Devices in index order that can hold a block and one micro-batch; at most ``L``, the fastest.
+
+    Args:
+        problem: The cluster.
+        micro_batches: Largest ``M`` allowed.
+
+    Raises:
+        AllocationError: Together they do not hold the encoder, however it is scheduled.
+    """
+    activation = problem.batch_size / micro_batches * problem.activation_bytes
+    block = problem.block_state_bytes + activation
+    room = (problem.memory_bytes / block).astype(np.int64)
+    room -= room * block > problem.memory_bytes  # as rounding may have it
+    if room.sum() < problem.blocks:
+        raise AllocationError(
+            f"its devices can hold {room.sum()} blocks with one micro-batch in flight, the encoder has "
+            f"{problem.blocks}: no plan exists"
+        )
+    able = np.flatnonzero(room)
+    fastest = able[np.argsort(problem.block_forward[able], kind="stable")][: problem.blocks]
+    return tuple(sorted(fastest.tolist()))
+
+
+class Draft(NamedTuple):
+    """A candidate plan; the pricing fills in what is left open.
+
+    Attributes:
+        devices: Device of each stage (S,).
+        held: Blocks of each stage (S,), or empty: split so that the slowest stage computes least.
+        schedule: Place in ``SCHEDULES``.
+        caps: Wanted caps (S,); lowered to what the memories allow (not under ``interleaved``).
+        micro_batches: ``M``.
+        chunks: ``v``.
+    """
+
+    devices: tuple[int, ...]
+    held: tuple[int, ...]
+    schedule: int
+    caps: tuple[int, ...]
+    micro_batches: int
+    chunks: int = 1
+
+    def plan(self) -> ScheduledPlan:
+        """The plan that a completed draft is."""
+        return ScheduledPlan(
+            self.devices, self.held, SCHEDULES[self.schedule], self.caps, self.micro_batches, self.chunks
+        )
+
+
+class Found(NamedTuple):
+    """A priced plan.
+
+    Attributes:
+        seconds: What the plan decides of the cluster's delay [s].
+        draft: The plan, completed.
+        place: Place among the candidates.
+    """
+
+    seconds: float
+    draft: Draft
+    place: int
+
+
+def quickest(
+    problem: ChainProblem, drafts: Sequence[Draft], *, keep: int = 1, limit: float = np.inf
+) -> list[Found]:
+    """The quickest of some drafts, exact.
+
+    Args:
+        problem: The cluster.
+        drafts: Candidates; those that fit no memory are passed over.
+        keep: At most so many are returned, no two alike.
+        limit: Only plans quicker than this [s], by more than ``LEAST_GAIN``.
+
+    Returns:
+        The quickest first, of equally quick ones in the order given.
+    """
+    if not drafts:
+        return []
+    stages = np.array([len(d.devices) for d in drafts])
+    shape = (len(drafts), int(stages.max()))
+    packed = Drafts(
+        stages=stages,
+        devices=np.zeros(shape, dtype=np.int64),
+        held=np.zeros(shape, dtype=np.int64),
+        caps=np.zeros(shape, dtype=np.int64),
+        schedule=np.array([d.schedule for d in drafts]),
+        chunks=np.array([d.chunks for d in drafts]),
+        micro_batches=np.array([d.micro_batches for d in drafts]),
+    )
+    for r, draft in enumerate(drafts):
+        size = len(draft.devices)
+        packed.devices[r, :size] = draft.devices
+        packed.caps[r, :size] = draft.caps
+        if draft.held:
+            packed.held[r, :size] = draft.held
+    seconds = price(problem, packed, keep, limit)
+    found: dict[Draft, Found] = {}
+    for r in np.argsort(seconds, kind="stable").tolist():
+        if not seconds[r] < limit * (1.0 - LEAST_GAIN) or len(found) == keep:
+            break
+        size = packed.stages[r]
+        draft = drafts[r]._replace(
+            held=tuple(packed.held[r, :size].tolist()), caps=tuple(packed.caps[r, :size].tolist())
+        )
+        found.setdefault(draft, Found(float(seconds[r]), draft, r))
+    return list(found.values())
+
+
+def exchanged_devices(devices: tuple[int, ...], usable: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Two stages' devices swapped, or a device exchanged for an idle one.
+
+    Args:
+        devices: Device of each stage (S,).
+        usable: All that can hold a block.
+    """
+    S = len(devices)
+    for s in range(S):
+        for t in range(s + 1, S):
+            swapped = list(devices)
+            swapped[s], swapped[t] = devices[t], devices[s]
+            yield tuple(swapped)
+        yield from ((*devices[:s], k, *devices[s + 1 :]) for k in usable if k not in devices)
+
+
+def resized_devices(devices: tuple[int, ...], usable: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """A stage left out, or an idle device taken in at any place.
+
+    Args:
+        devices: Device of each stage (S,).
+        usable: All that can hold a block.
+    """
+    S = len(devices)
+    if S > 1:
+        yield from (without(devices, s) for s in range(S))
+    for k in usable:
+        if k not in devices:
+            yield from ((*devices[:s], k, *devices[s:]) for s in range(S + 1))
+
+
+def shifted_blocks(held: tuple[int, ...], stages: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """A block of one of these stages given to the stage before or after it.
+
+    Args:
+        held: Blocks of each stage (S,).
+        stages: Those that may give.
+
+    Yields:
+        Blocks (S,), one of them possibly 0.
+    """
+    for s in stages:
+        for t in (s - 1, s + 1):
+            if 0 <= t < len(held):
+                moved = list(held)
+                moved[s] -= 1
+                moved[t] += 1
+                yield tuple(moved)
+
+
+def without(values: tuple[int, ...], place: int) -> tuple[int, ...]:
+    """All values but one."""
+    return (*values[:place], *values[place + 1 :])

@@ -1,0 +1,106 @@
+"""Plans of partition, placement and schedule, and the allocation they amount to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
+from collapipe_env.compiled import compiled
+from collapipe_env.simulator.even_split import equal_resources
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+from .chain_problem import ChainProblem, fits_memory, plan_seconds
+
+
+@dataclass(frozen=True)
+class ScheduledPlan:
+    """One cluster's pipeline.
+
+    Attributes:
+        devices: Device of each stage in pipeline order (S,), all different.
+        held: Blocks of each stage (S,), >= 1.
+        schedule: The schedule.
+        caps: Its caps (S,), >= 1; not read under GPipe.
+        micro_batches: ``M``.
+        chunks: ``v``, 1 unless interleaved.
+    """
+
+    devices: tuple[int, ...]
+    held: tuple[int, ...]
+    schedule: ScheduleName
+    caps: tuple[int, ...]
+    micro_batches: int
+    chunks: int = 1
+
+    def seconds(self, problem: ChainProblem) -> float:
+        """Local steps and collection [s]; see :func:`~.chain_problem.plan_seconds`."""
+        return plan_seconds(problem, *self._arrays())
+
+    def fits(self, problem: ChainProblem) -> bool:
+        """Whether the devices have the memory for it."""
+        return fits_memory(problem, *self._arrays())
+
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, int, int]:
+        return (
+            np.asarray(self.devices, dtype=np.int64),
+            np.asarray(self.held, dtype=np.int64),
+            SCHEDULES.index(self.schedule),
+            np.asarray(self.caps, dtype=np.int64),
+            self.chunks,
+            self.micro_batches,
+        )
+
+
+@compiled
+def ordinary_caps(stages: int) -> npt.NDArray[np.int64]:
+    """1F1B's usual caps, ``P - s`` with the server as the last of ``P = S + 1`` stages (S,)."""
+    return np.arange(stages, 0, -1) + 1
+
+
+@compiled
+def link_aware_caps(stages: int) -> npt.NDArray[np.int64]:
+    """Caps that count links and the CU's relay as stages, too: ``2 (S - s) + 2`` (S,)."""
+    return 2 * np.arange(stages, 0, -1) + 2
+
+
+def allocation_of(
+    parameters: SystemParameters, state: SystemState, plans: Mapping[tuple[int, int], ScheduledPlan]
+) -> Allocation:
+    """The plans of all environments and clusters at full power and equal bandwidth.
+
+    Stages stand in the slots of their devices as long as every cluster visits its devices in index order;
+    otherwise slot ``s`` is stage ``s`` and groups of one say which device that is.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system (E, ...).
+        plans: A plan for every environment and cluster.
+    """
+    shape, (E, N) = state.present.shape, state.uplink_gain.shape
+    in_order = all(list(plan.devices) == sorted(plan.devices) for plan in plans.values())
+    blocks, caps = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    stage, share = np.full(shape, -1, dtype=np.int64), np.zeros(shape)
+    schedule, chunks, micro_batches = (np.zeros((E, N), dtype=np.int64) for _ in range(3))
+    for at, plan in plans.items():
+        devices = np.asarray(plan.devices)
+        slots = devices if in_order else np.arange(len(devices))
+        blocks[at][slots] = plan.held
+        caps[at][slots] = plan.caps
+        stage[at][devices] = slots
+        share[at][devices] = 1.0
+        schedule[at], chunks[at] = SCHEDULES.index(plan.schedule), plan.chunks
+        micro_batches[at] = plan.micro_batches
+    return Allocation(
+        blocks=blocks,
+        micro_batches=micro_batches,
+        **equal_resources(parameters, shape),
+        stage=None if in_order else stage,
+        share=None if in_order else share,
+        schedule=schedule,
+        caps=caps,
+        chunks=chunks,
+    )

@@ -1,0 +1,174 @@
+"""What SplitFed and PiPar share: cutting the encoder between a cluster's strongest device and the server.
+
+How the published systems are mapped to this one ([X]): a client is a cluster. Its data are on the control
+unit (CU), where the embedding is; the client-side model, the encoder's first ``l`` blocks, is computed by the
+fastest device present (at its speed of the moment) whose memory holds ``l`` blocks and the activations of a
+mini-batch. The server runs the other ``L - l`` blocks and the head. Whatever the systems do not decide gets
+the common defaults: equal bandwidth and full power.
+
+**Not on equal terms with CollaPipe's plans.** These systems use the server's compute for encoder blocks,
+which CollaPipe's own plans may not: there the server trains the decoder alone and the devices share the
+encoder. A shorter delay than DSSRA's says where the work is done, not that it is scheduled better. What the
+simulator charges for it:
+
+* server-side copies (SplitFed V1, PiPar): every cluster has ``1 / N`` of the server's speed all the time;
+* a sequential server (SplitFed V2): all of its speed, first come, first served;
+* the server's memory is unlimited and its energy is free;
+* a cluster uploads its own ``l`` blocks and the embedding, and the broadcast carries the blocks that any
+  cluster trains, so its length depends on the largest ``l``. Where a cut moves deeper from one round to the
+  next, the blocks that a CU then lacks are not charged.
+
+Activations are of the same size after every block. So a cut weighs only work and updates: as long as the
+server's part of a block is done sooner than the device's, one block at the cluster is best. Deeper cuts pay
+where the server is slow or shared by many.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.even_split import equal_resources
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+from .group_plan import AllocationBaseline
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def strongest_devices(state: SystemState, blocks: int) -> tuple[IntArray, BoolArray]:
+    """The device that computes the client-side model, for every number of blocks.
+
+    Args:
+        state: The system (E, ...).
+        blocks: ``L``.
+
+    Returns:
+        For 1..L blocks, (L, E, N) each: the fastest device present with memory for them, the first of equally
+        fast ones, and whether there is any. Where there is none, the device for one block stands in.
+    """
+    room = np.where(state.present, state.memory_cap, 0)
+    fits: BoolArray = np.asarray(room >= np.arange(1, blocks + 1)[:, None, None, None])
+    fastest = np.where(fits, state.speed, -np.inf).argmax(axis=-1)
+    exists: BoolArray = np.asarray(fits.any(axis=-1))
+    return np.where(exists, fastest, fastest[:1]), exists
+
+
+def split_plan(
+    parameters: SystemParameters,
+    cut: IntArray,
+    device: IntArray,
+    micro_batches: IntArray,
+    server_mode: int,
+    devices: int,
+) -> Allocation:
+    """The allocation of a cut in every cluster, at equal bandwidth and full power.
+
+    Args:
+        parameters: Scalars of the scenario.
+        cut: Blocks ``l`` at the cluster (..., N).
+        device: Who computes them (..., N).
+        micro_batches: ``M`` (..., N).
+        server_mode: ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
+        devices: ``K``.
+    """
+    own = np.arange(devices) == device[..., None]
+    return Allocation(
+        blocks=np.where(own, cut[..., None], 0),
+        micro_batches=micro_batches,
+        **equal_resources(parameters, own.shape),
+        server_blocks=parameters.costs.blocks - cut,
+        server_mode=np.full(cut.shape[:-1], server_mode),
+    )
+
+
+def best_cuts(delay: FloatArray, broadcast: FloatArray) -> IntArray:
+    """Each cluster's cut, the best for the round together, exact.
+
+    The clusters' own delays are independent at equal bandwidth and full power; the broadcast depends on the
+    largest cut. For every limit on the cuts each cluster takes its best one within; the best limit wins.
+
+    Args:
+        delay: Delay of each cluster with each cut 1..L (L, E, N) [s], infinite where it is impossible.
+        broadcast: Broadcast where the largest cut is 1..L (L, E) [s].
+
+    Returns:
+        Cuts (E, N); the smaller one of two equally good ones.
+    """
+    within = np.minimum.accumulate(delay, axis=0)
+    limit = (within.max(axis=-1) + broadcast).argmin(axis=0)
+    allowed = np.arange(len(delay))[:, None, None] <= limit[:, None]
+    cuts: IntArray = 1 + np.where(allowed, delay, np.inf).argmin(axis=0)
+    return cuts
+
+
+class SplitTraining(AllocationBaseline):
+    """A scheduler that cuts the encoder between a cluster and the server anew in every round.
+
+    Args:
+        scenario: The scenario to schedule.
+    """
+
+    def allocate(self, state: SystemState) -> Allocation:
+        """See :meth:`AllocationBaseline.act`; refused where no device of a cluster holds a block."""
+        device, exists = strongest_devices(state, self.parameters.costs.blocks)
+        if not exists[0].all():
+            e, n = (int(i) for i in np.argwhere(~exists[0])[0])
+            raise self.refusal(
+                e,
+                n,
+                "no device that is present can hold one encoder block and the activations of a mini-batch, "
+                "so there is no client-side model. Give devices more memory, or a smaller batch_size",
+            )
+        return self.choose(state, device, exists)
+
+    @abstractmethod
+    def choose(self, state: SystemState, device: IntArray, exists: BoolArray) -> Allocation:
+        """Decide one round among the cuts that exist.
+
+        Args:
+            state: The system (E, ...).
+            device: Who computes the first 1..L blocks (L, E, N).
+            exists: Whether somebody can (L, E, N), always true for one block.
+        """
+
+    def priced(
+        self, state: SystemState, device: IntArray, exists: BoolArray, micro_batches: int, server_mode: int
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """What the simulator charges for every cut, the same one in all clusters.
+
+        Args:
+            state: The system (E, ...).
+            device: As for :meth:`choose`.
+            exists: As for :meth:`choose`.
+            micro_batches: ``M``.
+            server_mode: ``COPIES`` or ``SEQUENTIAL``.
+
+        Returns:
+            Delay of each cluster (L, E, N), infinite where a cut does not exist, of the broadcast (L, E) and
+            of the round (L, E) [s], infinite where the cut does not exist in all clusters.
+        """
+        cut = np.broadcast_to(np.arange(1, len(device) + 1)[:, None, None], device.shape)
+        plans = self.plan(cut, device, np.full(device.shape, micro_batches), server_mode)
+        costs = round_costs(self.parameters, state.map(lambda a: a[None]), plans)
+        return (
+            np.where(exists, costs.cluster_delay, np.inf),
+            np.asarray(costs.broadcast),
+            np.where(exists.all(axis=-1), costs.delay, np.inf),
+        )
+
+    def plan(self, cut: IntArray, device: IntArray, micro_batches: IntArray, server_mode: int) -> Allocation:
+        """The allocation of given cuts; see :func:`split_plan`."""
+        return split_plan(self.parameters, cut, device, micro_batches, server_mode, self.scenario.max_devices)
+
+
+def devices_at(device: IntArray, cuts: IntArray) -> IntArray:
+    """Who computes each cluster's part (E, N), from the candidates (L, E, N) and cuts 1..L (E, N)."""
+    chosen: IntArray = np.take_along_axis(device, cuts[None] - 1, axis=0)[0]
+    return chosen

@@ -1,0 +1,69 @@
+"""Arrays of any library of the Python array API standard: namespace, bounds, joining.
+
+Bounds are plain numbers. The standard's ``maximum`` and ``minimum`` may turn a Python number into an array,
+which on a GPU means waiting for a copy; ``clip`` takes it as it is. NumPy's ``clip`` is slow, so NumPy keeps
+its ``maximum``.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import array_api_compat
+import numpy as np
+
+Array: TypeAlias = Any
+"""An array of any library of the Python array API standard (NumPy, PyTorch, CuPy, JAX, ...)."""
+
+
+def namespace(*arrays: Array) -> ModuleType:
+    """Return the array-API namespace of the arrays (plain NumPy first: it is the hot path)."""
+    for array in arrays:
+        if type(array) is not np.ndarray:
+            break
+    else:
+        return np
+    module: ModuleType = array_api_compat.array_namespace(*arrays)
+    return module
+
+
+def total(values: Array) -> Array:
+    """Sum over the last two axes."""
+    # The method skips what NumPy's function does first, which in a small array takes longer than the sum.
+    if type(values) is np.ndarray:
+        return values.sum(axis=(-2, -1))
+    return namespace(values).sum(values, axis=(-2, -1))
+
+
+def log1p(x: Array) -> Array:
+    """``log(1 + x)`` of an array; compiled loops have a form of their own for numbers."""
+    return namespace(x).log1p(x)
+
+
+def exp(x: Array) -> Array:
+    """``exp(x)`` of an array; compiled loops have a form of their own for numbers."""
+    return namespace(x).exp(x)
+
+
+def where(condition: Array, x: Array, y: Array | float) -> Array:
+    """Elements of ``x`` where the condition holds, else of ``y``; compiled loops have their own form."""
+    return namespace(condition).where(condition, x, y)
+
+
+def at_least(values: Array, bound: float) -> Array:
+    """The larger of each value and the bound, of the values' type; NaN stays NaN."""
+    xp = namespace(values)
+    return np.maximum(values, bound) if xp is np else xp.clip(values, bound, None)
+
+
+def at_most(values: Array, bound: float) -> Array:
+    """The smaller of each value and the bound, of the values' type; NaN stays NaN."""
+    xp = namespace(values)
+    return np.minimum(values, bound) if xp is np else xp.clip(values, None, bound)
+
+
+def concatenate(arrays: tuple[Array, ...]) -> Array:
+    """Join arrays along their last axis."""
+    xp = namespace(*arrays)
+    return np.concatenate(arrays, axis=-1) if xp is np else xp.concat(arrays, axis=-1)

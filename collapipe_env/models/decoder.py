@@ -1,0 +1,265 @@
+"""The translating half of the Transformer, on the edge server: it reads the devices' output as its memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.dropout import drop
+from collapipe_env.models.embeddings import sinusoids
+from collapipe_env.models.encoder_blocks import BERT_EPSILON
+from collapipe_env.models.tokenization import PADDING
+
+KeyValue = tuple[Tensor, Tensor]
+"""Keys and values of an attention, each of shape (samples, heads, positions, d / heads)."""
+
+
+class DecoderBlock(nn.Module):
+    """One Transformer decoder block with 8 d^2 + 2 d d_ff + 15 d + d_ff parameters, whatever its style.
+
+    Causal self-attention, attention to the memory, feed-forward layer; all maps have biases, and each branch
+    has a layer norm: before it with style ``pre-ln``, else after its sum with the branch's input. Forward it
+    takes 2 q (8 d^2 + 2 d d_ff) + 8 q^2 d FLOPs per sample of q source and q target tokens.
+    """
+
+    def __init__(self, architecture: Architecture, blocks: int, generator: Generator) -> None:
+        """Draw the weights.
+
+        Args:
+            architecture: Width, heads, style and dropout.
+            blocks: Decoder blocks L_dec that the block is one of.
+            generator: Only source of randomness.
+        """
+        super().__init__()
+        d, f, style = architecture.width, architecture.feedforward, architecture.style
+        self.heads, self.dropout = architecture.heads, architecture.dropout
+        self.norm_first = style == "pre-ln"
+        self.activation: Callable[[Tensor], Tensor] = (
+            functional.relu if style == "transformer" else functional.gelu
+        )
+        self.epsilon = BERT_EPSILON if style == "bert" else 1e-5
+
+        def matrix(rows: int, columns: int, *, ends_branch: bool = False) -> nn.Parameter:
+            if self.norm_first:
+                # The three branches start small, so that the residual stream keeps the scale of its input.
+                deviation = (1 / math.sqrt(3 * blocks) if ends_branch else 1.0) / math.sqrt(columns)
+                return nn.Parameter(torch.randn(rows, columns, generator=generator) * deviation)
+            bound = math.sqrt(6 / (rows + columns))  # Xavier, as in the original Transformer
+            return nn.Parameter((2 * torch.rand(rows, columns, generator=generator) - 1) * bound)
+
+        def bias(rows: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros(rows))
+
+        self.norm1_gain, self.norm1_bias = nn.Parameter(torch.ones(d)), bias(d)
+        self.qkv_weight, self.qkv_bias = matrix(3 * d, d), bias(3 * d)
+        self.out_weight, self.out_bias = matrix(d, d, ends_branch=True), bias(d)
+        self.norm2_gain, self.norm2_bias = nn.Parameter(torch.ones(d)), bias(d)
+        self.query_weight, self.query_bias = matrix(d, d), bias(d)
+        self.memory_weight, self.memory_bias = matrix(2 * d, d), bias(2 * d)
+        self.cross_weight, self.cross_bias = matrix(d, d, ends_branch=True), bias(d)
+        self.norm3_gain, self.norm3_bias = nn.Parameter(torch.ones(d)), bias(d)
+        self.up_weight, self.up_bias = matrix(f, d), bias(f)
+        self.down_weight, self.down_bias = matrix(d, f, ends_branch=True), bias(d)
+
+    def remember(self, memory: Tensor) -> KeyValue:
+        """Return the keys and values of a memory (samples, q, d); they serve all target positions."""
+        keys, values = self._heads(functional.linear(memory, self.memory_weight, self.memory_bias), 2)
+        return keys, values
+
+    def forward(
+        self, x: Tensor, memory: KeyValue, memory_mask: Tensor, past: KeyValue | None = None
+    ) -> tuple[Tensor, KeyValue]:
+        """Map activations (samples, n, d) to activations of the same shape.
+
+        Args:
+            x: All n positions; or, with ``past``, the n = 1 position that follows it.
+            memory: What :meth:`remember` returned.
+            memory_mask: 0 at real source tokens and -inf at padding, shape (samples, 1, 1, q).
+            past: Keys and values of the positions before; None if ``x`` begins the sequence.
+
+        Returns:
+            The block's output, and keys and values of all positions so far.
+        """
+        present: list[KeyValue] = []
+
+        def attend_to_self(h: Tensor) -> Tensor:
+            query, key, value = self._heads(functional.linear(h, self.qkv_weight, self.qkv_bias), 3)
+            if past is not None:
+                key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
+            present.append((key, value))
+            h = self._attention(query, (key, value), None, causal=past is None)
+            return functional.linear(h, self.out_weight, self.out_bias)
+
+        def attend_to_memory(h: Tensor) -> Tensor:
+            (query,) = self._heads(functional.linear(h, self.query_weight, self.query_bias), 1)
+            h = self._attention(query, memory, memory_mask)
+            return functional.linear(h, self.cross_weight, self.cross_bias)
+
+        def transform(h: Tensor) -> Tensor:
+            h = self.activation(functional.linear(h, self.up_weight, self.up_bias))
+            return functional.linear(h, self.down_weight, self.down_bias)
+
+        x = self._residual(x, attend_to_self, self.norm1_gain, self.norm1_bias)
+        x = self._residual(x, attend_to_memory, self.norm2_gain, self.norm2_bias)
+        x = self._residual(x, transform, self.norm3_gain, self.norm3_bias)
+        return x, present[0]
+
+    def _residual(self, x: Tensor, branch: Callable[[Tensor], Tensor], gain: Tensor, bias: Tensor) -> Tensor:
+        """Add a branch, with its norm before or after it."""
+        if self.norm_first:
+            h = functional.layer_norm(x, x.shape[-1:], gain, bias, self.epsilon)
+            return x + drop(branch(h), self.dropout, self.training)
+        x = x + drop(branch(x), self.dropout, self.training)
+        return functional.layer_norm(x, x.shape[-1:], gain, bias, self.epsilon)
+
+    def _heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """Cut (samples, n, parts * d) into as many tensors (samples, heads, n, d / heads)."""
+        samples, n, columns = x.shape
+        by_head = x.view(samples, n, parts, self.heads, columns // parts // self.heads)
+        return by_head.permute(2, 0, 3, 1, 4).unbind(0)
+
+    def _attention(
+        self, query: Tensor, memory: KeyValue, mask: Tensor | None, *, causal: bool = False
+    ) -> Tensor:
+        """Scaled dot-product attention of all heads, joined: shape (samples, n, d)."""
+        h = functional.scaled_dot_product_attention(
+            query, *memory, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0, is_causal=causal
+        )
+        return h.transpose(1, 2).flatten(start_dim=2)
+
+
+class Decoder(nn.Module):
+    """Target embedding, decoder blocks and the output product, whose matrix is the embedding's.
+
+    Tokens enter as sqrt(d) times their row of the table, which is drawn with variance 1/d: so inputs have the
+    scale of the positions, and the scores that the same table gives at the end start near 1 (Vaswani et al.,
+    2017, section 3.4). With style ``pre-ln`` nothing has normed the encoder's output, so a layer norm here
+    does, and another one norms what the last block returns.
+
+    Forward it takes L_dec (2 q (8 d^2 + 2 d d_ff) + 8 q^2 d) + 2 q d V_out FLOPs per sample.
+
+    Attributes:
+        weight: Table of target tokens, shape (V_out, d).
+    """
+
+    def __init__(self, architecture: Architecture, blocks: int, outputs: int, generator: Generator) -> None:
+        """Draw the weights.
+
+        Args:
+            architecture: Sizes of the encoder, which the decoder shares, style and dropout.
+            blocks: Decoder blocks L_dec, at least 1.
+            outputs: Target vocabulary V_out.
+            generator: Only source of randomness.
+        """
+        super().__init__()
+        q, d = architecture.sequence_length, architecture.width
+        self.dropout, self.norm_first = architecture.dropout, architecture.style == "pre-ln"
+        self.scale = math.sqrt(d)
+        self.weight = nn.Parameter(torch.randn(outputs, d, generator=generator) / self.scale)
+        self.positions: Tensor
+        self.register_buffer("positions", sinusoids(q, d))
+        self.blocks = nn.ModuleList(DecoderBlock(architecture, blocks, generator) for _ in range(blocks))
+        if self.norm_first:
+            self.memory_gain, self.memory_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
+            self.norm_gain, self.norm_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
+
+    def forward(self, hidden: Tensor, mask: Tensor, targets: Tensor) -> Tensor:
+        """Score the next token at every position of the targets (teacher forcing).
+
+        Args:
+            hidden: Encoder outputs, shape (samples, q, d).
+            mask: True at real source tokens, shape (samples, q).
+            targets: Target ids from the begin token on, padded behind, shape (samples, n + 1), n at most q.
+
+        Returns:
+            Scores of what follows each of the first n tokens, shape (samples * n, V_out). On a CPU those are
+            left out that padding follows, since nobody asks for them: shape (tokens, V_out).
+        """
+        read, asked = targets[:, :-1], None
+        if targets.device.type == "cpu":  # a GPU would have to wait for the numbers
+            asked = targets[:, 1:] != PADDING
+            longest = max(1, int(asked.sum(dim=1).max()))
+            read, asked = read[:, :longest], asked[:, :longest]
+        memories, memory_mask = self.remember(hidden, mask)
+        x = self._embed(read, 0)
+        for block, memory in zip(self.blocks, memories, strict=True):
+            x, _ = block(x, memory, memory_mask)
+        return self._score(x.flatten(end_dim=1) if asked is None else x[asked])
+
+    def remember(self, hidden: Tensor, mask: Tensor) -> tuple[list[KeyValue], Tensor]:
+        """Return each block's keys and values of the encoder outputs, and the additive mask of them."""
+        if self.norm_first:
+            hidden = functional.layer_norm(hidden, hidden.shape[-1:], self.memory_gain, self.memory_bias)
+        memory_mask = torch.zeros(mask.shape, dtype=hidden.dtype, device=mask.device)
+        memory_mask = memory_mask.masked_fill_(~mask, -math.inf)[:, None, None, :]
+        return [block.remember(hidden) for block in self._typed_blocks()], memory_mask
+
+    def extend(
+        self, tokens: Tensor, memories: list[KeyValue], memory_mask: Tensor, past: list[KeyValue]
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """Read one more token of every sample and score what follows it.
+
+        Args:
+            tokens: Ids, shape (samples,).
+            memories: As :meth:`remember` returned them.
+            memory_mask: The same.
+            past: Each block's keys and values of the tokens before; empty at the first.
+
+        Returns:
+            Scores, shape (samples, V_out), and the keys and values with the new token's.
+        """
+        x = self._embed(tokens[:, None], past[0][0].shape[2] if past else 0)
+        present: list[KeyValue] = []
+        for i, block in enumerate(self.blocks):
+            x, key_value = block(x, memories[i], memory_mask, past[i] if past else None)
+            present.append(key_value)
+        return self._score(x)[:, 0], present
+
+    def _embed(self, tokens: Tensor, start: int) -> Tensor:
+        """Map ids (samples, n) at positions from ``start`` on to activations (samples, n, d)."""
+        x = functional.embedding(tokens, self.weight) * self.scale
+        return drop(x + self.positions[start : start + tokens.shape[1]], self.dropout, self.training)
+
+    def _score(self, x: Tensor) -> Tensor:
+        """Map activations (..., d) to scores (..., V_out)."""
+        if self.norm_first:
+            x = functional.layer_norm(x, x.shape[-1:], self.norm_gain, self.norm_bias)
+        return functional.linear(x, self.weight)
+
+    def _typed_blocks(self) -> list[DecoderBlock]:
+        return [block for block in self.blocks if isinstance(block, DecoderBlock)]
+
+
+class CachedDecoding:
+    """Decodes a batch token by token; keys and values of what was read are kept.
+
+    It is a :class:`~collapipe_env.tasks.decoding.Stepper`.
+    """
+
+    def __init__(self, decoder: Decoder, hidden: Tensor, mask: Tensor) -> None:
+        """Read the source.
+
+        Args:
+            decoder: The decoder.
+            hidden: Encoder outputs, shape (samples, q, d).
+            mask: True at real source tokens, shape (samples, q).
+        """
+        self._decoder = decoder
+        self._memories, self._mask = decoder.remember(hidden, mask)
+        self._past: list[KeyValue] = []
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read one more token of every row, shape (rows,), and return scores of the next, (rows, V_out)."""
+        scores, self._past = self._decoder.extend(tokens, self._memories, self._mask, self._past)
+        return scores
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows, in this order; a row may occur several times or never."""
+        self._mask = self._mask[rows]
+        self._memories = [(key[rows], value[rows]) for key, value in self._memories]
+        self._past = [(key[rows], value[rows]) for key, value in self._past]

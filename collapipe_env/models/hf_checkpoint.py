@@ -1,0 +1,198 @@
+"""Starting from a BERT checkpoint in Hugging Face format, so that its layers become the pipeline's blocks.
+
+Only local folders are read, and nothing in them is executed: ``model.safetensors`` holds nothing but
+tensors, and ``pytorch_model.bin`` is read with PyTorch's ``weights_only``. What tasks put on top of an
+encoder (pooler, classifiers, language-model heads) is left alone.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from collapipe_env.archives import open_zip, require_tensors
+from collapipe_env.errors import CheckpointError, DataError, reason, shown
+from collapipe_env.files import read_json
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.hf_config import CONFIG, KEYS, checkpoint_folder, read_config
+from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
+from collapipe_env.models.model import ClusterModel
+
+__all__ = ["checkpoint_tokenizer", "load_into", "read_config"]
+
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+"""Where weights may be; the first that exists is read."""
+
+REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""Types of weights that are read."""
+
+FETCH_ANEW = "fetch the checkpoint anew"
+
+
+def load_into(model: ClusterModel, folder: str | Path) -> None:
+    """Overwrite a model's embedding and blocks with those of a checkpoint.
+
+    All is read and checked before the first weight is written, so a model that was refused is as before.
+    Weights in half precision are converted to the model's.
+
+    Args:
+        model: A model of style ``bert`` of the checkpoint's sizes.
+        folder: The checkpoint's local folder.
+
+    Raises:
+        CheckpointError: If the folder, a file or a tensor is missing, damaged or of another shape, if the
+            checkpoint is no BERT, or if its sizes contradict the model's.
+    """
+    path = checkpoint_folder(folder)
+    _check_sizes(model.architecture, read_config(path), path)
+    file, tensors = _read_tensors(path)
+    prefix = next((p for p in ("bert.", "") if f"{p}{_TOKENS}" in tensors), None)
+    if prefix is None:
+        raise CheckpointError(
+            f"{file} has no tensor {_TOKENS!r}, with or without 'bert.' before it, so it holds no BERT "
+            "encoder; choose another checkpoint"
+        )
+    found = {}
+    for name, sources in _places(model.architecture):
+        parameter = model.get_parameter(name)
+        rows, *columns = parameter.shape
+        shape = (rows // len(sources), *columns)
+        found[name] = torch.cat([_tensor(tensors, prefix + source, shape, file) for source in sources])
+    with torch.no_grad():
+        for name, value in found.items():
+            model.get_parameter(name).copy_(value)
+
+
+_TOKENS = "embeddings.word_embeddings.weight"
+
+
+def _places(architecture: Architecture) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each of our parameters with the checkpoint's tensors that it consists of, one above the other."""
+    yield "embedding.weight", (_TOKENS,)
+    yield "embedding.positions", ("embeddings.position_embeddings.weight",)
+    if architecture.token_types:
+        yield "embedding.types", ("embeddings.token_type_embeddings.weight",)
+    yield "embedding.norm_gain", ("embeddings.LayerNorm.weight",)
+    yield "embedding.norm_bias", ("embeddings.LayerNorm.bias",)
+    maps = {
+        "qkv": tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
+        "out": ("attention.output.dense",),
+        "up": ("intermediate.dense",),
+        "down": ("output.dense",),
+    }
+    norms = {"norm1": "attention.output.LayerNorm", "norm2": "output.LayerNorm"}
+    for i in range(architecture.blocks):
+        layer = f"encoder.layer.{i}"
+        for ours, theirs in maps.items():
+            for kind in ("weight", "bias"):
+                yield f"blocks.{i}.{ours}_{kind}", tuple(f"{layer}.{source}.{kind}" for source in theirs)
+        for ours, norm in norms.items():
+            yield f"blocks.{i}.{ours}_gain", (f"{layer}.{norm}.weight",)
+            yield f"blocks.{i}.{ours}_bias", (f"{layer}.{norm}.bias",)
+
+
+def _check_sizes(architecture: Architecture, config: Mapping[str, object], folder: Path) -> None:
+    """Refuse a checkpoint of another size or for another style; names all differences."""
+    differences = [
+        f"workload.{field} is {getattr(architecture, field)!r} but {KEYS.get(field, 'the model type')} is "
+        f"{shown(value)}"
+        for field, value in config.items()
+        if getattr(architecture, field) != value
+    ]
+    if differences:
+        raise CheckpointError(
+            f"{folder / CONFIG} contradicts the scenario: {'; '.join(differences)}. Give the workload the "
+            "checkpoint's sizes (with learning.proxy off), or choose another checkpoint"
+        )
+
+
+def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
+    """Return the file that was read, for messages, and the tensors by their names."""
+    file = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise CheckpointError(
+            f"{folder} holds no weights; one of {', '.join(WEIGHT_FILES)} must be there: {FETCH_ANEW}"
+        )
+    if file.suffix != ".json":
+        return file, _read_file(file)
+    try:
+        shards = read_json(file, FETCH_ANEW).get("weight_map")
+    except DataError as error:
+        raise CheckpointError(str(error)) from None
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        raise CheckpointError(f"{file} has no weight_map that names the files of the tensors; {FETCH_ANEW}")
+    tensors: dict[str, Tensor] = {}
+    for name in sorted(set(shards.values())):
+        shard = folder / name
+        if shard.parent != folder or shard.suffix not in (".safetensors", ".bin") or not _is_file(shard):
+            raise CheckpointError(
+                f"{file} names the file {shown(name)}, but there is no such weight file in the folder; "
+                f"{FETCH_ANEW}"
+            )
+        tensors.update(_read_file(shard))
+    return file, tensors
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
+def _read_file(file: Path) -> dict[str, Tensor]:
+    try:
+        if file.suffix == ".safetensors":
+            content = load_file(file)
+        else:
+            if zipfile.is_zipfile(file):  # checkpoints of older versions of PyTorch are none
+                with open_zip(file) as archive:
+                    require_tensors(archive, file.stat().st_size)
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged pickles raise whatever they like
+        with file.open("rb") as stream:
+            pointer = stream.read(16) == b"version https://"
+        cause = (
+            "it is a pointer of Git LFS: run `git lfs pull` in its folder"
+            if pointer
+            else f"it is damaged, or holds more than tensors, which is never executed: {FETCH_ANEW}, best as "
+            "model.safetensors"
+        )
+        raise CheckpointError(
+            f"cannot read {file} ({type(error).__name__}: {reason(error, longest=120)}); {cause}"
+        ) from None
+    if not isinstance(content, dict):
+        raise CheckpointError(
+            f"{file} holds a {type(content).__name__} where a dictionary of tensors is expected; {FETCH_ANEW}"
+        )
+    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+
+
+def _tensor(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], file: Path) -> Tensor:
+    """Return a tensor under its present or its former name, checked."""
+    former = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+    tensor = tensors.get(name, tensors.get(former))
+    if tensor is None:
+        raise CheckpointError(f"{file} lacks the tensor {name!r}; {FETCH_ANEW}")
+    if tuple(tensor.shape) != shape:
+        raise CheckpointError(
+            f"{file}: tensor {name!r} has the shape {tuple(tensor.shape)} where {CONFIG} asks for {shape}; "
+            f"{FETCH_ANEW}"
+        )
+    usable = tensor.dtype in REAL and tensor.layout is torch.strided and tensor.device.type == "cpu"
+    if not usable or not tensor.isfinite().all():
+        raise CheckpointError(
+            f"{file}: tensor {name!r} ({tensor.dtype}) must hold finite floating-point numbers of 16, 32 or "
+            f"64 bits; {FETCH_ANEW}"
+        )
+    return tensor

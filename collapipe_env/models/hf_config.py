@@ -1,0 +1,112 @@
+"""The description of a BERT checkpoint in Hugging Face format; free of PyTorch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from collapipe_env.errors import CheckpointError, DataError, shown
+from collapipe_env.files import read_json
+from collapipe_env.typed_paths import given_path
+
+CONFIG = "config.json"
+
+KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "blocks": "num_hidden_layers",
+        "width": "hidden_size",
+        "feedforward": "intermediate_size",
+        "heads": "num_attention_heads",
+        "vocabulary": "vocab_size",
+        "learned_positions": "max_position_embeddings",
+        "token_types": "type_vocab_size",
+    }
+)
+"""Workload fields and what ``config.json`` calls them."""
+
+# Key, what it must be, the value that the format takes for granted, and what is supported, for the message.
+_REQUIRED: tuple[tuple[str, Callable[[Any], bool], Any, str], ...] = (
+    ("model_type", lambda value: value == "bert", "bert", "only BERT checkpoints ('bert') can be loaded"),
+    ("hidden_act", lambda value: value == "gelu", "gelu", "the trained blocks have the exact GELU ('gelu')"),
+    (
+        "position_embedding_type",
+        lambda value: value in (None, "absolute"),
+        "absolute",
+        "only absolute positions ('absolute') are supported",
+    ),
+    (
+        "layer_norm_eps",
+        lambda value: isinstance(value, int | float) and math.isclose(value, 1e-12, rel_tol=1e-6),
+        1e-12,
+        "the trained layer norms have BERT's 1e-12",
+    ),
+    ("pad_token_id", lambda value: value in (None, 0), 0, "padding must be token 0"),
+    ("is_decoder", lambda value: not value, False, "only encoders are supported"),
+    ("add_cross_attention", lambda value: not value, False, "only encoders are supported"),
+)
+
+
+def read_config(folder: str | Path) -> dict[str, Any]:
+    """Return what a checkpoint's ``config.json`` says as fields of a workload.
+
+    Args:
+        folder: The checkpoint's local folder.
+
+    Returns:
+        ``style`` (``"bert"``), ``blocks``, ``width``, ``feedforward``, ``heads``, ``vocabulary``,
+        ``learned_positions`` and ``token_types``: fields of a workload and of an
+        :class:`~collapipe_env.models.architecture.Architecture` alike.
+
+    Raises:
+        CheckpointError: If the folder or file is missing or damaged, or describes anything but a plain BERT
+            encoder.
+    """
+    path = checkpoint_folder(folder) / CONFIG
+    try:
+        config = read_json(path, "give the folder of a BERT checkpoint in Hugging Face format")
+    except DataError as error:
+        raise CheckpointError(str(error)) from None
+    for key, fits, default, supported in _REQUIRED:
+        value = config.get(key, default)
+        if not fits(value):
+            raise CheckpointError(
+                f"{path}: {key} is {shown(value)}, but {supported}; choose another checkpoint"
+            )
+    fields: dict[str, Any] = {"style": "bert"}
+    for field, key in KEYS.items():
+        value = config.get(key)
+        least = 0 if field == "token_types" else 1
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            found = f"{key} is {shown(value)}" if key in config else f"{key} is missing"
+            raise CheckpointError(
+                f"{path}: {found}; it must be an integer of at least {least}, so this is no usable BERT "
+                "checkpoint"
+            )
+        fields[field] = value
+    if fields["width"] % fields["heads"]:
+        raise CheckpointError(
+            f"{path}: {KEYS['heads']} = {fields['heads']} does not divide {KEYS['width']} = "
+            f"{fields['width']}; the file contradicts itself, fetch it anew"
+        )
+    return fields
+
+
+def checkpoint_folder(folder: str | Path) -> Path:
+    """Return a checkpoint's folder, ``~`` spelt out.
+
+    Raises:
+        CheckpointError: If there is no such folder.
+    """
+    try:
+        path = given_path(str(folder))
+    except DataError as error:
+        raise CheckpointError(f"checkpoint {error}") from None
+    if not path.is_dir():
+        raise CheckpointError(
+            f"checkpoint {shown(str(folder))} is no folder; give the local folder of a BERT checkpoint with "
+            f"{CONFIG} in it (nothing is downloaded)"
+        )
+    return path

@@ -1,0 +1,171 @@
+"""The tokeniser of a BERT checkpoint; free of PyTorch.
+
+Ids stay as the checkpoint has them, because rows of its embedding table are found by them. So padding is 0
+as everywhere in this package, but the unknown token is not 1 (in BERT, 1 is an unused row and ``[UNK]`` is
+100): ask :func:`special_ids`, which answers for the package's own tokenisers, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from collapipe_env.errors import CheckpointError, DataError, shortened, shown
+from collapipe_env.files import read_json, read_regular
+from collapipe_env.models.hf_config import CONFIG, checkpoint_folder, read_config
+from collapipe_env.models.tokenization import PADDING
+
+LARGEST = 64 * 1024**2
+"""Bytes of a file of tokens."""
+PAD, UNK, MASK, START, END = "[PAD]", "[UNK]", "[MASK]", "[CLS]", "[SEP]"
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Ids of tokens that stand for no text.
+
+    Attributes:
+        padding: Fills rows up; always 0.
+        unknown: Stands for words outside the vocabulary.
+        hidden: What a dropped token is replaced by: ``[MASK]`` where there is one, as in BERT's pre-training,
+            else the unknown token.
+        start: Opens every text; None if nothing does.
+        end: Closes every text; None if nothing does.
+    """
+
+    padding: int
+    unknown: int
+    hidden: int
+    start: int | None
+    end: int | None
+
+
+def special_ids(tokenizer: Tokenizer) -> SpecialIds:
+    """Return the ids of a tokeniser's special tokens.
+
+    Args:
+        tokenizer: What :func:`checkpoint_tokenizer` or
+            :func:`~collapipe_env.models.tokenization.train_tokenizer` returned.
+
+    Raises:
+        CheckpointError: If it has no unknown token, or padding is not 0.
+    """
+    padding, unknown, mask, start, end = (
+        tokenizer.token_to_id(name) for name in (PAD, UNK, MASK, START, END)
+    )
+    if padding != PADDING or unknown is None:
+        raise CheckpointError(
+            f"the tokeniser has {PAD} at {padding} and {UNK} at {unknown}; both must be there, {PAD} at "
+            f"{PADDING}: choose another checkpoint"
+        )
+    return SpecialIds(padding, unknown, unknown if mask is None else mask, start, end)
+
+
+def checkpoint_tokenizer(folder: str | Path, sequence_length: int | None = None) -> Tokenizer:
+    """Return a checkpoint's tokeniser, from ``tokenizer.json`` or else from ``vocab.txt``.
+
+    A ``vocab.txt`` is used as BERT uses it: WordPiece between ``[CLS]`` and ``[SEP]``, lower-cased unless
+    ``tokenizer_config.json`` says ``"do_lower_case": false``.
+
+    Args:
+        folder: The checkpoint's local folder.
+        sequence_length: Longest row of ids; the closing ``[SEP]`` is kept when a text is cut. None does not
+            cut.
+
+    Returns:
+        The tokeniser; it pads nothing.
+
+    Raises:
+        CheckpointError: If a file is missing or damaged, or its ids do not fit ``config.json`` or padding
+            at 0.
+    """
+    path = checkpoint_folder(folder)
+    ready = path / "tokenizer.json"
+    file = ready if ready.is_file() else path / "vocab.txt"
+    if not file.is_file():
+        raise CheckpointError(
+            f"{path} holds neither tokenizer.json nor vocab.txt; copy the checkpoint's tokeniser there"
+        )
+    tokenizer = _from_json(file) if file == ready else _from_vocabulary(file)
+    try:
+        special_ids(tokenizer)
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from None
+    highest, rows = max(tokenizer.get_vocab().values()), read_config(path)["vocabulary"]
+    if highest >= rows:
+        raise CheckpointError(
+            f"{file} has token ids up to {highest}, but vocab_size in {path / CONFIG} is {rows}; the files "
+            "belong to different checkpoints"
+        )
+    if sequence_length is not None:
+        tokenizer.enable_truncation(sequence_length)
+    return tokenizer
+
+
+def _from_json(file: Path) -> Tokenizer:
+    content = _read(file)
+    try:
+        tokenizer = Tokenizer.from_buffer(content)
+    except Exception as error:  # the library raises nothing narrower
+        raise CheckpointError(f"{file} is damaged ({shortened(str(error))}); fetch it anew") from None
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return read_regular(file, LARGEST)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {file} ({error.strerror}); fetch it anew") from None
+
+
+def _from_vocabulary(file: Path) -> Tokenizer:
+    try:
+        # Not splitlines(): BERT's vocabularies hold tokens that it takes for ends of lines.
+        text = _read(file).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        tokens = text.rstrip("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"cannot read {file} ({error}); fetch it anew") from None
+    ids: dict[str, int] = {}
+    for number, token in enumerate(tokens):
+        if token in ids:
+            raise CheckpointError(
+                f"{file}:{number + 1}: token {shown(token)} is in line {ids[token] + 1} already; "
+                "fetch it anew"
+            )
+        ids[token] = number
+    lacking = [name for name in (PAD, UNK, START, END) if name not in ids]
+    if lacking:
+        raise CheckpointError(f"{file} lacks {', '.join(lacking)}; this is no vocabulary of BERT")
+    options = _options(file.with_name("tokenizer_config.json"))
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=options.get("do_lower_case", True),
+        strip_accents=options.get("strip_accents"),
+        handle_chinese_chars=options.get("tokenize_chinese_chars", True),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{START} $A {END}", special_tokens=[(START, ids[START]), (END, ids[END])]
+    )
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens([name for name in (PAD, UNK, START, END, MASK) if name in ids])
+    return tokenizer
+
+
+def _options(file: Path) -> dict[str, Any]:
+    """Return the switches of ``tokenizer_config.json``; none if there is no such file."""
+    if not file.is_file():
+        return {}
+    try:
+        options = read_json(file, "fetch it anew, or delete it for BERT's defaults")
+    except DataError as error:
+        raise CheckpointError(str(error)) from None
+    for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
+        if options.get(key) is not None and not isinstance(options[key], bool):
+            raise CheckpointError(f"{file}: {key} is {shown(options[key])}; it must be true or false")
+    return {key: value for key, value in options.items() if value is not None}

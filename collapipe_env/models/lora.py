@@ -1,0 +1,87 @@
+"""Low-rank adapters in place of whole blocks: less to train, less to send (Hu et al., arXiv 2106.09685)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from collapipe_env.models.encoder_blocks import EncoderBlock
+from collapipe_env.models.model import ClusterModel
+
+ADAPTED_MAPS = ("qkv", "out", "up", "down")
+"""Linear maps of a block that get an adapter: all of them."""
+
+
+class Adapter(nn.Module):
+    """Adds ``(alpha / r) B A x`` to a frozen linear map, with ``r (d_in + d_out)`` parameters.
+
+    ``B`` starts at zero, so a fresh adapter changes nothing, and ``A`` is Gaussian with variance
+    ``1 / d_in``.
+
+    Attributes:
+        down: ``A``, shape (r, d_in).
+        up: ``B``, shape (d_out, r).
+        scale: ``alpha / r``.
+    """
+
+    def __init__(self, inputs: int, outputs: int, rank: int, alpha: float, generator: Generator) -> None:
+        """Draw ``A``.
+
+        Args:
+            inputs: ``d_in``.
+            outputs: ``d_out``.
+            rank: ``r``.
+            alpha: ``alpha``.
+            generator: Only source of randomness.
+        """
+        super().__init__()
+        self.down = nn.Parameter(torch.randn(rank, inputs, generator=generator) / math.sqrt(inputs))
+        self.up = nn.Parameter(torch.zeros(outputs, rank))
+        self.scale = alpha / rank
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Return what is added to the map's output, shape (..., d_out)."""
+        return self.scale * functional.linear(functional.linear(h, self.down), self.up)
+
+
+def add_adapters(model: ClusterModel, rank: int, alpha: float, generator: Generator) -> None:
+    """Freeze a model and give every linear map of its blocks an adapter, all that is trained from now on.
+
+    The clusters' ``A`` and ``B`` are averaged each for itself, as by FedIT (Zhang et al., arXiv 2305.05644).
+    The mean of products would be another thing, but of a higher rank.
+
+    Args:
+        model: Embedding and blocks, with no adapters yet.
+        rank: Rank of the adapters.
+        alpha: Their product counts ``alpha / rank``.
+        generator: Only source of randomness.
+    """
+    model.requires_grad_(False)
+    for block in _blocks(model):
+        for name in ADAPTED_MAPS:
+            outputs, inputs = getattr(block, f"{name}_weight").shape
+            block.adapters[name] = Adapter(inputs, outputs, rank, alpha, generator)
+
+
+@torch.no_grad()
+def merge_adapters(model: ClusterModel) -> None:
+    """Add the adapters to the weights they sit on and take them away; the model computes what it did before.
+
+    For looking at what was trained or going on without adapters. Everything is trainable afterwards.
+
+    Args:
+        model: Embedding and blocks; a copy, if training with adapters is to go on.
+    """
+    for block in _blocks(model):
+        for name, adapter in block.adapters.items():
+            assert isinstance(adapter, Adapter)
+            getattr(block, f"{name}_weight").add_(adapter.up @ adapter.down, alpha=adapter.scale)
+        block.adapters.clear()
+    model.requires_grad_(True)
+
+
+def _blocks(model: ClusterModel) -> list[EncoderBlock]:
+    return [block for block in model.blocks if isinstance(block, EncoderBlock)]

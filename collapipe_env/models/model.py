@@ -1,0 +1,68 @@
+"""The federated part of the trained Transformer: what sits on a control unit and on its cluster's devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Generator, Tensor, nn
+
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.embeddings import build_embedding
+from collapipe_env.models.encoder_blocks import EncoderBlock
+from collapipe_env.models.tokenization import PADDING
+
+
+class ClusterModel(nn.Module):
+    """A cluster's replica of the federated part: the embedding on its CU and the blocks on its devices.
+
+    Attributes:
+        architecture: Sizes and style.
+        embedding: What the control unit runs.
+        blocks: The L encoder blocks.
+    """
+
+    def __init__(self, architecture: Architecture, generator: Generator) -> None:
+        """Draw the weights: the embedding's, then block after block.
+
+        Args:
+            architecture: Sizes, style and dropout.
+            generator: Only source of randomness.
+
+        Raises:
+            ScenarioError: If style ``bert`` has fewer learned positions than tokens.
+        """
+        super().__init__()
+        self.architecture = architecture
+        self.embedding = build_embedding(architecture, generator)
+        self.blocks = nn.ModuleList(EncoderBlock(architecture, generator) for _ in range(architecture.blocks))
+
+    def segments(self, sizes: Sequence[int]) -> Iterator[list[nn.Module]]:
+        """Cut the blocks into contiguous segments.
+
+        Args:
+            sizes: Blocks per segment, each at least 1, summing to L at most.
+
+        Yields:
+            The blocks of each segment in pipeline order.
+        """
+        blocks = list(self.blocks)
+        start = 0
+        for size in sizes:
+            yield blocks[start : start + size]
+            start += size
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Run the uncut model: token ids (samples, q) to encoder outputs (samples, q, d)."""
+        x: Tensor = self.embedding(tokens)
+        attention_mask = additive_mask(tokens)
+        for block in self.blocks:
+            x = block(x, attention_mask)
+        return x
+
+
+def additive_mask(tokens: Tensor) -> Tensor:
+    """Return 0 where a token is real and -inf where it is padding, shape (samples, 1, 1, q)."""
+    mask = torch.zeros(tokens.shape, device=tokens.device)
+    return mask.masked_fill_(tokens == PADDING, -math.inf)[:, None, None, :]

@@ -1,0 +1,147 @@
+"""The convergence bound of `system_model.md` section 8 and the loss curve that follows it.
+
+[S]: what the bound depends on; [R]: its form; [X]: the progress of a local step and the curve of the loss.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from collapipe_env.arrays import Array, at_least, exp
+
+
+def gradient_norm_bound(
+    *,
+    rounds: Array,
+    clusters: int,
+    local_steps: int,
+    learning_rate: float,
+    smoothness: float,
+    variance: float,
+    heterogeneity: float,
+    gradient_bound: float,
+    initial_gap: float,
+    drift_constant: float,
+    surviving_samples: Array,
+    error_probability: Array,
+) -> Array:
+    """Bound on the average squared gradient norm after a number of rounds.
+
+    ``2 (F_0 - F*) / (eta H R) + eta Lip sigma^2 / (N b M_eff) + C eta^2 Lip^2 H^2 (sigma^2 / (b M_eff)
+    + zeta^2) + Gamma^2 eps``.
+
+    Args:
+        rounds: ``R`` >= 1.
+        clusters: ``N``.
+        local_steps: ``H``.
+        learning_rate: ``eta``.
+        smoothness: Lipschitz constant of the gradient, ``Lip``.
+        variance: Gradient variance of one sample, ``sigma^2``.
+        heterogeneity: ``zeta^2``, divergence of the clusters' gradients.
+        gradient_bound: ``Gamma^2``.
+        initial_gap: ``F_0 - F*``.
+        drift_constant: ``C``.
+        surviving_samples: ``b M_eff`` (...), samples of a cluster whose gradients arrived, > 0.
+        error_probability: ``eps`` (...), probability that a micro-batch is lost, in [0, 1].
+    """
+    noise = learning_rate * smoothness * variance / (clusters * surviving_samples)
+    drift = (
+        drift_constant
+        * (learning_rate * smoothness * local_steps) ** 2
+        * (variance / surviving_samples + heterogeneity)
+    )
+    start = 2.0 * initial_gap / (learning_rate * local_steps * rounds)
+    return start + noise + drift + gradient_bound * error_probability
+
+
+def imbalance_of(clusters: int, samples: Array, squares: Array) -> Array:
+    """Inequality ``I = N sum_n S_n^2 / (sum_n S_n)^2 - 1`` of what arrived from the clusters, in [0, N - 1].
+
+    Args:
+        clusters: ``N``.
+        samples: ``sum_n S_n``, any shape.
+        squares: ``sum_n S_n^2``.
+    """
+    total = at_least(samples, 1e-9)
+    return at_least(clusters * squares / (total * total) - 1.0, 0.0)
+
+
+class StepTerms(NamedTuple):
+    """Numbers of :func:`step_progress`."""
+
+    rate: float
+    noise: float
+    constant: float
+    error: float
+    imbalance: float
+
+
+def step_progress(terms: StepTerms, samples: Array, imbalance: Array, error_probability: Array) -> Array:
+    """Progress of one local step.
+
+    Args:
+        terms: Constant numbers.
+        samples: ``N S``, samples that arrived from all clusters, any shape.
+        imbalance: ``I``, of that shape.
+        error_probability: ``eps``, broadcastable to it.
+    """
+    rest = terms.constant + terms.error * error_probability + terms.imbalance * imbalance
+    return terms.rate * samples / (samples * rest + terms.noise)
+
+
+class CurveTerms(NamedTuple):
+    """Those of the constants that :func:`loss_at` reads."""
+
+    initial_loss: float
+    floor_loss: float
+    shape: float
+    head_share: float
+    head_speed: float
+
+
+class CurveConstants(Protocol):
+    """What :func:`loss_at` reads: :class:`CurveTerms`, or all constants of a fit."""
+
+    @property
+    def initial_loss(self) -> float:
+        """``F_0`` [nat]."""
+        ...
+
+    @property
+    def floor_loss(self) -> float:
+        """``F*`` [nat]."""
+        ...
+
+    @property
+    def shape(self) -> float:
+        """Exponent of the encoder's part."""
+        ...
+
+    @property
+    def head_share(self) -> float:
+        """``w``, the part that the head gains at once."""
+        ...
+
+    @property
+    def head_speed(self) -> float:
+        """``v``, how much faster that is."""
+        ...
+
+
+def loss_at(constants: CurveConstants, progress_made: Array) -> Array:
+    """Loss after an amount of progress, in nats.
+
+    ``F* + (F_0 - F*) (w exp(-v p) + (1 - w) exp(-p^shape))`` with progress ``p``. The second term is what the
+    encoder learns: with ``shape`` above 1 an S, as the curves of Transformers trained from scratch are, with
+    a slow start, a steep middle and a slow end; with ``shape`` 1 the geometric decay that the descent step
+    behind the bound gives under the Polyak-Lojasiewicz condition. The first is the share ``w`` that the head
+    gains at once, ``v`` times as fast, by learning how frequent each output is. [X]
+
+    Args:
+        constants: Fitted constants.
+        progress_made: At least 0, any shape.
+    """
+    w = constants.head_share
+    gap = constants.initial_loss - constants.floor_loss
+    left = (1.0 - w) * exp(-(progress_made**constants.shape))
+    return constants.floor_loss + gap * (left + w * exp(-constants.head_speed * progress_made))

@@ -1,0 +1,1 @@
+"""Pipeline schedules beyond GPipe: orders, recurrence, simulation, makespans and timelines."""

@@ -1,0 +1,52 @@
+"""Events of a local step under any schedule, for drawing: the compiled simulation's own record."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.allocation import ASYNC, INTERLEAVED
+from collapipe_env.physics.schedules.makespans import Chains, Orders, chain_times, run_chain
+from collapipe_env.physics.schedules.timeline import Direction, Event
+
+_KINDS: tuple[Direction, ...] = ("forward", "backward", "weight")
+
+
+def schedule_events(
+    chains: Chains, orders: Orders, row: int, local_steps: int, half_duplex: bool
+) -> tuple[float, list[Event]]:
+    """Run one chain and keep what everybody did.
+
+    Args:
+        chains: Chains.
+        orders: Their schedules, GPipe included.
+        row: Which one.
+        local_steps: ``H``; under ``async`` all of them run without a flush and are one timeline.
+        half_duplex: Hops serve one direction at a time.
+
+    Returns:
+        The makespan [s] and the events in order of completion; elements as laid out by
+        :func:`~collapipe_env.physics.schedules.timeline.chain_elements`.
+    """
+    schedule = int(orders.schedule[row])
+    chunks = int(orders.chunks[row]) if schedule == INTERLEAVED else 1
+    micro_batches = int(orders.micro_batches[row]) * (local_steps if schedule == ASYNC else 1)
+    times, slots = chain_times(chains, row, schedule, chunks)
+    S = len(slots)
+    most = micro_batches * (3 * chunks * (S + 1) + 2 * (chunks * S + 2))
+    record = np.full((most, 6), -1.0)
+    length = run_chain(times, schedule, orders.caps[row][slots], chunks, micro_batches, half_duplex, record)
+    record = record[record[:, 0] >= 0.0]
+    record = record[np.argsort(record[:, 5], kind="stable")]
+    return length, [
+        Event(_element(int(r[0]), S), int(r[2]), _KINDS[int(r[1])], float(r[4]), float(r[5])) for r in record
+    ]
+
+
+def _element(resource: int, stages: int) -> int:
+    """Place of a resource of the simulation in the chain of elements."""
+    if resource < stages:
+        return 2 * resource + 1
+    if resource == stages:
+        return 2 * stages + 2
+    link = (resource - stages - 1) % (stages + 3)
+    return {stages + 1: 2 * stages + 3, stages + 2: 2 * stages + 1}.get(link, 2 * link)

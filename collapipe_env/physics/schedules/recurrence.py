@@ -1,0 +1,126 @@
+"""The universal recurrence without an event queue: only how long a chain takes, in a fraction of the time.
+
+Where every link serves each direction by itself, micro-batches never overtake each other under GPipe, 1F1B
+and ZB-H1, and the order of all operations is known: the recurrence (``algorithms.md`` 5.1) can be evaluated
+wave by wave. It adds up the same terms in the same order as
+:func:`~.simulation.simulate_chain`, which knows every start and end, half duplex
+and chunks ([X]).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import GPIPE, ZERO_BUBBLE
+from collapipe_env.compiled import compiled
+from collapipe_env.physics.schedules.orders import effective_caps, warm_ups_and_lags
+from collapipe_env.physics.schedules.simulation import ChainTimes
+
+IntArray = npt.NDArray[np.int64]
+
+
+@compiled
+def ordered_makespan(
+    times: ChainTimes, warm_ups: IntArray, lags: IntArray, limits: IntArray, fill_gaps: bool, M: int
+) -> float:
+    """Makespan of a chain with full-duplex links whose stages alternate backwards and forwards.
+
+    Args:
+        times: Seconds of one micro-batch.
+        warm_ups: Forwards before the first backward of stages and server (S+1,), not increasing.
+        lags: Weight gradients kept waiting (S+1,); -1 where they are part of the backward pass. Not read
+            with ``fill_gaps``.
+        limits: Stored micro-batches at which a weight gradient goes before the next forward (S+1,); read
+            only with ``fill_gaps``.
+        fill_gaps: Run weight gradients where a stage would wait.
+        M: Micro-batches.
+    """
+    S = len(warm_ups) - 1
+    arrived_f, arrived_b = np.empty((S + 1, M)), np.empty((S + 1, M))
+    link_f, link_b = np.zeros(S + 3), np.zeros(S + 3)  # when each link is free again
+    free = np.zeros(S + 1)
+    forwards, weights = np.zeros(S + 1, dtype=np.int64), np.zeros(S + 1, dtype=np.int64)
+    end = 0.0
+    for m in range(M):
+        link_f[0] += times.link_forward[0]
+        arrived_f[0, m] = link_f[0]
+    for m in range(M):
+        # Everything before the backward of micro-batch m, first stage first ...
+        for p in range(S + 1):
+            for j in range(forwards[p], min(m + warm_ups[p], M)):
+                now = free[p]
+                if fill_gaps:
+                    while weights[p] < m and (now < arrived_f[p, j] or j - weights[p] >= limits[p]):
+                        now += times.weight[p]
+                        weights[p] += 1
+                now = max(now, arrived_f[p, j]) + times.forward[p]
+                free[p] = now
+                forwards[p] += 1
+                if p == S:
+                    arrived_b[S, j] = now
+                    continue
+                link_f[p + 1] = max(link_f[p + 1], now) + times.link_forward[p + 1]
+                arrived_f[p + 1, j] = link_f[p + 1]
+                if p == S - 1:  # by way of the CU, which relays to the server
+                    link_f[S + 2] = max(link_f[S + 2], link_f[S]) + times.link_forward[S + 2]
+                    arrived_f[S, j] = link_f[S + 2]
+        # ... and that backward, last stage first.
+        for p in range(S, -1, -1):
+            now = free[p]
+            if fill_gaps:
+                while weights[p] < m and now < arrived_b[p, m]:
+                    now += times.weight[p]
+                    weights[p] += 1
+            now = max(now, arrived_b[p, m]) + times.backward[p]
+            sent = now
+            if not fill_gaps and 0 <= lags[p] <= m:
+                now += times.weight[p]
+                weights[p] += 1
+            free[p] = now
+            if p == S:
+                link_b[S + 2] = max(link_b[S + 2], sent) + times.link_backward[S + 2]
+                sent = link_b[S + 2]
+            link_b[p] = max(link_b[p], sent) + times.link_backward[p]
+            if p > 0:
+                arrived_b[p - 1, m] = link_b[p]
+    for p in range(S + 1):
+        if fill_gaps or lags[p] >= 0:
+            for _ in range(weights[p], M):
+                free[p] += times.weight[p]
+        end = max(end, float(free[p]))
+    return max(end, float(link_b[0]))
+
+
+@compiled
+def ordered_step(times: ChainTimes, schedule: int, caps: IntArray, with_weights: bool, M: int) -> float:
+    """Length of a local step on full-duplex links; under ``zb-h1`` of the best of the orders tried.
+
+    Args:
+        times: Seconds of one micro-batch.
+        schedule: Place in ``SCHEDULES``; all but ``interleaved``.
+        caps: Caps of the stages (S,).
+        with_weights: Whether weight gradients that are split off take time.
+        M: Micro-batches.
+    """
+    S = len(caps)
+    warm_ups, lags = np.ones(S + 1, dtype=np.int64), np.full(S + 1, -1)
+    limits = np.full(S + 1, M)
+    if schedule == GPIPE:
+        warm_ups[:] = M
+        return ordered_makespan(times, warm_ups, lags, limits, False, M)
+    if schedule != ZERO_BUBBLE:
+        warm_ups[:S] = effective_caps(caps, M)
+        return ordered_makespan(times, warm_ups, lags, limits, False, M)
+    limits[:S] = np.minimum(caps, M)
+    step = np.inf
+    for longer in (False, True):
+        before = warm_ups.copy()
+        warm_ups[:S], waiting = warm_ups_and_lags(caps, M, longer)
+        if longer and (before == warm_ups).all():
+            break
+        if with_weights:
+            lags[:S], lags[S] = waiting, S
+            step = min(step, ordered_makespan(times, warm_ups, lags, limits, True, M))
+        step = min(step, ordered_makespan(times, warm_ups, lags, limits, False, M))
+    return step

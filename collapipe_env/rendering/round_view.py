@@ -1,0 +1,187 @@
+"""From the record of a round to what is drawn of it: exact timelines and plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import ASYNC, GPIPE, SEQUENTIAL
+from collapipe_env.arrays import at_least, total
+from collapipe_env.learners.base import Arrivals
+from collapipe_env.physics.queues import update_backlog
+from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
+from collapipe_env.rendering.view import ClusterView, RoundView
+from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.extensions import flat_chains
+from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.simulator import Simulator
+
+
+def cluster_round_timeline(
+    costs: RoundCosts,
+    record: RoundRecord,
+    row: int,
+    cluster: int,
+    local_steps: int,
+    *,
+    drawn_steps: int | None = 1,
+) -> RoundTimeline:
+    """The exact, event-driven timeline of one cluster's round.
+
+    Args:
+        costs: Costs of the round.
+        record: Its record.
+        row: Environment.
+        cluster: Cluster.
+        local_steps: ``H``.
+        drawn_steps: Local steps whose events are listed; 0 for phases only, ``None`` for all.
+    """
+    at = (row, cluster)
+    allocation = record.allocation
+    leaders = np.flatnonzero(costs.graph.leader[at])
+    names = [f"d{k + 1}" for k in leaders]
+    held = allocation.device_blocks[at][leaders]
+    if allocation.stage is not None:
+        order = np.argsort(allocation.stage[at][leaders])
+        leaders, held = leaders[order], held[order]
+        names = [
+            _group_name(np.flatnonzero(allocation.stage[at] == allocation.stage[at][k])) for k in leaders
+        ]
+    e = costs.elements
+    wrap_s = None
+    if allocation.chunks is not None and int(allocation.chunks[at]) > 1:
+        assert e.wrap_forward is not None
+        assert e.wrap_backward is not None
+        wrap_s = float(e.wrap_forward[at]), float(e.wrap_backward[at])
+    scheduled = _scheduled_events(costs, record, row, cluster, local_steps)
+    whole_round = allocation.schedule is not None and int(allocation.schedule[at]) == ASYNC
+    return cluster_timeline(
+        chain_elements(
+            (leaders + 1).tolist(),
+            held.tolist(),
+            compute_forward_s=e.compute_forward[at][leaders],
+            compute_backward_s=e.compute_backward[at][leaders],
+            # A hop's forward sender is the group before it, its backward sender the group after it.
+            hop_forward_s=e.hop_forward[at][np.r_[0, leaders + 1]],
+            hop_backward_s=e.hop_backward[at][np.r_[leaders + 1, 0]],
+            uplink_s=float(e.uplink[at]),
+            downlink_s=float(e.downlink[at]),
+            server_forward_s=float(e.server_forward[at]),
+            server_backward_s=float(e.server_backward[at]),
+            stage_names=names,
+            wrap_s=wrap_s,
+        ),
+        int(allocation.micro_batches[at]),
+        local_steps=1 if whole_round else local_steps,
+        all_reduce_s=float(costs.allreduce[at]) * (local_steps if whole_round else 1),
+        collect_s=float(costs.collect[at]),
+        upload_s=float(costs.upload[at]),
+        broadcast_s=float(costs.broadcast[row]),
+        broadcast_start_s=float(costs.cluster_delay[row].max()),
+        drawn_steps=drawn_steps,
+        scheduled=scheduled,
+    )
+
+
+def _group_name(members: npt.NDArray[np.intp]) -> str:
+    """Name of a stage of several devices: the first and how many more."""
+    first = f"d{members[0] + 1}"
+    if len(members) == 2:
+        return f"{first}+d{members[1] + 1}"
+    return first if len(members) == 1 else f"{first}+{len(members) - 1}"
+
+
+def _scheduled_events(
+    costs: RoundCosts, record: RoundRecord, row: int, cluster: int, local_steps: int
+) -> tuple[float, list[Event]] | None:
+    """Length and events of a local step that the event-driven GPipe simulation does not cover."""
+    allocation, at = record.allocation, (row, cluster)
+    if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
+        # The wait for the server depends on the other clusters: its length is known, its events are not.
+        return float(costs.local_step[at] - costs.allreduce[at]), []
+    if allocation.schedule is None or int(allocation.schedule[at]) == GPIPE:
+        return None
+    from collapipe_env.physics.schedules.events import schedule_events
+
+    shape = costs.local_step.shape
+    chains, orders = flat_chains(allocation, costs.graph, costs.elements, shape)
+    return schedule_events(chains, orders, row * shape[-1] + cluster, local_steps, record.half_duplex)
+
+
+def round_view(
+    record: RoundRecord,
+    local_steps: int,
+    title: str,
+    *,
+    row: int = 0,
+    loss_history: Sequence[float] = (),
+    delay_history: Sequence[float] = (),
+) -> RoundView:
+    """Collect what a picture of a round shows.
+
+    Args:
+        record: The round.
+        local_steps: ``H`` of the scenario.
+        title: First words of the heading.
+        row: Environment of the batch.
+        loss_history: Losses of the episode so far.
+        delay_history: Round delays of the episode so far [s].
+    """
+    costs, allocation = record.costs, record.allocation
+    N = costs.cluster_delay.shape[-1]
+    survived = record.surviving_fraction()[row]
+    # Only the slowest clusters are drawn in detail where there are many: the others need no events.
+    detailed = set(np.argsort(-costs.cluster_delay[row])[:4].tolist())
+    clusters = tuple(
+        ClusterView(
+            name=f"c{n + 1}",
+            timeline=cluster_round_timeline(
+                costs, record, row, n, local_steps, drawn_steps=1 if n in detailed else 0
+            ),
+            blocks=allocation.device_blocks[row, n],
+            micro_batches=int(allocation.micro_batches[row, n]),
+            bandwidth_share=float(allocation.bandwidth[row, n]),
+            cu_power_w=float(allocation.cu_power[row, n]),
+            device_power_w=allocation.device_power[row, n],
+            delay_s=float(costs.cluster_delay[row, n]),
+            survived=float(survived[n]),
+        )
+        for n in range(N)
+    )
+    return RoundView(
+        title=title,
+        clusters=clusters,
+        backlog=record.backlog[row],
+        energy_ratio=costs.energy_ratio[row],
+        present=record.state.present[row],
+        round_index=int(record.state.round_index[row]) + 1,
+        delay_s=float(costs.delay[row]),
+        loss_history=loss_history,
+        delay_history=delay_history,
+    )
+
+
+def preview(simulator: Simulator) -> RoundRecord:
+    """The round that the even split would give in the current state; nothing is played."""
+    state = simulator.state
+    allocation = even_split(simulator.parameters, state)
+    costs = round_costs(simulator.parameters, state, allocation)
+    work = simulator.scenario.workload
+    shape = (*state.uplink_gain.shape, work.local_steps)
+    M = allocation.micro_batches
+    counts = np.broadcast_to(M[..., None], shape)
+    backlog = update_backlog(state.backlog, costs.energy_ratio)
+    return RoundRecord(
+        state=state,
+        allocation=allocation,
+        costs=costs,
+        arrivals=Arrivals(counts, M, np.zeros(shape, np.uint64), work.micro_batch_choices[-1]),
+        backlog=backlog,
+        backlog_sum=total(backlog),
+        energy_excess=total(at_least(costs.energy_ratio - 1.0, 0.0)),
+        learning=replace(simulator.learning),
+    )

@@ -1,0 +1,1 @@
+"""Federated training of the cut model: pipelines of micro-batches, exchange, aggregation, evaluation."""

@@ -1,0 +1,108 @@
+"""The end of a round: updates go up, their mean comes down, and the common model moves."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from collapipe_env.allocation import SEQUENTIAL
+from collapipe_env.learners.base import IntArray
+from collapipe_env.models.model import ClusterModel
+from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.state_trees import Tree
+from collapipe_env.training.aggregation import make_aggregation
+from collapipe_env.training.flat_parameters import FlatParameters
+from collapipe_env.training.optimizer_state import (
+    array_of,
+    generator_bytes,
+    set_generator_bytes,
+    tensor_of,
+)
+from collapipe_env.training.update_compression import UpdateCompressor
+
+
+class Exchange:
+    """Merges the clusters' models into the next common one, through messages as they are priced.
+
+    The parts of an update are the embedding and the encoder blocks. Blocks that the server trains are not
+    sent up, and not sent down if it trains them for all clusters. All parties apply the update as it was
+    broadcast, the server too, so they keep one common model.
+    """
+
+    def __init__(
+        self,
+        model: ClusterModel,
+        flat: FlatParameters,
+        update_format: UpdateFormat,
+        learning: LearningSpec,
+        generator: Generator,
+    ) -> None:
+        """Begin with empty memories.
+
+        Args:
+            model: One of the clusters' models.
+            flat: Its parameters; the others lie in the same way.
+            update_format: How updates travel.
+            learning: How the server aggregates.
+            generator: Draws stochastic rounding.
+        """
+        self._places = [flat.slices([part]) for part in (model.embedding, *model.blocks)]
+        self.compressor = UpdateCompressor(update_format, self._places, generator)
+        self._aggregation = make_aggregation(learning)
+        self._rounding = generator
+
+    def get_state(self) -> Tree:
+        """Return what the clusters have not sent, the rule's memory, and the generator of the rounding."""
+        residuals = self.compressor.residuals
+        return {
+            "residuals": None if residuals is None else array_of(residuals),
+            "aggregation": self._aggregation.get_state(),
+            "rounding": generator_bytes(self._rounding),
+        }
+
+    def set_state(self, tree: Tree, parameters: Tensor) -> None:
+        """Go on from a state of :meth:`get_state`.
+
+        Args:
+            tree: The state.
+            parameters: The clusters' parameters, shape (N, P).
+
+        Raises:
+            StateError: If it does not fit.
+        """
+        residuals = tree["residuals"]
+        if residuals is not None:
+            residuals = tensor_of(residuals, parameters, "residuals")
+        self.compressor.residuals = residuals
+        self._aggregation.set_state(tree["aggregation"], parameters[0])
+        set_generator_bytes(self._rounding, tree["rounding"], "rounding")
+
+    @torch.no_grad()
+    def end_round(
+        self, parameters: Tensor, common: Tensor, weights: Tensor, server_blocks: IntArray, server_mode: int
+    ) -> None:
+        """Replace every cluster's model by the next common one.
+
+        Args:
+            parameters: The clusters' parameters after their local steps, shape (N, P).
+            common: Those that the round began with, shape (P,).
+            weights: Weights of the clusters, shape (N,), summing to 1; 0 where a cluster takes no part.
+            server_blocks: Last blocks that the server trained, shape (N,).
+            server_mode: How it did. What a sequential server trained is common already; it writes that to the
+                models afterwards.
+        """
+        blocks = len(self._places) - 1
+        trained_on_devices = np.arange(-1, blocks) < blocks - server_blocks[:, None]
+        updates = parameters.sub_(common)
+        if server_mode == SEQUENTIAL:
+            # The clusters' idle copies may have been moved by their optimisers' memories.
+            for places in self._places[1 + blocks - int(server_blocks[0]) :]:
+                for place in places:
+                    updates[:, place] = 0.0
+        takes_part = (weights > 0).cpu().numpy()
+        self.compressor.upload(updates, trained_on_devices & takes_part[:, None])
+        mean = weights @ updates
+        self.compressor.broadcast(mean, np.logical_or.reduce(trained_on_devices))
+        parameters.copy_(common + self._aggregation.step(mean))

@@ -1,0 +1,396 @@
+"""One training run of the federation: clusters, server and the exchange between them."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
+from collapipe_env.errors import StateError, shortened
+from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
+from collapipe_env.learners.step_sizes import StepSizes
+from collapipe_env.models.dropout import private_randomness
+from collapipe_env.models.hf_checkpoint import load_into
+from collapipe_env.models.lora import add_adapters
+from collapipe_env.models.model import ClusterModel
+from collapipe_env.models.tokenization import PADDING
+from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
+from collapipe_env.tasks.partition import partition
+from collapipe_env.training.exchange import Exchange
+from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
+from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
+from collapipe_env.training.optimizer_state import (
+    array_of,
+    optimizer_tree,
+    set_optimizer,
+    set_parameters,
+)
+from collapipe_env.training.pipeline_step import pipeline_step
+from collapipe_env.training.sample_stream import SampleStream
+from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
+from collapipe_env.training.staleness import WeightVersions
+from collapipe_env.training.training_setup import TrainingSetup
+
+
+class Federation:
+    """Clusters that train embedding and encoder in pipelines and exchange updates; the head is on the server.
+
+    Within a round every cluster starts from the common model and takes H local steps with its own optimiser,
+    whose state lives on from round to round. In each local step the server updates the head once, with the
+    mean gradient over all that arrived from all clusters. A cluster none of whose micro-batches arrive in a
+    local step makes no update in it, but its batch is used up, so which samples come next does not depend on
+    losses. With FedProx (Li et al., 2020, arXiv 1812.06127) the clusters' gradients have ``mu (w - w_round)``
+    added; then they are clipped, each cluster's as a whole. Those of the server's own modules are neither.
+
+    Under split training (SplitFed) the server trains its side in another way, and may run the encoder's last
+    blocks: see :class:`~collapipe_env.training.servers.CopiesServer` (V1) and
+    :class:`~collapipe_env.training.servers.SequentialServer` (V2). Every round starts from one common model
+    and ends with one, so the way may change from round to round. Under an asynchronous pipeline stages
+    compute with weights that lag behind: see :class:`~collapipe_env.training.staleness.WeightVersions`.
+
+    At the end of the round the clusters' updates travel to the server and their mean travels back: see
+    :class:`~collapipe_env.training.exchange.Exchange`. The mean is weighted by the clusters' shares of the
+    training data, over those clusters that made at least one update. If none did, the model stays as it is.
+    """
+
+    def __init__(self, setup: TrainingSetup, rng: np.random.Generator) -> None:
+        """Initialise parameters and spread the data.
+
+        Args:
+            setup: What is trained.
+            rng: Only source of randomness; child generators are spawned from it.
+        """
+        self._setup = setup
+        learning, device = setup.learning, setup.train[0].device
+        self._loss = partial(setup.task.loss, smoothing=learning.label_smoothing)
+        partition_rng, model_rng, *stream_rngs, self._noise_rng = rng.spawn(3 + setup.clusters)
+        parts = partition(
+            learning.partition,
+            setup.strata,
+            setup.lengths,
+            setup.clusters,
+            learning.dirichlet_alpha,
+            partition_rng,
+        )
+        self._streams = [SampleStream(part, child) for part, child in zip(parts, stream_rngs, strict=True)]
+        self._shares = np.array([len(part) for part in parts], dtype=np.float64)
+
+        generator = torch.Generator().manual_seed(int(model_rng.integers(2**63)))
+        model = ClusterModel(setup.architecture, generator)
+        head = setup.task.build_head(setup.task_spec, generator)
+        if setup.task_spec.checkpoint is not None:
+            load_into(model, setup.task_spec.checkpoint)
+        wire = setup.update_format
+        if wire.compression == "lora":
+            add_adapters(model, wire.lora_rank, wire.lora_alpha, generator)
+        model, head = model.to(device), head.to(device)
+        self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
+        self._head = Trained(head, learning, learning.server_learning_rate)
+        size = parameter_count(model)
+        # Row n holds cluster n's parameters; between rounds all rows are equal, the common model.
+        self._parameters = torch.empty(setup.clusters, size, device=device)
+        self._common = torch.empty(size, device=device)
+        self._gradients = torch.zeros(size, device=device)
+        self._flats = [
+            FlatParameters(replica, row, self._gradients)
+            for replica, row in zip(self._models, self._parameters, strict=True)
+        ]
+        self._optimizers = [
+            flat.optimizer(
+                learning.optimizer, learning.learning_rate, learning.weight_decay, learning.momentum
+            )
+            for flat in self._flats
+        ]
+        self._step_sizes = StepSizes(learning, setup.schedule_rounds)
+        rounding = torch.Generator(device).manual_seed(int(self._noise_rng.integers(2**63)))
+        self._exchange = Exchange(self._models[0], self._flats[0], wire, learning, rounding)
+        self._servers: dict[int, Server] = {COMMON: CommonServer(self._head)}
+        self._lagging: tuple[ClusterModel, FlatParameters] | None = None
+        # Where the clusters' copies of blocks lie that only a sequential server trains in the round.
+        self._idle: list[slice] = []
+
+    def train_round(
+        self,
+        blocks: IntArray,
+        micro_batches: IntArray,
+        survived: BoolArray,
+        server_blocks: IntArray | None = None,
+        server_mode: int = COMMON,
+        staleness: IntArray | None = None,
+    ) -> float:
+        """Train one round.
+
+        Args:
+            blocks: Blocks of each stage slot, shape (N, slots), each row summing to L less the server's.
+            micro_batches: Micro-batches per local step, shape (N,).
+            survived: Which of them arrive, shape (N, H, M_max).
+            server_blocks: Last encoder blocks that the server runs, shape (N,), all equal if sequential;
+                None for 0.
+            server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
+            staleness: Version gap of each stage slot, shape (N, slots); None for 0.
+
+        Returns:
+            Mean training loss over the samples that arrived, in nats; NaN if none did.
+        """
+        on_server = np.zeros_like(micro_batches) if server_blocks is None else server_blocks
+        server = self._server(server_mode)
+        server.begin_round(self._models, on_server)
+        self._step_sizes.next_round([*self._optimizers, *server.optimizers()])
+        self._common.copy_(self._parameters[0])
+        trained = len(self._models[0].blocks) - int(on_server[0])
+        idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
+        self._idle = self._flats[0].slices(idle)
+        with self._private_randomness():
+            if self._may_merge(server_mode):
+                updated, mean_loss = self._train_merged(server, micro_batches, survived[:, 0])
+            else:
+                updated, mean_loss = self._train_clusters(server, blocks, micro_batches, survived, staleness)
+        if updated.any():
+            shares = self._shares * updated
+            weights = torch.from_numpy(shares / shares.sum()).to(self._parameters)
+            self._exchange.end_round(self._parameters, self._common, weights, on_server, server_mode)
+            server.end_round(self._models, weights)
+        return mean_loss
+
+    def _may_merge(self, server_mode: int) -> bool:
+        """Whether the round's local steps and their mean may be computed as one step of one model."""
+        setup = self._setup
+        return can_merge(
+            setup.learning,
+            local_steps=setup.local_steps,
+            server_mode=server_mode,
+            lossless=setup.update_format.lossless,
+            dropout=setup.architecture.dropout,
+        )
+
+    def _train_merged(
+        self, server: Server, micro_batches: IntArray, survived: BoolArray
+    ) -> tuple[BoolArray, float]:
+        """Leave the mean of the clusters' models after one local step in all of them.
+
+        Returns:
+            Which clusters made an update, shape (N,), and the mean training loss.
+        """
+        setup = self._setup
+        batches = [
+            ClusterBatch(*self._next_batch(stream), survived[n, : micro_batches[n]].tolist())
+            for n, stream in enumerate(self._streams)
+        ]
+        self._gradients.zero_()
+        server.begin_step()
+        _, head = server.serve(0)
+        most = joint_pass_size(setup.learning.samples_per_pass, setup.clusters, self._common.device)
+        result = merged_step(
+            self._models[0], head, self._loss, batches, self._shares, most, setup.learning.precision
+        )
+        if result.units:
+            self._optimizers[0].step()
+            self._parameters[1:] = self._parameters[0]
+            server.after_batch(0, result.units)
+        server.end_step()
+        return result.updated, float(result.loss) if result.units else float("nan")
+
+    def _train_clusters(
+        self,
+        server: Server,
+        blocks: IntArray,
+        micro_batches: IntArray,
+        survived: BoolArray,
+        staleness: IntArray | None,
+    ) -> tuple[BoolArray, float]:
+        """Let every cluster take its local steps.
+
+        Returns:
+            Which clusters made an update, shape (N,), and the mean training loss.
+        """
+        setup = self._setup
+        versions = self._versions(blocks, staleness)
+        updated = np.zeros(setup.clusters, dtype=np.bool_)
+        losses: list[Tensor] = []
+        units_of_losses: list[float] = []
+        for step in range(setup.local_steps):
+            server.begin_step()
+            for n, stream in enumerate(self._streams):
+                tokens, targets, units = self._next_batch(stream)
+                self._gradients.zero_()
+                blocks_of_server, head = server.serve(n)
+                result = pipeline_step(
+                    self._lagging_model(versions[n]) if n in versions else self._models[n],
+                    head,
+                    self._loss,
+                    tokens,
+                    targets,
+                    blocks[n].tolist(),
+                    survived[n, step, : micro_batches[n]].tolist(),
+                    setup.learning.samples_per_pass,
+                    blocks_of_server,
+                    units,
+                    setup.learning.precision,
+                )
+                if result.units:
+                    self._update(n)
+                    server.after_batch(n, result.units)
+                    updated[n] = True
+                    losses.append(result.loss)
+                    units_of_losses.append(result.units)
+                if n in versions and step + 1 < setup.local_steps:
+                    versions[n].record(bool(result.units))
+            server.end_step()
+        if not losses:
+            return updated, float("nan")
+        # Fetched at the end: on a GPU every number that is asked for earlier holds the next batch up.
+        return updated, float(np.average(torch.stack(losses).tolist(), weights=units_of_losses))
+
+    @torch.no_grad()
+    def _update(self, cluster: int) -> None:
+        """Let a cluster's optimiser step, by the gradient of what it minimises."""
+        learning = self._setup.learning
+        if learning.proximal:
+            pull = self._flats[cluster].values - self._common
+            for place in self._idle:
+                pull[place] = 0.0  # these copies drift, but are no part of what the cluster minimises
+            self._gradients.add_(pull, alpha=learning.proximal)
+        if learning.gradient_clip:
+            self._gradients.mul_((learning.gradient_clip / self._gradients.norm()).clamp(max=1.0))
+        self._optimizers[cluster].step()
+
+    def _private_randomness(self) -> AbstractContextManager[None]:
+        """Return where dropout may draw from PyTorch's global generators."""
+        if not self._setup.architecture.dropout:
+            return nullcontext()
+        return private_randomness(int(self._noise_rng.integers(2**63)), self._common.device)
+
+    @property
+    def common_model(self) -> tuple[ClusterModel, nn.Module]:
+        """The model of the clusters, all equal between rounds, and the server's head; they train on."""
+        return self._models[0], self._head.module
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that have been trained."""
+        return self._step_sizes.round
+
+    def get_state(self) -> Tree:
+        """Return everything that decides how the run goes on, as copies; between rounds only."""
+        model, head = self.common_model
+        return {
+            "streams": {str(n): stream.get_state() for n, stream in enumerate(self._streams)},
+            # The clusters' models are equal between rounds, so one is enough.
+            "model": {name: array_of(values) for name, values in model.named_parameters()},
+            "head": {name: array_of(values) for name, values in head.named_parameters()},
+            "optimizers": {str(n): optimizer_tree(one) for n, one in enumerate(self._optimizers)},
+            "head_optimizer": optimizer_tree(self._head.optimizer),
+            "servers": {
+                str(mode): {name: optimizer_tree(one) for name, one in server.own_optimizers().items()}
+                for mode, server in self._servers.items()
+            },
+            "exchange": self._exchange.get_state(),
+            "round": self._step_sizes.round,
+            "noise_rng": generator_tree(self._noise_rng),
+        }
+
+    @classmethod
+    def from_state(cls, setup: TrainingSetup, tree: Tree) -> Federation:
+        """Return the run that :meth:`get_state` has written down.
+
+        Args:
+            setup: What is trained.
+            tree: The state, which is only read.
+
+        Raises:
+            StateError: If it is damaged or does not fit the setup.
+        """
+        run = cls(setup, np.random.default_rng(0))  # what it draws is replaced
+        try:
+            run._set_state(tree)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            if isinstance(error, StateError):
+                raise
+            raise StateError(f"learner/runs is damaged ({shortened(repr(error))}): {REMEDY}") from None
+        return run
+
+    def _set_state(self, tree: Tree) -> None:
+        samples, clusters = len(self._setup.train[0]), [str(n) for n in range(self._setup.clusters)]
+        parts = ("streams", "model", "head", "optimizers", "head_optimizer", "servers", "exchange")
+        require_names(tree, (*parts, "round", "noise_rng"), "learner/runs")
+        for name in ("streams", "optimizers"):
+            require_names(tree[name], clusters, name)
+        for n, stream in enumerate(self._streams):
+            stream.set_state(tree["streams"][str(n)], samples)
+        self._shares = np.array([len(tree["streams"][n]["indices"]) for n in clusters], float)
+        for module, name in [*((m, "model") for m in self._models), (self._head.module, "head")]:
+            set_parameters(module, tree[name], name)
+        for n, optimizer in enumerate(self._optimizers):
+            set_optimizer(optimizer, tree["optimizers"][str(n)], f"optimizers/{n}")
+        set_optimizer(self._head.optimizer, tree["head_optimizer"], "head_optimizer")
+        for mode, memories in tree["servers"].items():
+            server = self._server(int(mode))
+            server.know(memories, self._models)
+            for name, optimizer in server.own_optimizers().items():
+                set_optimizer(optimizer, memories[name], f"servers/{mode}/{name}")
+        self._exchange.set_state(tree["exchange"], self._parameters)
+        rng = generator_of(tree["noise_rng"], "noise_rng")
+        if rng is None or type(tree["round"]) is not int or tree["round"] < 0:
+            raise StateError(f"learner/runs: noise_rng or round is damaged: {REMEDY}")
+        self._noise_rng, self._step_sizes.round = rng, tree["round"]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies of the modules would not share their parameters with the flat vectors any more.
+        return Federation.from_state, (self._setup, self.get_state())
+
+    def _server(self, mode: int) -> Server:
+        """Return the server's side of that mode; its optimisers' state lives as long as the run."""
+        if mode not in self._servers:
+            learning = self._setup.learning
+            if mode == COPIES:
+                self._servers[mode] = CopiesServer(self._head, self._setup.clusters, learning)
+            elif mode == SEQUENTIAL:
+                self._servers[mode] = SequentialServer(self._head, learning)
+            else:
+                raise ValueError(f"server mode {mode}: {COMMON}, {COPIES} and {SEQUENTIAL} exist")
+        return self._servers[mode]
+
+    def _versions(self, blocks: IntArray, staleness: IntArray | None) -> dict[int, WeightVersions]:
+        """Return the weight versions of the clusters in which some stage will lag behind."""
+        if staleness is None or self._setup.local_steps == 1:
+            return {}
+        versions = {}
+        for n in np.flatnonzero(((blocks > 0) & (staleness > 0)).any(axis=-1)).tolist():
+            model, flat = self._models[n], self._flats[n]
+            active = blocks[n] > 0
+            stage_gaps = np.minimum(staleness[n][active], self._setup.local_steps - 1).tolist()
+            # The control unit stands in front of the first stage and waits for the same gradients.
+            gaps = [(flat.slices([model.embedding]), stage_gaps[0])]
+            for segment, gap in zip(model.segments(blocks[n][active].tolist()), stage_gaps, strict=True):
+                gaps.append((flat.slices(segment), gap))
+            versions[n] = WeightVersions(
+                flat, self._optimizers[n], gaps, predict=self._setup.learning.weight_prediction
+            )
+        return versions
+
+    def _lagging_model(self, versions: WeightVersions) -> ClusterModel:
+        """Return a model of the weights that lag behind; its gradients go where all models' go."""
+        if self._lagging is None:
+            model = copy.deepcopy(self._models[0])
+            values = torch.empty_like(self._parameters[0])
+            self._lagging = model, FlatParameters(model, values, self._gradients)
+        model, flat = self._lagging
+        versions.fill(flat.values)
+        return model
+
+    def _next_batch(self, stream: SampleStream) -> tuple[Tensor, Tensor, FloatArray]:
+        """Return a cluster's next mini-batch and its units, some of its tokens hidden."""
+        setup = self._setup
+        tokens, targets = setup.train
+        indices = stream.take(setup.batch_size)
+        chosen = torch.from_numpy(indices).to(tokens.device)
+        tokens, targets = tokens[chosen], targets[chosen]
+        hidden = torch.from_numpy(stream.hide(tuple(tokens.shape), setup.learning.token_dropout))
+        tokens = tokens.masked_fill(hidden.to(tokens.device) & (tokens != PADDING), setup.hidden)
+        return tokens, targets, setup.units[indices]

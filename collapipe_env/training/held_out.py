@@ -1,0 +1,296 @@
+"""Evaluation of the common model: what is computed, when, and off the critical path."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from collapipe_env.errors import StateError
+from collapipe_env.learners.base import FloatArray
+from collapipe_env.models.tokenization import PADDING
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.state_trees import REMEDY, Tree, require_alike, require_names
+from collapipe_env.tasks import Task, TaskData, TaskSpec
+from collapipe_env.training.device import full_precision, mixed_precision
+
+EVALUATION_BATCH = {"cpu": 64, "cuda": 512}
+"""Samples evaluated at once: on a CPU few enough for the activations to stay in a core's cache."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found.
+
+    Attributes:
+        loss: Mean loss over the units of the evaluated samples, in nats.
+        metrics: The task's metrics by name; None if they were not asked for.
+    """
+
+    loss: float
+    metrics: Mapping[str, float] | None
+
+
+class Evaluator:
+    """Evaluates models on the same held-out samples; it keeps no state, so threads may share one."""
+
+    def __init__(
+        self, task: Task, task_spec: TaskSpec, data: TaskData, learning: LearningSpec, device: torch.device
+    ) -> None:
+        """Choose the samples and put them on the device.
+
+        Args:
+            task: The task.
+            task_spec: What its data and head depend on.
+            data: All data of the task.
+            learning: Split and numbers of samples, and the precision.
+            device: Where the models are.
+        """
+        held_out = data.dev if learning.evaluation_split == "dev" else data.test
+        # A fixed random subset: files are often sorted by class or source.
+        order = np.random.default_rng(0).permutation(len(held_out))[: learning.evaluation_samples]
+        self._task, self._spec, self._data = task, task_spec, data
+        self._precision, self._device = learning.precision, device
+        self._tokens = torch.tensor(held_out.tokens[order], device=device)
+        self._targets = torch.tensor(held_out.targets[order], device=device)
+        self._scored = held_out.subset(order[: learning.metric_samples])
+        self._batch = EVALUATION_BATCH.get(device.type, EVALUATION_BATCH["cuda"])
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module, head: nn.Module, *, metrics: bool = True) -> Evaluation:
+        """Evaluate a model.
+
+        Args:
+            model: Maps token ids (samples, q) to encoder outputs (samples, q, d).
+            head: The server's module.
+            metrics: Compute metrics, too, on the first ``metric_samples`` of the samples.
+        """
+        modes = [(module, module.training) for part in (model, head) for module in part.modules()]
+        for part in (model, head):
+            part.eval()
+        try:
+            losses, units, predictions = self._passes(model, head, len(self._scored) if metrics else 0)
+        finally:
+            for module, training in modes:
+                module.training = training
+        loss = sum(mean * count for mean, count in zip(losses, units, strict=True)) / sum(units)
+        if not metrics:
+            return Evaluation(loss, None)
+        scores = self._task.score(_joined(predictions), self._scored, self._data)
+        return Evaluation(loss, dict(scores))
+
+    def _passes(
+        self, model: nn.Module, head: nn.Module, predicted: int
+    ) -> tuple[list[float], list[float], list[Tensor]]:
+        """Return losses and units of all batches, and predictions for the first ``predicted`` samples."""
+        losses, units, predictions = [], [], []
+        for start in range(0, len(self._tokens), self._batch):
+            tokens = self._tokens[start : start + self._batch]
+            targets = self._targets[start : start + self._batch]
+            mask = tokens != PADDING
+            with mixed_precision(self._precision, self._device):
+                hidden = model(tokens)
+                outputs = full_precision(head(hidden, mask, targets))
+                count = min(predicted - start, len(tokens))
+                if count > 0:
+                    predictions.append(
+                        self._task.predict(head, hidden[:count], mask[:count], self._spec).cpu()
+                    )
+            losses.append(self._task.loss(outputs, targets))
+            units.append(self._task.units(targets).sum())
+        # Fetched at the end: on a GPU every number that is asked for earlier holds the next batch up.
+        return torch.stack(losses).tolist(), torch.stack(units).tolist(), predictions
+
+
+def metrics_due(round_number: int, evaluate_every: int, metric_every: int) -> bool:
+    """Whether metrics are computed in a round (1, 2, ...) that evaluates the loss.
+
+    They are in the first round, and whenever a multiple of ``metric_every`` has been reached since the last
+    evaluation.
+    """
+    before = round_number - evaluate_every
+    return round_number == 1 or round_number // metric_every > before // metric_every
+
+
+class EvaluationDesk:
+    """Decides which rounds are evaluated and keeps what is to be reported for each environment.
+
+    The loss is evaluated at a reset, after the first round and after every ``evaluate_every``-th; metrics at
+    a reset and in those of the rounds that :func:`metrics_due` names. In between, the last figures stay.
+
+    With ``evaluation: background`` the model is copied and a thread evaluates the copy while later rounds
+    train. What it finds is reported at the next evaluation round, whether it was ready earlier or has to be
+    waited for, so reports do not depend on timing: they are those of ``inline``, one evaluation later. The
+    untrained model is evaluated at once, and the last evaluation of a run is never reported. One thread
+    computes at a time; it ends with its evaluation. Its errors are raised where its figures are due.
+
+    Attributes:
+        loss: Loss to report, shape (E,); NaN before a reset.
+        metrics: Metrics to report, each of shape (E,).
+    """
+
+    def __init__(
+        self, evaluator: Evaluator, learning: LearningSpec, num_envs: int, names: tuple[str, ...]
+    ) -> None:
+        """Begin without figures.
+
+        Args:
+            evaluator: Computes them.
+            learning: Periods and mode.
+            num_envs: Environments E.
+            names: Names of the metrics.
+        """
+        self._evaluator, self._learning = evaluator, learning
+        self._rounds = [0] * num_envs
+        self._jobs: dict[int, _Job | _Found] = {}
+        self._last: _Job | None = None
+        self.loss: FloatArray = np.full(num_envs, np.nan)
+        self.metrics: dict[str, FloatArray] = {name: np.full(num_envs, np.nan) for name in names}
+
+    def begin_run(self, env: int, model: nn.Module, head: nn.Module) -> None:
+        """Evaluate an environment's untrained model."""
+        self._rounds[env] = 0
+        self._jobs.pop(env, None)
+        self._keep(env, self._evaluator(model, head))
+
+    def end_round(self, env: int, model: nn.Module, head: nn.Module) -> None:
+        """Count a round and evaluate the environment's model if it is time to."""
+        every = self._learning.evaluate_every
+        self._rounds[env] += 1
+        number = self._rounds[env]
+        if number > 1 and number % every:
+            return
+        metrics = metrics_due(number, every, self._learning.metric_every)
+        if self._learning.evaluation == "inline":
+            self._keep(env, self._evaluator(model, head, metrics=metrics))
+            return
+        job = self._jobs.pop(env, None)
+        if job is not None:
+            self._keep(env, job.result())
+        self._last = _Job(self._evaluator, model, head, metrics=metrics, after=self._last)
+        self._jobs[env] = self._last
+
+    def get_state(self) -> Tree:
+        """Return the figures and the counts of rounds; waits for evaluations that run in the background.
+
+        Raises:
+            Exception: What such an evaluation has raised.
+        """
+        waiting = {}
+        for env, job in self._jobs.items():
+            found = job.result()
+            waiting[str(env)] = {
+                "loss": np.array(found.loss),
+                "metrics": None
+                if found.metrics is None
+                else {name: np.array(value) for name, value in found.metrics.items()},
+            }
+        return {
+            "rounds": np.array(self._rounds, dtype=np.int64),
+            "loss": self.loss.copy(),
+            "metrics": {name: values.copy() for name, values in self.metrics.items()},
+            "waiting": waiting,
+        }
+
+    def restored(self, tree: Tree) -> EvaluationDesk:
+        """Return a desk like this one that goes on from a state of :meth:`get_state`.
+
+        Raises:
+            StateError: If the state is damaged or does not fit.
+        """
+        rounds = np.array(self._rounds, dtype=np.int64)
+        template = {"rounds": rounds, "loss": self.loss, "metrics": self.metrics, "waiting": None}
+        require_alike(tree, template, "learner/desk", frozenset(("learner/desk/waiting",)))
+        desk = EvaluationDesk(self._evaluator, self._learning, len(rounds), tuple(self.metrics))
+        desk._rounds, desk.loss = tree["rounds"].tolist(), tree["loss"].copy()
+        desk.metrics = {name: values.copy() for name, values in tree["metrics"].items()}
+        number, place = np.array(0.0), "learner/desk/waiting"
+        background = self._learning.evaluation == "background"
+        expected = {str(env) for env, played in enumerate(desk._rounds) if played and background}
+        if not isinstance(tree["waiting"], Mapping) or set(tree["waiting"]) != expected:
+            raise StateError(f"{place} does not hold the environments {sorted(expected)}: {REMEDY}")
+        for env, found in tree["waiting"].items():
+            require_names(found, ("loss", "metrics"), f"{place}/{env}")
+            scores = found["metrics"]
+            names = None if scores is None else dict.fromkeys(self.metrics, number)
+            require_alike(found, {"loss": number, "metrics": names}, f"{place}/{env}")
+            values = None if scores is None else {name: float(value) for name, value in scores.items()}
+            desk._jobs[int(env)] = _Found(Evaluation(float(found["loss"]), values))
+        return desk
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Threads can be neither copied nor pickled.
+        return _restored, (self._evaluator, self._learning, tuple(self.metrics), self.get_state())
+
+    def _keep(self, env: int, found: Evaluation) -> None:
+        self.loss[env] = found.loss
+        for name, value in (found.metrics or {}).items():
+            self.metrics[name][env] = value
+
+
+def _restored(
+    evaluator: Evaluator, learning: LearningSpec, names: tuple[str, ...], tree: Tree
+) -> EvaluationDesk:
+    return EvaluationDesk(evaluator, learning, len(tree["rounds"]), names).restored(tree)
+
+
+class _Found:
+    """An evaluation of an earlier process, which is done."""
+
+    def __init__(self, found: Evaluation) -> None:
+        self._found = found
+
+    def result(self) -> Evaluation:
+        """Return it."""
+        return self._found
+
+
+class _Job:
+    """One evaluation in a thread of its own, of copies that nobody else touches."""
+
+    def __init__(
+        self, evaluator: Evaluator, model: nn.Module, head: nn.Module, *, metrics: bool, after: _Job | None
+    ) -> None:
+        self._work = evaluator, copy.deepcopy(model), copy.deepcopy(head), metrics
+        self._found: Evaluation | None = None
+        self._error: BaseException | None = None
+        previous = None if after is None else after._thread
+        self._thread: threading.Thread = threading.Thread(
+            target=self._run, args=(previous,), name="evaluation"
+        )
+        self._thread.start()
+
+    def result(self) -> Evaluation:
+        """Wait for the evaluation and return it, or raise what it raised."""
+        self._thread.join()
+        if self._found is None and self._error is None:
+            self._run(None)  # threads do not survive a fork of the process
+        if self._error is not None:
+            raise self._error
+        assert self._found is not None
+        return self._found
+
+    def _run(self, previous: threading.Thread | None) -> None:
+        if previous is not None:
+            previous.join()
+        evaluator, model, head, metrics = self._work
+        try:
+            self._found = evaluator(model, head, metrics=metrics)
+        except Exception as error:
+            self._error = error
+
+
+def _joined(predictions: list[Tensor]) -> np.ndarray:
+    """Join batches of predicted rows; generated rows may differ in length and are padded."""
+    if predictions[0].ndim == 2:
+        longest = max(part.shape[1] for part in predictions)
+        predictions = [
+            nn.functional.pad(part, (0, longest - part.shape[1]), value=PADDING) for part in predictions
+        ]
+    return torch.cat(predictions).numpy()

@@ -1,0 +1,159 @@
+"""The shortcut of plain SGD: N clusters' local steps and their average as one step of one model.
+
+From a common model ``w``, one local step of cluster n without momentum makes ``w_n = w - eta g_n`` with the
+cluster's mean gradient ``g_n``, and the round ends with ``sum_n p_n w_n = w - eta sum_n p_n g_n``. Gradients
+at the same ``w`` are sums over samples, so all clusters' batches can go through one model in joint passes,
+each sample with the weight that it has in ``sum_n p_n g_n``. That saves N - 1 optimiser steps and allows
+larger passes: those over few samples leave hardware idle, GPUs above all.
+
+The head weighs samples otherwise: its gradient is the mean over all that arrived. So the loss is weighted as
+the head wants it, and at the boundary between encoder and server each sample's gradient is multiplied by the
+ratio of its two weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from collapipe_env.allocation import COMMON
+from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
+from collapipe_env.models.model import ClusterModel
+from collapipe_env.models.tokenization import PADDING
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.training.device import full_precision, mixed_precision
+from collapipe_env.training.pipeline_step import LossFunction
+
+CACHED_SAMPLES = 64
+"""Samples whose activations stay in a core's cache, for small models."""
+
+
+def can_merge(
+    learning: LearningSpec, *, local_steps: int, server_mode: int, lossless: bool, dropout: float
+) -> bool:
+    """Whether a round may be computed by :func:`merged_step`: whether it is linear in the gradients.
+
+    FedProx needs no condition, as its pull is zero in the first local step; nor does an asynchronous
+    pipeline, as no stage can lag behind in it; nor the server's aggregation, which sees only the mean.
+
+    Args:
+        learning: The optimiser must be ``sgd`` without momentum, and gradients must not be clipped (which
+            depends on each cluster's norm).
+        local_steps: H, must be 1.
+        server_mode: Must be ``COMMON``: a server that steps between batches meets other gradients.
+        lossless: Whether updates travel as they are; what is rounded cluster by cluster is no sum any more.
+        dropout: Must be 0: joint passes would draw other masks.
+    """
+    return (
+        learning.optimizer == "sgd"
+        and not learning.momentum
+        and not learning.gradient_clip
+        and local_steps == 1
+        and server_mode == COMMON
+        and lossless
+        and not dropout
+    )
+
+
+def joint_pass_size(samples_per_pass: int, clusters: int, device: torch.device) -> int:
+    """Return how many samples a joint pass takes, between ``samples_per_pass`` and that for every cluster.
+
+    Args:
+        samples_per_pass: Most samples that one cluster's pass takes.
+        clusters: N.
+        device: A GPU takes all it may. On a CPU, larger passes are faster up to :data:`CACHED_SAMPLES`.
+    """
+    most = samples_per_pass * clusters
+    return most if device.type != "cpu" else max(samples_per_pass, min(most, CACHED_SAMPLES))
+
+
+@dataclass(frozen=True)
+class ClusterBatch:
+    """A cluster's mini-batch.
+
+    Attributes:
+        tokens: Token ids, shape (B, q).
+        targets: Targets, shape (B, ...).
+        units: Predictions that each sample asks for, shape (B,).
+        survived: Which micro-batches' gradients arrive; at most B entries.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    units: FloatArray
+    survived: Sequence[bool]
+
+
+@dataclass(frozen=True)
+class MergedResult:
+    """What a merged step trained on.
+
+    Attributes:
+        units: Predictions that all surviving micro-batches asked for; 0 if none survived.
+        loss: Mean loss over them, a detached scalar.
+        updated: Clusters of which something arrived, shape (N,).
+    """
+
+    units: float
+    loss: Tensor
+    updated: BoolArray
+
+
+def merged_step(
+    model: ClusterModel,
+    head: nn.Module,
+    loss: LossFunction,
+    batches: Sequence[ClusterBatch],
+    shares: FloatArray,
+    samples_per_pass: int,
+    precision: str = "float32",
+) -> MergedResult:
+    """Accumulate ``sum_n p_n g_n`` in the model and the mean gradient over all that arrived in the head.
+
+    Args:
+        model: The common model. Gradients are added to its parameters' ``grad``.
+        head: The server's module; the same.
+        loss: Mean loss of (outputs, targets).
+        batches: One for each cluster.
+        shares: Weights of the clusters in the average, above 0, shape (N,); those of clusters without
+            arrivals are left out and the others made to sum to 1.
+        samples_per_pass: Most samples in a pass, at least 1.
+        precision: Of forward passes; see :class:`~collapipe_env.training.pipeline_step.CutModel`.
+    """
+    arrived = [_arrived(batch) for batch in batches]
+    units = np.array([batch.units[kept].sum() for batch, kept in zip(batches, arrived, strict=True)])
+    updated = units > 0
+    total = float(units.sum())
+    mean_loss = torch.zeros((), device=batches[0].tokens.device)
+    if not total:
+        return MergedResult(total, mean_loss, updated)
+    weights = shares * updated / (shares * updated).sum()
+    # A unit weighs p_n / u_n in the encoder's gradient and 1 / u in the head's.
+    ratios = np.divide(weights * total, units, out=np.zeros_like(units), where=updated)
+    chosen = [torch.from_numpy(kept).to(mean_loss.device) for kept in arrived]
+    tokens = torch.cat([batch.tokens[kept] for batch, kept in zip(batches, chosen, strict=True)])
+    targets = torch.cat([batch.targets[kept] for batch, kept in zip(batches, chosen, strict=True)])
+    counts = np.concatenate([batch.units[kept] for batch, kept in zip(batches, arrived, strict=True)])
+    ratio = torch.from_numpy(np.repeat(ratios, [len(kept) for kept in arrived])).to(model.embedding.weight)
+    for start in range(0, len(tokens), samples_per_pass):
+        part = slice(start, start + samples_per_pass)
+        share = float(counts[part].sum()) / total
+        with mixed_precision(precision, tokens.device):
+            hidden = model(tokens[part])
+            boundary = hidden.detach().requires_grad_()
+            outputs = full_precision(head(boundary, tokens[part] != PADDING, targets[part]))
+        loss_of_part = loss(outputs, targets[part])
+        torch.autograd.backward(loss_of_part * share)
+        torch.autograd.backward(hidden, boundary.grad * ratio[part, None, None])
+        mean_loss += loss_of_part.detach() * share
+    return MergedResult(total, mean_loss, updated)
+
+
+def _arrived(batch: ClusterBatch) -> IntArray:
+    """Return the places of the samples that arrive and ask for anything."""
+    sizes = [len(part) for part in np.array_split(batch.units, len(batch.survived))]
+    return np.flatnonzero(np.repeat(batch.survived, sizes) & (batch.units > 0))

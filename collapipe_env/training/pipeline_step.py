@@ -1,0 +1,250 @@
+"""One local step of one cluster, executed as its devices would: segment by segment, in micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from collapipe_env.learners.base import FloatArray
+from collapipe_env.models.model import ClusterModel, additive_mask
+from collapipe_env.models.tokenization import PADDING
+from collapipe_env.training.device import full_precision, mixed_precision
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a local step trained on.
+
+    Attributes:
+        units: Predictions that the surviving micro-batches asked for; 0 if none survived.
+        loss: Mean loss over them, a detached scalar; 0 if there are none.
+    """
+
+    units: float
+    loss: Tensor
+
+
+class CutModel:
+    """A model cut over hosts: the control unit with the embedding, the stages, and the server.
+
+    Host 0 is the control unit, hosts 1 to S are the stages and host S + 1 is the server, which runs the last
+    encoder blocks (if any were given to it), the head and the loss.
+
+    Attributes:
+        hosts: Number of hosts, S + 2.
+        loss: Mean loss of (outputs, targets).
+    """
+
+    def __init__(
+        self,
+        model: ClusterModel,
+        head: nn.Module,
+        loss: LossFunction,
+        blocks: Sequence[int],
+        server_blocks: Sequence[nn.Module] = (),
+        precision: str = "float32",
+    ) -> None:
+        """Cut a model.
+
+        Args:
+            model: Embedding and blocks of the cluster.
+            head: The server's module.
+            loss: Mean loss of (outputs, targets).
+            blocks: Blocks of each stage slot; slots with 0 are skipped.
+            server_blocks: The blocks that the server runs in place of the model's last ones.
+            precision: ``"bfloat16"`` runs the forward passes in mixed precision; see
+                :func:`~collapipe_env.training.device.mixed_precision`. The loss is computed in float32.
+        """
+        self.loss = loss
+        self._precision = precision
+        self._embedding, self._head = model.embedding, head
+        self._segments = [*model.segments([size for size in blocks if size]), server_blocks]
+        self.hosts = len(self._segments) + 1
+
+    def run(self, host: int, x: Tensor, tokens: Tensor, attention_mask: Tensor, targets: Tensor) -> Tensor:
+        """Compute one host's part of the forward pass.
+
+        Args:
+            host: The host.
+            x: Activations from the host before, shape (samples, q, d); host 0 does not read them.
+            tokens: Token ids, shape (samples, q).
+            attention_mask: Their :func:`~collapipe_env.models.model.additive_mask`.
+            targets: Targets, for a decoder under teacher forcing.
+
+        Returns:
+            Activations (samples, q, d), or the head's outputs.
+        """
+        with mixed_precision(self._precision, tokens.device):
+            if host == 0:
+                embedded: Tensor = self._embedding(tokens)
+                return embedded
+            for block in self._segments[host - 1]:
+                x = block(x, attention_mask)
+            return full_precision(self._head(x, tokens != PADDING, targets)) if host == self.hosts - 1 else x
+
+
+class InFlight:
+    """A micro-batch on its way through a cut model, one host at a time.
+
+    Every host keeps the input it received and the output it sent until its backward pass. An input is cut
+    off from the graph of the host before, so the gradient crosses a boundary only where :meth:`backward`
+    hands it over. Micro-batches share nothing but the parameters' ``grad``, so their operations may be
+    interleaved as a schedule wants them.
+
+    Attributes:
+        loss: Mean loss over its predictions, detached; it is there after the last host's forward pass.
+    """
+
+    def __init__(self, model: CutModel, tokens: Tensor, targets: Tensor) -> None:
+        self._model, self._tokens, self._targets = model, tokens, targets
+        self._mask = additive_mask(tokens)
+        self._received: dict[int, Tensor] = {}
+        self._sent: dict[int, Tensor] = {-1: tokens}
+        self.loss = torch.zeros(())
+
+    def forward(self, host: int) -> None:
+        """Run a host's forward pass; the hosts before it must have run theirs."""
+        x = self._sent[host - 1]
+        if host:
+            x = self._received[host] = x.detach().requires_grad_()
+        out = self._model.run(host, x, self._tokens, self._mask, self._targets)
+        if host == self._model.hosts - 1:
+            out = self._model.loss(out, self._targets)
+            self.loss = out.detach()
+        self._sent[host] = out
+
+    def backward(self, host: int, weight: float) -> None:
+        """Add ``weight`` times the gradient of the loss to the ``grad`` of a host's parameters.
+
+        Args:
+            host: The host; the hosts behind it must have run theirs.
+            weight: The same for every host; it is applied where the loss is.
+        """
+        out = self._sent.pop(host)
+        if host == self._model.hosts - 1:
+            torch.autograd.backward(out * weight)
+        elif out.requires_grad:  # nothing of a frozen embedding is trained
+            torch.autograd.backward(out, self._received.pop(host + 1).grad)
+
+
+def pipeline_step(
+    model: ClusterModel,
+    head: nn.Module,
+    loss: LossFunction,
+    tokens: Tensor,
+    targets: Tensor,
+    blocks: Sequence[int],
+    survived: Sequence[bool],
+    samples_per_pass: int = 1,
+    server_blocks: Sequence[nn.Module] = (),
+    units: FloatArray | None = None,
+    precision: str = "float32",
+) -> StepResult:
+    """Accumulate the gradients of one mini-batch, micro-batch after micro-batch.
+
+    The mini-batch is cut into as many micro-batches as ``survived`` has entries, their sizes differing by
+    one at most. A lost micro-batch gives no gradient and is not computed. Each surviving one is weighted by
+    its share of the *surviving* units (samples, tagged words, target tokens: whatever the loss is a mean of),
+    so the accumulated gradient is that of the mean loss over what arrived: an unbiased estimate of the full
+    gradient whatever the number of losses (with shares of the whole mini-batch, losses would shrink it).
+
+    Every schedule of the devices (GPipe, 1F1B, interleaved chunks, ZB-H1), and data parallelism inside a
+    stage, sums the same terms. Here each micro-batch runs backward right after its forward pass, so only one
+    micro-batch's activations exist at a time, still in the cache; GPipe's sum is the same to the bit, as it
+    adds the micro-batches up in the same order. Tests execute each schedule and compare.
+
+    Args:
+        model: The cluster's replica. Gradients are added to its parameters' ``grad``.
+        head: The server's module; the same.
+        loss: Mean loss of (outputs, targets).
+        tokens: Token ids of the mini-batch, shape (B, q).
+        targets: Its targets, shape (B, ...).
+        blocks: Blocks of each stage slot, summing to L less the server's; slots with 0 are skipped.
+        survived: Which micro-batches' gradients arrive; at most B entries.
+        samples_per_pass: Surviving micro-batches in a row are computed in one pass as long as together they
+            have at most that many samples. The accumulated gradient is the same sum, and passes over very
+            few samples cost as much time as larger ones. 1 computes every micro-batch on its own.
+        server_blocks: Encoder blocks that the server runs in place of the model's last ones. Gradients are
+            added to their parameters' ``grad``.
+        units: Predictions that each sample asks for, shape (B,); None for one each.
+        precision: Of forward passes; see :class:`CutModel`.
+
+    Returns:
+        Units and mean loss of the surviving micro-batches.
+    """
+    cut = CutModel(model, head, loss, blocks, server_blocks, precision)
+    passes = joint_passes(arrived_parts(tokens, targets, survived, units), samples_per_pass)
+    total = sum(part.units for part in passes)
+    mean_loss = torch.zeros((), device=tokens.device)
+    for part in passes:
+        share = part.units / total
+        micro_batch = InFlight(cut, part.tokens, part.targets)
+        for host in range(cut.hosts):
+            micro_batch.forward(host)
+        for host in reversed(range(cut.hosts)):
+            micro_batch.backward(host, share)
+        mean_loss += micro_batch.loss * share
+    return StepResult(total, mean_loss)
+
+
+@dataclass(frozen=True)
+class BatchPart:
+    """Some samples of a mini-batch: a micro-batch, or several.
+
+    Attributes:
+        tokens: Token ids, shape (samples, q).
+        targets: Targets, shape (samples, ...).
+        units: Predictions that they ask for, more than 0.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    units: float
+
+
+def arrived_parts(
+    tokens: Tensor, targets: Tensor, survived: Sequence[bool], units: FloatArray | None = None
+) -> list[BatchPart]:
+    """Cut a mini-batch into micro-batches and return those that arrive and ask for anything.
+
+    Arguments are those of :func:`pipeline_step`.
+    """
+    count = len(survived)
+    counts = np.ones(len(tokens)) if units is None else np.asarray(units, dtype=np.float64)
+    parts = zip(
+        tokens.tensor_split(count),
+        targets.tensor_split(count),
+        (float(part.sum()) for part in np.array_split(counts, count)),
+        strict=True,
+    )
+    return [BatchPart(*part) for part, arrives in zip(parts, survived, strict=True) if arrives and part[-1]]
+
+
+def joint_passes(parts: Sequence[BatchPart], most: int) -> list[BatchPart]:
+    """Join neighbouring parts while they stay within ``most`` samples."""
+    groups: list[list[BatchPart]] = []
+    held = 0
+    for part in parts:
+        size = len(part.tokens)
+        if groups and held + size <= most:
+            groups[-1].append(part)
+            held += size
+        else:
+            groups.append([part])
+            held = size
+    return [
+        group[0]
+        if len(group) == 1
+        else BatchPart(
+            torch.cat([part.tokens for part in group]),
+            torch.cat([part.targets for part in group]),
+            sum(part.units for part in group),
+        )
+        for group in groups
+    ]

@@ -1,0 +1,359 @@
+"""The learner that really trains, for a batch of environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
+from collapipe_env.errors import AllocationError, StateError
+from collapipe_env.forking import one_thread_after_fork
+from collapipe_env.learners.base import BoolArray, IntArray, LearningReport, RoundOutcome
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.state_trees import REMEDY, Tree, require_alike
+from collapipe_env.tasks import TaskSpec, get_task
+from collapipe_env.tasks.base import trained_architecture
+from collapipe_env.training.device import resolve_device
+from collapipe_env.training.federation import Federation
+from collapipe_env.training.held_out import EvaluationDesk, Evaluator
+from collapipe_env.training.training_setup import TrainingSetup
+
+if TYPE_CHECKING:
+    from collapipe_env.scenario import Scenario
+
+
+class TorchLearner:
+    """Trains the Transformer of every environment in PyTorch, one environment after the other.
+
+    Each environment has a training run of its own (:class:`Federation`), so environment i is the same
+    whatever the number of environments. Data and tokeniser are prepared at the first reset and shared within
+    the process. PyTorch's global random state is not read, and is after every call what it was before; with
+    dropout it is borrowed during a round (:mod:`collapipe_env.models.dropout`). Small models train fastest
+    in one thread (``torch.set_num_threads(1)``); that setting belongs to the process, so the learner leaves
+    it alone, except in processes forked after the first reset: there only one thread works
+    (:mod:`collapipe_env.forking`). Same seeds give bit-identical losses on a CPU for the same number of
+    threads. On a GPU, PyTorch does not promise the order of the sums in the attention's backward pass, so
+    last digits may differ there.
+
+    Evaluation takes place at a reset, after the first round and after every ``learning.evaluate_every``-th;
+    reports in between repeat the last one. In the background it is reported one evaluation later: see
+    :class:`~collapipe_env.training.held_out.EvaluationDesk`.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        *,
+        task: str,
+        outputs: int,
+        decoder_blocks: int,
+        learning: LearningSpec,
+        clusters: int,
+        batch_size: int,
+        local_steps: int,
+        num_envs: int,
+        update_format: UpdateFormat | None = None,
+        schedule_rounds: int = 100,
+        device: str | None = None,
+    ) -> None:
+        """Describe the training; nothing is loaded before the first reset.
+
+        Args:
+            architecture: Embedding and encoder that are trained.
+            task: Name of the task.
+            outputs: Outputs V_out of the server's head.
+            decoder_blocks: Decoder blocks on the server.
+            learning: Data, optimisers and evaluation.
+            clusters: Clusters N.
+            batch_size: Samples per cluster and local step, B.
+            local_steps: Local steps per round, H.
+            num_envs: Environments E.
+            update_format: How updates of the model travel; None for single precision as it is.
+            schedule_rounds: Rounds that the step sizes' schedule is laid out for, unless
+                ``learning.schedule_rounds`` says it.
+            device: PyTorch device to train on, by name; None takes ``learning.device``. It is asked for at
+                the first reset, so that a process may be forked before.
+
+        Raises:
+            ScenarioError: If the task does not exist.
+        """
+        self.architecture = architecture
+        self.num_envs = num_envs
+        self._task = get_task(task)
+        self._task_spec = TaskSpec(
+            architecture=architecture,
+            outputs=outputs,
+            decoder_blocks=decoder_blocks,
+            dataset=learning.dataset,
+            text_column=learning.text_column,
+            label_column=learning.label_column,
+            languages=learning.languages,
+            checkpoint=learning.checkpoint,
+            beam_size=learning.beam_size,
+        )
+        self._learning = learning
+        self._clusters, self._batch_size, self._local_steps = clusters, batch_size, local_steps
+        self._update_format = update_format or UpdateFormat()
+        self._schedule_rounds = learning.schedule_rounds or schedule_rounds
+        self._device_name = learning.device if device is None else device
+        self._prepared: tuple[TrainingSetup, EvaluationDesk] | None = None
+        self._runs: list[Federation | None] = [None] * num_envs
+        self._train_loss = np.full(num_envs, np.nan)
+
+    @classmethod
+    def from_scenario(cls, scenario: Scenario, num_envs: int, device: str | None = None) -> TorchLearner:
+        """Return the learner of a scenario: its proxy, or the priced architecture if the proxy is off.
+
+        Args:
+            scenario: The scenario.
+            num_envs: Environments E.
+            device: PyTorch device to train on, by name; None takes the scenario's ``learning.device``.
+        """
+        workload, learning = scenario.workload, scenario.learning
+        return cls(
+            trained_architecture(scenario),
+            task=workload.task,
+            outputs=workload.outputs,
+            decoder_blocks=workload.decoder_blocks,
+            learning=learning,
+            clusters=scenario.cluster.clusters,
+            batch_size=workload.batch_size,
+            local_steps=workload.local_steps,
+            num_envs=num_envs,
+            update_format=UpdateFormat(
+                workload.weight_bits,
+                workload.update_compression,
+                workload.top_k_share,
+                workload.lora_rank,
+                workload.lora_alpha,
+            ),
+            schedule_rounds=scenario.dynamics.rounds,
+            device=device,
+        )
+
+    def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:
+        """Start fresh training runs; see :class:`~collapipe_env.learners.base.Learner`.
+
+        Raises:
+            DataError: If the data cannot be loaded or does not fit the workload.
+            ScenarioError: If the task cannot be built as asked, or the device is not there.
+            ValueError: If there is not one generator per environment.
+        """
+        if len(rngs) != self.num_envs:
+            raise ValueError(f"{len(rngs)} generators for {self.num_envs} environments; pass one for each")
+        if self._prepared is None:
+            self._prepared = self._prepare()
+        setup, desk = self._prepared
+        for e in range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist():
+            run = self._runs[e] = Federation(setup, rngs[e])
+            desk.begin_run(e, *run.common_model)
+            self._train_loss[e] = np.nan
+        return self._report(desk)
+
+    def train_round(self, outcome: RoundOutcome) -> LearningReport:
+        """Train one round in every environment; see :class:`~collapipe_env.learners.base.Learner`.
+
+        Raises:
+            AllocationError: If the outcome's shapes, segments or micro-batches do not fit the workload.
+            RuntimeError: If an environment was never reset.
+        """
+        self._check(outcome)
+        for e, run in enumerate(self._runs):
+            if run is None:
+                raise RuntimeError(f"environment {e} has no training run; call reset before train_round")
+        assert self._prepared is not None
+        desk = self._prepared[1]
+        for e, run in enumerate(self._runs):
+            assert run is not None
+            self._train_loss[e] = run.train_round(
+                outcome.blocks[e],
+                outcome.micro_batches[e],
+                outcome.survived[e],
+                None if outcome.server_blocks is None else outcome.server_blocks[e],
+                COMMON if outcome.server_mode is None else int(outcome.server_mode[e]),
+                None if outcome.staleness is None else outcome.staleness[e],
+            )
+            desk.end_round(e, *run.common_model)
+        return self._report(desk)
+
+    def get_state(self) -> Tree:
+        """Models, optimisers, data orders, generators and figures of every environment, as copies.
+
+        Waits for evaluations that run in the background.
+        """
+        if self._prepared is None:
+            return {"prepared": False}
+        setup, desk = self._prepared
+        return {
+            "prepared": True,
+            "data": setup.data_digest,
+            "runs": {str(e): None if run is None else run.get_state() for e, run in enumerate(self._runs)},
+            "desk": desk.get_state(),
+            "train_loss": self._train_loss.copy(),
+        }
+
+    def set_state(self, tree: Tree) -> None:
+        """Go on from a state of :meth:`get_state`; on an error nothing has changed.
+
+        Raises:
+            StateError: If it is damaged, of another model, or of other data.
+            DataError: If the data cannot be loaded.
+        """
+        if _unprepared(tree):
+            self._prepared, self._runs = None, [None] * self.num_envs
+            self._train_loss = np.full(self.num_envs, np.nan)
+            return
+        setup, desk = self._prepared or self._prepare()
+        template = {"prepared": True, "data": "", "runs": None, "desk": None, "train_loss": self._train_loss}
+        require_alike(tree, template, "learner", frozenset(("learner/runs", "learner/desk")))
+        if tree["data"] != setup.data_digest:
+            raise StateError(
+                "the state is of training with other data: use the very files and options that it was taken "
+                "with"
+            )
+        names = [str(e) for e in range(self.num_envs)]
+        require_alike(
+            tree["runs"], dict.fromkeys(names), "learner/runs", frozenset(f"learner/runs/{e}" for e in names)
+        )
+        runs = [
+            None if tree["runs"][e] is None else Federation.from_state(setup, tree["runs"][e]) for e in names
+        ]
+        desk = desk.restored(tree["desk"])
+        if tree["desk"]["rounds"].tolist() != [0 if run is None else run.rounds for run in runs]:
+            raise StateError(f"learner/desk/rounds does not agree with the runs: {REMEDY}")
+        self._prepared = setup, desk
+        self._runs, self._train_loss = runs, tree["train_loss"].copy()
+
+    def require_rounds(self, tree: Tree, rounds: IntArray) -> None:
+        """Refuse other numbers of rounds; see :class:`~collapipe_env.learners.base.CountsRounds`."""
+        runs = {} if _unprepared(tree) else tree.get("runs") if isinstance(tree, Mapping) else None
+        for e, played in enumerate(rounds.tolist()):
+            run = runs.get(str(e)) if isinstance(runs, Mapping) else None
+            found = run.get("round") if isinstance(run, Mapping) else -1 if run is None else None
+            if type(found) is not int or found != played:
+                raise StateError(f"learner/runs/{e}/round does not agree with the system's rounds: {REMEDY}")
+
+    def _prepare(self) -> tuple[TrainingSetup, EvaluationDesk]:
+        """Load the data and put it on the device."""
+        one_thread_after_fork()
+        device = resolve_device(self._device_name)
+        data = self._task.load(self._task_spec)
+        setup = TrainingSetup(
+            architecture=self.architecture,
+            task=self._task,
+            task_spec=self._task_spec,
+            learning=self._learning,
+            clusters=self._clusters,
+            batch_size=self._batch_size,
+            local_steps=self._local_steps,
+            strata=data.strata,
+            lengths=data.lengths,
+            train=(
+                torch.tensor(data.train.tokens, device=device),
+                torch.tensor(data.train.targets, device=device),
+            ),
+            # They stay with the loop that counts, so that no GPU has to be waited for.
+            units=self._task.units(torch.tensor(data.train.targets)).double().numpy(),
+            hidden=data.hidden,
+            update_format=self._update_format,
+            schedule_rounds=self._schedule_rounds,
+        )
+        evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)
+        return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)
+
+    def _report(self, desk: EvaluationDesk) -> LearningReport:
+        """Return copies, so that a report does not change under its reader."""
+        metrics = {name: values.copy() for name, values in desk.metrics.items()}
+        return LearningReport(
+            desk.loss.copy(), metrics[self._task.metrics[0]].copy(), self._train_loss.copy(), metrics
+        )
+
+    def _check(self, outcome: RoundOutcome) -> None:
+        """Refuse an outcome that does not fit the workload."""
+        envs_clusters = (self.num_envs, self._clusters)
+        if outcome.blocks.shape[:2] != envs_clusters or outcome.micro_batches.shape != envs_clusters:
+            raise AllocationError(
+                f"blocks {outcome.blocks.shape} and micro_batches {outcome.micro_batches.shape} must both "
+                "begin with "
+                f"(environments, clusters) = {envs_clusters}"
+            )
+        if outcome.survived.ndim != 4 or outcome.survived.shape[:3] != (*envs_clusters, self._local_steps):
+            raise AllocationError(
+                f"survived has shape {outcome.survived.shape}; it must be (environments, clusters, local "
+                "steps, "
+                f"micro-batches) = {(*envs_clusters, self._local_steps)} + (M_max,)"
+            )
+        on_server = self._check_server(outcome)
+        left = self.architecture.blocks - on_server
+        wrong = (outcome.blocks.sum(axis=-1) != left) | (outcome.blocks < 0).any(axis=-1)
+        for e, n in np.argwhere(wrong):
+            besides = f" ({on_server[e, n]} are on the server)" if on_server[e, n] else ""
+            raise AllocationError(
+                f"environment {e}, cluster {n}: blocks {outcome.blocks[e, n].tolist()} must be "
+                f"non-negative and sum to {left[e, n]}{besides}"
+            )
+        if outcome.staleness is not None:
+            if outcome.staleness.shape != outcome.blocks.shape:
+                raise AllocationError(
+                    f"staleness has shape {outcome.staleness.shape}; give one version gap for each stage "
+                    f"slot: {outcome.blocks.shape}"
+                )
+            for e, n in np.argwhere((outcome.staleness < 0).any(axis=-1)):
+                raise AllocationError(
+                    f"environment {e}, cluster {n}: staleness {outcome.staleness[e, n].tolist()} must be "
+                    "non-negative; 0 stands for weights that are up to date"
+                )
+        most = min(self._batch_size, outcome.survived.shape[-1])
+        for e, n in np.argwhere((outcome.micro_batches < 1) | (outcome.micro_batches > most)):
+            raise AllocationError(
+                f"environment {e}, cluster {n}: {outcome.micro_batches[e, n]} micro-batches; 1 to {most} "
+                "are possible "
+                "(the batch size and the entries of survived)"
+            )
+
+    def _check_server(self, outcome: RoundOutcome) -> IntArray:
+        """Refuse a server's side that does not fit, and return its encoder blocks (E, N)."""
+        shape = (self.num_envs, self._clusters)
+        on_server = outcome.server_blocks
+        if on_server is None:
+            on_server = np.zeros(shape, dtype=np.int64)
+        mode = outcome.server_mode
+        if mode is None:
+            mode = np.full(self.num_envs, COMMON)
+        if on_server.shape != shape or mode.shape != shape[:1]:
+            raise AllocationError(
+                f"server_blocks {on_server.shape} and server_mode {mode.shape} must have the shapes "
+                f"(environments, clusters) = {shape} and (environments,) = {shape[:1]}"
+            )
+        for e in np.flatnonzero((mode < COMMON) | (mode >= len(SERVER_MODES))):
+            raise AllocationError(
+                f"environment {e}: server_mode is {mode[e]}; the modes are {COMMON} (one head for all), "
+                + ", ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
+            )
+        for e, n in np.argwhere((on_server < 0) | (on_server > self.architecture.blocks)):
+            raise AllocationError(
+                f"environment {e}, cluster {n}: server_blocks is {on_server[e, n]}; 0 to "
+                f"{self.architecture.blocks} are possible"
+            )
+        for e in np.flatnonzero((mode == COMMON) & on_server.any(axis=-1)):
+            raise AllocationError(
+                f"environment {e}: server_blocks {on_server[e].tolist()} need a server_mode; give "
+                + " or ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
+            )
+        unequal = (on_server != on_server[:, :1]).any(axis=-1)
+        for e in np.flatnonzero((mode == SEQUENTIAL) & unequal):
+            raise AllocationError(
+                f"environment {e}: a sequential server has one model for all clusters, but server_blocks "
+                f"{on_server[e].tolist()} differ; make them equal, or use mode {COPIES} (copies)"
+            )
+        return on_server
+
+
+def _unprepared(tree: Any) -> bool:
+    """Whether a state is that of a learner before its first reset."""
+    return isinstance(tree, Mapping) and set(tree) == {"prepared"} and tree["prepared"] is False

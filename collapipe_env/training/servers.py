@@ -1,0 +1,291 @@
+"""The server's side of a round: one head that follows all clusters, or SplitFed's copies and sequence."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from collapipe_env.learners.base import IntArray
+from collapipe_env.models.model import ClusterModel
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
+
+
+class Trained:
+    """A module of the server with its flat vectors and its optimiser.
+
+    Attributes:
+        module: The module.
+        flat: Its parameters and gradients.
+        optimizer: What steps them.
+    """
+
+    def __init__(self, module: nn.Module, learning: LearningSpec, learning_rate: float) -> None:
+        """Lay the parameters out flat.
+
+        Args:
+            module: The module; its parameters become views of the flat vector.
+            learning: Kind of optimiser, momentum and weight decay.
+            learning_rate: Step size.
+        """
+        size = parameter_count(module)
+        device = next(module.parameters()).device
+        self.module = module
+        self.flat = FlatParameters(module, torch.empty(size, device=device), torch.zeros(size, device=device))
+        self.optimizer = self.flat.optimizer(
+            learning.optimizer, learning_rate, learning.weight_decay, learning.momentum
+        )
+
+
+class Server(Protocol):
+    """What a round asks of the server's side, in this order."""
+
+    def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
+        """Start from the common model.
+
+        Args:
+            models: The clusters' models, all equal.
+            server_blocks: Last blocks that the server runs, shape (N,).
+        """
+        ...
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        """Return what steps the server's part in the round that has begun."""
+        ...
+
+    def begin_step(self) -> None:
+        """Start a local step."""
+        ...
+
+    def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:
+        """Return the encoder blocks and the head that meet a cluster's next batch, without gradients."""
+        ...
+
+    def after_batch(self, cluster: int, units: float) -> None:
+        """Take note of the gradients of a batch of which ``units`` > 0 units arrived."""
+        ...
+
+    def end_step(self) -> None:
+        """End a local step."""
+        ...
+
+    def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:
+        """Make the server's part common again.
+
+        Args:
+            models: The clusters' models, already averaged; blocks that only the server trained are written.
+            weights: Weights of the clusters in the average, shape (N,), summing to 1.
+        """
+        ...
+
+    def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return, by name, those that live on here from round to round."""
+        ...
+
+    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:
+        """Make what has the optimisers of these names, where there is none yet.
+
+        Args:
+            names: Names that :meth:`own_optimizers` has returned in another server of this kind.
+            models: The clusters' models.
+
+        Raises:
+            ValueError: For a name that no such server has.
+        """
+        ...
+
+
+class CommonServer:
+    """CollaPipe's server: one head, one step in each local step with the mean gradient over all that arrived.
+
+    It runs no encoder blocks.
+    """
+
+    def __init__(self, head: Trained) -> None:
+        self._head = head
+        self._gradient = torch.zeros_like(head.flat.gradients)
+        self._arrived = 0.0
+
+    def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
+        """Nothing to fetch: the head is the common one."""
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        """Return the head's."""
+        return [self._head.optimizer]
+
+    def begin_step(self) -> None:
+        """Forget the gradients of the last local step."""
+        self._gradient.zero_()
+        self._arrived = 0.0
+
+    def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:  # noqa: ARG002 - one for all
+        """Return no blocks and the common head."""
+        self._head.flat.gradients.zero_()
+        return (), self._head.module
+
+    def after_batch(self, cluster: int, units: float) -> None:  # noqa: ARG002
+        """Add the gradients up, weighted by units."""
+        self._gradient.add_(self._head.flat.gradients, alpha=units)
+        self._arrived += units
+
+    def end_step(self) -> None:
+        """Step with the mean gradient, if anything arrived."""
+        if self._arrived:
+            torch.div(self._gradient, self._arrived, out=self._head.flat.gradients)
+            self._head.optimizer.step()
+
+    def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:
+        """Nothing to do: the head was common all the time."""
+
+    def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return none: the head's belongs to all kinds of servers."""
+        return {}
+
+    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:  # noqa: ARG002
+        """Nothing to make."""
+        _require_among(names, ())
+
+
+class CopiesServer:
+    """SplitFed V1: within a round every cluster has a server-side model of its own; then they are averaged.
+
+    A copy starts every round from the common head and takes a step after each of its cluster's batches, with
+    an optimiser of its own that lives on from round to round. The server's encoder blocks need no copies
+    here: a cluster's own blocks, stepped by its own optimiser and averaged with the others', are the same
+    thing, so the server runs those.
+    """
+
+    def __init__(self, head: Trained, clusters: int, learning: LearningSpec) -> None:
+        self._head = head
+        self._copies = [
+            Trained(copy.deepcopy(head.module), learning, learning.server_learning_rate)
+            for _ in range(clusters)
+        ]
+        self._blocks: list[list[nn.Module]] = []
+
+    def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
+        """Bring all copies to the common head, from which another kind of round may have moved on."""
+        for replica in self._copies:
+            replica.flat.values.copy_(self._head.flat.values)
+        self._blocks = [
+            list(model.blocks)[len(model.blocks) - count :]
+            for model, count in zip(models, server_blocks.tolist(), strict=True)
+        ]
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        """Return those of the copies."""
+        return [replica.optimizer for replica in self._copies]
+
+    def begin_step(self) -> None:
+        """Nothing is shared between clusters."""
+
+    def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:
+        """Return the cluster's own blocks and its copy of the head."""
+        self._copies[cluster].flat.gradients.zero_()
+        return self._blocks[cluster], self._copies[cluster].module
+
+    def after_batch(self, cluster: int, units: float) -> None:  # noqa: ARG002 - a batch is a batch
+        """Step the cluster's copy."""
+        self._copies[cluster].optimizer.step()
+
+    def end_step(self) -> None:
+        """Nothing is shared between clusters."""
+
+    def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:  # noqa: ARG002
+        """Average the copies into the common head."""
+        self._head.flat.values.copy_(weights @ torch.stack([c.flat.values for c in self._copies]))
+
+    def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return those of the copies, by cluster."""
+        return {str(n): replica.optimizer for n, replica in enumerate(self._copies)}
+
+    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:  # noqa: ARG002
+        """Nothing to make: there is a copy for every cluster."""
+        _require_among(names, self.own_optimizers())
+
+
+class SequentialServer:
+    """SplitFed V2: one server-side model that steps after each batch, the clusters in turn.
+
+    A later cluster meets weights that an earlier one has moved. The head is stepped by the common head's
+    optimiser; every block has one here that lives on over the rounds in which the server runs it, at the
+    clusters' step size. Blocks on the server are not averaged. A cluster's own copies of them are idle: they
+    see no gradients, and where its optimiser drives them all the same, by its moments or by weight decay,
+    the end of the round overwrites them.
+    """
+
+    def __init__(self, head: Trained, learning: LearningSpec) -> None:
+        self._head = head
+        self._learning = learning
+        self._known: dict[int, Trained] = {}
+        self._active: dict[int, Trained] = {}
+
+    @torch.no_grad()
+    def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
+        """Fetch the blocks from the common model; ``server_blocks`` are equal for all clusters."""
+        blocks = models[0].blocks
+        self._active = {}
+        for index in range(len(blocks) - int(server_blocks[0]), len(blocks)):
+            self.know([str(index)], models)
+            self._active[index] = self._known[index]
+            _copy_parameters(blocks[index], self._known[index].module)
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        """Return those of the head and of the blocks that the server runs."""
+        return [part.optimizer for part in self._parts()]
+
+    def begin_step(self) -> None:
+        """The server's model goes on from cluster to cluster."""
+
+    def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:  # noqa: ARG002 - one for all
+        """Return the server's blocks and head."""
+        for part in self._parts():
+            part.flat.gradients.zero_()
+        return [block.module for block in self._active.values()], self._head.module
+
+    def after_batch(self, cluster: int, units: float) -> None:  # noqa: ARG002 - a batch is a batch
+        """Step the server's blocks and head."""
+        for part in self._parts():
+            part.optimizer.step()
+
+    def end_step(self) -> None:
+        """The server's model goes on from step to step."""
+
+    def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:  # noqa: ARG002
+        """Hand the server's blocks out as part of the common model."""
+        for index, block in self._active.items():
+            for model in models:
+                _copy_parameters(block.module, model.blocks[index])
+
+    def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return those of the blocks that the server has ever run, by their index."""
+        return {str(index): block.optimizer for index, block in self._known.items()}
+
+    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:
+        """Copy blocks that the server has never run; :meth:`begin_round` fills them."""
+        blocks = models[0].blocks
+        names = list(names)
+        _require_among(names, map(str, range(len(blocks))))
+        for index in map(int, names):
+            if index not in self._known:
+                block = copy.deepcopy(blocks[index])
+                self._known[index] = Trained(block, self._learning, self._learning.learning_rate)
+
+    def _parts(self) -> list[Trained]:
+        return [*self._active.values(), self._head]
+
+
+def _require_among(names: Iterable[str], valid: Iterable[str]) -> None:
+    unknown = set(names) - set(valid)
+    if unknown:
+        raise ValueError(f"the server has no optimisers of {', '.join(sorted(unknown))}")
+
+
+@torch.no_grad()
+def _copy_parameters(source: nn.Module, target: nn.Module) -> None:
+    for new, old in zip(source.parameters(), target.parameters(), strict=True):
+        old.copy_(new)

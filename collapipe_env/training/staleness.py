@@ -1,0 +1,133 @@
+"""Weights that lag behind: what the stages of an asynchronous pipeline compute with (XPipe, PipeDream)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from collapipe_env.training.flat_parameters import FlatParameters
+
+
+@dataclass(frozen=True)
+class _Version:
+    """The weights after some local step and the optimiser's next step from them, if it can be predicted."""
+
+    values: Tensor
+    step: Tensor | None
+
+
+class WeightVersions:
+    """The recent versions of one cluster's weights, from which stages that lag behind take theirs.
+
+    In an asynchronous pipeline the H mini-batches of a round overlap, so a stage meets mini-batch ``g``
+    (0-based) before the gradients of the last few have been applied to it. With a version gap of ``s`` it
+    computes mini-batch ``g``, forward and backward, from version ``max(g - s, 0)``, where version ``g`` is
+    what the mini-batches before ``g`` have made; the gradient is applied to the true weights. With prediction
+    the version is first carried on by ``min(s, g)`` steps of the optimiser's own rule: AdamW
+    ``w - min(s, g) lr m_hat / (sqrt(v_hat) + eps)`` with PyTorch's bias correction, SGD
+    ``w - min(s, g) lr (last gradient applied)``, and SGD with momentum ``w - min(s, g) lr (velocity)``. The
+    learning rate is that of the round.
+
+    Of XPipe only the idea is public: mini-batches overlap, and weights predicted by the optimiser's rule mend
+    the staleness. Reconstructed [R] are the gap per stage, the rule above, that forward and backward of a
+    mini-batch use the same weights (its micro-batches share one prediction), and these choices of ours:
+
+    * Decoupled weight decay is left out of the prediction, as the rule has none.
+    * A mini-batch that was lost makes no step, so its version equals the one before; a device cannot know
+      that ahead, so it predicts ``min(s, g)`` steps all the same.
+    * A round ends with a flush, so version 0 is the common model and no gap reaches back into an earlier
+      round. AdamW's moments and SGD's velocity live on over rounds, so predictions start from version 0,
+      too; SGD without momentum has no gradient to go on before the round's first step, so there version 0
+      itself is used.
+
+    Versions are kept as long as some gap reaches back to them, each as its weights and one step.
+    """
+
+    def __init__(
+        self,
+        flat: FlatParameters,
+        optimizer: torch.optim.Optimizer,
+        gaps: Sequence[tuple[Sequence[slice], int]],
+        *,
+        predict: bool,
+    ) -> None:
+        """Begin a round with version 0.
+
+        Args:
+            flat: The cluster's true weights.
+            optimizer: What steps them.
+            gaps: Places in the flat vector and their version gap s >= 0; places may be left out.
+            predict: Predict weights instead of using stale ones.
+        """
+        self._flat, self._optimizer, self._gaps, self._predict = flat, optimizer, gaps, predict
+        self._mini_batch = 0
+        self._versions: deque[_Version] = deque(maxlen=1 + max((gap for _, gap in gaps), default=0))
+        self._append(next_step(optimizer, applied=False) if predict else None)
+
+    def fill(self, values: Tensor) -> None:
+        """Write the weights that the next mini-batch is computed with.
+
+        Args:
+            values: Flat vector, shape (P,); written at the places of ``gaps``.
+        """
+        for places, gap in self._gaps:
+            lag = min(gap, self._mini_batch)
+            version = self._versions[-1 - lag]
+            for place in places:
+                if lag and version.step is not None:
+                    torch.sub(version.values[place], version.step[place], alpha=lag, out=values[place])
+                else:
+                    values[place].copy_(version.values[place])
+
+    def record(self, updated: bool) -> None:
+        """Keep the version that a mini-batch has made.
+
+        Args:
+            updated: Whether the optimiser stepped; its gradients must still be there.
+        """
+        self._mini_batch += 1
+        if updated:
+            self._append(next_step(self._optimizer, applied=True) if self._predict else None)
+        else:
+            self._versions.append(self._versions[-1])
+
+    def _append(self, step: Tensor | None) -> None:
+        self._versions.append(_Version(self._flat.values.detach().clone(), step))
+
+
+@torch.no_grad()
+def next_step(optimizer: torch.optim.Optimizer, *, applied: bool) -> Tensor | None:
+    """What the optimiser would subtract from the weights if its gradient stayed as it was.
+
+    Args:
+        optimizer: AdamW or SGD; its parameters one after the other are the flat vector.
+        applied: Whether the gradients at hand are those of its last step; SGD without momentum knows no
+            others.
+
+    Returns:
+        The step without weight decay, shape (P,); None if the optimiser knows no gradient yet.
+    """
+    parts = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter)
+            if isinstance(optimizer, torch.optim.AdamW):
+                if not state:
+                    return None
+                count, (beta1, beta2) = float(state["step"]), group["betas"]
+                mean = state["exp_avg"] / (1 - beta1**count)
+                deviation = state["exp_avg_sq"].sqrt() / (1 - beta2**count) ** 0.5
+                parts.append(group["lr"] * mean / (deviation + group["eps"]))
+            elif group["momentum"]:
+                if not state:
+                    return None
+                parts.append(group["lr"] * state["momentum_buffer"])
+            elif applied:
+                parts.append(group["lr"] * parameter.grad)
+            else:
+                return None
+    return torch.cat(parts)

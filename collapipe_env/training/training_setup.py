@@ -1,0 +1,66 @@
+"""The setup that all training runs of a learner share."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from collapipe_env.learners.base import FloatArray, IntArray
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.tasks import Task, TaskSpec
+from collapipe_env.training.optimizer_state import array_of
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """The setup that all training runs of a learner share; nothing in it changes.
+
+    Attributes:
+        architecture: The trained embedding and encoder.
+        task: The task.
+        task_spec: What the task's data and head depend on.
+        learning: Partition and optimisers.
+        clusters: Clusters N.
+        batch_size: Samples per cluster and local step, B.
+        local_steps: Local steps per round, H.
+        strata: Class of every training sample.
+        lengths: Real tokens of every training sample.
+        train: Tokens and targets to train on.
+        units: Predictions that every training sample asks for, shape (samples,).
+        hidden: Token that stands for a hidden one.
+        update_format: How updates of the model travel.
+        schedule_rounds: Rounds that the step sizes' schedule is laid out for.
+    """
+
+    architecture: Architecture
+    task: Task
+    task_spec: TaskSpec
+    learning: LearningSpec
+    clusters: int
+    batch_size: int
+    local_steps: int
+    strata: IntArray
+    lengths: IntArray
+    train: tuple[Tensor, Tensor]
+    units: FloatArray
+    hidden: int
+    update_format: UpdateFormat
+    schedule_rounds: int
+
+    @cached_property
+    def data_digest(self) -> str:
+        """A digest of the samples, which a saved run must meet again."""
+        digest = hashlib.sha256()
+        for part in self.train:
+            digest.update(array_of(part).tobytes())
+        return digest.hexdigest()[:16]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainingSetup:
+        # Nothing in it changes, and the data may be large.
+        return self
