@@ -31,7 +31,7 @@ from collapipe_env.errors import AllocationError, CollaPipeError
 from collapipe_env.files import write_json
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.simulator.simulator import Simulator
+from collapipe_env.simulator.world import World
 
 LADDER = ("small", "medium", "large", "xlarge")
 GOALS_MS = {("medium", 1): 5.0, ("medium", 64): 0.5, ("xlarge", 1): 500.0}
@@ -142,7 +142,7 @@ def measure(scenario: Scenario, environments: int, rounds: int, threads: int | N
         seed: Of the channels.
     """
     scheduler = DSSRA(scenario, threads=threads)
-    simulator = Simulator(scenario, IdleLearner(environments), environments)
+    simulator = World(scenario, IdleLearner(environments), environments)
     simulator.reset([np.random.default_rng([seed, e]) for e in range(environments)])
     simulator.step(scheduler.allocate(simulator.state))
     milliseconds, processor = [], []

@@ -29,9 +29,9 @@ from measuring import (
     write_figures,
 )
 
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import scenario_names
-from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
 
 WHAT = "time of a step per environment, torch backend over the NumPy vector environment of the same size"
 NUM_ENVS = (256, 1024, 4096)

@@ -35,7 +35,7 @@ from collapipe_env.files import write_bytes, write_json
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.simulator import Simulator
+from collapipe_env.simulator.world import World
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,14 +116,14 @@ class Point:
     energy_ratio: float
 
 
-def start(scenario: Scenario, envs: int, seed: int) -> Simulator:
+def start(scenario: Scenario, envs: int, seed: int) -> World:
     """Environments with the channels of a seed and empty queues."""
-    simulator = Simulator(scenario, IdleLearner(envs), envs)
+    simulator = World(scenario, IdleLearner(envs), envs)
     simulator.reset([np.random.default_rng([seed, row]) for row in range(envs)])
     return simulator
 
 
-def nodes_of(simulator: Simulator) -> npt.NDArray[np.bool_]:
+def nodes_of(simulator: World) -> npt.NDArray[np.bool_]:
     """Nodes that exist (E, N, K+1): the CUs and the devices present."""
     present = simulator.state.present
     everywhere = np.ones((*present.shape[:-1], 1), dtype=np.bool_)

@@ -67,3 +67,30 @@ def concatenate(arrays: tuple[Array, ...]) -> Array:
     """Join arrays along their last axis."""
     xp = namespace(*arrays)
     return np.concatenate(arrays, axis=-1) if xp is np else xp.concat(arrays, axis=-1)
+
+
+class Constant:
+    """Numbers that do not change, as an array of whatever library and device asks for them.
+
+    Args:
+        values: The numbers, on the host.
+    """
+
+    def __init__(self, values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+        self.values = values
+        self._elsewhere: dict[Any, Array] = {}
+
+    def like(self, array: Array, dtype: Any = None) -> Array:
+        """The numbers beside an array: copied to its device once.
+
+        Args:
+            array: Any array of the library and device wanted.
+            dtype: Their type; ``None`` for that of the array.
+        """
+        if type(array) is np.ndarray:
+            return self.values
+        key = (array.device, dtype or array.dtype)
+        if key not in self._elsewhere:
+            xp = namespace(array)
+            self._elsewhere[key] = xp.asarray(self.values, dtype=key[1], device=key[0])
+        return self._elsewhere[key]

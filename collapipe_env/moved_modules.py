@@ -82,8 +82,14 @@ MOVED = {
     "scenario.models": "scenario.published_models",
     "scenario.validation": "scenario.bounds",
     "simulator.losses": "simulator.arrivals",
+    "envs.core": "envs.mdp",
+    "simulator.channels": "dynamics",
+    "simulator.simulator": "simulator.world",
+    "simulator.streams": "dynamics.randomness",
     "tasks.paths": "typed_paths",
     "tasks.tokenization": "models.tokenization",
+    "torch_backend": "envs.torch_vector",
+    "torch_backend.env": "envs.torch_vector",
 }
 """Old name to new name of each module, both without the package's own name."""
 

@@ -19,7 +19,7 @@ from scaling_times import Contestant, calls_in_a_slice, environment, player
 
 from collapipe_env.scenario import load_scenario
 
-SIMULATOR, CORE = "collapipe_env.simulator.simulator", "collapipe_env.envs.core"
+SIMULATOR, CORE = "collapipe_env.simulator.simulator", "collapipe_env.envs.mdp"
 PARTS: dict[str, tuple[str, ...]] = {
     "decode": ("collapipe_env.codec:ActionCodec.decode",),
     "round costs": (f"{SIMULATOR}:round_costs", f"{SIMULATOR}:queue_rows"),

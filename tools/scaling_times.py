@@ -15,7 +15,7 @@ import collapipe_env  # noqa: F401 - registers the ids
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.simulator import Simulator
+from collapipe_env.simulator.world import World
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from measuring import (  # noqa: F401 - its folder is no package: others import it from here
@@ -75,7 +75,7 @@ def decider(scenario: Scenario) -> Callable[[int], None]:
         scenario: What to play.
     """
     scheduler = DSSRA(scenario, threads=1)
-    simulator = Simulator(scenario, IdleLearner(1), 1)
+    simulator = World(scenario, IdleLearner(1), 1)
     simulator.reset([np.random.default_rng(0)])
     states = []
     for _ in range(STORE):

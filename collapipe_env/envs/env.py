@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.allocation import Allocation, own_arrays
-from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
+from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
@@ -180,16 +180,17 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
 
     def _unpack(self, step: BatchStep) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         info: dict[str, Any] = {name: values[0] for name, values in step.info.items()}
-        terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
+        terminated = step.terminated is not None and bool(step.terminated[0])
+        truncated = bool(self._mdp.truncated()[0])
         if terminated or truncated:
-            self._mdp.keep_summaries(step.terminated | step.truncated)
+            self._mdp.keep_summaries(np.ones(1, dtype=np.bool_))
         if self.render_mode is not None:
             self._delays.append(info["delay"])
             self._losses.append(info["loss"])
         return step.observation[0], float(step.reward[0]), terminated, truncated, info
 
     def summary(self) -> dict[str, float]:
-        """Summary of the episode so far; see :meth:`collapipe_env.envs.core.BatchMDP.summaries`."""
+        """Summary of the episode so far; see :meth:`collapipe_env.envs.mdp.BatchMDP.summaries`."""
         return self._mdp.summary(0)
 
     def ended_summary(self) -> dict[str, float]:
@@ -242,10 +243,10 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         from collapipe_env.rendering import draw_round
         from collapipe_env.rendering.round_view import preview, round_view
 
-        simulator = self._mdp.simulator
+        world = self._mdp.world
         played = self.last_round if self._delays else None
         view = round_view(
-            preview(simulator) if played is None else played,
+            preview(world) if played is None else played,
             self.scenario.workload.local_steps,
             f"{self.scenario.name}" + (" (even split, not played)" if played is None else ""),
             loss_history=self._losses,

@@ -72,7 +72,7 @@ def make_vector(num_envs: int = 1, backend: str = "numpy", **arguments: Any) -> 
     Args:
         num_envs: Number of environments.
         backend: ``"numpy"`` for :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, ``"torch"`` for
-            :class:`~collapipe_env.torch_backend.env.CollaPipeTorchVectorEnv`.
+            :class:`~collapipe_env.envs.torch_vector.CollaPipeTorchVectorEnv`.
         **arguments: For the class.
 
     Raises:
@@ -100,7 +100,7 @@ def make_vector(num_envs: int = 1, backend: str = "numpy", **arguments: Any) -> 
 def _vector_class(backend: str) -> Any:
     """Import the class of a backend; late, since PyTorch is slow to import."""
     if backend == "torch":
-        from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
+        from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 
         return CollaPipeTorchVectorEnv
     from collapipe_env.envs.vector import CollaPipeVectorEnv

@@ -106,7 +106,7 @@ class EnvironmentRow:
         return row
 
     def summary(self) -> dict[str, float]:
-        """Summary of the episode so far; see :meth:`collapipe_env.envs.core.BatchMDP.summaries`."""
+        """Summary of the episode so far; see :meth:`collapipe_env.envs.mdp.BatchMDP.summaries`."""
         return self._env.summary(self._index)
 
     def ended_summary(self) -> dict[str, float]:

@@ -106,6 +106,7 @@ class CollaPipeVecEnv(VecEnv):
         for options in self._options:
             refuse_unknown(options, ())
         seeds = self._seeds if any(s is not None for s in self._seeds) else None
+        observation: npt.NDArray[np.float32]
         observation, info = self.env.reset(seed=seeds)
         self.reset_infos = rows_of_info(info, slice(None))
         self._reset_seeds()

@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.envs.core import BatchMDP, BoolArray
+from collapipe_env.envs.mdp import BatchMDP, BoolArray
 from collapipe_env.errors import StateError, shortened, shown
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.state_files import read_tree, write_tree
 from collapipe_env.state_trees import Tree, require_alike
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 """Raised whenever what a state holds changes: an older one could not be gone on from."""
 
 Result = TypeVar("Result")
@@ -123,7 +123,7 @@ class Snapshots(Generic[Result]):
             "kind": type(self).__name__,
             "num_envs": self._mdp.num_envs,
             "rounds": self._mdp.rounds,
-            "learner": type(self._mdp.simulator.learner).__name__,
+            "learner": type(self._mdp.world.learner).__name__,
             "scenario": f"{scenario.name} {scenario_digest(scenario)[:16]}",
         }
 

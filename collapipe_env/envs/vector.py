@@ -7,13 +7,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.envs.core import BatchMDP, BatchStep, MDPViews
+from collapipe_env.arrays import namespace
+from collapipe_env.backends import NUMPY, Backend
+from collapipe_env.envs.autoreset import (
+    Episodes,
+    autoreset_mode_of,
+    checked_mask,
+    copied,
+    masked,
+    seed_rows,
+)
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
+from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
@@ -33,15 +42,14 @@ from collapipe_env.state_trees import (
 BoolArray = npt.NDArray[np.bool_]
 
 
-StepResult = tuple[
-    npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]
-]
+StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
+"""Observations, rewards, terminated, truncated in the backend's arrays (E, ...), and infos."""
 
 
 class CollaPipeVectorEnv(
     MDPViews,
     Snapshots[StepResult],
-    VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]],
+    VectorEnv[Any, Any, Any],
 ):
     """``num_envs`` environments of :class:`~collapipe_env.envs.env.CollaPipeEnv` in one batch.
 
@@ -64,6 +72,8 @@ class CollaPipeVectorEnv(
         ScenarioError: For an unknown or misspelt argument or scenario field.
     """
 
+    _check_actions = True
+
     def __init__(
         self,
         num_envs: int = 1,
@@ -77,26 +87,40 @@ class CollaPipeVectorEnv(
     ) -> None:
         valid = ("num_envs", "scenario", "learner", "reward", "render_mode", "autoreset_mode")
         refuse_unknown(unknown, (*valid, "max_episode_steps"))
+        if render_mode not in (None, "rgb_array"):
+            raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
+        self.metadata = dict(CollaPipeEnv.metadata)
+        self.render_mode = render_mode
+        self._build(num_envs, scenario, learner, reward, autoreset_mode, max_episode_steps, NUMPY)
+
+    def _build(
+        self,
+        num_envs: int,
+        scenario: ScenarioLike,
+        learner: str | Learner,
+        reward: str | Reward,
+        autoreset_mode: str | AutoresetMode,
+        max_episode_steps: int | None,
+        backend: Backend,
+    ) -> None:
+        """Build what every backend's environment has; the arguments are those of the class."""
         for name, value in (("num_envs", num_envs), ("max_episode_steps", max_episode_steps)):
             if value is not None and value < 1:
                 raise ScenarioError(f"{name} = {value!r}: at least 1 is needed")
-        if render_mode not in (None, "rgb_array"):
-            raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
-        self.metadata = {**CollaPipeEnv.metadata, "autoreset_mode": self.autoreset_mode}
-        self.render_mode = render_mode
+        self.metadata["autoreset_mode"] = self.autoreset_mode
         self.num_envs = num_envs
-        self._mdp = BatchMDP(load_scenario(scenario), learner, reward, num_envs, max_episode_steps)
+        self._mdp = BatchMDP(load_scenario(scenario), learner, reward, num_envs, max_episode_steps, backend)
         self.single_action_space = self._mdp.action_space()
         self.single_observation_space = self._mdp.observer.space()
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self._rngs: list[np.random.Generator | None] = [None] * num_envs
-        self._done = np.zeros(num_envs, dtype=np.bool_)
+        self._episodes = Episodes(num_envs, self._mdp.rounds)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Start new episodes.
 
         Args:
@@ -110,28 +134,43 @@ class CollaPipeVectorEnv(
         mask = checked_mask(options.pop("reset_mask", None), self.num_envs)
         refuse_unknown(options, ("reset_mask",))
         seed_rows(self._rngs, seed, mask)
-        observation = self._mdp.reset(self._generators(), mask)
-        self._done[slice(None) if mask is None else mask] = False
-        rows = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask.copy()
+        mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
+        observation = self._start(mask)
         info: dict[str, Any] = {}
+        rows = self._mdp.backend.rows(mask.copy())
         for name, values in self._mdp.reset_info().items():
-            info[name], info[f"_{name}"] = values, rows
+            info[name], info[f"_{name}"] = values, rows.here
         return observation, info
 
-    def step(
-        self, actions: npt.NDArray[np.float32]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
-        """Play one round in every row."""
-        actions = real_numbers("actions", actions)
-        self._mdp.check_shape(actions)
-        if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._done.any():
-            # Rows that are about to be reset ignore their action, whatever it holds.
-            actions = np.where(self._done[:, None], np.float32(0.0), actions)
-        return self._finish(lambda: self._mdp.step(actions))
+    def _start(self, mask: BoolArray) -> Any:
+        """Begin episodes in some rows (E,); returns all rows' observations."""
+        observation = self._mdp.reset(self._generators(), mask)
+        self._episodes.start(mask)
+        return observation
 
-    def step_allocation(
-        self, allocation: Allocation
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+    def step(self, actions: Any) -> StepResult:
+        """Play one round in every row.
+
+        Args:
+            actions: Real numbers (E, N (2K + 3)); what lies outside [-1, 1] is clipped.
+
+        Raises:
+            AllocationError: For another shape or type, or a number that is not finite; nothing is played
+                then.
+            ScenarioError: Before the first reset, or with autoreset disabled for rows that are done.
+        """
+        actions = self._read(actions)
+        self._mdp.check_shape(actions)
+        if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._episodes.done.any():
+            # Rows that are about to be reset ignore their action, whatever it holds.
+            actions = self._mdp.backend.rows(self._episodes.done).fill(actions, 0.0)
+        return self._finish(lambda: self._mdp.step(actions, check=self._check_actions))
+
+    def _read(self, actions: Any) -> Any:
+        """Actions as the backend's numbers."""
+        return real_numbers("actions", actions)
+
+    def step_allocation(self, allocation: Allocation) -> StepResult:
         """Play one round with allocations (E, ...), also such as the box cannot express.
 
         Raises:
@@ -139,47 +178,52 @@ class CollaPipeVectorEnv(
         """
         return self._finish(lambda: self._mdp.play(allocation))
 
-    def _finish(
-        self, play: Any
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
-        mode = self.autoreset_mode
-        resetting = self._done.copy()
-        if mode is AutoresetMode.DISABLED and resetting.any():
+    def _finish(self, play: Callable[[], BatchStep]) -> StepResult:
+        """Play a round and begin the episodes that are due, as the autoreset mode has it."""
+        mode, backend, waiting = self.autoreset_mode, self._mdp.backend, self._episodes.done
+        if mode is AutoresetMode.DISABLED and waiting.any():
             raise ScenarioError(
-                f"environments {np.flatnonzero(resetting).tolist()} are done: with autoreset disabled, reset "
+                f"environments {np.flatnonzero(waiting).tolist()} are done: with autoreset disabled, reset "
                 "them first with reset(options={'reset_mask': mask})"
             )
-        step: BatchStep = play()
-        observation, reward = step.observation, step.reward
-        terminated, truncated = step.terminated, step.truncated
-        live = np.ones(self.num_envs, dtype=np.bool_)
+        step = play()
+        observation, reward, truncated = step.observation, step.reward, self._mdp.truncated()
+        reached = step.terminated
+        terminated = truncated & ~truncated if reached is None else reached
+        ended = self._episodes.play(None if reached is None else backend.host(reached))
+        live = begun = None
         info: dict[str, Any] = {}
-        if mode is AutoresetMode.NEXT_STEP and resetting.any():
-            live = ~resetting
-            observation = self._mdp.reset(self._generators(), resetting)
-            reward = np.where(resetting, 0.0, reward)
+        if waiting.any():
+            begun = backend.rows(waiting)
+            live = ~begun.here
+            observation = self._start(waiting)
+            reward = begun.fill(reward, 0.0)
             terminated, truncated = terminated & live, truncated & live
-        done = terminated | truncated
-        if done.any():
-            self._mdp.keep_summaries(done)
-        if mode is AutoresetMode.SAME_STEP and done.any():
-            final = np.full(self.num_envs, None, dtype=object)
-            for row in np.flatnonzero(done):
-                final[row] = observation[row].copy()
-            info["final_obs"], info["_final_obs"] = final, done.copy()
-            info["final_info"], info["_final_info"] = _masked(step.info, done), done.copy()
-            observation = self._mdp.reset(self._generators(), done)
-            live, begun = ~done, done
-        else:
-            begun = resetting
-        info.update(_masked(step.info, live))
-        if begun.any():
+        if ended.any():
+            rows = backend.rows(ended)
+            self._mdp.keep_summaries(rows.here, reached=reached is not None)
+            if mode is AutoresetMode.SAME_STEP:
+                info["final_obs"] = self._final_observations(observation, ended)
+                info["_final_obs"] = copied(rows.here)
+                info["final_info"] = masked(step.info, rows.here)
+                info["_final_info"] = copied(rows.here)
+                observation = self._start(ended)
+                begun, live = rows, ~rows.here
+        info.update(masked(step.info, truncated | ~truncated if live is None else live))
+        if begun is not None:
             # Rows that begin an episode say what reset says, as in Gymnasium's own vector environments.
+            where = namespace(begun.here).where
             for name, values in self._mdp.reset_info().items():
-                info[name] = np.where(begun, values, info.get(name, values))
-                info[f"_{name}"] = info.get(f"_{name}", False) | begun
-        self._done = np.zeros_like(done) if mode is AutoresetMode.SAME_STEP else done
+                info[name] = where(begun.here, values, info.get(name, values))
+                info[f"_{name}"] = info.get(f"_{name}", False) | begun.here
         return observation, reward, terminated, truncated, info
+
+    def _final_observations(self, observation: Any, ended: BoolArray) -> Any:
+        """Last observations of the rows that ended, as Gymnasium's own vector environments hand them over."""
+        final = np.full(self.num_envs, None, dtype=object)
+        for row in np.flatnonzero(ended):
+            final[row] = observation[row].copy()
+        return final
 
     def _generators(self) -> list[np.random.Generator]:
         missing = [row for row, rng in enumerate(self._rngs) if rng is None]
@@ -200,7 +244,7 @@ class CollaPipeVectorEnv(
         """Of each row's last episode that ended, arrays (E,) by name with masks ``_name``; empty before any.
 
         A mask is False where no episode has ended, and for ``time_to_target`` where the target was missed.
-        The names are those of :meth:`collapipe_env.envs.core.BatchMDP.summaries`.
+        The names are those of :meth:`collapipe_env.envs.mdp.BatchMDP.summaries`.
         """
         return dict(self._mdp.ended_summaries)
 
@@ -208,12 +252,12 @@ class CollaPipeVectorEnv(
         return {
             "autoreset_mode": str(self.autoreset_mode.value),
             "rngs": {str(row): generator_tree(rng) for row, rng in enumerate(self._rngs)},
-            "done": self._done.copy(),
+            "done": self._episodes.done.copy(),
         }
 
     def _read_own_state(self, tree: Any) -> tuple[BoolArray, Callable[[], None]]:
         rows = range(self.num_envs)
-        template = {"autoreset_mode": "", "rngs": dict.fromkeys(map(str, rows)), "done": self._done}
+        template = {"autoreset_mode": "", "rngs": dict.fromkeys(map(str, rows)), "done": self._episodes.done}
         require_alike(tree, template, "env", frozenset(f"env/rngs/{row}" for row in rows))
         if tree["autoreset_mode"] != self.autoreset_mode.value:
             raise StateError(
@@ -223,16 +267,17 @@ class CollaPipeVectorEnv(
         rngs = [generator_of(tree["rngs"][str(row)], f"env/rngs/{row}") for row in rows]
 
         def apply() -> None:
-            self._rngs, self._done = rngs, tree["done"].copy()
+            self._rngs = rngs
+            self._episodes.set(tree["done"], self._mdp.backend.host(self._mdp.world.state.round_index))
 
         return np.array([rng is not None for rng in rngs]), apply
 
     def _remember(self) -> Callable[[], None]:
-        rngs, done = self._rngs.copy(), self._done.copy()
+        rngs, episodes = self._rngs.copy(), self._episodes.remember()
         children = [None if rng is None else children_of(rng) for rng in rngs]
 
         def put_back() -> None:
-            self._done = done
+            episodes()
             # A reset takes a child of the seed sequence, which cannot be given back to it.
             self._rngs = [
                 rng if rng is None or count is None or children_of(rng) == count else rewound(rng, count)
@@ -253,7 +298,7 @@ class CollaPipeVectorEnv(
 
         steps = self.scenario.workload.local_steps
         fresh = self.state.round_index == 0
-        planned = preview(self._mdp.simulator) if fresh.any() else None
+        planned = preview(self._mdp.world) if fresh.any() else None
         pictures = []
         for row in range(self.num_envs):
             title = f"{self.scenario.name}, row {row}"
@@ -264,73 +309,3 @@ class CollaPipeVectorEnv(
             assert record is not None
             pictures.append(draw_round(round_view(record, steps, title, row=row)))
         return tuple(pictures)
-
-
-def seed_rows(
-    rngs: list[np.random.Generator | None], seed: int | Sequence[int | None] | None, mask: BoolArray | None
-) -> None:
-    """Give the rows of a vector environment their generators, in place.
-
-    Args:
-        rngs: Generators of all rows, ``None`` for a row that never had one; those without a seed go on.
-        seed: One number for row 0, the next ones for the other rows; or a list, one entry a row.
-        mask: Rows that are to be reset; ``None`` for all.
-
-    Raises:
-        ScenarioError: For a list of the wrong length.
-    """
-    envs = len(rngs)
-    if seed is None or isinstance(seed, int | np.integer):
-        seeds = [None if seed is None else int(seed) + row for row in range(envs)]
-    else:
-        seeds = list(seed)
-        if len(seeds) != envs:
-            raise ScenarioError(f"seed lists {len(seeds)} entries for {envs} environments")
-    for row, one in enumerate(seeds):
-        if (mask is None or mask[row]) and (one is not None or rngs[row] is None):
-            rngs[row] = seeding.np_random(None if one is None else int(one))[0]
-
-
-def _masked(values: dict[str, Any], rows: BoolArray) -> dict[str, Any]:
-    """Values with the mask of the rows that have them, under the names that Gymnasium gives masks."""
-    out: dict[str, Any] = {}
-    for name, value in values.items():
-        out[name], out[f"_{name}"] = value, rows.copy()
-    return out
-
-
-def autoreset_mode_of(mode: str | AutoresetMode) -> AutoresetMode:
-    """Read how a vector environment is asked to go on after an episode.
-
-    Args:
-        mode: Gymnasium's enum, or its value: ``"NextStep"``, ``"SameStep"`` or ``"Disabled"``.
-
-    Raises:
-        ScenarioError: For any other name.
-    """
-    try:
-        return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
-    except ValueError:
-        names = ", ".join(repr(m.value) for m in AutoresetMode)
-        raise ScenarioError(f"autoreset_mode = {mode!r} is not known: use one of {names}") from None
-
-
-def checked_mask(mask: object, num_envs: int) -> BoolArray | None:
-    """Read which environments are to be reset.
-
-    Args:
-        mask: Booleans (E,), at least one of them True; ``None`` for all environments.
-        num_envs: ``E``.
-
-    Raises:
-        ScenarioError: For another shape or type, or a mask without a True.
-    """
-    if mask is None:
-        return None
-    array = np.asarray(mask)
-    if array.shape != (num_envs,) or array.dtype != np.bool_ or not array.any():
-        raise ScenarioError(
-            f"options['reset_mask'] must be an array of {num_envs} booleans with at least one True, got "
-            f"shape {array.shape}, dtype {array.dtype}"
-        )
-    return array

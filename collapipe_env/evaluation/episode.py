@@ -251,12 +251,15 @@ def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -
     """The observation after a decision."""
     try:
         if isinstance(decision, Allocation):
-            return env.step_allocation(decision)[0]
-        return env.step(decision)[0]
+            step = env.step_allocation(decision)
+        else:
+            step = env.step(decision)
     except Exception as error:
         if isinstance(scheduler, OwnScheduler):
             raise scheduler.refused(decision, env.action_space.shape or (), error) from error
         raise
+    observation: npt.NDArray[np.float32] = step[0]
+    return observation
 
 
 def replay(scenario: Scenario, episode: int, allocations: list[Allocation], until: int) -> RoundRecord:

@@ -1,4 +1,4 @@
-"""Channel gains from fading, row by row."""
+"""Gains of links as matrices, row by row."""
 
 from __future__ import annotations
 
@@ -11,30 +11,24 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @compiled
-def link_gains(
-    mean_gain: FloatArray,
-    fading: FloatArray,
-    uplink_gain: FloatArray,
-    d2d_gain: FloatArray,
-) -> None:
-    """Multiply mean gains by fading, and lay the links out as the state has them.
+def link_matrices(link_gain: FloatArray, uplink_gain: FloatArray, d2d_gain: FloatArray) -> None:
+    """Lay gains of links out as the state has them.
 
     Args:
-        mean_gain: (E, N (1 + K (K+1) / 2)): uplinks, then each cluster's pairs of nodes in the order (0, 1),
+        link_gain: (E, N (1 + K (K+1) / 2)): uplinks, then each cluster's pairs of nodes in the order (0, 1),
             (0, 2), ..., (K-1, K).
-        fading: Likewise.
         uplink_gain: (E, N), written.
         d2d_gain: (E, N, K+1, K+1), written: symmetric, with a diagonal of zeros.
     """
     E, N, nodes, _ = d2d_gain.shape
     for e in range(E):
         for n in range(N):
-            uplink_gain[e, n] = mean_gain[e, n] * fading[e, n]
+            uplink_gain[e, n] = link_gain[e, n]
         link = N
         for n in range(N):
             gain = d2d_gain[e, n]
             for i in range(nodes):
                 gain[i, i] = 0.0
                 for j in range(i + 1, nodes):
-                    gain[i, j] = gain[j, i] = mean_gain[e, link] * fading[e, link]
+                    gain[i, j] = gain[j, i] = link_gain[e, link]
                     link += 1

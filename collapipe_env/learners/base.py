@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -28,14 +28,14 @@ class Arrivals:
         counts: How many arrived (E, N, H), int.
         micro_batches: Micro-batches per local step M_n (E, N).
         pick: What the choice is made from, random words (E, N, H); every set of the counted size is equally
-            likely.
+            likely; ``None`` where nobody can ask which ones arrived.
         most: Largest allowed number of micro-batches M_max.
         known: Which ones arrived, where that is known already (E, N, H, M_max).
     """
 
     counts: IntArray
     micro_batches: IntArray
-    pick: npt.NDArray[np.uint64]
+    pick: npt.NDArray[np.uint64] | None
     most: int
     known: BoolArray | None = None
 
@@ -52,6 +52,15 @@ class Arrivals:
         pick = np.zeros(survived.shape[:-1], dtype=np.uint64)
         return cls(kept.sum(axis=-1), micro_batches, pick, survived.shape[-1], kept)
 
+    def only(self, clusters: BoolArray) -> Arrivals:
+        """The same with nothing arrived from the other clusters.
+
+        Args:
+            clusters: True for clusters that keep what arrived (E, N).
+        """
+        known = None if self.known is None else self.known & clusters[..., None, None]
+        return replace(self, counts=self.counts * clusters[..., None], known=known)
+
     @cached_property
     def survived(self) -> BoolArray:
         """True where a micro-batch's gradient arrived (E, N, H, M_max); False beyond the first M_n."""
@@ -59,6 +68,7 @@ class Arrivals:
             return self.known
         from collapipe_env.kernels.arrivals import survivors
 
+        assert self.pick is not None
         survived = np.empty((*self.counts.shape, self.most), dtype=np.bool_)
         survivors(
             np.ascontiguousarray(self.counts), np.ascontiguousarray(self.micro_batches), self.pick, survived
@@ -160,6 +170,15 @@ class SnapshotLearner(Learner, Protocol):
         Raises:
             StateError: If the state does not fit.
         """
+        ...
+
+
+@runtime_checkable
+class QuickLearner(Protocol):
+    """A learner that can go back at no cost, as its arrays are replaced and never written to."""
+
+    def remember(self) -> Callable[[], None]:
+        """Remember the training so far; returns a function that puts it back."""
         ...
 
 

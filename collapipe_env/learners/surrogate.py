@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.arrays import Array
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.errors import StateError
-from collapipe_env.learners.base import BoolArray, FloatArray, IntArray, LearningReport, RoundOutcome
+from collapipe_env.kernels.surrogate import learn_rows
+from collapipe_env.learners.base import BoolArray, IntArray, LearningReport, RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
 from collapipe_env.physics.learning_curve import CurveTerms, StepTerms, imbalance_of, loss_at, step_progress
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
@@ -157,6 +159,7 @@ class SurrogateLearner:
         batch_size: int,
         heterogeneity: float = 0.0,
         step_factor: Callable[[int], float] | None = None,
+        backend: Backend = NUMPY,
     ) -> None:
         """Describe the learning.
 
@@ -166,11 +169,8 @@ class SurrogateLearner:
             batch_size: Samples ``B`` of a cluster's mini-batch.
             heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
             step_factor: Share of the full step size in a round, in [0, 1]; None for 1 in all.
+            backend: Where the arrays live.
         """
-        # Imported late: what is imported needs the formulas of this module.
-        from collapipe_env.kernels.surrogate import learn_rows
-
-        self._learn_rows = learn_rows
         self.constants = constants
         self.heterogeneity = heterogeneity
         self._batch_size = batch_size
@@ -178,21 +178,25 @@ class SurrogateLearner:
         c = constants
         self._curve = CurveTerms(c.initial_loss, c.floor_loss, c.shape, c.head_share, c.head_speed)
         self._terms: StepTerms | None = None
+        self._backend = backend
         self._factors = np.ones(0)
-        self._progress = np.zeros(num_envs)
-        self._round = np.zeros(num_envs, dtype=np.int64)
+        self._progress = backend.array(np.zeros(num_envs))
+        self._round = backend.array(np.zeros(num_envs, dtype=np.int64))
         # No environment has played more rounds than this since its reset.
         self._longest = 0
-        self._no_metric = np.full(num_envs, np.nan)
-        self._no_metric.setflags(write=False)
+        self._no_metric = backend.array(np.full(num_envs, np.nan))
+        if backend is NUMPY:
+            self._no_metric.setflags(write=False)
+        self._learn = backend.fuse(self._learned)
 
     @classmethod
-    def from_scenario(cls, scenario: Scenario, num_envs: int) -> SurrogateLearner:
+    def from_scenario(cls, scenario: Scenario, num_envs: int, backend: Backend = NUMPY) -> SurrogateLearner:
         """Build with the shipped constants that suit the scenario, see :func:`fit_for`.
 
         Args:
             scenario: The scenario.
             num_envs: ``E``.
+            backend: Where the arrays live.
 
         Raises:
             ScenarioError: If no fit is shipped for the task.
@@ -201,7 +205,7 @@ class SurrogateLearner:
         constants = fit_for(scenario).constants
         learning = scenario.learning
         zeta = constants.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)
-        return cls(constants, num_envs, scenario.workload.batch_size, zeta, step_factors(scenario))
+        return cls(constants, num_envs, scenario.workload.batch_size, zeta, step_factors(scenario), backend)
 
     def reset(
         self,
@@ -209,11 +213,10 @@ class SurrogateLearner:
         mask: BoolArray | None = None,
     ) -> LearningReport:
         """Start again from the initial loss in the masked environments."""
-        rows = slice(None) if mask is None else mask
-        self._progress = self._progress.copy()
-        self._progress[rows] = 0.0
-        self._round[rows] = 0
-        if mask is None or mask.all():
+        rows = self._backend.rows(np.ones(len(self._round), dtype=np.bool_) if mask is None else mask)
+        self._progress = rows.fill(self._progress, 0.0)
+        self._round = rows.fill(self._round, 0)
+        if rows.all:
             self._longest = 0
         loss = loss_at(self.constants, self._progress)
         return LearningReport(loss=loss, metric=self._no_metric, train_loss=self._no_metric)
@@ -223,28 +226,57 @@ class SurrogateLearner:
         counts = outcome.arrivals.counts
         if self._terms is None:
             self._terms = step_terms(self.constants, counts.shape[1], counts.shape[2], self.heterogeneity)
-        loss, reached = np.empty(counts.shape[0]), np.empty(counts.shape[0])
-        self._learn_rows(
-            self._terms,
-            self._curve,
-            float(self._batch_size),
-            np.ascontiguousarray(counts, dtype=np.int64),
-            np.ascontiguousarray(outcome.micro_batches, dtype=np.int64),
-            np.ascontiguousarray(outcome.success, dtype=np.float64),
-            self._factors_until(self._longest),
-            self._round,
-            self._progress,
-            reached,
-            loss,
-        )
+        factors = self._factors_until(self._longest)
+        if self._backend is NUMPY:
+            reached, loss = np.empty(len(counts)), np.empty(len(counts))
+            learn_rows(
+                self._terms,
+                self._curve,
+                float(self._batch_size),
+                np.ascontiguousarray(counts, dtype=np.int64),
+                np.ascontiguousarray(outcome.micro_batches, dtype=np.int64),
+                np.ascontiguousarray(outcome.success, dtype=np.float64),
+                factors,
+                self._round,
+                self._progress,
+                reached,
+                loss,
+            )
+        else:
+            reached, loss = self._learn(
+                counts, outcome.micro_batches, outcome.success, factors, self._round, self._progress
+            )
         self._progress = reached
-        self._round += 1
+        self._round = self._round + 1
         self._longest += 1
         return LearningReport(loss=loss, metric=self._no_metric, train_loss=loss)
 
+    def _learned(
+        self,
+        arrived: Array,
+        micro_batches: Array,
+        survival: Array,
+        factors: Array,
+        rounds: Array,
+        progress_made: Array,
+    ) -> tuple[Array, Array]:
+        """Progress and loss after a round; :func:`collapipe_env.kernels.surrogate.learn_rows` on tensors."""
+        xp = namespace(progress_made)
+        samples = self._batch_size / xp.astype(micro_batches, progress_made.dtype)
+        outcome = SurrogateOutcome(
+            surviving_samples=arrived * samples[..., None],
+            error_probability=1.0 - xp.mean(survival, axis=-1),
+        )
+        made = progress(self.constants, outcome, self.heterogeneity)
+        if self._step_factor is not None:
+            made = made * factors[rounds]
+        reached = progress_made + made
+        return reached, loss_at(self.constants, reached)
+
     def get_state(self) -> Tree:
         """Progress and rounds played of every environment; see :mod:`collapipe_env.state_trees`."""
-        return {"progress": self._progress.copy(), "round": self._round.copy()}
+        host = self._backend.host
+        return {"progress": host(self._progress), "round": host(self._round)}
 
     def set_state(self, tree: Tree) -> None:
         """Go on from a state of :meth:`get_state`.
@@ -255,8 +287,18 @@ class SurrogateLearner:
         require_alike(tree, self.get_state(), "learner")
         require_within(tree["round"], 0, np.inf, "learner/round")
         require_within(tree["progress"], 0.0, LARGEST_NUMBER, "learner/progress")
-        self._progress, self._round = tree["progress"].copy(), tree["round"].copy()
+        array = self._backend.array
+        self._progress, self._round = array(tree["progress"]), array(tree["round"])
         self._longest = int(self._round.max())
+
+    def remember(self) -> Callable[[], None]:
+        """Remember progress and rounds; returns a function that puts them back."""
+        kept = self._progress, self._round, self._longest
+
+        def put_back() -> None:
+            self._progress, self._round, self._longest = kept
+
+        return put_back
 
     def require_rounds(self, tree: Tree, rounds: IntArray) -> None:
         """Refuse other numbers of rounds; see :class:`~collapipe_env.learners.base.CountsRounds`."""
@@ -264,15 +306,14 @@ class SurrogateLearner:
         if (tree["round"] != np.maximum(rounds, 0)).any():
             raise StateError(f"learner/round does not agree with the system's rounds: {REMEDY}")
 
-    def _factors_until(self, last: int) -> FloatArray:
+    def _factors_until(self, last: int) -> Array:
         """The step sizes' factors, in a table that grows where it is too short for a round."""
         if last >= len(self._factors):
             self._longest = last = int(self._round.max())
         if last >= len(self._factors):
             rounds, factor = max(2 * last, 64), self._step_factor
-            self._factors = (
-                np.ones(rounds) if factor is None else np.array([factor(t) for t in range(rounds)])
-            )
+            table = np.ones(rounds) if factor is None else np.array([factor(t) for t in range(rounds)])
+            self._factors = self._backend.array(table)
         return self._factors
 
 

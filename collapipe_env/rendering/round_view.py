@@ -18,7 +18,7 @@ from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.extensions import flat_chains
 from collapipe_env.simulator.record import RoundRecord
-from collapipe_env.simulator.simulator import Simulator
+from collapipe_env.simulator.world import World
 
 
 def cluster_round_timeline(
@@ -165,12 +165,12 @@ def round_view(
     )
 
 
-def preview(simulator: Simulator) -> RoundRecord:
+def preview(world: World) -> RoundRecord:
     """The round that the even split would give in the current state; nothing is played."""
-    state = simulator.state
-    allocation = even_split(simulator.parameters, state)
-    costs = round_costs(simulator.parameters, state, allocation)
-    work = simulator.scenario.workload
+    state = world.state
+    allocation = even_split(world.parameters, state)
+    costs = round_costs(world.parameters, state, allocation)
+    work = world.scenario.workload
     shape = (*state.uplink_gain.shape, work.local_steps)
     M = allocation.micro_batches
     counts = np.broadcast_to(M[..., None], shape)
@@ -183,5 +183,5 @@ def preview(simulator: Simulator) -> RoundRecord:
         backlog=backlog,
         backlog_sum=total(backlog),
         energy_excess=total(at_least(costs.energy_ratio - 1.0, 0.0)),
-        learning=replace(simulator.learning),
+        learning=replace(world.learning),
     )

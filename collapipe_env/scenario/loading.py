@@ -40,6 +40,8 @@ MAX_MARKS = 20_000
 """Lines, commas and opening brackets of a scenario file: what the time of parsing it grows with."""
 MAX_NODES = 100_000
 """Sections, lists and values of a mapping."""
+PROCESSES = ("dynamics", "processes")
+"""Where a scenario names processes."""
 MAX_DEPTH = 12
 """Sections and lists within each other."""
 MAX_BRACKETS = 100
@@ -89,6 +91,14 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
     Args:
         scenario: Any scenario.
     """
+    plain = _every_field(scenario)
+    if not plain["dynamics"]["processes"]:
+        # So that a scenario without processes says, and has the digest of, what it did before there were any.
+        del plain["dynamics"]["processes"]
+    return plain
+
+
+def _every_field(scenario: Scenario) -> dict[str, Any]:
     plain: dict[str, Any] = _adapter().dump_python(scenario, mode="json")
     return plain
 
@@ -124,7 +134,7 @@ def override_scenario(scenario: Scenario, overrides: Mapping[str, object]) -> Sc
         ScenarioError: If a path does not exist or the result is not a valid scenario.
     """
     source = f"overrides of scenario {shown(scenario.name)}"
-    data = scenario_to_dict(scenario)
+    data = _every_field(scenario)
     changes = _plain(overrides, "overrides")
     bringing = {key: changes[f"workload.{key}"] for key in ("task", MODEL) if f"workload.{key}" in changes}
     if isinstance(changes.get("workload"), dict):
@@ -341,6 +351,9 @@ def _assign(data: dict[str, Any], dotted: str, value: object) -> None:
         else:
             section = dataclass_at(Scenario, steps[:depth])
             names = [field.name for field in dataclasses.fields(section)] if section is not None else []
+            if depth >= 2 and tuple(steps[:2]) == PROCESSES and isinstance(current, dict):
+                # The one place where users choose the names; a new one is checked with its fields.
+                names = [*current, step] if depth == 2 and depth == len(steps) - 1 else list(current)
             if not isinstance(current, dict) and section is not None:
                 raise ScenarioError(
                     f"override {shortened(dotted)!r}: {place} is {shown(current)}; override it as a whole "
@@ -353,8 +366,9 @@ def _assign(data: dict[str, Any], dotted: str, value: object) -> None:
                 )
             key = step
         if depth == len(steps) - 1:
-            both = isinstance(value, dict) and isinstance(current[key], dict)
-            current[key] = merge(current[key], value) if both else value  # type: ignore[arg-type]
+            known = current.get(key) if isinstance(current, dict) else current[key]
+            both = isinstance(value, dict) and isinstance(known, dict)
+            current[key] = merge(known, value) if both else value  # type: ignore[arg-type]
             return
         current = current[key]
 

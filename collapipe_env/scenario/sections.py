@@ -27,6 +27,7 @@ from collapipe_env.scenario.fields import (
     require_ordered,
     whole,
 )
+from collapipe_env.scenario.process_fields import ProcessFields
 from collapipe_env.task_registry import SHIPPED_TRAITS, task_names
 
 Bits = Literal[16, 32]
@@ -385,6 +386,7 @@ class DynamicsSpec:
         Annotated[float, real("evaluation loss that ends an episode", "nat", gt=0.0, le=1e6)] | None,
         described("smoothed evaluation loss that ends an episode; nat, range above 0, or null for never"),
     ] = None
+    processes: ProcessFields = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

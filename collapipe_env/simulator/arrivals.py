@@ -1,16 +1,16 @@
-"""Which micro-batches a round loses (`system_model.md` section 7)."""
+"""Arrivals: which micro-batches' gradients a round delivers (`system_model.md` section 7)."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from collapipe_env.arrays import Array, Constant, namespace
+from collapipe_env.backends import Backend
 from collapipe_env.kernels.arrivals import arrivals
-from collapipe_env.learners.base import Arrivals, IntArray
-from collapipe_env.simulator.streams import FloatArray, Rows, Stream, WordArray
-from collapipe_env.state_trees import Tree
+from collapipe_env.learners.base import Arrivals
 
 
-class MicroBatchLosses:
+class MicroBatchArrivals:
     """Draws the survival of micro-batches in every local step.
 
     Micro-batches survive independently of each other, so the number that does is binomial and any set of
@@ -20,58 +20,65 @@ class MicroBatchLosses:
     same seed (common random numbers); at the same luck, more arrives where survival is likelier.
 
     Args:
-        num_envs: ``E``.
         clusters: ``N``.
         local_steps: ``H``.
         max_micro_batches: Largest allowed ``M``.
+        backend: Where the arrays live.
         lossy: False where the link mode never loses a micro-batch.
     """
 
     def __init__(
-        self, num_envs: int, clusters: int, local_steps: int, max_micro_batches: int, *, lossy: bool
+        self, clusters: int, local_steps: int, max_micro_batches: int, backend: Backend, *, lossy: bool
     ) -> None:
-        self._shape = (num_envs, clusters, local_steps)
-        self._most = max_micro_batches
-        self._stream = Stream(num_envs, 2 * clusters * local_steps) if lossy else None
-        self._no_choice = np.zeros(self._shape, dtype=np.uint64)
+        self._shape = (clusters, local_steps)
+        self._most, self._lossy, self._backend = max_micro_batches, lossy, backend
+        self._counts = Constant(np.arange(float(max_micro_batches)))
+        self._count = backend.fuse(self._counted)
 
-    def reset(self, rows: Rows, seeds: WordArray) -> None:
-        """Start rows afresh.
-
-        Args:
-            rows: The rows.
-            seeds: Their seeds, in the same order.
-        """
-        if self._stream is not None:
-            self._stream.reset(rows, seeds)
-
-    def draw(self, survival: FloatArray, micro_batches: IntArray) -> Arrivals:
-        """Return which micro-batches survive; calling it again draws the same luck until :meth:`next_round`.
+    def draw(self, seeds: Array, rounds: Array, survival: Array, micro_batches: Array) -> Arrivals:
+        """Return which micro-batches arrive; calling it again returns the same.
 
         Args:
+            seeds: The rows' seeds (E,).
+            rounds: Rounds of the episodes before this one (E,), int64.
             survival: Probability that a micro-batch survives a local step (E, N).
             micro_batches: ``M`` (E, N).
         """
-        if self._stream is None:
-            counts = np.empty(self._shape, dtype=np.int64)
+        shape = (len(seeds), *self._shape)
+        xp = namespace(survival)
+        if xp is not np:
+            if self._lossy:
+                counts = self._count(seeds, rounds, survival, micro_batches)
+            else:
+                every = xp.broadcast_to(micro_batches[..., None], shape)
+                counts = xp.astype(every, survival.dtype)
+            return Arrivals(counts, micro_batches, None, self._most)
+        counts = np.empty(shape, dtype=np.int64)
+        if not self._lossy:
             counts[:] = micro_batches[..., None]
-            return Arrivals(counts, micro_batches, self._no_choice, self._most)
-        counts, pick = np.empty(self._shape, dtype=np.int64), np.empty(self._shape, dtype=np.uint64)
+            return Arrivals(counts, micro_batches, np.zeros(shape, dtype=np.uint64), self._most)
+        pick = np.empty(shape, dtype=np.uint64)
         whole = np.ascontiguousarray(micro_batches, dtype=np.int64)
-        stream = self._stream
-        arrivals(stream.seeds, stream.rounds, np.ascontiguousarray(survival), whole, counts, pick)
+        arrivals(seeds, rounds.view(np.uint64), np.ascontiguousarray(survival), whole, counts, pick)
         return Arrivals(counts, whole, pick, self._most)
 
-    def next_round(self) -> None:
-        """Move all rows on by one round."""
-        if self._stream is not None:
-            self._stream.next_round()
+    def _counted(self, seeds: Array, rounds: Array, survival: Array, micro_batches: Array) -> Array:
+        """The inverse of the binomial distribution function at uniform numbers (E, N, H), real numbers.
 
-    def get_state(self) -> Tree:
-        """The stream; empty where nothing is ever lost. See :mod:`collapipe_env.state_trees`."""
-        return {} if self._stream is None else self._stream.get_state()
-
-    def set_state(self, tree: Tree) -> None:
-        """Go on from a state of :meth:`get_state`, of the same shapes and types."""
-        if self._stream is not None:
-            self._stream.set_state(tree)
+        As :func:`collapipe_env.kernels.arrivals.arrivals`, but with the whole function in one table.
+        """
+        xp = namespace(survival)
+        N, H = self._shape
+        # The second number of each pair would choose which ones arrive; only real training asks for that.
+        u = xp.reshape(self._backend.uniform(seeds, rounds, 2 * N * H), (-1, N, H, 2))[..., 0]
+        p, M = xp.astype(survival, u.dtype)[..., None], xp.astype(micro_batches, u.dtype)[..., None]
+        counts = self._counts.like(u)
+        # Counting the rarer outcome keeps the first term away from zero.
+        few_lost = p >= 0.5
+        rare = xp.where(few_lost, 1.0 - p, p)
+        ratios = rare / (1.0 - rare) * (M - counts) / (counts + 1.0)
+        terms = xp.cumulative_prod(xp.concat(((1.0 - rare) ** M, ratios[..., :-1]), axis=-1), axis=-1)
+        reached = xp.cumulative_sum(terms, axis=-1)[..., None, :]
+        beyond = (reached < xp.where(few_lost, u, 1.0 - u)[..., None]) & (counts < M)[..., None, :]
+        count = xp.astype(xp.sum(xp.astype(beyond, xp.int64), axis=-1), u.dtype)
+        return xp.astype(xp.where(few_lost, M - count, count), survival.dtype)

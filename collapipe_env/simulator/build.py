@@ -169,9 +169,3 @@ def reference_delay(scenario: Scenario) -> float:
     state = mean_state(scenario, fixed_layout(scenario))
     parameters = system_parameters(scenario)
     return float(round_costs(parameters, state, even_split(parameters, state)).delay)
-
-
-def link_path_gains(layout: Layout) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """A layout's path gains in the order of the fading: uplinks first, then each cluster's pairs (links,)."""
-    upper = np.triu_indices(layout.d2d_path_gain.shape[-1], 1)
-    return np.concatenate((layout.d2e_path_gain, layout.d2d_path_gain[:, upper[0], upper[1]].ravel()))

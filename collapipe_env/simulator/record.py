@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array
+from collapipe_env.dynamics.process import Interruption
 from collapipe_env.learners.base import Arrivals, LearningReport
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
@@ -32,6 +33,7 @@ class RoundRecord:
         energy_excess: Sum over all nodes of the round's energy above budget, in budgets (E,).
         learning: Report of the learner after the round.
         half_duplex: Whether device-to-device hops served one direction at a time.
+        interruption: What processes did inside the round, all together; ``None`` where none can.
     """
 
     state: SystemState
@@ -43,6 +45,7 @@ class RoundRecord:
     energy_excess: Array
     learning: LearningReport
     half_duplex: bool = False
+    interruption: Interruption | None = None
 
     @property
     def survived(self) -> npt.NDArray[np.bool_]:
@@ -50,12 +53,9 @@ class RoundRecord:
         return self.arrivals.survived
 
     @cached_property
-    def smoothed_loss(self) -> npt.NDArray[np.float64]:
+    def smoothed_loss(self) -> Array:
         """Smoothed evaluation loss after the round (E,)."""
-        loss: npt.NDArray[np.float64] = (
-            LOSS_SMOOTHING * self.state.loss + (1.0 - LOSS_SMOOTHING) * self.learning.loss
-        )
-        return loss
+        return LOSS_SMOOTHING * self.state.loss + (1.0 - LOSS_SMOOTHING) * self.learning.loss
 
     def surviving_fraction(self) -> npt.NDArray[np.float64]:
         """Share of each cluster's micro-batches that survived (E, N)."""

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.kernels.channels import link_gains
+from collapipe_env.backends import NUMPY
+from collapipe_env.dynamics.fading import Fading
+from collapipe_env.dynamics.load import Load
+from collapipe_env.dynamics.process import Process
+from collapipe_env.dynamics.system import System, link_path_gains, split_links
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.scenario import Scenario, draw_layout, fixed_layout
-from collapipe_env.simulator.build import energy_budgets, link_path_gains, workload_costs
-from collapipe_env.simulator.channels import Fading, LoadChain
+from collapipe_env.simulator.build import energy_budgets, workload_costs
 from collapipe_env.simulator.state import SystemState
 
 FloatArray = npt.NDArray[np.float64]
@@ -66,7 +69,7 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
         scenario: The scenario; equal ones have equal samples.
     """
     N, K = scenario.clusters, scenario.max_devices
-    radio, dynamics = scenario.radio, scenario.dynamics
+    radio = scenario.radio
     rng = np.random.default_rng(SEED)
     redrawn = scenario.cluster.layout != "fixed"
     alike = not redrawn and radio.d2e_shadowing_db == radio.d2d_shadowing_db == 0.0
@@ -80,13 +83,14 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
     shadow_db[:N] = radio.d2e_shadowing_db
     mean_gain = mean_gain * 10.0 ** (shadow_db * rng.standard_normal((S, links)) / 10.0)
 
-    rows = np.arange(S * F)
     # The rounds are apart: of a correlated fading the stationary law remains.
-    fading = Fading(S * F, links, radio.diversity, 0.0).reset(rows, _seeds(rng, S * F))
-    uplink_gain, d2d_gain = np.empty((S * F, N)), np.empty((S * F, N, K + 1, K + 1))
-    link_gains(np.repeat(mean_gain, F, axis=0), fading, uplink_gain, d2d_gain)
-    loads = LoadChain(S * F, (N, K), dynamics.load_levels, dynamics.load_stay_probability)
-    load = loads.reset(rows, _seeds(rng, S * F))
+    fading = Fading(scenario, correlation=0.0)
+    gain = fading.gain(fading.begin(_NO_SYSTEM, _first_numbers(fading, _seeds(rng, S * F))))
+    uplink_gain, d2d_gain = split_links(np.repeat(mean_gain, F, axis=0) * gain, (N, K))
+    loads = Load(scenario)
+    speeds = np.ones((S * F, N, K))
+    begun = loads.begin(_NO_SYSTEM._replace(speed=speeds), _first_numbers(loads, _seeds(rng, S * F)))
+    load = loads.factor(begun, speeds)
 
     def of_layouts(name: str) -> FloatArray:
         return np.repeat(np.stack([getattr(layout, name) for layout in layouts]), F, axis=0)
@@ -127,13 +131,25 @@ def _uplinks(scenario: Scenario, mean_gain: FloatArray, rng: np.random.Generator
     E, N = mean_gain.shape
     longest = max(min(MOST_ROUNDS, LARGEST_UPLINKS // (E * N)), 1)
     rounds = min(max(scenario.dynamics.rounds, FEWEST_ROUNDS), longest)
-    fading = Fading(E, N, scenario.radio.diversity, scenario.radio.fading_correlation)
+    fading, seeds = Fading(scenario, links=N), _seeds(rng, E)
+    carried = fading.begin(_NO_SYSTEM, _first_numbers(fading, seeds))
     gains = np.empty((E, rounds, N))
-    gains[:, 0] = fading.reset(np.arange(E), _seeds(rng, E))
+    gains[:, 0] = fading.gain(carried)
     for t in range(1, rounds):
-        gains[:, t] = fading.advance()
+        u = NUMPY.uniform(seeds, np.full(E, t), fading.numbers, fading.factors)
+        carried = fading.advance(carried, None, None, u, None)
+        gains[:, t] = fading.gain(carried)
     gains *= mean_gain[:, None]
     return gains
+
+
+_NO_SYSTEM = System(*[np.ones(0)] * len(System._fields))
+"""Fading and load read nothing of the system that they begin in but the type of its speeds."""
+
+
+def _first_numbers(process: Process, seeds: npt.NDArray[np.uint64]) -> FloatArray:
+    first = np.zeros(len(seeds), dtype=np.int64)
+    return NUMPY.uniform(seeds, first, process.numbers, process.factors)
 
 
 def _seeds(rng: np.random.Generator, count: int) -> npt.NDArray[np.uint64]:

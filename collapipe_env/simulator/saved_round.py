@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.arrays import Array
+from collapipe_env.dynamics.process import Interruption
 from collapipe_env.errors import AllocationError, StateError, shortened
 from collapipe_env.learners.base import Arrivals, IntArray, LearningReport
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.state import SystemParameters, SystemState
 from collapipe_env.simulator.state_checks import SMALLEST, require_ranges
-from collapipe_env.state_trees import REMEDY, Tree, require_alike, require_array, require_within
+from collapipe_env.state_trees import (
+    LARGEST_NUMBER,
+    REMEDY,
+    Tree,
+    require_alike,
+    require_array,
+    require_within,
+)
 
 
 def report_tree(report: LearningReport) -> Tree:
@@ -27,6 +36,16 @@ def report_tree(report: LearningReport) -> Tree:
         "train_loss": report.train_loss.copy(),
         "metrics": {name: values.copy() for name, values in report.metrics.items()},
     }
+
+
+def report_on(report: LearningReport, function: Callable[[Any], Any]) -> LearningReport:
+    """A learner's report with a function applied to each of its arrays."""
+    return LearningReport(
+        function(report.loss),
+        function(report.metric),
+        function(report.train_loss),
+        {name: function(values) for name, values in report.metrics.items()},
+    )
 
 
 def report_of(tree: Any, num_envs: int, place: str) -> LearningReport:
@@ -52,12 +71,16 @@ def report_of(tree: Any, num_envs: int, place: str) -> LearningReport:
 
 def system_tree(state: SystemState) -> Tree:
     """The system before a round."""
-    return {f.name: np.array(getattr(state, f.name)) for f in fields(SystemState)}
+    names = [f.name for f in fields(SystemState) if f.name != "processes"]
+    arrays: Tree = {name: np.array(getattr(state, name)) for name in names}
+    shown = {name: {k: np.array(v) for k, v in carried.items()} for name, carried in state.processes.items()}
+    return {**arrays, "processes": shown}
 
 
 def system_of(tree: Tree) -> SystemState:
     """The system that :func:`system_tree` has written down."""
-    return SystemState(**{name: values.copy() for name, values in tree.items()})
+    shown = {name: {k: v.copy() for k, v in carried.items()} for name, carried in tree["processes"].items()}
+    return SystemState(**{n: v.copy() for n, v in tree.items() if n != "processes"}, processes=shown)
 
 
 @dataclass(frozen=True)
@@ -69,17 +92,33 @@ class SavedRound:
         allocation: What was played.
         arrivals: Micro-batches whose gradients arrived.
         learning: Report of the learner after it.
+        interruption: What processes did inside it; ``None`` where none can.
     """
 
     state: SystemState
     allocation: Allocation
     arrivals: Arrivals
     learning: LearningReport
+    interruption: Interruption | None = None
 
     @classmethod
-    def of(cls, record: RoundRecord) -> SavedRound:
-        """Keep a round that was played."""
-        return cls(record.state, record.allocation, record.arrivals, record.learning)
+    def of(cls, record: RoundRecord, host: Callable[[Array], npt.NDArray[Any]]) -> SavedRound:
+        """Keep a round that was played.
+
+        Args:
+            record: The round.
+            host: Copies an array to the host.
+        """
+        given, learning = record.arrivals, record.learning
+        pick = np.zeros(tuple(given.counts.shape), np.uint64) if given.pick is None else given.pick
+        arrivals = Arrivals(
+            host(given.counts).astype(np.int64), host(given.micro_batches).astype(np.int64), pick, given.most
+        )
+        report = report_on(learning, host)
+        interruption = record.interruption
+        if interruption is not None:
+            interruption = Interruption(*map(host, interruption))
+        return cls(record.state.map(host), record.allocation.map(host), arrivals, report, interruption)
 
     def tree(self) -> Tree:
         """As arrays by name."""
@@ -88,8 +127,9 @@ class SavedRound:
             "system": system_tree(self.state),
             "allocation": {name: np.array(v) for name, v in given.items() if v is not None},
             "counts": self.arrivals.counts.copy(),
-            "pick": self.arrivals.pick.copy(),
+            "pick": np.array(self.arrivals.pick, dtype=np.uint64),
             "learning": report_tree(self.learning),
+            "interruption": None if self.interruption is None else self.interruption._asdict(),
         }
 
     @classmethod
@@ -109,7 +149,7 @@ class SavedRound:
             StateError: If the tree is damaged. Whether the round can have been played is checked later, by
                 :meth:`check`, as that takes as long as playing one.
         """
-        names = ("system", "allocation", "counts", "pick", "learning")
+        names = ("system", "allocation", "counts", "pick", "learning", "interruption")
         if not isinstance(tree, Mapping) or set(tree) != set(names):
             raise StateError(f"{place} is not a round with {', '.join(names)}: {REMEDY}")
         require_alike(tree["system"], system, f"{place}/system")
@@ -128,7 +168,9 @@ class SavedRound:
         counts = tree["counts"].copy()
         most = parameters.micro_batch_choices[-1]
         learning = report_of(tree["learning"], len(whole), f"{place}/learning")
-        return cls(state, allocation, Arrivals(counts, whole, tree["pick"].copy(), most), learning)
+        arrivals = Arrivals(counts, whole, tree["pick"].copy(), most)
+        interruption = _interruption_of(tree["interruption"], state, f"{place}/interruption")
+        return cls(state, allocation, arrivals, learning, interruption)
 
     def check(self, parameters: SystemParameters) -> None:
         """Refuse a round that cannot have been played: compiled code does not look again.
@@ -143,6 +185,17 @@ class SavedRound:
         counts, most = self.arrivals.counts, self.arrivals.micro_batches[..., None]
         if ((counts < 0) | (counts > most)).any():
             raise StateError(f"last_round/counts are not between 0 and the micro-batches: {REMEDY}")
+
+
+def _interruption_of(tree: Any, state: SystemState, place: str) -> Interruption | None:
+    if tree is None:
+        return None
+    clusters = np.zeros_like(state.uplink_gain)
+    template = Interruption(clusters, np.zeros_like(state.backlog), clusters > 0.0)
+    require_alike(tree, template._asdict(), place)
+    for name in ("cluster_delay", "energy"):
+        require_within(tree[name], -LARGEST_NUMBER, LARGEST_NUMBER, f"{place}/{name}")
+    return Interruption(**{name: values.copy() for name, values in tree.items()})
 
 
 def _array(value: Any) -> Array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -92,6 +92,7 @@ class SystemState:
         backlog: Normalised virtual queues ``z`` (..., N, K+1); zero for absent devices.
         round_index: Rounds played (...), int.
         loss: Smoothed evaluation loss (...).
+        processes: What processes show of themselves: arrays (..., ...) by name, by process.
     """
 
     uplink_gain: Array
@@ -106,10 +107,16 @@ class SystemState:
     backlog: Array
     round_index: Array
     loss: Array
+    processes: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
 
     def map(self, function: Callable[[Array], Array]) -> SystemState:
         """Apply one function to every array, for instance to add a batch axis."""
-        return SystemState(**{f.name: function(getattr(self, f.name)) for f in fields(self)})
+        arrays = {f.name: function(getattr(self, f.name)) for f in fields(self) if f.name != "processes"}
+        shown = {
+            process: {name: function(array) for name, array in carried.items()}
+            for process, carried in self.processes.items()
+        }
+        return SystemState(**arrays, processes=shown)
 
     def __getitem__(self, index: object) -> SystemState:
         """Index the leading batch axes of every array."""

@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.errors import AllocationError, StateError
-from collapipe_env.physics.energy import compute_power
-from collapipe_env.simulator.build import memory_caps
-from collapipe_env.simulator.channels import Fading, LoadChain, laid_out
+from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemParameters
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_within
@@ -30,10 +28,10 @@ _RANGES = {
     "memory_cap": (0, np.inf),
     "backlog": (0.0, LARGEST_NUMBER),
     "loss": (-LARGEST_NUMBER, np.inf),
-    "mean_gain": (0.0, LARGEST_NUMBER),
+    "link_gain": (0.0, LARGEST_NUMBER),
     "full_speed": (SMALLEST, LARGEST_NUMBER),
     "flops_per_cycle": (SMALLEST, LARGEST_NUMBER),
-    "capacitance": (0.0, LARGEST_NUMBER),
+    "switched_capacitance": (0.0, LARGEST_NUMBER),
     "active_power": (0.0, LARGEST_NUMBER),
 }
 
@@ -70,56 +68,35 @@ def require_rounds(system: Tree, own_budget: npt.NDArray[Any], scenario_rounds: 
     _require_agreement(system["budget"], own_budget, "system/budget", "the scenario's budgets")
 
 
-def require_consistent(tree: Tree, parameters: SystemParameters, fading: Fading, load: LoadChain) -> None:
-    """Refuse a simulator's state whose arrays no system has, or disagree with each other.
+def require_consistent(tree: Tree, parameters: SystemParameters, system: MovingSystem) -> None:
+    """Refuse a world's state whose arrays no system has, or disagree with each other.
 
     Rows that were never reset hold no system yet, and are only looked at for impossible numbers.
 
     Args:
         tree: The state, with arrays of the right shapes and types.
         parameters: Scalars of the scenario.
-        fading: The simulator's fading, of which only the settings are used.
-        load: The simulator's loads, likewise.
+        system: The world's layouts and processes, left as they are.
 
     Raises:
         StateError: Names the array at fault.
     """
-    system, layout, rows = tree["system"], tree["layout"], tree["was_reset"]
-    require_ranges(layout, "simulator/layout")
-    require_ranges(system, "simulator/system")
+    found, rows = tree["system"], tree["was_reset"]
+    require_ranges(tree["layout"], "simulator/layout")
+    require_ranges(found, "simulator/system")
     try:
-        require_room(system["memory_cap"][rows], parameters.costs.blocks)
+        require_room(found["memory_cap"][rows], parameters.costs.blocks)
     except AllocationError as error:
         raise StateError(f"simulator/system/memory_cap: {error}") from None
-    devices, present = system["present"].shape, system["present"]
     with np.errstate(all="ignore"):  # whatever damaged arrays come to is refused below
-        uplink, d2d = laid_out(layout["mean_gain"], fading.gains_in(tree["fading"]), devices)
-        speed = layout["full_speed"] * load.factors_in(tree["load"])
-        power = compute_power(
-            speed,
-            layout["flops_per_cycle"],
-            layout["capacitance"],
-            layout["active_power"],
-            layout["full_speed"],
-        )
-        caps = memory_caps(parameters.costs, system["memory_bytes"])
-    for name, expected, parts in (
-        ("uplink_gain", uplink, "layout and fading"),
-        ("d2d_gain", d2d, "layout and fading"),
-        ("speed", speed, "layout and load"),
-        ("compute_power", power, "layout and load"),
-        ("memory_cap", caps, "memory_bytes"),
-        ("memory_bytes", system["memory_bytes"] * present, "present"),
-    ):
-        _require_agreement(system[name][rows], expected[rows], f"system/{name}", parts)
-    streams = {"fading/stream": tree["fading"]["stream"]}
-    if not load.constant:
-        streams["load/stream"] = tree["load"]["stream"]
-    if tree["losses"]:
-        streams["losses"] = tree["losses"]
-    for name, stream in streams.items():
-        rounds = system["round_index"][rows]
-        _require_agreement(stream["rounds"][rows], rounds, f"{name}/rounds", "system/round_index")
+        expected = system.expected(tree)
+    for name, values in expected.items():
+        _require_agreement(found[name][rows], values[rows], f"system/{name}", "layout and processes")
+    shown = {name: tree["processes"][name] for name in found["processes"]}
+    for process, carried in found["processes"].items():
+        for name, values in carried.items():
+            place = f"system/processes/{process}/{name}"
+            _require_agreement(values[rows], shown[process][name][rows], place, "processes")
 
 
 def _require_agreement(found: npt.NDArray[Any], expected: npt.NDArray[Any], place: str, parts: str) -> None:
@@ -137,6 +114,9 @@ def _require_agreement(found: npt.NDArray[Any], expected: npt.NDArray[Any], plac
     """
     # As np.allclose, which takes ten times as long; infinity is like nothing.
     with np.errstate(all="ignore"):
-        alike = np.abs(found - expected) <= 1e-6 * np.minimum(np.abs(found), np.abs(expected))
+        if found.dtype == np.bool_:
+            alike = found == expected
+        else:
+            alike = np.abs(found - expected) <= 1e-6 * np.minimum(np.abs(found), np.abs(expected))
     if not alike.all():
         raise StateError(f"simulator/{place} does not agree with {parts}: {REMEDY}")

@@ -7,7 +7,7 @@ import numpy as np
 from collapipe_env.learners.base import LearningReport
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
-from collapipe_env.simulator.simulator import Simulator
+from collapipe_env.simulator.world import World
 
 SMALL = load_scenario({"base": "small", "budgets": {"device_energy_j": 12}})
 MEDIUM = load_scenario("medium")
@@ -44,7 +44,7 @@ class Idle:
 
 
 def start(scenario, rows, seed=0):
-    simulator = Simulator(scenario, Idle(rows), rows)
+    simulator = World(scenario, Idle(rows), rows)
     simulator.reset([np.random.default_rng([seed, row]) for row in range(rows)])
     return simulator
 

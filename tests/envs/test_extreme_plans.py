@@ -16,7 +16,7 @@ from collapipe_env.simulator.even_split import even_split
 def ready():
     env = make_env("small", 5)
     env.reset(seed=0)
-    plan = even_split(env._mdp.simulator.parameters, env.state)[0].map(np.copy)
+    plan = even_split(env._mdp.world.parameters, env.state)[0].map(np.copy)
     return env, plan
 
 

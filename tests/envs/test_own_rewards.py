@@ -5,9 +5,9 @@ import pytest
 import torch
 from env_support import VARIANTS, make_actions, make_env, shortened
 
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import RewardError
-from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
 
 E, ROUNDS = 2, 3
 FIELDS = ("delay", "energy_ratio", "present", "backlog_before", "backlog_after", "loss", "target_reached")

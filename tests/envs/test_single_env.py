@@ -252,7 +252,7 @@ def test_infeasible_allocations_are_refused_and_change_nothing(fault):
         one.step(actions[0])
     # Some memory must be too small for the whole encoder, or the fault of that name would be none.
     assert env.state.memory_cap.min() < env.scenario.blocks
-    allocation = even_split(env._mdp.simulator.parameters, env.state)
+    allocation = even_split(env._mdp.world.parameters, env.state)
     record, state = env.last_round, env.state
     with pytest.raises(AllocationError, match=message):
         env.step_allocation(broken(allocation, **changes))
@@ -267,7 +267,7 @@ def test_infeasible_allocations_are_refused_and_change_nothing(fault):
 def test_absent_devices_take_no_blocks():
     env = make_env("uneven")
     env.reset(seed=0)
-    allocation = even_split(env._mdp.simulator.parameters, env.state)
+    allocation = even_split(env._mdp.world.parameters, env.state)
     n, k = np.argwhere(~env.state.present[0])[0]
     blocks = allocation.blocks.copy()
     donor = int(blocks[0, n].argmax())
@@ -289,7 +289,7 @@ def test_bad_actions_are_refused(action):
 def test_groups_of_several_devices_can_be_played():
     env = make_env()
     env.reset(seed=0)
-    even = even_split(env._mdp.simulator.parameters, env.state)
+    even = even_split(env._mdp.world.parameters, env.state)
     grouped = dataclasses.replace(
         even,
         blocks=np.array([[[3, 3, 0]] * 2]),

@@ -214,7 +214,7 @@ def test_simulation_is_the_step_and_leaves_no_trace(name):
     env.reset(seed=2)
     for action in make_actions(env, ROUNDS):
         before, record, rng = env.get_state(), env.last_round, env.np_random
-        plan = even_split(env._mdp.simulator.parameters, env.state).map(np.copy)
+        plan = even_split(env._mdp.world.parameters, env.state).map(np.copy)
         simulated, planned = env.simulate(action), env.simulate(plan)
         assert_same(env.get_state(), before)
         assert env.last_round is record

@@ -289,7 +289,9 @@ def test_step_allocation_equals_step():
     for env in (one, two):
         env.reset(seed=0)
     for action in actions:
-        allocation = two.codec.decode(np.where(two._done[:, None], 0.0, action), two.state.memory_cap)
+        allocation = two.codec.decode(
+            np.where(two._episodes.done[:, None], 0.0, action), two.state.memory_cap
+        )
         a, b = one.step(action), two.step_allocation(allocation)
         for x, y in zip(a[:4], b[:4], strict=True):
             np.testing.assert_array_equal(x, y)

@@ -10,11 +10,11 @@ from env_support import make_actions, make_env, shortened
 from stable_baselines3.common.vec_env import VecEnv
 
 from collapipe_env.envs.sb3 import make_sb3_vec_env
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.errors import AllocationError, RewardError, ScenarioError, StateError
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
 
 E = 2
 
@@ -116,7 +116,7 @@ def test_rows_that_wait_for_their_reset_do_not_hide_a_wrong_type():
 def test_allocations_of_another_type_are_refused_by_field(build, field, name):
     env = ready(build)
     inner = env.env if build is adapted else env
-    plan = even_split(inner._mdp.simulator.parameters, inner.state).map(np.copy)
+    plan = even_split(inner._mdp.world.parameters, inner.state).map(np.copy)
     word, spoil = ARRAYS[name]
     if build is single:
         plan = plan[0]
@@ -132,7 +132,7 @@ def test_what_is_no_allocation_is_refused():
             AllocationError, match=f"a {type(wrong).__name__} was given, expected an Allocation"
         ):
             env.step_allocation(wrong)
-    plan = even_split(env._mdp.simulator.parameters, env.state)
+    plan = even_split(env._mdp.world.parameters, env.state)
     with pytest.raises(AllocationError, match=r"micro_batches.*no array"):
         env.step_allocation(dataclasses.replace(plan, micro_batches=[[1, 2], [3]]))
 

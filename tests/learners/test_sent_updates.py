@@ -152,7 +152,7 @@ def played(rounds=2, **workload):
     }  # fmt: skip
     env = CollaPipeEnv(scenario=scenario)
     env.reset(seed=4)
-    run = env.unwrapped._mdp.simulator.learner._runs[0]
+    run = env.unwrapped._mdp.world.learner._runs[0]
     moved = []
     for t in range(rounds):
         before = run._parameters[0].clone()

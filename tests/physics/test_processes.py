@@ -9,7 +9,7 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.arrivals import MicroBatchLosses
 from collapipe_env.simulator.build import action_codec
 from collapipe_env.simulator.channels import Fading, LoadChain
-from collapipe_env.simulator.simulator import Simulator
+from collapipe_env.simulator.world import World
 
 
 def rngs(count, seed=0):
@@ -102,7 +102,7 @@ def test_survival_has_the_probability_of_the_round():
         }
     )
     E, rounds = 32, 30
-    simulator = Simulator(scenario, SurrogateLearner.from_scenario(scenario, E), E)
+    simulator = World(scenario, SurrogateLearner.from_scenario(scenario, E), E)
     simulator.reset(rngs(E))
     codec = action_codec(scenario)
     rng = np.random.default_rng(0)
@@ -181,7 +181,7 @@ def test_shadowing_is_lognormal_and_symmetric():
         }
     )
     E = 100
-    simulator = Simulator(scenario, SurrogateLearner.from_scenario(scenario, E), E)
+    simulator = World(scenario, SurrogateLearner.from_scenario(scenario, E), E)
     state = simulator.reset(rngs(E))
     np.testing.assert_array_equal(state.d2d_gain, np.swapaxes(state.d2d_gain, -1, -2))
     assert (np.diagonal(state.d2d_gain, axis1=-2, axis2=-1) == 0.0).all()

@@ -27,7 +27,7 @@ from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.extensions import pipeline_blocks, stored_micro_batches, version_gaps
-from collapipe_env.simulator.simulator import Simulator
+from collapipe_env.simulator.world import World
 
 
 def scheduled(allocation, kind, room=1):
@@ -74,7 +74,7 @@ def test_the_timeline_ends_with_the_round(kind, groups, seed):
     scenario = load_scenario(
         {"base": "small", "workload": {"local_steps": 2}, "budgets": {"device_energy_j": 40}}
     )
-    simulator = Simulator(scenario, IdleLearner(1), 1)
+    simulator = World(scenario, IdleLearner(1), 1)
     simulator.reset([np.random.default_rng(seed)])
     plan = scheduled(even_split(simulator.parameters, simulator.state), kind)
     if groups:

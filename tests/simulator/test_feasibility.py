@@ -22,7 +22,7 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import general_round_costs
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning, FeasibilityReport, energy_feasibility
 from collapipe_env.simulator.sampled_rounds import sample_rounds
-from collapipe_env.simulator.simulator import Simulator
+from collapipe_env.simulator.world import World
 
 README_EXAMPLE = {
     "base": "medium",
@@ -317,7 +317,7 @@ def test_budgets_are_broken_about_as_often_in_play(name):
     episodes, rounds = 64, 100
     scenario = load_scenario({**PLAYED[name], "dynamics": {"rounds": rounds}})
     scheduler = DSSRA(scenario, tradeoff_v=1e-4)
-    simulator = Simulator(scenario, IdleLearner(episodes), episodes)
+    simulator = World(scenario, IdleLearner(episodes), episodes)
     simulator.reset([np.random.default_rng(900 + i) for i in range(episodes)])
     used = np.zeros(simulator.state.budget.shape)
     for _ in range(rounds):

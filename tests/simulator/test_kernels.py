@@ -15,7 +15,7 @@ from collapipe_env.learners.surrogate_fits import fit_for
 from collapipe_env.physics.learning_curve import loss_at
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.simulator import Simulator
+from collapipe_env.simulator.world import World
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -69,7 +69,7 @@ def test_decoding_names_the_place_of_a_bad_number(bad):
 @pytest.mark.parametrize("size", ["small", "medium"])
 def test_observations(size):
     scenario = load_scenario({"base": size, "dynamics": {"load_levels": [0.5, 1.0]}})
-    simulator = Simulator(scenario, SurrogateLearner.from_scenario(scenario, 3), 3)
+    simulator = World(scenario, SurrogateLearner.from_scenario(scenario, 3), 3)
     simulator.reset([np.random.default_rng(i) for i in range(3)])
     observer = ObservationBuilder(scenario)
     rng = np.random.default_rng(0)

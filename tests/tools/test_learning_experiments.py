@@ -18,7 +18,7 @@ from collapipe_env.errors import DataError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.simulator import Simulator
+from collapipe_env.simulator.world import World
 
 TINY = {
     "workload.blocks": 2,
@@ -142,7 +142,7 @@ def test_interruption_says_how_to_go_on(tiny, tmp_path, monkeypatch, capsys):
 
 def test_fewest_devices_take_the_largest_memories():
     scenario = load_scenario("medium")
-    simulator = Simulator(scenario, IdleLearner(2), 2)
+    simulator = World(scenario, IdleLearner(2), 2)
     state = simulator.reset([np.random.default_rng(seed) for seed in range(2)])
     blocks = experiment_runs.fewest_devices(system_parameters(scenario), state, 4).blocks
     assert (blocks.sum(axis=-1) == scenario.blocks).all()

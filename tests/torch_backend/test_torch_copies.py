@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 
 SCENARIO = {
     "base": "small",

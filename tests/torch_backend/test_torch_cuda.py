@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch_support import NAMES, ROUNDS, make_torch, random_actions, scenario_of, trajectory
 
-from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that PyTorch can use")
 

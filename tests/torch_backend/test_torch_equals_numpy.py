@@ -6,7 +6,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 from torch_support import NAMES, ROUNDS, make_pair, random_actions, scenario_of
 
-from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
 SINGLE = {"rtol": 1e-6, "atol": 1e-7}

@@ -12,9 +12,9 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from torch_support import ROUNDS, make_torch, random_actions, scenario_of
 
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError, ScenarioError
-from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
 
 ID = "CollaPipeSurrogate-Small-Classification-v0"
 MODES = ["NextStep", "SameStep"]

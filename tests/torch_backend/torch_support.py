@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
 
 ROUNDS = 3
 

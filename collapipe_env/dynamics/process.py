@@ -1,0 +1,311 @@
+"""Interface of a process: something that moves from round to round.
+
+A process is one class in one file. Its random numbers are hashes of seed, round and place, so each of its
+parts is a pure function of arrays with leading axis ``R`` (some environments) on any array library; it holds no
+arrays that change. What it carries from round to round is a dictionary of arrays. A process that is off adds
+nothing to the state, the observation or the time of a step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+
+from collapipe_env.arrays import Array
+from collapipe_env.dynamics.system import System
+from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.scenario import Scenario
+
+if TYPE_CHECKING:
+    from collapipe_env.allocation import Allocation
+    from collapipe_env.simulator.costs import RoundCosts
+    from collapipe_env.simulator.state import SystemState
+
+Carried: TypeAlias = Mapping[str, Array]
+"""What a process carries from round to round: arrays (R, ...) by name."""
+
+
+class Limits(NamedTuple):
+    """Caps that hold before a plan is decoded, whatever other processes say; ``None`` for no cap.
+
+    Attributes:
+        memory_bytes: Most memory that a device offers (R, N, K) [byte].
+        present: False where a device is away (R, N, K), bool.
+        clock: Largest share of its full speed that a device may use (R, N, K), in (0, 1].
+    """
+
+    memory_bytes: Array | None = None
+    present: Array | None = None
+    clock: Array | None = None
+
+
+class Price(NamedTuple):
+    """What a plan costs beyond the physics of a round.
+
+    Attributes:
+        cluster_delay: Added to ``T_n`` (R, N) [s].
+        energy: Added to the energy of each node (R, N, K+1) [J].
+    """
+
+    cluster_delay: Array
+    energy: Array
+
+
+class Interruption(NamedTuple):
+    """What happened inside a round, after the decision.
+
+    Attributes:
+        cluster_delay: Added to ``T_n`` (R, N) [s].
+        energy: Added to the energy of each node (R, N, K+1) [J].
+        trained: False where a cluster's round is lost: none of its gradients arrives (R, N), bool.
+    """
+
+    cluster_delay: Array
+    energy: Array
+    trained: Array
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One part of the observation that a process adds, read from what it carries.
+
+    Attributes:
+        name: Its name in the layout of the observation.
+        carried: Name of the carried array (R, *shape).
+        shape: ``(N, K)``, ``(N,)`` or ``()``.
+        low: Lower bound, after scaling.
+        high: Upper bound, after scaling.
+        scale: The carried number is divided by this and clipped to the bounds.
+        description: What it holds, with its scaling.
+    """
+
+    name: str
+    carried: str
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    scale: float
+    description: str
+
+
+class Process:
+    """Base class of processes. Every part has a default, so a process defines only what it needs.
+
+    Class attributes:
+        name: Its name, in the registry and in scenarios.
+        after: Processes that are advanced and applied before it, where they are on.
+        Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``; ``None`` where it
+            has none.
+
+    Attributes:
+        numbers: Uniform numbers of one environment in one round, for :meth:`begin` and :meth:`advance`.
+        factors: These are products of so many uniform numbers; see
+            :meth:`collapipe_env.backends.base.Backend.uniform`.
+        interrupt_numbers: Uniform numbers of :meth:`interrupt`.
+        estimate_numbers: Uniform numbers of :meth:`estimate`.
+        features: What schedulers see of it in the observation. Where there are any, what it carries is in
+            ``state.processes[name]``, too.
+
+    Args:
+        scenario: The scenario.
+        spec: The process's own fields, an object of ``Spec``.
+    """
+
+    name: ClassVar[str]
+    after: ClassVar[tuple[str, ...]] = ()
+    Spec: ClassVar[type[Any] | None] = None
+
+    numbers: int = 0
+    factors: int = 1
+    interrupt_numbers: int = 0
+    estimate_numbers: int = 0
+    features: tuple[Feature, ...] = ()
+
+    def __init__(self, scenario: Scenario, spec: Any) -> None:
+        self.scenario, self.spec = scenario, spec
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Process | None:
+        """The process of a scenario; ``None`` where it is off, as where the scenario does not name it."""
+        spec = dict(scenario.dynamics.processes).get(cls.name)
+        return None if spec is None else cls(scenario, spec)
+
+    @property
+    def moves(self) -> bool:
+        """Whether it changes during an episode; one that does not is applied once, at the beginning."""
+        return type(self).advance is not Process.advance
+
+    def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
+        """Start episodes.
+
+        Args:
+            system: The system of the layout, before any process that moves (R, ...).
+            u: Numbers of the first round (R, numbers / factors), float64.
+        """
+        return {}
+
+    def advance(
+        self,
+        carried: Carried,
+        state: SystemState,  # noqa: ARG002 - the interface
+        costs: RoundCosts,  # noqa: ARG002 - the interface
+        u: Array,  # noqa: ARG002 - the interface
+        delta_s: Array,  # noqa: ARG002 - the interface
+    ) -> Carried:
+        """Move on to the next round.
+
+        Args:
+            carried: Of the round just played; not to be written to.
+            state: The system before that round (R, ...).
+            costs: What the round cost (R, ...).
+            u: Numbers of the next round (R, numbers / factors), float64.
+            delta_s: Seconds that passed (R,).
+
+        Returns:
+            The same names with the arrays of the next round.
+        """
+        return carried
+
+    def apply(self, system: System, carried: Carried) -> System:  # noqa: ARG002 - the interface
+        """The system under the process: ``system._replace(...)``.
+
+        Args:
+            system: Of the layout and the processes before this one (R, ...).
+            carried: Of the round.
+        """
+        return system
+
+    def limits(self, carried: Carried) -> Limits:  # noqa: ARG002 - the interface
+        """Caps on memory, presence and clock that hold before a plan is decoded."""
+        return Limits()
+
+    def price(self, state: SystemState, plan: Allocation) -> Price:
+        """What a plan costs beyond the physics; a function of what is known before the round.
+
+        Args:
+            state: The system before the round (R, ...).
+            plan: The plan (R, ...).
+        """
+        raise NotImplementedError
+
+    def interrupt(self, carried: Carried, plan: Allocation, times: RoundCosts, u: Array) -> Interruption:
+        """What happens inside the round.
+
+        Args:
+            carried: Of the round.
+            plan: The plan (R, ...).
+            times: Delays, energies and element times of the round without interruption.
+            u: Uniform numbers (R, interrupt_numbers), float64.
+        """
+        raise NotImplementedError
+
+    def estimate(self, carried: Carried, truth: SystemState, u: Array) -> SystemState:
+        """What schedulers and the observation get in place of the truth; plans are decoded against it, too.
+
+        Args:
+            carried: Of the round.
+            truth: The system before the round (R, ...).
+            u: Uniform numbers (R, estimate_numbers), float64.
+        """
+        raise NotImplementedError
+
+    def check(self, carried: Carried) -> None:
+        """Refuse carried arrays of a file that the process cannot have written.
+
+        Shapes and types have been checked, and that all numbers are finite.
+
+        Raises:
+            StateError: Names the array.
+        """
+
+    def defines(self, part: str) -> bool:
+        """Whether the class defines ``limits``, ``price``, ``interrupt`` or ``estimate``."""
+        return getattr(type(self), part) is not getattr(Process, part)
+
+
+_PROCESSES: dict[str, type[Process]] = {}
+
+
+def register_process(process: type[Process]) -> type[Process]:
+    """Let scenarios name a process under ``dynamics.processes``; works as a decorator of its class.
+
+    Args:
+        process: A subclass of :class:`Process` with a ``name`` and a ``Spec``.
+
+    Raises:
+        ScenarioError: If it is no such class, or another process has its name.
+    """
+    if not (isinstance(process, type) and issubclass(process, Process)):
+        raise ScenarioError(f"{process!r} is no process: derive a class from collapipe_env.dynamics.Process")
+    name = getattr(process, "name", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ScenarioError(
+            f"the process {process.__qualname__} has the name {name!r}: give its class an attribute name, a "
+            "word of letters, digits and underscores"
+        )
+    spec = process.Spec
+    if spec is not None and not _is_frozen(spec):
+        raise ScenarioError(
+            f"the Spec of the process {name!r} is {spec!r}: use a frozen dataclass, as scenarios are hashable"
+        )
+    known = _PROCESSES.get(name)
+    if known is not None and _home(known) != _home(process):
+        raise ScenarioError(f"a process {name!r} is registered already: choose another name")
+    _PROCESSES[name] = process
+    return process
+
+
+def _home(process: type[Process]) -> tuple[str, str]:
+    """Where a class is written: a module that is imported anew brings the same one again."""
+    return process.__module__, process.__qualname__
+
+
+def process_names() -> list[str]:
+    """Names of the processes that scenarios can have."""
+    _load_shipped()
+    return list(_PROCESSES)
+
+
+def get_process(name: str) -> type[Process]:
+    """The class of a process.
+
+    Raises:
+        ScenarioError: If there is none of this name; names the nearest.
+    """
+    _load_shipped()
+    if name not in _PROCESSES:
+        raise ScenarioError(
+            f"{name!r} is no registered process: {nearest_name(name, _PROCESSES)}; one of your own is "
+            "registered with collapipe_env.register_process"
+        )
+    return _PROCESSES[name]
+
+
+def active_processes(scenario: Scenario) -> tuple[Process, ...]:
+    """The processes that are on in a scenario, each behind those that it names in ``after``.
+
+    Raises:
+        ScenarioError: If processes wait for each other.
+    """
+    _load_shipped()
+    waiting = {name: on for name, kind in _PROCESSES.items() if (on := kind.of(scenario)) is not None}
+    ordered: list[Process] = []
+    while waiting:
+        ready = next((n for n, p in waiting.items() if not waiting.keys() & set(p.after)), None)
+        if ready is None:
+            raise ScenarioError(
+                f"the processes {', '.join(waiting)} wait for each other: take a name out of one's `after`"
+            )
+        ordered.append(waiting.pop(ready))
+    return tuple(ordered)
+
+
+def _is_frozen(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind) and bool(getattr(kind, "__dataclass_params__").frozen)  # noqa: B009
+
+
+def _load_shipped() -> None:
+    # Registered by their import, here and not at the head, as they are made of this module.
+    from collapipe_env.dynamics import fading, load, shadowing  # noqa: F401

@@ -1,0 +1,49 @@
+"""Log-normal shadowing, drawn once per episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.arrays import Array, Constant, namespace
+from collapipe_env.dynamics.process import Carried, Process, register_process
+from collapipe_env.dynamics.randomness import normal
+from collapipe_env.dynamics.system import System
+from collapipe_env.scenario import Scenario
+
+
+@register_process
+class Shadowing(Process):
+    """Gains in dB that are normal with the scenario's deviations ([R]); a pair's is the same both ways.
+
+    ``radio.d2e_shadowing_db`` holds for uplinks, ``radio.d2d_shadowing_db`` for pairs of a cluster. It is
+    always on: a deviation of 0 multiplies by 1.
+    """
+
+    name = "shadowing"
+
+    def __init__(self, scenario: Scenario, spec: Any) -> None:
+        super().__init__(scenario, spec)
+        N, K = scenario.clusters, scenario.max_devices
+        radio, self._links = scenario.radio, N * (1 + K * (K + 1) // 2)
+        # Normal numbers come in pairs.
+        self.numbers = self._links + self._links % 2
+        deviation_db = np.full(self._links, radio.d2d_shadowing_db)
+        deviation_db[:N] = radio.d2e_shadowing_db
+        self._deviation_db = Constant(deviation_db)
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Process:
+        """Always on."""
+        return cls(scenario, None)
+
+    def begin(self, system: System, u: Array) -> Carried:
+        """Draw a gain for every link (R, links)."""
+        xp = namespace(u)
+        gain = 10.0 ** (normal(u)[:, : self._links] * self._deviation_db.like(u) / 10.0)
+        return {"gain": xp.astype(gain, system.link_gain.dtype)}
+
+    def apply(self, system: System, carried: Carried) -> System:
+        """Multiply the links' gains."""
+        return system._replace(link_gain=system.link_gain * carried["gain"])

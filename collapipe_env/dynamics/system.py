@@ -1,0 +1,122 @@
+"""The system that processes act on: gains of links, speeds, memories and presence of one round."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.backends.base import Backend
+from collapipe_env.kernels.channels import link_matrices
+from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
+
+
+class System(NamedTuple):
+    """Arrays of ``R`` environments; a process returns one with some of them replaced (``system._replace``).
+
+    Attributes:
+        link_gain: Gains of all links (R, links): the ``N`` uplinks first, then each cluster's pairs of nodes
+            in the order (0, 1), (0, 2), ..., (K-1, K); node 0 is the CU.
+        cross_gain: Path-loss gain between clusters' centres (R, N, N).
+        speed: Compute speed now (R, N, K) [FLOP/s], positive also for absent devices.
+        memory_bytes: Memory offered (R, N, K), zero for absent devices.
+        present: Devices that are there (R, N, K), bool.
+        full_speed: Speed at the full clock (R, N, K) [FLOP/s].
+        flops_per_cycle: (R, N, K).
+        switched_capacitance: ``kappa`` (R, N, K) [W s^3], zero where the profile states a power.
+        active_power: Power at full speed (R, N, K) [W], zero where the profile gives only a clock.
+    """
+
+    link_gain: Array
+    cross_gain: Array
+    speed: Array
+    memory_bytes: Array
+    present: Array
+    full_speed: Array
+    flops_per_cycle: Array
+    switched_capacitance: Array
+    active_power: Array
+
+
+def laid_out(scenario: Scenario, seeds: npt.NDArray[np.uint64], backend: Backend) -> System:
+    """Systems without shadowing, fading and load, in the scenario's own layout or in drawn ones.
+
+    Args:
+        scenario: The scenario.
+        seeds: Seeds of the layouts (R,).
+        backend: Where the arrays live.
+    """
+    if scenario.cluster.layout == "fixed":
+        one = _stacked([fixed_layout(scenario)], backend)
+        xp = namespace(one.speed)
+        if xp is np:
+            return System(*(np.repeat(a, len(seeds), axis=0) for a in one))
+        return System(*(xp.broadcast_to(a, (len(seeds), *a.shape[1:])) for a in one))
+    return _stacked([draw_layout(scenario, np.random.default_rng(seed)) for seed in seeds.tolist()], backend)
+
+
+def _stacked(layouts: list[Layout], backend: Backend) -> System:
+    def stacked(name: str) -> npt.NDArray[np.float64]:
+        return np.stack([getattr(layout, name) for layout in layouts])
+
+    per_cycle = stacked("flops_per_cycle")
+    full_speed = backend.array(stacked("max_clock_hz") * per_cycle)
+    return System(
+        link_gain=backend.array(np.stack([link_path_gains(layout) for layout in layouts])),
+        cross_gain=backend.array(stacked("cross_gain")),
+        speed=full_speed,
+        memory_bytes=backend.array(stacked("memory_bytes")),
+        present=backend.array(stacked("present")),
+        full_speed=full_speed,
+        flops_per_cycle=backend.array(per_cycle),
+        switched_capacitance=backend.array(stacked("switched_capacitance")),
+        active_power=backend.array(stacked("active_power_w")),
+    )
+
+
+def link_path_gains(layout: Layout) -> npt.NDArray[np.float64]:
+    """Path gains of a layout's links (links,), in the order of :attr:`System.link_gain`."""
+    upper = np.triu_indices(layout.d2d_path_gain.shape[-1], 1)
+    return np.concatenate((layout.d2e_path_gain, layout.d2d_path_gain[:, upper[0], upper[1]].ravel()))
+
+
+def split_links(link_gain: Array, devices: tuple[int, int]) -> tuple[Array, Array]:
+    """Gains of uplinks (R, N) and of pairs of nodes (R, N, K+1, K+1), symmetric, with a diagonal of zeros.
+
+    Args:
+        link_gain: Gains of all links (R, links).
+        devices: ``(N, K)``.
+    """
+    N, K = devices
+    rows, nodes = len(link_gain), K + 1
+    xp = namespace(link_gain)
+    if xp is np:
+        uplink, d2d = np.empty((rows, N)), np.empty((rows, N, nodes, nodes))
+        link_matrices(link_gain, uplink, d2d)
+        return uplink, d2d
+    pairs = xp.reshape(link_gain[:, N:], (rows, N, -1))
+    # One more, of zero, for the diagonals.
+    padded = xp.concat((pairs, xp.zeros_like(pairs[..., :1])), axis=-1)
+    matrices = xp.reshape(
+        xp.take(padded, _places_on(xp, K, link_gain.device), axis=-1), (rows, N, nodes, nodes)
+    )
+    return xp.asarray(link_gain[:, :N], copy=True), matrices
+
+
+@lru_cache(maxsize=16)
+def _places_on(xp: ModuleType, devices: int, device: Any) -> Array:
+    """Places of the pairs on a device, copied there once."""
+    return xp.asarray(pair_places(devices), device=device)
+
+
+def pair_places(devices: int) -> npt.NDArray[np.int64]:
+    """Place of each pair of nodes in a row of pairs, flattened ((K+1)^2,); the diagonal's is past the end."""
+    nodes = devices + 1
+    index = np.full((nodes, nodes), nodes * devices // 2)
+    first, second = np.triu_indices(nodes, 1)
+    index[first, second] = index[second, first] = np.arange(len(first))
+    return index.ravel()

@@ -1,0 +1,145 @@
+"""Episodes of a vector environment: seeds of rows, when they end, and which begin anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode
+
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.errors import ScenarioError
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class Episodes:
+    """Counts the rounds of every environment on the host, so that nobody has to ask a device.
+
+    Args:
+        num_envs: ``E``.
+        limit: Rounds of an episode.
+
+    Attributes:
+        done: Rows whose episode is over and that wait for a reset (E,). Replaced and never written to.
+    """
+
+    def __init__(self, num_envs: int, limit: int) -> None:
+        self._limit = limit
+        self.done: BoolArray = np.zeros(num_envs, dtype=np.bool_)
+        self._rounds = np.zeros(num_envs, dtype=np.int64)
+
+    def start(self, mask: BoolArray) -> None:
+        """Begin episodes in some rows (E,)."""
+        self._rounds = np.where(mask, 0, self._rounds)
+        self.done = self.done & ~mask
+
+    def play(self, reached: BoolArray | None) -> BoolArray:
+        """Count a round; returns the rows whose episode it ended (E,).
+
+        Args:
+            reached: Rows that have reached their target (E,); ``None`` where there is none.
+        """
+        waiting = self.done
+        self._rounds = self._rounds + 1
+        ended = self._rounds >= self._limit
+        if reached is not None:
+            ended = ended | reached
+        self.done = ended & ~waiting
+        return self.done
+
+    def set(self, done: BoolArray, rounds: npt.NDArray[np.int64]) -> None:
+        """Go on from a state.
+
+        Args:
+            done: Rows that wait for a reset (E,).
+            rounds: Rounds of the rows' episodes (E,).
+        """
+        self.done, self._rounds = done.copy(), rounds
+
+    def remember(self) -> Callable[[], None]:
+        """Remember where the episodes are; returns a function that puts it back."""
+        kept = self.done, self._rounds
+
+        def put_back() -> None:
+            self.done, self._rounds = kept
+
+        return put_back
+
+
+def seed_rows(
+    rngs: list[np.random.Generator | None], seed: int | Sequence[int | None] | None, mask: BoolArray | None
+) -> None:
+    """Give the rows of a vector environment their generators, in place.
+
+    Args:
+        rngs: Generators of all rows, ``None`` for a row that never had one; those without a seed go on.
+        seed: One number for row 0, the next ones for the other rows; or a list, one entry a row.
+        mask: Rows that are to be reset; ``None`` for all.
+
+    Raises:
+        ScenarioError: For a list of the wrong length.
+    """
+    envs = len(rngs)
+    if seed is None or isinstance(seed, int | np.integer):
+        seeds = [None if seed is None else int(seed) + row for row in range(envs)]
+    else:
+        seeds = list(seed)
+        if len(seeds) != envs:
+            raise ScenarioError(f"seed lists {len(seeds)} entries for {envs} environments")
+    for row, one in enumerate(seeds):
+        if (mask is None or mask[row]) and (one is not None or rngs[row] is None):
+            rngs[row] = seeding.np_random(None if one is None else int(one))[0]
+
+
+def copied(array: Array) -> Array:
+    """A copy of an array of any library."""
+    return namespace(array).asarray(array, copy=True)
+
+
+def masked(values: dict[str, Any], rows: Array) -> dict[str, Any]:
+    """Values with the mask of the rows that have them, under the names that Gymnasium gives masks."""
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        out[name], out[f"_{name}"] = value, copied(rows)
+    return out
+
+
+def autoreset_mode_of(mode: str | AutoresetMode) -> AutoresetMode:
+    """Read how a vector environment is asked to go on after an episode.
+
+    Args:
+        mode: Gymnasium's enum, or its value: ``"NextStep"``, ``"SameStep"`` or ``"Disabled"``.
+
+    Raises:
+        ScenarioError: For any other name.
+    """
+    try:
+        return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
+    except ValueError:
+        names = ", ".join(repr(m.value) for m in AutoresetMode)
+        raise ScenarioError(f"autoreset_mode = {mode!r} is not known: use one of {names}") from None
+
+
+def checked_mask(mask: object, num_envs: int) -> BoolArray | None:
+    """Read which environments are to be reset.
+
+    Args:
+        mask: Booleans (E,), at least one of them True; ``None`` for all environments.
+        num_envs: ``E``.
+
+    Raises:
+        ScenarioError: For another shape or type, or a mask without a True.
+    """
+    if mask is None:
+        return None
+    array = np.asarray(mask)
+    if array.shape != (num_envs,) or array.dtype != np.bool_ or not array.any():
+        raise ScenarioError(
+            f"options['reset_mask'] must be an array of {num_envs} booleans with at least one True, got "
+            f"shape {array.shape}, dtype {array.dtype}"
+        )
+    return array

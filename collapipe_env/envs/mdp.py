@@ -1,0 +1,416 @@
+"""The MDP for a batch of environments: what the single and the vector environment have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from collapipe_env.allocation import Allocation, own_arrays
+from collapipe_env.arrays import Array, at_least, concatenate, namespace, total
+from collapipe_env.backends import NUMPY, Backend
+from collapipe_env.codec import ActionCodec
+from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
+from collapipe_env.envs.rewards import OwnReward, Reward, RewardInputs, make_reward
+from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
+from collapipe_env.errors import AllocationError
+from collapipe_env.learners.base import Learner, QuickLearner
+from collapipe_env.learners.factory import make_learner
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import action_codec, reference_delay
+from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.world import World
+from collapipe_env.state_trees import Tree, require_alike, require_within
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class BatchStep:
+    """One step of ``E`` environments, in arrays of the backend.
+
+    Attributes:
+        observation: (E, D), float32.
+        reward: (E,).
+        terminated: The target loss is reached (E,), bool; ``None`` where there is no target.
+        info: Arrays (E,) by name.
+    """
+
+    observation: Array
+    reward: Array
+    terminated: Array | None
+    info: dict[str, Array]
+
+
+class BatchMDP:
+    """Scenario, world, reward and observation of ``E`` environments that step together, on any backend.
+
+    Args:
+        scenario: The scenario.
+        learner: ``"torch"``, ``"surrogate"`` or a learner built for ``num_envs``.
+        reward: A reward's name or object.
+        num_envs: ``E``.
+        max_rounds: Shortens the episode; ``None`` for the scenario's own length.
+        backend: Library of the arrays.
+
+    Attributes:
+        ended_summaries: Of each row's last episode that ended, as :meth:`summaries` gives them; empty before
+            the first.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        learner: str | Learner,
+        reward: str | Reward,
+        num_envs: int,
+        max_rounds: int | None = None,
+        backend: Backend = NUMPY,
+    ) -> None:
+        self.scenario = scenario
+        self.num_envs = num_envs
+        self.backend = backend
+        self.reference_delay = reference_delay(scenario)
+        self.reward = make_reward(reward, scenario, self.reference_delay)
+        self.codec = action_codec(scenario)
+        self.world = World(scenario, make_learner(learner, scenario, num_envs, backend), num_envs, backend)
+        # Asked once: that a class has certain methods is slow to find out.
+        self._quick = self.world.learner if isinstance(self.world.learner, QuickLearner) else None
+        self.observer = ObservationBuilder(scenario)
+        on_numpy = backend is NUMPY
+        self._observe = backend.fuse(self.observer.build if on_numpy else self.observer.build_generic)
+        choices = backend.array(np.array(self.codec.micro_batch_choices))
+        self._decode = backend.fuse(partial(self.codec.decode_finite, choices=choices))
+        self._compiled_reward = self._fused_reward()
+        rounds = scenario.dynamics.rounds
+        self.rounds = rounds if max_rounds is None else min(rounds, max_rounds)
+        self._total_delay = self._total_reward = self._column(0.0)
+        self._total_energy_ratio = self.world.state.backlog
+        self._time_to_target = self._column(np.nan)
+        # A metric that holds nothing and cannot be written to: it need not be looked at in every step.
+        self._no_metric: Array | None = None
+        self.ended_summaries: dict[str, Array] = {}
+        # Present devices, and with the CUs all present nodes.
+        self._nodes: tuple[Array, Array] | None = None
+
+    def _column(self, value: float) -> Array:
+        return self.backend.array(np.full(self.num_envs, value))
+
+    def _fused_reward(self) -> Callable[[RewardInputs], Array] | None:
+        """The reward as the backend compiles it; ``None`` where it compiles nothing."""
+        own = self.reward if isinstance(self.reward, OwnReward) else None
+        plain = self.reward if own is None else own.on_copies
+        fused = self.backend.fuse(plain)
+        if fused is plain or own is None:
+            return None if fused is plain else fused
+
+        def checked(inputs: RewardInputs) -> Array:
+            # What is compiled holds no checks: its result is looked at afterwards.
+            rewards = fused(inputs)
+            own.check_shape(rewards, inputs.delay)
+            return rewards
+
+        return checked
+
+    def action_space(self) -> spaces.Box:
+        """Box(-1, 1, (N (2K + 3),), float32)."""
+        return spaces.Box(-1.0, 1.0, (self.codec.action_size,), np.float32)
+
+    def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> Array:
+        """Start new episodes in the masked rows; returns all rows' observations (E, D)."""
+        rows = self.backend.rows(np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask)
+        seen = self.world.reset(rngs, mask)
+        self._total_delay = rows.fill(self._total_delay, 0.0)
+        self._total_reward = rows.fill(self._total_reward, 0.0)
+        self._total_energy_ratio = rows.fill(self._total_energy_ratio, 0.0)
+        self._time_to_target = rows.fill(self._time_to_target, np.nan)
+        return self._observe(seen)
+
+    def step(self, actions: Array, *, check: bool = True) -> BatchStep:
+        """Decode actions (E, N (2K + 3)) and play them.
+
+        Args:
+            actions: NumPy arrays of real numbers, or tensors of the backend's real type.
+            check: Refuse tensors that are not finite, which waits for the device; NumPy's are always checked.
+
+        Raises:
+            AllocationError: For another shape or type, or a number that is not finite; nothing is played
+                then.
+        """
+        cap = self.world.seen.memory_cap
+        if namespace(cap) is np:
+            allocation = self.codec.decode(actions, cap)
+        else:
+            if check:
+                self.codec.check_action(actions)
+            allocation = self._decode(actions, cap)
+        return self.play(allocation, check=False)
+
+    def check_shape(self, actions: Array) -> None:
+        """Refuse actions that are not one for each environment.
+
+        Raises:
+            AllocationError: If the shape is not (E, N (2K + 3)).
+        """
+        shape = tuple(actions.shape)
+        self.codec.check_action_shape(shape)
+        if shape[:-1] != (self.num_envs,):
+            raise AllocationError(
+                f"actions have shape {shape}, expected {(self.num_envs, self.codec.action_size)}: "
+                "one action for each environment"
+            )
+
+    def play(self, allocation: Allocation, *, check: bool = True) -> BatchStep:
+        """Play allocations (E, ...); checks and copies those that come from outside.
+
+        Raises:
+            AllocationError: If one is infeasible; nothing has changed then.
+            RewardError: If a reward of the user's own is at fault; nothing has changed then, unless the learner
+                really trains.
+        """
+        if check:
+            # The record of the round must not change when its caller goes on with the same arrays.
+            allocation = own_arrays(allocation).map(self.backend.array)
+        untrained = None if self._quick is None else self._quick.remember()
+        played = self.world.try_round(allocation, check=check)
+        record, after = played.record, played.following
+        costs, loss = record.costs, after.loss
+        target = self.scenario.dynamics.target_loss
+        reached = None if target is None else loss <= target
+        # A reward of the user's own may fail: the round is taken only when it has not.
+        inputs = RewardInputs(
+            delay=costs.delay,
+            energy_ratio=costs.energy_ratio,
+            present=self.node_present(record),
+            backlog_before=record.state.backlog,
+            backlog_after=record.backlog,
+            loss=loss,
+            target_reached=self._never() if reached is None else reached,
+        )
+        try:
+            reward = (self._compiled_reward or self.reward)(inputs)
+        except BaseException:  # a reward of the user's may raise anything while it is compiled
+            if untrained is not None:
+                untrained()
+            raise
+        self.world.take(played)
+        self._total_delay = self._total_delay + costs.delay
+        self._total_energy_ratio = self._total_energy_ratio + costs.energy_ratio
+        if reached is not None:
+            xp = namespace(loss)
+            first = reached & xp.isnan(self._time_to_target)
+            self._time_to_target = xp.where(first, self._total_delay, self._time_to_target)
+        self._total_reward = self._total_reward + reward
+        return BatchStep(
+            observation=self._observe(self.world.seen),
+            reward=reward,
+            terminated=reached,
+            info={
+                "delay": costs.delay,
+                "cost": record.energy_excess,
+                "backlog": record.backlog_sum,
+                **self.learning_info(),
+                **_left_out(record),
+            },
+        )
+
+    def _never(self) -> Array:
+        """False for every environment (E,)."""
+        return self.world.state.round_index < 0
+
+    def truncated(self) -> Array:
+        """Rows whose episode's rounds are over (E,), bool."""
+        return self.world.state.round_index >= self.rounds
+
+    def reset_info(self) -> dict[str, Array]:
+        """Information of rows that begin an episode (E,): the names of a step's, 0 for what a round costs."""
+        zeros = {name: self._column(0.0) for name in ("delay", "cost", "backlog")}
+        return {**zeros, **self.learning_info()}
+
+    def get_state(self) -> Tree:
+        """The world's state and the sums of the episodes so far; see :mod:`collapipe_env.state_trees`.
+
+        Raises:
+            StateError: If the learner cannot say its state.
+        """
+        ended = {name: self.backend.host(values) for name, values in self.ended_summaries.items()}
+        return {"simulator": self.world.get_state(), "sums": self._sums(), "ended": ended}
+
+    def set_state(self, tree: Any, seeded: BoolArray) -> None:
+        """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
+
+        Args:
+            tree: The state.
+            seeded: Rows that have a generator for their next episodes (E,).
+
+        Raises:
+            StateError: If it is damaged.
+        """
+        template = {"simulator": None, "sums": self._sums(), "ended": None}
+        require_alike(tree, template, "mdp", frozenset(("mdp/simulator", "mdp/ended")))
+        for name, unknown in (
+            ("total_delay", False),
+            ("total_energy_ratio", False),
+            ("time_to_target", True),
+        ):
+            require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
+        require_columns(tree["ended"], self.num_envs, "mdp/ended")
+        self.world.set_state(tree["simulator"], seeded)
+        array = self.backend.array
+        for name, values in tree["sums"].items():
+            setattr(self, f"_{name}", array(values))
+        self.ended_summaries = {name: array(values) for name, values in tree["ended"].items()}
+
+    def remember(self) -> Callable[[], None]:
+        """Remember everything that a step changes; returns a function that puts it back.
+
+        Raises:
+            StateError: If the learner cannot say its state.
+        """
+        put_back, ended = self.world.remember(), self.ended_summaries
+        # Replaced and never written to.
+        sums = {name: getattr(self, f"_{name}") for name in _SUMS}
+
+        def forget() -> None:
+            put_back()
+            for name, values in sums.items():
+                setattr(self, f"_{name}", values)
+            self.ended_summaries = ended
+
+        return forget
+
+    def _sums(self) -> Tree:
+        return {name: self.backend.host(getattr(self, f"_{name}")) for name in _SUMS}
+
+    def learning_info(self) -> dict[str, Array]:
+        """Loss and metric of the last evaluation (E,), fresh arrays; no metric where the learner has none."""
+        learning = self.world.learning
+        xp = namespace(learning.loss)
+        info = {"loss": xp.asarray(learning.loss, copy=True)}
+        # NaN never equals itself: it would make two equal trajectories differ.
+        metric = learning.metric
+        if xp is np and metric is not self._no_metric:
+            if not np.isnan(metric).all():
+                info["metric"] = metric.copy()
+            elif not metric.flags.writeable:
+                self._no_metric = metric
+        return info
+
+    def node_present(self, record: RoundRecord) -> Array:
+        """Nodes that exist (E, N, K+1): every CU and the present devices. To be read, not written to."""
+        devices = record.state.present
+        if self._nodes is None or self._nodes[0] is not devices:
+            nodes = concatenate((namespace(devices).ones_like(devices[..., :1]), devices))
+            if type(nodes) is np.ndarray:
+                nodes.setflags(write=False)
+            self._nodes = devices, nodes
+        return self._nodes[1]
+
+    def summaries(self, rows: Array, *, reached: bool = True) -> dict[str, Array]:
+        """The episodes of some rows so far, as arrays (E,) by name, each with a mask ``_name``.
+
+        ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max`` (the worst node's
+        time-average energy over its budget: above 1 a budget is broken), ``final_backlog`` (sum of
+        ``z``), ``return``, ``loss`` and, where they exist, ``metric`` (real training) and
+        ``time_to_target`` [s] (the scenario has a target loss and it was reached).
+
+        Args:
+            rows: The rows asked for (E,), at least one; the others' numbers are 0.
+            reached: Whether any of them can have reached its target.
+        """
+        state = self.world.state
+        xp = namespace(state.backlog)
+        played = at_least(state.round_index, 1)
+        played = xp.astype(played, state.backlog.dtype)
+        columns = {
+            "rounds": state.round_index,
+            "total_delay": self._total_delay,
+            "mean_delay": self._total_delay / played,
+            "energy_ratio_max": xp.max(self._total_energy_ratio, axis=(-2, -1)) / played,
+            "final_backlog": total(state.backlog),
+            "return": self._total_reward,
+            **self.learning_info(),
+        }
+        masks = dict.fromkeys(columns, rows)
+        known = rows & ~xp.isnan(self._time_to_target) if reached else None
+        if known is not None and bool(xp.any(known)):
+            columns["time_to_target"], masks["time_to_target"] = self._time_to_target, known
+        summaries: dict[str, Array] = {}
+        for name, values in columns.items():
+            summaries[name] = xp.where(masks[name], values, xp.zeros_like(values))
+            summaries[f"_{name}"] = xp.asarray(masks[name], copy=True)
+        return summaries
+
+    def summary(self, row: int) -> dict[str, float]:
+        """The episode of one row so far, as plain numbers; see :meth:`summaries`."""
+        return row_of(self.summaries(self.backend.array(np.arange(self.num_envs) == row)), row)
+
+    def keep_summaries(self, ended: Array, *, reached: bool = True) -> None:
+        """Take the rows whose episodes just ended (E,) into :attr:`ended_summaries`."""
+        fresh = self.summaries(ended, reached=reached)
+        self.ended_summaries = merge_rows(self.ended_summaries, fresh, ended, namespace(ended).where)
+
+
+_SUMS = ("total_delay", "total_energy_ratio", "total_reward", "time_to_target")
+"""Sums of the running episodes that a BatchMDP keeps."""
+
+
+def _left_out(record: RoundRecord) -> dict[str, Array]:
+    """For plans with groups: how many present devices take no part (E,), for instance for want of memory."""
+    if record.allocation.stage is None:
+        return {}
+    idle = record.state.present & ~record.costs.graph.active
+    xp = namespace(idle)
+    return {"left_out": xp.sum(xp.astype(idle, record.state.backlog.dtype), axis=(-2, -1))}
+
+
+class MDPViews:
+    """What the single and the vector environment show of their MDP, beyond Gymnasium's interface."""
+
+    _mdp: BatchMDP
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario."""
+        return self._mdp.scenario
+
+    @property
+    def codec(self) -> ActionCodec:
+        """Maps actions to allocations and back."""
+        return self._mdp.codec
+
+    @property
+    def observation_layout(self) -> ObservationLayout:
+        """Names, places, shapes and scales of the observation's features."""
+        return self._mdp.observer.layout
+
+    @property
+    def reference_delay(self) -> float:
+        """``T_ref`` [s]: round delay of the even split at mean gains."""
+        return self._mdp.reference_delay
+
+    @property
+    def rounds(self) -> int:
+        """The horizon: after so many rounds an episode is truncated.
+
+        ``max_episode_steps`` of ``gymnasium.make_vec`` counts here. That of ``gymnasium.make`` does not:
+        Gymnasium wraps the environment then, and ends episodes without its knowledge; ``ended_summary`` stays
+        empty. Set ``dynamics.rounds`` for shorter episodes there.
+        """
+        return self._mdp.rounds
+
+    @property
+    def state(self) -> SystemState:
+        """The system before the next round, as model-based schedulers see it (E, ...); E = 1 if single."""
+        return self._mdp.world.seen
+
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Everything about the round just played (E, ...); ``None`` before the first."""
+        return self._mdp.world.last_round

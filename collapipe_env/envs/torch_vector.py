@@ -1,0 +1,148 @@
+"""The vector environment with tensors in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from gymnasium.vector import AutoresetMode
+from torch import Tensor
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.backends.torch_backend import TorchBackend
+from collapipe_env.envs.env import ScenarioLike, refuse_unknown
+from collapipe_env.envs.rewards import Reward
+from collapipe_env.envs.vector import BoolArray, CollaPipeVectorEnv
+from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.forking import one_thread_after_fork
+from collapipe_env.real_numbers import not_real, real_numbers
+from collapipe_env.simulator.costs import RoundCosts
+
+StepResult = tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Any]]
+
+
+class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
+    """``num_envs`` environments of :class:`~collapipe_env.envs.env.CollaPipeEnv` as tensors on one device.
+
+    Observations, rewards, ends and infos are tensors on the device, observations and rewards ``float32``
+    whatever ``dtype`` is; actions may be tensors or NumPy arrays.
+    Infos have the names of :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, with their masks; under
+    ``SameStep`` ``final_obs`` is one tensor (E, D), of which the rows of ``_final_obs`` count. The spaces
+    are those of the NumPy environment, and so are the random numbers: row ``i`` with seed ``s + i`` plays
+    what it plays there, but for rounding. States can be taken and set as there; they are NumPy arrays.
+    Tensors that a call returns are never written to again.
+
+    With ``check_actions=False``, no ``dynamics.target_loss`` and a fixed layout a step does not wait for the
+    device: when episodes end is known on the host, and where all rows end together, which is the common
+    case, only the seeds of the new episodes are copied to the device. A target loss costs one copy of E
+    booleans a step; layouts that are drawn anew in every episode are drawn on the host.
+
+    Args:
+        num_envs: Number of environments, >= 1.
+        scenario: As for the single environment; the same for all rows.
+        learner: ``"surrogate"``; real training is for the other environments.
+        reward: A reward's name, or a callable that computes with tensors.
+        render_mode: ``None``; pictures are for the other environments.
+        autoreset_mode: ``NextStep`` (default), ``SameStep`` or ``Disabled``, or Gymnasium's enum.
+        max_episode_steps: Ends episodes earlier than the scenario does; ``None`` for the scenario's own
+            length.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...
+        dtype: ``"float64"`` or ``"float32"``.
+        check_actions: Refuse actions that are not finite, which waits for the device in every step. Without
+            the check NaN makes the rewards of its row NaN, and infinity counts as the nearest bound.
+        compiled: Let PyTorch compile the parts of a round (``torch.compile``): it needs a C++
+            compiler on a CPU, takes seconds to a minute in the first step, and makes the others a good deal
+            faster.
+        **unknown: Refused, with the nearest valid name.
+
+    Raises:
+        ScenarioError: For an unknown or misspelt argument or scenario field, a learner other than the
+            surrogate, or a device that is not there.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        scenario: ScenarioLike = "medium",
+        learner: str = "surrogate",
+        reward: str | Reward = "lyapunov",
+        render_mode: str | None = None,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        max_episode_steps: int | None = None,
+        device: str | torch.device = "cpu",
+        dtype: str | torch.dtype = "float64",
+        check_actions: bool = True,
+        compiled: bool = False,
+        **unknown: Any,
+    ) -> None:
+        valid = ("num_envs", "scenario", "learner", "reward", "render_mode", "autoreset_mode")
+        others = ("max_episode_steps", "device", "dtype", "check_actions", "compiled")
+        refuse_unknown(unknown, (*valid, *others))
+        if render_mode is not None:
+            raise ScenarioError(
+                f"render_mode = {render_mode!r}: the torch backend draws no pictures; use None, or "
+                "backend='numpy'"
+            )
+        one_thread_after_fork()
+        self._place = TorchBackend(device, dtype, compiled=compiled)
+        self._check_actions = check_actions
+        self.metadata = {"render_modes": []}
+        self.render_mode = None
+        with torch.no_grad():
+            self._build(num_envs, scenario, learner, reward, autoreset_mode, max_episode_steps, self._place)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors live."""
+        return self._place.device
+
+    @property
+    def last_costs(self) -> RoundCosts | None:
+        """Delays, energies, memory and element times of the round just played; ``None`` before the first."""
+        record = self.last_round
+        return None if record is None else record.costs
+
+    @torch.no_grad()
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Start new episodes; see the NumPy environment. A ``reset_mask`` may be a tensor."""
+        mask = (options or {}).get("reset_mask")
+        if isinstance(mask, Tensor):
+            options = {**(options or {}), "reset_mask": mask.cpu().numpy()}
+        return super().reset(seed=seed, options=options)
+
+    @torch.no_grad()
+    def step(self, actions: Any) -> StepResult:
+        """Play one round in every row.
+
+        Args:
+            actions: (E, N (2K + 3)), a tensor on any device or a NumPy array.
+
+        Raises:
+            AllocationError: If the actions have the wrong shape or type or, where they are checked, a number
+                that is not finite.
+            ScenarioError: Before the first reset, or with autoreset disabled for rows that are done.
+        """
+        observation, reward, terminated, truncated, info = super().step(actions)
+        return observation, reward.to(torch.float32), terminated, truncated, info
+
+    @torch.no_grad()
+    def step_allocation(self, allocation: Allocation) -> StepResult:
+        """Play one round with allocations (E, ...), in tensors or NumPy arrays."""
+        observation, reward, terminated, truncated, info = super().step_allocation(allocation)
+        return observation, reward.to(torch.float32), terminated, truncated, info
+
+    def _read(self, actions: Any) -> Tensor:
+        if not isinstance(actions, Tensor):
+            return self._place.array(real_numbers("actions", actions).astype("float64"))
+        if actions.is_complex() or actions.dtype == torch.bool:
+            raise not_real("actions", actions.dtype)
+        if actions.is_meta or actions.layout != torch.strided:
+            kind = "meta" if actions.is_meta else str(actions.layout).removeprefix("torch.")
+            raise AllocationError(f"actions: a {kind} tensor, expected a dense one that holds numbers")
+        return actions.to(device=self.device, dtype=self._place.real)
+
+    def _final_observations(self, observation: Tensor, ended: BoolArray) -> Tensor:  # noqa: ARG002
+        return observation

@@ -1,0 +1,61 @@
+"""Fields of processes in a scenario: ``dynamics.processes``, by the name of the process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
+
+from collapipe_env.errors import CollaPipeError, nearest_name, shown
+from collapipe_env.scenario.fields import described
+
+
+def _read(given: object) -> object:
+    """Pairs of name and fields from a mapping of plain data, each checked by the process's own ``Spec``."""
+    if isinstance(given, tuple):
+        given = dict(given)
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{shown(given)} is no mapping of processes to their fields")
+    return tuple((name, _spec(name, fields)) for name, fields in given.items())
+
+
+def _spec(name: str, fields: object) -> Any:
+    # Imported late: processes know of scenarios.
+    from collapipe_env.dynamics.process import get_process
+
+    try:
+        kind = get_process(name).Spec
+    except CollaPipeError as error:
+        raise ValueError(str(error)) from None
+    if kind is None:
+        raise ValueError(f"the process {name!r} has no fields here: it reads other sections of the scenario")
+    if isinstance(fields, kind):
+        return fields
+    if not isinstance(fields, Mapping):
+        raise ValueError(f"{name} is {shown(fields)}, not a mapping of its fields; {{}} for their defaults")
+    known = [field.name for field in dataclasses.fields(kind)]
+    for field in fields:
+        if field not in known:
+            hint = nearest_name(str(field), known) if known else "it has no fields"
+            raise ValueError(f"{name} has no field {shown(field)}; {hint}")
+    try:
+        return TypeAdapter(kind).validate_python(dict(fields))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in (name, *first["loc"]))
+        raise ValueError(f"{place} = {shown(first['input'])}: {first['msg']}") from None
+
+
+def _plain(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    return {name: dataclasses.asdict(spec) for name, spec in pairs}
+
+
+ProcessFields = Annotated[
+    tuple[tuple[str, Any], ...],
+    BeforeValidator(_read),
+    PlainSerializer(_plain),
+    described("processes that are on, by name, with their fields; units per process, none by default"),
+]
+"""Pairs of a process's name and its fields, an object of its ``Spec``; hashable, a mapping in files."""

@@ -1,0 +1,274 @@
+"""Layouts and processes of a batch of environments: what a round begins with, and how it moves on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.backends import Backend, Rows
+from collapipe_env.dynamics.process import Carried, Interruption, Process, active_processes
+from collapipe_env.dynamics.system import System, laid_out, split_links
+from collapipe_env.physics.energy import compute_power
+from collapipe_env.physics.memory import memory_cap_blocks
+from collapipe_env.physics.workload import WorkloadCosts
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.state import SystemState
+from collapipe_env.state_trees import LARGEST_NUMBER, Tree, require_within
+
+AllCarried = Mapping[str, Carried]
+"""What every process carries, by its name."""
+
+
+class MovingSystem:
+    """Seeds, layouts and processes of ``E`` environments. Arrays are replaced and never written to.
+
+    Args:
+        scenario: The scenario of all rows.
+        costs: Priced workload: what a block needs of the memory.
+        num_envs: ``E``.
+        backend: Where the arrays live.
+
+    Attributes:
+        processes: Those that are on, in the order in which they act.
+        carried: What they carry now (E, ...).
+    """
+
+    def __init__(self, scenario: Scenario, costs: WorkloadCosts, num_envs: int, backend: Backend) -> None:
+        self._scenario, self._costs, self._backend = scenario, costs, backend
+        self._devices = (scenario.clusters, scenario.max_devices)
+        self.processes = active_processes(scenario)
+        # The first ones that never move are applied once, when an episode begins.
+        self._still = 0
+        while self._still < len(self.processes) and not self.processes[self._still].moves:
+            self._still += 1
+        self._moving = self.processes[self._still :]
+        self._limiting = tuple(p for p in self.processes if p.defines("limits"))
+        self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
+        self._estimating = tuple(p for p in self.processes if p.defines("estimate"))
+        self._seen = tuple(p.name for p in self.processes if p.features)
+        self.streams = _streams(self.processes)
+        self._seeds = {name: backend.array(np.zeros(num_envs, dtype=np.uint64)) for name in self.streams}
+        self._first = backend.array(np.zeros(num_envs, dtype=np.int64))
+        self._advance = backend.fuse(self._advanced)
+        self._see = backend.fuse(self._parts)
+        # Rows that are not reset yet stand in the scenario's own layout.
+        fixed = scenario
+        if scenario.cluster.layout != "fixed":
+            fixed = scenario.with_overrides({"cluster.layout": "fixed"})
+        everyone = backend.rows(np.ones(num_envs, dtype=np.bool_))
+        self._base: System
+        self.carried: AllCarried = {}
+        self._start(laid_out(fixed, np.zeros(num_envs, dtype=np.uint64), backend), everyone)
+
+    def begin(self, rows: Rows, seeds: Mapping[str, npt.NDArray[np.uint64]]) -> None:
+        """Start episodes in some rows.
+
+        Args:
+            rows: The rows.
+            seeds: Their seeds (R,) by component: the layout's and those of :attr:`streams`.
+        """
+        self._seeds = {
+            name: rows.put(old, self._backend.array(seeds[name])) for name, old in self._seeds.items()
+        }
+        self._start(laid_out(self._scenario, seeds["layout"], self._backend), rows)
+
+    def _start(self, system: System, rows: Rows) -> None:
+        fresh: dict[str, Carried] = {}
+        for place, process in enumerate(self.processes):
+            u = self._numbers(process, rows.of(self._seeds[process.name]), rows.of(self._first))
+            fresh[process.name] = process.begin(system, u)
+            if place < self._still:
+                system = process.apply(system, fresh[process.name])
+        if rows.all:
+            self._base, self.carried = system, fresh
+        else:
+            self._base = System(*(rows.put(old, new) for old, new in zip(self._base, system, strict=True)))
+            self.carried = {
+                name: {key: rows.put(old, fresh[name][key]) for key, old in carried.items()}
+                for name, carried in self.carried.items()
+            }
+        self._rest(self._base)
+
+    def _rest(self, base: System) -> None:
+        """What follows from the base for as long as no process moves it."""
+        self._base_power = _power(base)
+        self._base_caps = self._caps(base)
+
+    def _caps(self, system: System) -> Array:
+        """Blocks that fit the memories under GPipe (E, N, K), int64."""
+        c = self._costs
+        caps = memory_cap_blocks(
+            system.memory_bytes, c.batch_size, c.block_state_bytes, c.stored_activation_bytes
+        )
+        xp = namespace(caps)
+        return xp.astype(caps, xp.int64)
+
+    def _numbers(self, process: Process, seeds: Array, rounds: Array) -> Array:
+        return self._backend.uniform(seeds, rounds, process.numbers, process.factors)
+
+    def advanced(self, state: SystemState, costs: RoundCosts) -> AllCarried:
+        """What the processes carry in the next round; nothing is changed.
+
+        Args:
+            state: The system before the round just played (E, ...).
+            costs: What the round cost.
+        """
+        return self._advance(self.carried, self._seeds, state, costs)
+
+    def _advanced(
+        self, carried: AllCarried, seeds: Mapping[str, Array], state: SystemState, costs: RoundCosts
+    ) -> AllCarried:
+        rounds = state.round_index + 1
+        following = dict(carried)
+        for process in self._moving:
+            name = process.name
+            u = self._numbers(process, seeds[name], rounds)
+            following[name] = process.advance(carried[name], state, costs, u, costs.delay)
+        return following
+
+    def parts(self, carried: AllCarried) -> dict[str, Any]:
+        """The fields of a state that processes decide, by name (E, ...)."""
+        return self._see(self._base, self._base_power, self._base_caps, carried)
+
+    def _parts(self, base: System, power: Array, caps: Array, carried: AllCarried) -> dict[str, Any]:
+        system = base
+        for process in self._moving:
+            system = process.apply(system, carried[process.name])
+        for process in self._limiting:
+            system = _limited(system, process, carried[process.name])
+        uplink, d2d = split_links(system.link_gain, self._devices)
+        same_speed, same_memory = system.speed is base.speed, system.memory_bytes is base.memory_bytes
+        return {
+            "uplink_gain": uplink,
+            "d2d_gain": d2d,
+            "cross_gain": system.cross_gain,
+            "speed": system.speed,
+            "compute_power": power if same_speed else _power(system),
+            "memory_bytes": system.memory_bytes,
+            "memory_cap": caps if same_memory else self._caps(system),
+            "present": system.present,
+            "processes": {name: carried[name] for name in self._seen},
+        }
+
+    def estimate(self, state: SystemState) -> SystemState:
+        """What schedulers get: the state itself where no process estimates."""
+        for process in self._estimating:
+            u = self._extra(process, "estimate", process.estimate_numbers, state)
+            state = process.estimate(self.carried[process.name], state, u)
+        return state
+
+    def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption | None:
+        """What happens inside a round, all processes together; ``None`` where none can interrupt.
+
+        Args:
+            state: The system before the round (E, ...).
+            plan: The plan (E, ...).
+            costs: The round without interruption.
+        """
+        together: Interruption | None = None
+        for process in self._interrupting:
+            u = self._extra(process, "interrupt", process.interrupt_numbers, state)
+            one = process.interrupt(self.carried[process.name], plan, costs, u)
+            if together is not None:
+                one = Interruption(
+                    together.cluster_delay + one.cluster_delay,
+                    together.energy + one.energy,
+                    together.trained & one.trained,
+                )
+            together = one
+        return together
+
+    def _extra(self, process: Process, part: str, count: int, state: SystemState) -> Array:
+        return self._backend.uniform(self._seeds[f"{process.name}/{part}"], state.round_index, count)
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """References to everything that changes, for :meth:`put_back`."""
+        return self._seeds, self._base, self._base_power, self._base_caps, self.carried
+
+    def put_back(self, kept: tuple[Any, ...]) -> None:
+        """Go back to a :meth:`snapshot`."""
+        self._seeds, self._base, self._base_power, self._base_caps, self.carried = kept
+
+    def get_state(self) -> Tree:
+        """Seeds, layouts and what processes carry, on the host; see :mod:`collapipe_env.state_trees`."""
+        host = self._backend.host
+        return {
+            "seeds": {name: host(values).view(np.uint64) for name, values in self._seeds.items()},
+            "layout": {name: host(values) for name, values in self._base._asdict().items()},
+            "processes": {
+                name: {key: host(values) for key, values in carried.items()}
+                for name, carried in self.carried.items()
+            },
+        }
+
+    def set_state(self, tree: Tree) -> None:
+        """Go on from a state of :meth:`get_state` that has been checked; cannot fail."""
+        array = self._backend.array
+        self._seeds = {name: array(values) for name, values in tree["seeds"].items()}
+        self._base = System(**{name: array(values) for name, values in tree["layout"].items()})
+        self.carried = {
+            name: {key: array(values) for key, values in carried.items()}
+            for name, carried in tree["processes"].items()
+        }
+        self._rest(self._base)
+
+    def expected(self, tree: Tree) -> dict[str, npt.NDArray[Any]]:
+        """The fields of a state that belong to a tree of :meth:`get_state`, on the host.
+
+        Raises:
+            StateError: If a process cannot carry what the tree holds.
+        """
+        for process in self.processes:
+            carried = tree["processes"][process.name]
+            for key, values in carried.items():
+                place = f"simulator/processes/{process.name}/{key}"
+                if values.dtype.kind == "f":
+                    require_within(values, -LARGEST_NUMBER, LARGEST_NUMBER, place)
+            process.check(carried)
+        kept = self.snapshot()
+        try:
+            self.set_state(tree)
+            found = self.parts(self.carried)
+        finally:
+            self.put_back(kept)
+        return {name: self._backend.host(values) for name, values in found.items() if name != "processes"}
+
+
+def _streams(processes: tuple[Process, ...]) -> tuple[str, ...]:
+    """Names of the random streams: one a process, and one for each part of it that draws inside a round."""
+    names = [p.name for p in processes]
+    for part in ("interrupt", "estimate"):
+        names += [f"{p.name}/{part}" for p in processes if p.defines(part)]
+    return tuple(names)
+
+
+def _power(system: System) -> Array:
+    return compute_power(
+        system.speed,
+        system.flops_per_cycle,
+        system.switched_capacitance,
+        system.active_power,
+        system.full_speed,
+    )
+
+
+def _limited(system: System, process: Process, carried: Carried) -> System:
+    """The system under the caps of a process."""
+    caps = process.limits(carried)
+    xp = namespace(system.speed)
+    if caps.memory_bytes is not None:
+        system = system._replace(memory_bytes=xp.minimum(system.memory_bytes, caps.memory_bytes))
+    if caps.present is not None:
+        present = system.present & caps.present
+        # Nothing fits a device that is away.
+        memory = xp.where(present, system.memory_bytes, xp.zeros_like(system.memory_bytes))
+        system = system._replace(present=present, memory_bytes=memory)
+    if caps.clock is not None:
+        system = system._replace(speed=xp.minimum(system.speed, caps.clock * system.full_speed))
+    return system

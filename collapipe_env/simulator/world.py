@@ -1,0 +1,377 @@
+"""The world: systems, queues and learner of a batch of environments, one round at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import namespace
+from collapipe_env.backends import NUMPY, Backend
+from collapipe_env.dynamics.process import Interruption
+from collapipe_env.dynamics.randomness import SeededGenerators, episode_seeds
+from collapipe_env.errors import StateError
+from collapipe_env.learners.base import (
+    Arrivals,
+    CountsRounds,
+    Learner,
+    LearningReport,
+    QuickLearner,
+    RoundOutcome,
+    require_snapshots,
+)
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.arrivals import MicroBatchArrivals
+from collapipe_env.simulator.build import energy_budgets, system_parameters
+from collapipe_env.simulator.check import check_allocation, check_costs
+from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.extensions import pipeline_blocks, version_gaps
+from collapipe_env.simulator.feasibility import warn_if_infeasible
+from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
+from collapipe_env.simulator.queue_round import queue_round
+from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.saved_round import (
+    SavedRound,
+    report_of,
+    report_on,
+    report_tree,
+    system_of,
+    system_tree,
+)
+from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.state_checks import require_consistent, require_rounds
+from collapipe_env.simulator.surcharges import priced
+from collapipe_env.state_trees import REMEDY, Tree, require_alike
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """A round that has been worked out and not been taken yet.
+
+    Attributes:
+        record: Everything about it.
+        following: The system before the next round (E, ...).
+        carried: What the processes carry then.
+    """
+
+    record: RoundRecord
+    following: SystemState
+    carried: AllCarried
+
+
+class World:
+    """One whole system per row: processes, virtual queues and training.
+
+    A row is governed by its own seeds alone: it evolves bit for bit as it would in a batch of one.
+    The learner has a seed of its own and changes nothing of the system's trajectory. Arrays that have been
+    handed out are never written to again.
+
+    Args:
+        scenario: The scenario of all rows.
+        learner: Supplies the loss; must have been built for ``num_envs`` environments.
+        num_envs: ``E`` >= 1.
+        backend: Library of the arrays.
+
+    Attributes:
+        state: The system before the next round (E, ...).
+        seen: What schedulers get of it: the same, unless a process estimates.
+        learning: Report of the learner.
+
+    Warns:
+        EnergyBudgetWarning: Once for each scenario whose energy budgets cannot be met.
+    """
+
+    def __init__(
+        self, scenario: Scenario, learner: Learner, num_envs: int = 1, backend: Backend = NUMPY
+    ) -> None:
+        self.scenario = scenario
+        self.parameters = system_parameters(scenario)
+        warn_if_infeasible(scenario)
+        self.num_envs = num_envs
+        self.learner = learner
+        self.backend = backend
+        self.system = MovingSystem(scenario, self.parameters.costs, num_envs, backend)
+        work, E = scenario.workload, num_envs
+        self._arrivals = MicroBatchArrivals(
+            scenario.clusters,
+            work.local_steps,
+            work.micro_batch_choices[-1],
+            backend,
+            lossy=scenario.radio.link_errors == "drop",
+        )
+        self._seeds = backend.array(np.zeros(E, dtype=np.uint64))
+        self._cost = backend.fuse(self._costs)
+        self._pricing = tuple(p for p in self.system.processes if p.defines("price"))
+        nodes = (E, scenario.clusters, scenario.max_devices + 1)
+        zeros, unknown = backend.array(np.zeros(E)), backend.array(np.full(E, np.nan))
+        self.state = SystemState(
+            **self.system.parts(self.system.carried),
+            budget=backend.array(np.broadcast_to(energy_budgets(scenario), nodes)),
+            backlog=backend.array(np.zeros(nodes)),
+            round_index=backend.array(np.zeros(E, dtype=np.int64)),
+            loss=zeros,
+        )
+        self.seen = self.state
+        self.learning = LearningReport(loss=zeros, metric=unknown, train_loss=unknown)
+        self._last_round: RoundRecord | None = None
+        # A round played before the state was set: worked out when somebody asks for it.
+        self._saved_round: SavedRound | None = None
+        self._was_reset = np.zeros(E, dtype=np.bool_)
+
+    def reset(
+        self, rngs: Sequence[np.random.Generator], mask: npt.NDArray[np.bool_] | None = None
+    ) -> SystemState:
+        """Start new episodes.
+
+        Args:
+            rngs: One generator per environment, length E; the seeds of the components come from it, see
+                :mod:`collapipe_env.dynamics.randomness`.
+            mask: True for the rows to reset (E,); ``None`` for all. The other rows go on.
+
+        Returns:
+            What schedulers see of the state (E, ...).
+        """
+        mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
+        rows = self.backend.rows(mask)
+        seeds = episode_seeds(rows.host, rngs, self.system.streams)
+        self.system.begin(rows, seeds)
+        self._seeds = rows.put(self._seeds, self.backend.array(seeds["arrivals"]))
+        self._was_reset = self._was_reset | mask
+        self.learning = self.learner.reset(SeededGenerators(rngs, rows.host, seeds["learner"]), mask)
+        state = self.state
+        self.state = replace(
+            state,
+            **self.system.parts(self.system.carried),
+            backlog=rows.fill(state.backlog, 0.0),
+            round_index=rows.fill(state.round_index, 0),
+            loss=rows.put(state.loss, rows.of(self.learning.loss)),
+        )
+        self.seen = self.system.estimate(self.state)
+        return self.seen
+
+    def step(self, allocation: Allocation, *, check: bool = True) -> RoundRecord:
+        """Play one round in every row and move on: :meth:`try_round` and :meth:`take`."""
+        played = self.try_round(allocation, check=check)
+        self.take(played)
+        return played.record
+
+    def try_round(self, allocation: Allocation, *, check: bool = True) -> Played:
+        """Work out one round in every row. Only the learner changes: it trains; :meth:`take` does the rest.
+
+        Args:
+            allocation: Decisions of all rows (E, ...).
+            check: Refuse infeasible allocations; decoded actions are feasible by construction and
+                need no check.
+
+        Raises:
+            AllocationError: If an allocation is infeasible.
+            RuntimeError: If a row was never reset.
+        """
+        if not self._was_reset.all():
+            row = int(np.argmin(self._was_reset))
+            raise RuntimeError(f"environment {row} was stepped before its first reset: call reset() first")
+        state = self.state
+        if check:
+            self._check(state, allocation)
+        costs = self._cost(state, allocation)
+        if check:
+            check_costs(costs)
+        arrivals = self._arrivals.draw(
+            self._seeds, state.round_index, costs.survival, allocation.micro_batches
+        )
+        interruption = self.system.interruption(state, allocation, costs)
+        if interruption is not None:
+            costs = priced(costs, state, interruption)
+            arrivals = arrivals.only(interruption.trained)
+        learning = self.learner.train_round(
+            RoundOutcome(
+                blocks=pipeline_blocks(allocation),
+                micro_batches=allocation.micro_batches,
+                arrivals=arrivals,
+                success=costs.survival,
+                server_blocks=allocation.server_blocks,
+                server_mode=allocation.server_mode,
+                staleness=version_gaps(allocation),
+            )
+        )
+        record = self._recorded(state, allocation, costs, arrivals, learning, interruption)
+        carried = self.system.advanced(state, costs)
+        # Built by hand: dataclasses.replace would take as long as all the draws.
+        following = SystemState(
+            **self.system.parts(carried),
+            budget=state.budget,
+            backlog=record.backlog,
+            round_index=state.round_index + 1,
+            loss=record.smoothed_loss,
+        )
+        return Played(record, following, carried)
+
+    def take(self, played: Played) -> None:
+        """Go on to the next round.
+
+        Args:
+            played: What :meth:`try_round` has just returned.
+        """
+        self.learning, self._last_round = played.record.learning, played.record
+        self.system.carried, self.state = played.carried, played.following
+        self.seen = self.system.estimate(self.state)
+
+    def _check(self, state: SystemState, allocation: Allocation) -> None:
+        if namespace(state.backlog) is np:
+            check_allocation(self.parameters, state, allocation)
+            return
+        host = self.backend.host
+        check_allocation(self.parameters, state.map(host), allocation.map(host))
+
+    def _costs(self, state: SystemState, allocation: Allocation) -> RoundCosts:
+        """What a round costs, with what processes charge."""
+        costs = round_costs(self.parameters, state, allocation)
+        for process in self._pricing:
+            costs = priced(costs, state, process.price(state, allocation))
+        return costs
+
+    def _recorded(
+        self,
+        state: SystemState,
+        allocation: Allocation,
+        costs: RoundCosts,
+        arrivals: Arrivals,
+        learning: LearningReport,
+        interruption: Interruption | None,
+    ) -> RoundRecord:
+        """Move the queues by what the round cost."""
+        backlog, excess, held = queue_round(state.backlog, costs.energy_ratio)
+        return RoundRecord(
+            state=state,
+            allocation=allocation,
+            costs=costs,
+            arrivals=arrivals,
+            backlog=backlog,
+            backlog_sum=held,
+            energy_excess=excess,
+            learning=learning,
+            half_duplex=self.parameters.half_duplex,
+            interruption=interruption,
+        )
+
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Everything about the round just played; ``None`` before the first.
+
+        Raises:
+            StateError: If a state was set by hand whose last round cannot have been played.
+        """
+        saved = self._saved_round
+        if self._last_round is None and saved is not None:
+            saved.check(self.parameters)
+            array = self.backend.array
+            state, allocation = saved.state.map(array), saved.allocation.map(array)
+            costs, interruption = self._costs(state, allocation), saved.interruption
+            if interruption is not None:
+                interruption = Interruption(*map(array, interruption))
+                costs = priced(costs, state, interruption)
+            learning = report_on(saved.learning, array)
+            self._last_round = self._recorded(
+                state, allocation, costs, saved.arrivals, learning, interruption
+            )
+        return self._last_round
+
+    def get_state(self) -> Tree:
+        """Everything that decides how the world goes on, and the last round, as NumPy arrays.
+
+        Raises:
+            StateError: If the learner cannot say its state.
+        """
+        record, saved, host = self._last_round, self._saved_round, self.backend.host
+        if record is not None:
+            saved = SavedRound.of(record, host)
+        return {
+            **self._own_state(),
+            "learning": report_tree(report_on(self.learning, host)),
+            "learner": require_snapshots(self.learner).get_state(),
+            "last_round": None if saved is None else saved.tree(),
+        }
+
+    def _own_state(self) -> Tree:
+        """The arrays of the state, without the learner."""
+        host = self.backend.host
+        own = self.system.get_state()
+        own["seeds"]["arrivals"] = host(self._seeds).view(np.uint64)
+        return {"system": system_tree(self.state.map(host)), **own, "was_reset": self._was_reset.copy()}
+
+    def set_state(self, tree: Tree, seeded: npt.NDArray[np.bool_] | None = None) -> None:
+        """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
+
+        Args:
+            tree: The state.
+            seeded: Rows that have a generator for their next episodes (E,); ``None`` for all.
+
+        Raises:
+            StateError: If it is damaged, or of another number of environments or another scenario.
+        """
+        learner, own = require_snapshots(self.learner), self._own_state()
+        free = ("simulator/learning", "simulator/learner", "simulator/last_round")
+        template = {**own, "learning": None, "learner": None, "last_round": None}
+        require_alike(tree, template, "simulator", frozenset(free))
+        was_reset = tree["was_reset"]
+        require_rounds(tree["system"], own["system"]["budget"], self.scenario.dynamics.rounds)
+        require_consistent(tree, self.parameters, self.system)
+        if seeded is not None and (was_reset & ~seeded).any():
+            raise StateError(f"a row that was reset has no generator: {REMEDY}")
+        learning = report_of(tree["learning"], self.num_envs, free[0])
+        saved = None
+        if tree["last_round"] is not None:
+            steps = self.scenario.workload.local_steps
+            saved = SavedRound.from_tree(tree["last_round"], self.parameters, own["system"], steps, free[2])
+        if isinstance(learner, CountsRounds):
+            played = np.where(was_reset, tree["system"]["round_index"], -1)
+            learner.require_rounds(tree["learner"], played)
+        learner.set_state(tree["learner"])
+        # Nothing below can fail.
+        array, seeds = self.backend.array, dict(tree["seeds"])
+        self._seeds = array(seeds.pop("arrivals"))
+        self.system.set_state({**tree, "seeds": seeds})
+        self.state = system_of(tree["system"]).map(array)
+        self.seen = self.system.estimate(self.state)
+        self.learning = report_on(learning, array)
+        self._was_reset = was_reset.copy()
+        self._last_round, self._saved_round = None, saved
+
+    def remember(self) -> Callable[[], None]:
+        """Remember everything that a step or a reset changes; returns a function that puts it back.
+
+        The same as taking and setting the state, but quicker, and with the very objects of before.
+
+        Raises:
+            StateError: If the learner cannot say its state.
+        """
+        system = self.system.snapshot()
+        untrained = _untrained(self.learner)
+        # These are replaced and never written to.
+        names = ("state", "seen", "learning", "_last_round", "_saved_round", "_was_reset", "_seeds")
+        kept: dict[str, Any] = {name: getattr(self, name) for name in names}
+
+        def put_back() -> None:
+            untrained()
+            self.system.put_back(system)
+            for name, value in kept.items():
+                setattr(self, name, value)
+
+        return put_back
+
+
+def _untrained(learner: Learner) -> Callable[[], None]:
+    """A function that undoes the training from now on.
+
+    Raises:
+        StateError: If the learner cannot say its state.
+    """
+    if isinstance(learner, QuickLearner):
+        return learner.remember()
+    able = require_snapshots(learner)
+    trained = able.get_state()
+    return lambda: able.set_state(trained)
