@@ -73,11 +73,12 @@ class Fading(Process):
         return {"branches": self._rho * carried["branches"] + moved}
 
     def apply(self, system: System, carried: Carried) -> System:
-        """Multiply the links' gains."""
+        """Set the links' small-scale gains."""
         gain = self.gain(carried)
         if gain.dtype != system.link_gain.dtype:
             gain = namespace(gain).astype(gain, system.link_gain.dtype)
-        return system._replace(link_gain=system.link_gain * gain)
+        before = system.small_scale
+        return system._replace(small_scale=gain if before is None else before * gain)
 
     def gain(self, carried: Carried) -> Array:
         """Small-scale gains (R, links), float64."""
@@ -91,10 +92,12 @@ class Fading(Process):
     def _independent(self, u: Array) -> Array:
         """Gamma(m) / m (R, links): a sum of exponentials is minus the logarithm of a product."""
         xp, m = namespace(u), self._diversity
-        total = xp.log(u)
+        # The numbers were drawn for this process alone: in their place, no memory has to be found.
+        total = np.log(u, out=u) if type(u) is np.ndarray else xp.log(u)
         if m > MOST_FACTORS:
             total = xp.sum(xp.reshape(total, (total.shape[0], self._links, m)), axis=-1)
-        return total * (-1.0 / m)
+        total *= -1.0 / m
+        return total
 
     def _fresh(self, u: Array) -> Array:
         """New branches (R, links, 2 m), real and imaginary parts."""

@@ -1,9 +1,9 @@
 """Interface of a process: something that moves from round to round.
 
 A process is one class in one file. Its random numbers are hashes of seed, round and place, so each of its
-parts is a pure function of arrays with leading axis ``R`` (some environments) on any array library; it holds no
-arrays that change. What it carries from round to round is a dictionary of arrays. A process that is off adds
-nothing to the state, the observation or the time of a step.
+parts is a pure function of arrays with leading axis ``R`` (some environments) on any array library; it holds
+no arrays that change. What it carries from round to round is a dictionary of arrays. A process that is off
+adds nothing to the state, the observation or the time of a step.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Process:
 
         Args:
             system: The system of the layout, before any process that moves (R, ...).
-            u: Numbers of the first round (R, numbers / factors), float64.
+            u: Numbers of the first round (R, numbers / factors), float64; the process may write over them.
         """
         return {}
 
@@ -160,7 +160,7 @@ class Process:
             carried: Of the round just played; not to be written to.
             state: The system before that round (R, ...).
             costs: What the round cost (R, ...).
-            u: Numbers of the next round (R, numbers / factors), float64.
+            u: Numbers of the next round (R, numbers / factors), float64; the process may write over them.
             delta_s: Seconds that passed (R,).
 
         Returns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -19,8 +20,10 @@ class System(NamedTuple):
     """Arrays of ``R`` environments; a process returns one with some of them replaced (``system._replace``).
 
     Attributes:
-        link_gain: Gains of all links (R, links): the ``N`` uplinks first, then each cluster's pairs of nodes
-            in the order (0, 1), (0, 2), ..., (K-1, K); node 0 is the CU.
+        link_gain: Large-scale gains of all links (R, links), path loss and shadowing: the ``N`` uplinks
+            first, then each cluster's pairs of nodes in the order (0, 1), (0, 2), ..., (K-1, K); node 0 is the CU.
+        small_scale: Small-scale gains of the links (R, links), by which the others are multiplied; ``None``
+            for 1.
         cross_gain: Path-loss gain between clusters' centres (R, N, N).
         speed: Compute speed now (R, N, K) [FLOP/s], positive also for absent devices.
         memory_bytes: Memory offered (R, N, K), zero for absent devices.
@@ -32,6 +35,7 @@ class System(NamedTuple):
     """
 
     link_gain: Array
+    small_scale: Array | None
     cross_gain: Array
     speed: Array
     memory_bytes: Array
@@ -40,6 +44,10 @@ class System(NamedTuple):
     flops_per_cycle: Array
     switched_capacitance: Array
     active_power: Array
+
+    def map(self, function: Callable[[Array], Array]) -> System:
+        """Apply one function to every array."""
+        return System(*(None if array is None else function(array) for array in self))
 
 
 def laid_out(scenario: Scenario, seeds: npt.NDArray[np.uint64], backend: Backend) -> System:
@@ -54,8 +62,8 @@ def laid_out(scenario: Scenario, seeds: npt.NDArray[np.uint64], backend: Backend
         one = _stacked([fixed_layout(scenario)], backend)
         xp = namespace(one.speed)
         if xp is np:
-            return System(*(np.repeat(a, len(seeds), axis=0) for a in one))
-        return System(*(xp.broadcast_to(a, (len(seeds), *a.shape[1:])) for a in one))
+            return one.map(lambda a: np.repeat(a, len(seeds), axis=0))
+        return one.map(lambda a: xp.broadcast_to(a, (len(seeds), *a.shape[1:])))
     return _stacked([draw_layout(scenario, np.random.default_rng(seed)) for seed in seeds.tolist()], backend)
 
 
@@ -67,6 +75,7 @@ def _stacked(layouts: list[Layout], backend: Backend) -> System:
     full_speed = backend.array(stacked("max_clock_hz") * per_cycle)
     return System(
         link_gain=backend.array(np.stack([link_path_gains(layout) for layout in layouts])),
+        small_scale=None,
         cross_gain=backend.array(stacked("cross_gain")),
         speed=full_speed,
         memory_bytes=backend.array(stacked("memory_bytes")),
@@ -84,11 +93,12 @@ def link_path_gains(layout: Layout) -> npt.NDArray[np.float64]:
     return np.concatenate((layout.d2e_path_gain, layout.d2d_path_gain[:, upper[0], upper[1]].ravel()))
 
 
-def split_links(link_gain: Array, devices: tuple[int, int]) -> tuple[Array, Array]:
+def split_links(link_gain: Array, small_scale: Array | None, devices: tuple[int, int]) -> tuple[Array, Array]:
     """Gains of uplinks (R, N) and of pairs of nodes (R, N, K+1, K+1), symmetric, with a diagonal of zeros.
 
     Args:
-        link_gain: Gains of all links (R, links).
+        link_gain: Large-scale gains of all links (R, links).
+        small_scale: Small-scale gains, by which they are multiplied; ``None`` for 1.
         devices: ``(N, K)``.
     """
     N, K = devices
@@ -96,8 +106,10 @@ def split_links(link_gain: Array, devices: tuple[int, int]) -> tuple[Array, Arra
     xp = namespace(link_gain)
     if xp is np:
         uplink, d2d = np.empty((rows, N)), np.empty((rows, N, nodes, nodes))
-        link_matrices(link_gain, uplink, d2d)
+        link_matrices(link_gain, np.ones_like(link_gain) if small_scale is None else small_scale, uplink, d2d)
         return uplink, d2d
+    if small_scale is not None:
+        link_gain = link_gain * small_scale
     pairs = xp.reshape(link_gain[:, N:], (rows, N, -1))
     # One more, of zero, for the diagonals.
     padded = xp.concat((pairs, xp.zeros_like(pairs[..., :1])), axis=-1)

@@ -171,8 +171,8 @@ class BatchMDP:
 
         Raises:
             AllocationError: If one is infeasible; nothing has changed then.
-            RewardError: If a reward of the user's own is at fault; nothing has changed then, unless the learner
-                really trains.
+            RewardError: If a reward of the user's own is at fault; nothing has changed then, unless the
+                learner really trains.
         """
         if check:
             # The record of the round must not change when its caller goes on with the same arrays.

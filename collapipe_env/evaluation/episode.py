@@ -250,10 +250,7 @@ def play_episode(
 def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -> npt.NDArray[np.float32]:
     """The observation after a decision."""
     try:
-        if isinstance(decision, Allocation):
-            step = env.step_allocation(decision)
-        else:
-            step = env.step(decision)
+        step = env.step_allocation(decision) if isinstance(decision, Allocation) else env.step(decision)
     except Exception as error:
         if isinstance(scheduler, OwnScheduler):
             raise scheduler.refused(decision, env.action_space.shape or (), error) from error

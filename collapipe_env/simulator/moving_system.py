@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,21 @@ from collapipe_env.state_trees import LARGEST_NUMBER, Tree, require_within
 
 AllCarried = Mapping[str, Carried]
 """What every process carries, by its name."""
+
+
+MOVED_FIELDS = (
+    "uplink_gain",
+    "d2d_gain",
+    "cross_gain",
+    "speed",
+    "compute_power",
+    "memory_bytes",
+    "memory_cap",
+    "present",
+)
+"""Fields of a state that layout and processes decide."""
+
+_NOTHING: Mapping[str, Carried] = MappingProxyType({})
 
 
 class MovingSystem:
@@ -56,7 +72,7 @@ class MovingSystem:
         self._seeds = {name: backend.array(np.zeros(num_envs, dtype=np.uint64)) for name in self.streams}
         self._first = backend.array(np.zeros(num_envs, dtype=np.int64))
         self._advance = backend.fuse(self._advanced)
-        self._see = backend.fuse(self._parts)
+        self._see = backend.fuse(self._system)
         # Rows that are not reset yet stand in the scenario's own layout.
         fixed = scenario
         if scenario.cluster.layout != "fixed":
@@ -88,7 +104,8 @@ class MovingSystem:
         if rows.all:
             self._base, self.carried = system, fresh
         else:
-            self._base = System(*(rows.put(old, new) for old, new in zip(self._base, system, strict=True)))
+            before = iter(array for array in self._base if array is not None)
+            self._base = system.map(lambda fresh: rows.put(next(before), fresh))
             self.carried = {
                 name: {key: rows.put(old, fresh[name][key]) for key, old in carried.items()}
                 for name, carried in self.carried.items()
@@ -132,29 +149,51 @@ class MovingSystem:
             following[name] = process.advance(carried[name], state, costs, u, costs.delay)
         return following
 
-    def parts(self, carried: AllCarried) -> dict[str, Any]:
-        """The fields of a state that processes decide, by name (E, ...)."""
-        return self._see(self._base, self._base_power, self._base_caps, carried)
+    def state(
+        self, carried: AllCarried, budget: Array, backlog: Array, round_index: Array, loss: Array
+    ) -> SystemState:
+        """The state of a round (E, ...): the system of the layout under every process.
 
-    def _parts(self, base: System, power: Array, caps: Array, carried: AllCarried) -> dict[str, Any]:
+        Args:
+            carried: What the processes carry in the round.
+            budget: Energy budgets (E, N, K+1) [J].
+            backlog: Virtual queues (E, N, K+1).
+            round_index: Rounds played (E,).
+            loss: Smoothed evaluation loss (E,).
+        """
+        uplink, d2d, system, power, caps = self._see(self._base, self._base_power, self._base_caps, carried)
+        # Built by hand: dataclasses.replace would take as long as all the draws.
+        return SystemState(
+            uplink_gain=uplink,
+            d2d_gain=d2d,
+            cross_gain=system.cross_gain,
+            speed=system.speed,
+            compute_power=power,
+            memory_bytes=system.memory_bytes,
+            memory_cap=caps,
+            present=system.present,
+            budget=budget,
+            backlog=backlog,
+            round_index=round_index,
+            loss=loss,
+            processes={name: carried[name] for name in self._seen} if self._seen else _NOTHING,
+        )
+
+    def _system(
+        self, base: System, power: Array, caps: Array, carried: AllCarried
+    ) -> tuple[Array, Array, System, Array, Array]:
+        """Gains of uplinks and pairs, the system, compute powers and memory caps of a round."""
         system = base
         for process in self._moving:
             system = process.apply(system, carried[process.name])
         for process in self._limiting:
             system = _limited(system, process, carried[process.name])
-        uplink, d2d = split_links(system.link_gain, self._devices)
-        same_speed, same_memory = system.speed is base.speed, system.memory_bytes is base.memory_bytes
-        return {
-            "uplink_gain": uplink,
-            "d2d_gain": d2d,
-            "cross_gain": system.cross_gain,
-            "speed": system.speed,
-            "compute_power": power if same_speed else _power(system),
-            "memory_bytes": system.memory_bytes,
-            "memory_cap": caps if same_memory else self._caps(system),
-            "present": system.present,
-            "processes": {name: carried[name] for name in self._seen},
-        }
+        uplink, d2d = split_links(system.link_gain, system.small_scale, self._devices)
+        if system.speed is not base.speed:
+            power = _power(system)
+        if system.memory_bytes is not base.memory_bytes:
+            caps = self._caps(system)
+        return uplink, d2d, system, power, caps
 
     def estimate(self, state: SystemState) -> SystemState:
         """What schedulers get: the state itself where no process estimates."""
@@ -200,7 +239,9 @@ class MovingSystem:
         host = self._backend.host
         return {
             "seeds": {name: host(values).view(np.uint64) for name, values in self._seeds.items()},
-            "layout": {name: host(values) for name, values in self._base._asdict().items()},
+            "layout": {
+                name: host(values) for name, values in self._base._asdict().items() if values is not None
+            },
             "processes": {
                 name: {key: host(values) for key, values in carried.items()}
                 for name, carried in self.carried.items()
@@ -211,7 +252,9 @@ class MovingSystem:
         """Go on from a state of :meth:`get_state` that has been checked; cannot fail."""
         array = self._backend.array
         self._seeds = {name: array(values) for name, values in tree["seeds"].items()}
-        self._base = System(**{name: array(values) for name, values in tree["layout"].items()})
+        self._base = System(
+            **{"small_scale": None} | {name: array(values) for name, values in tree["layout"].items()}
+        )
         self.carried = {
             name: {key: array(values) for key, values in carried.items()}
             for name, carried in tree["processes"].items()
@@ -234,10 +277,11 @@ class MovingSystem:
         kept = self.snapshot()
         try:
             self.set_state(tree)
-            found = self.parts(self.carried)
+            found = self.state(self.carried, *[self._first] * 4)
         finally:
             self.put_back(kept)
-        return {name: self._backend.host(values) for name, values in found.items() if name != "processes"}
+        host = self._backend.host
+        return {name: host(getattr(found, name)) for name in MOVED_FIELDS}
 
 
 def _streams(processes: tuple[Process, ...]) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
     # The rounds are apart: of a correlated fading the stationary law remains.
     fading = Fading(scenario, correlation=0.0)
     gain = fading.gain(fading.begin(_NO_SYSTEM, _first_numbers(fading, _seeds(rng, S * F))))
-    uplink_gain, d2d_gain = split_links(np.repeat(mean_gain, F, axis=0) * gain, (N, K))
+    uplink_gain, d2d_gain = split_links(np.repeat(mean_gain, F, axis=0), gain, (N, K))
     loads = Load(scenario)
     speeds = np.ones((S * F, N, K))
     begun = loads.begin(_NO_SYSTEM._replace(speed=speeds), _first_numbers(loads, _seeds(rng, S * F)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -108,8 +108,8 @@ class World:
         self._pricing = tuple(p for p in self.system.processes if p.defines("price"))
         nodes = (E, scenario.clusters, scenario.max_devices + 1)
         zeros, unknown = backend.array(np.zeros(E)), backend.array(np.full(E, np.nan))
-        self.state = SystemState(
-            **self.system.parts(self.system.carried),
+        self.state = self.system.state(
+            self.system.carried,
             budget=backend.array(np.broadcast_to(energy_budgets(scenario), nodes)),
             backlog=backend.array(np.zeros(nodes)),
             round_index=backend.array(np.zeros(E, dtype=np.int64)),
@@ -143,9 +143,9 @@ class World:
         self._was_reset = self._was_reset | mask
         self.learning = self.learner.reset(SeededGenerators(rngs, rows.host, seeds["learner"]), mask)
         state = self.state
-        self.state = replace(
-            state,
-            **self.system.parts(self.system.carried),
+        self.state = self.system.state(
+            self.system.carried,
+            state.budget,
             backlog=rows.fill(state.backlog, 0.0),
             round_index=rows.fill(state.round_index, 0),
             loss=rows.put(state.loss, rows.of(self.learning.loss)),
@@ -200,13 +200,8 @@ class World:
         )
         record = self._recorded(state, allocation, costs, arrivals, learning, interruption)
         carried = self.system.advanced(state, costs)
-        # Built by hand: dataclasses.replace would take as long as all the draws.
-        following = SystemState(
-            **self.system.parts(carried),
-            budget=state.budget,
-            backlog=record.backlog,
-            round_index=state.round_index + 1,
-            loss=record.smoothed_loss,
+        following = self.system.state(
+            carried, state.budget, record.backlog, state.round_index + 1, record.smoothed_loss
         )
         return Played(record, following, carried)
 
