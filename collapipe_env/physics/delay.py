@@ -34,15 +34,15 @@ def stage_time(samples: Array, blocks: Array, block_forward_flops: float, speed:
     return samples * blocks * block_forward_flops / speed
 
 
-def hop_time(seconds_per_bit: Array, samples: Array, sample_bits: float) -> Array:
+def hop_time(seconds_per_bit: Array, bits: Array) -> Array:
     """Airtime of one micro-batch on a hop, ``b A`` bits one after the other [s] ([R]).
 
     Args:
-        seconds_per_bit: Time of a bit, repeats included [s] (:func:`~.radio.seconds_per_bit`).
-        samples: Samples ``b`` of a micro-batch, > 0.
-        sample_bits: Boundary activations or gradients of one sample [bit].
+        seconds_per_bit: Time of a bit, repeats included [s] (:func:`~.radio.seconds_per_bit`); ``b`` times as
+            much if ``bits`` are those of one sample.
+        bits: Boundary activations or gradients of a micro-batch [bit].
     """
-    return seconds_per_bit * samples * sample_bits
+    return seconds_per_bit * bits
 
 
 def edge_time(samples: Array, sample_bits: float, rate: Array) -> Array:

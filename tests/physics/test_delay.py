@@ -12,7 +12,7 @@ from collapipe_env.physics import delay
 
 PAPER = {
     "stage_time": ((16.0, 3, 1e8, 2.4e10), 0.2),  # 16 samples x 3 blocks x 0.1 GFLOP at 24 GFLOP/s
-    "hop_time": ((1e-8, 16.0, 5e5), 0.08),
+    "hop_time": ((1e-8, 8e6), 0.08),
     "edge_time": ((16.0, 5e5, 4e6), 2.0),
     "gpipe_step": ((1.0, 0.5, 2.0, 0.75, 5), 8.0),  # 1 + 2 + 4 (0.5 + 0.75)
     "collection_time": ((3e6, 1.5e7), 0.2),
@@ -38,7 +38,7 @@ def together(step: tuple[float, float, float, float, int], sizes: tuple[float, f
     """All formulas of a round in compiled code, on numbers."""
     bits, rate, seconds = sizes
     local = delay.gpipe_step(step[0], step[1], step[2], step[3], step[4])
-    local += delay.stage_time(bits, 2, seconds, rate) + delay.hop_time(seconds, bits, 3.0)
+    local += delay.stage_time(bits, 2, seconds, rate) + delay.hop_time(seconds * bits, 3.0)
     local += delay.edge_time(bits, 7.0, rate)
     collect, upload = delay.collection_time(bits, rate), delay.upload_time(2.0 * bits, rate)
     slowest = delay.cluster_delay(3.0, local, collect, upload)
