@@ -23,8 +23,9 @@ from collapipe_env.physics.elements import (
     stage_elements,
 )
 from collapipe_env.physics.links import PlanGraph
+from collapipe_env.physics.schedules import split, storage
+from collapipe_env.physics.schedules.crossings import interleaved_crossings
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
-from collapipe_env.simulator import extensions
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
@@ -187,7 +188,7 @@ def general_round_costs(
     crossings = None
     if chunks is not None and xp.any(chunks > 1):
         hops = hop_times(graph, chunks)
-        crossings = extensions.interleaved_crossings(graph, hops, hop_times(graph.wrap_around()), chunks)
+        crossings = interleaved_crossings(graph, hops, hop_times(graph.wrap_around()), chunks)
         air_seconds, hop_failures = crossings.airtime, crossings.failure_exponent
     else:
         hops = hop_times(graph)
@@ -203,7 +204,7 @@ def general_round_costs(
     hop_forward, hop_backward, forward, backward = stage_elements(
         graph, hops, work, BACKWARD_OVER_FORWARD * work
     )
-    server, server_weight = extensions.server_times(parameters, allocation, samples)
+    server, server_weight = split.server_times(parameters, allocation, samples)
     elements = PipelineElements(
         hop_forward=hop_forward,
         hop_backward=hop_backward,
@@ -216,8 +217,11 @@ def general_round_costs(
     )
     local_step = gpipe_makespan(elements, micro_batches)
     if allocation.schedule is not None:
-        elements = extensions.with_weight_gradients(elements, costs, server_weight, crossings)
-        local_step = extensions.scheduled_steps(parameters, allocation, graph, elements, local_step)
+        # Imported here: those who play GPipe need not load the compiled schedules.
+        from collapipe_env.physics.schedules import chains
+
+        elements = chains.with_weight_gradients(elements, costs, server_weight, crossings)
+        local_step = chains.scheduled_steps(parameters, allocation, graph, elements, local_step)
 
     payload = device_blocks * costs.block_payload_bits
     collection = collection_times(graph, rates[..., 1:, 0], payload)
@@ -232,9 +236,9 @@ def general_round_costs(
         local_step = local_step + allreduce
         device_airtime = device_airtime + steps * group_time
     if allocation.server_mode is not None:
-        local_step = extensions.split_steps(parameters, allocation, elements, allreduce, local_step)
+        local_step = split.split_steps(parameters, allocation, elements, allreduce, local_step)
     collect = xp.max(collection, axis=-1)
-    update_bits, broadcast_bits = extensions.update_payloads(costs, allocation)
+    update_bits, broadcast_bits = split.update_payloads(costs, allocation)
     upload = delay.upload_time(update_bits, uplink_rate)
     cluster_delay = delay.cluster_delay(steps, local_step, collect, upload)
     weakest_rate = radio.broadcast_rate(
@@ -258,7 +262,7 @@ def general_round_costs(
         survival = radio.survival(hop_failures + uplink_exponent)
     else:
         survival = xp.ones_like(cluster_delay)
-    samples_in_flight, state_bytes = extensions.memory_terms(costs, allocation)
+    samples_in_flight, state_bytes = storage.memory_terms(costs, allocation)
     return RoundCosts(
         delay=delay.round_delay(xp.max(cluster_delay, axis=-1), broadcast),
         cluster_delay=cluster_delay,
