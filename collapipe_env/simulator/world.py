@@ -24,12 +24,12 @@ from collapipe_env.learners.base import (
     RoundOutcome,
     require_snapshots,
 )
+from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.arrivals import MicroBatchArrivals
 from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import RoundCosts, round_costs
-from collapipe_env.simulator.extensions import pipeline_blocks, version_gaps
 from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
 from collapipe_env.simulator.queue_round import queue_round
