@@ -9,10 +9,10 @@ import pytest
 from collapipe_env.learners import fit_surrogate
 from collapipe_env.learners.base import Arrivals
 from collapipe_env.learners.fit_surrogate import conditions_of
-from collapipe_env.learners.fitting import runs as runs_module
+from collapipe_env.learners.fitting import real_runs as runs_module
 from collapipe_env.learners.fitting.conditions import FITTED, HELD_OUT, Condition
 from collapipe_env.learners.fitting.least_squares import agreement, fit, predicted_losses, seed_noise
-from collapipe_env.learners.fitting.runs import EVALUATE_EVERY, outcomes_of, prepared, run_key, run_of
+from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, outcomes_of, prepared, run_key, run_of
 from collapipe_env.learners.fitting.shipped_runs import held_out_file, read_held_out
 from collapipe_env.learners.surrogate import SurrogateLearner, skew, step_factors
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fits_file, load_fits, read_fits
