@@ -190,7 +190,7 @@ class Learner:
             blocks=np.tile(np.array(sizes), (1, n, 1)),
             micro_batches=counts,
             arrivals=Arrivals.of(np.ones((1, n, steps, micro_batches), dtype=np.bool_), counts),
-            success=np.ones((1, n)),
+            survival=np.ones((1, n)),
         )
 
     def round(self) -> None:

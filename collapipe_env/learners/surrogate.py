@@ -84,7 +84,7 @@ class SurrogateOutcome:
         samples_each = batch_size / outcome.micro_batches
         return cls(
             surviving_samples=outcome.arrivals.counts * samples_each[..., None],
-            error_probability=1.0 - outcome.success.mean(axis=-1),
+            error_probability=1.0 - outcome.survival.mean(axis=-1),
         )
 
 
@@ -230,7 +230,7 @@ class SurrogateLearner:
             float(self._batch_size),
             np.ascontiguousarray(counts, dtype=np.int64),
             np.ascontiguousarray(outcome.micro_batches, dtype=np.int64),
-            np.ascontiguousarray(outcome.success, dtype=np.float64),
+            np.ascontiguousarray(outcome.survival, dtype=np.float64),
             self._factors_until(self._longest),
             self._round,
             self._progress,
