@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from collapipe_env.cli.interruption import INTERRUPTED, stopped_early
+from collapipe_env.cli.early_end import INTERRUPTED, stopped_early
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -38,7 +38,7 @@ from torch import Tensor
 from torch.func import stack_module_state
 from torch.nn import functional
 
-from collapipe_env.models.model import ClusterModel, additive_mask
+from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_names

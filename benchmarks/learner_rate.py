@@ -32,14 +32,14 @@ import tyro
 from collapipe_env import files
 from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.learners.base import Arrivals
-from collapipe_env.models.model import ClusterModel
+from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.loading import override_scenario
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
-from collapipe_env.training.held_out import Evaluator
+from collapipe_env.training.held_out_evaluation import Evaluator
 
 GOAL = 1.15
 """Most that the learner may take of the plain loop's time over the same micro-batches."""
@@ -190,7 +190,7 @@ class Learner:
             blocks=np.tile(np.array(sizes), (1, n, 1)),
             micro_batches=counts,
             arrivals=Arrivals.of(np.ones((1, n, steps, micro_batches), dtype=np.bool_), counts),
-            success=np.ones((1, n)),
+            survival=np.ones((1, n)),
         )
 
     def round(self) -> None:

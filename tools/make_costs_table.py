@@ -21,9 +21,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from collapipe_env.files import write_text
 from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.cluster_model import additive_mask
 from collapipe_env.models.embeddings import build_embedding
 from collapipe_env.models.encoder_blocks import EncoderBlock
-from collapipe_env.models.model import additive_mask
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks import get_task

@@ -28,7 +28,7 @@ from collapipe_env.learners.fitting.least_squares import (
     predicted_losses,
     seed_noise,
 )
-from collapipe_env.learners.fitting.runs import EVALUATE_EVERY
+from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY
 from collapipe_env.learners.fitting.shipped_runs import HeldOutRuns, held_out_file, read_held_out
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fits_file, read_fits
 from collapipe_env.scenario import scenario_names

@@ -44,7 +44,7 @@ def baselines_of(scenario: Scenario, train_lines: int | None) -> tuple[Baseline,
     held_out = 1 if learning.evaluation_split == "dev" else 2
     if scenario.workload.task == "classification":
         from collapipe_env.tasks.classification import EMBEDDED as REVIEWS
-        from collapipe_env.tasks.text_files import load_splits
+        from collapipe_env.tasks.labelled_texts import load_splits
 
         path = REVIEWS if learning.dataset == "embedded" else Path(learning.dataset)
         texts = load_splits(path, learning.text_column, learning.label_column)

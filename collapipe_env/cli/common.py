@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import tyro
 
-from collapipe_env.cli.interruption import (
+from collapipe_env.cli.early_end import (
     INTERRUPTED,
     TERMINATED,
     UNREAD,

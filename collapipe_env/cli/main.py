@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import collapipe_env
-from collapipe_env.cli.interruption import INTERRUPTED, stopped_early
+from collapipe_env.cli.early_end import INTERRUPTED, stopped_early
 from collapipe_env.errors import nearest_name
 
 COMMANDS = {

@@ -21,7 +21,8 @@ class System(NamedTuple):
 
     Attributes:
         link_gain: Large-scale gains of all links (R, links), path loss and shadowing: the ``N`` uplinks
-            first, then each cluster's pairs of nodes in the order (0, 1), (0, 2), ..., (K-1, K); node 0 is the CU.
+            first, then each cluster's pairs of nodes in the order (0, 1), (0, 2), ..., (K-1, K); node 0 is
+            the CU.
         small_scale: Small-scale gains of the links (R, links), by which the others are multiplied; ``None``
             for 1.
         cross_gain: Path-loss gain between clusters' centres (R, N, N).

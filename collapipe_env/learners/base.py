@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.errors import StateError
+from collapipe_env.renamed_fields import renamed_fields
 from collapipe_env.state_trees import Tree
 
 IntArray = npt.NDArray[np.int64]
@@ -76,9 +77,10 @@ class Arrivals:
         return survived
 
 
+@renamed_fields(success="survival")
 @dataclass(frozen=True)
 class RoundOutcome:
-    """What a learner needs to know of one simulated round; the leading axis E counts environments.
+    """Outcome of one simulated round, as far as learners need it; the leading axis E counts environments.
 
     Attributes:
         blocks: Transformer blocks of each stage slot in pipeline order, shape (E, N, slots); 0 skips the
@@ -86,7 +88,7 @@ class RoundOutcome:
             plans with interleaved chunks pass their virtual stages.
         micro_batches: Micro-batches per local step M_n, at least 1, shape (E, N).
         arrivals: Which of them arrived in each of the H local steps.
-        success: Probability that a micro-batch survives a local step, in [0, 1], shape (E, N).
+        survival: Probability that a micro-batch survives a local step, in [0, 1], shape (E, N).
         server_blocks: The encoder's last blocks, which the server runs, in [0, L], shape (E, N); None for 0
             everywhere. More than 0 needs a ``server_mode`` other than ``COMMON``.
         server_mode: Place in :data:`collapipe_env.allocation.SERVER_MODES`, shape (E,): ``COPIES`` (SplitFed
@@ -101,7 +103,7 @@ class RoundOutcome:
     blocks: IntArray
     micro_batches: IntArray
     arrivals: Arrivals
-    success: FloatArray
+    survival: FloatArray
     server_blocks: IntArray | None = None
     server_mode: IntArray | None = None
     staleness: IntArray | None = None

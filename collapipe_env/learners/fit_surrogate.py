@@ -31,7 +31,7 @@ from collapipe_env.learners.fitting.least_squares import (
     predicted_losses,
     seed_noise,
 )
-from collapipe_env.learners.fitting.runs import Run, RunsFile, run_key, run_of, train
+from collapipe_env.learners.fitting.real_runs import Run, RunsFile, run_key, run_of, train
 from collapipe_env.learners.fitting.shipped_runs import (
     HeldOutRuns,
     held_out_file,

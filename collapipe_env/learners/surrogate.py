@@ -86,7 +86,7 @@ class SurrogateOutcome:
         samples_each = batch_size / outcome.micro_batches
         return cls(
             surviving_samples=outcome.arrivals.counts * samples_each[..., None],
-            error_probability=1.0 - outcome.success.mean(axis=-1),
+            error_probability=1.0 - outcome.survival.mean(axis=-1),
         )
 
 
@@ -235,7 +235,7 @@ class SurrogateLearner:
                 float(self._batch_size),
                 np.ascontiguousarray(counts, dtype=np.int64),
                 np.ascontiguousarray(outcome.micro_batches, dtype=np.int64),
-                np.ascontiguousarray(outcome.success, dtype=np.float64),
+                np.ascontiguousarray(outcome.survival, dtype=np.float64),
                 factors,
                 self._round,
                 self._progress,
@@ -244,7 +244,7 @@ class SurrogateLearner:
             )
         else:
             reached, loss = self._learn(
-                counts, outcome.micro_batches, outcome.success, factors, self._round, self._progress
+                counts, outcome.micro_batches, outcome.survival, factors, self._round, self._progress
             )
         self._progress = reached
         self._round = self._round + 1

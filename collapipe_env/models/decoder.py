@@ -238,7 +238,7 @@ class Decoder(nn.Module):
 class CachedDecoding:
     """Decodes a batch token by token; keys and values of what was read are kept.
 
-    It is a :class:`~collapipe_env.tasks.decoding.Stepper`.
+    It is a :class:`~collapipe_env.tasks.beam_search.Stepper`.
     """
 
     def __init__(self, decoder: Decoder, hidden: Tensor, mask: Tensor) -> None:

@@ -19,9 +19,9 @@ from collapipe_env.archives import open_zip, require_tensors
 from collapipe_env.errors import CheckpointError, DataError, reason, shown
 from collapipe_env.files import read_json
 from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_config import CONFIG, KEYS, checkpoint_folder, read_config
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
-from collapipe_env.models.model import ClusterModel
 
 __all__ = ["checkpoint_tokenizer", "load_into", "read_config"]
 

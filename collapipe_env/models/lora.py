@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.encoder_blocks import EncoderBlock
-from collapipe_env.models.model import ClusterModel
 
 ADAPTED_MAPS = ("qkv", "out", "up", "down")
 """Linear maps of a block that get an adapter: all of them."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
-from collapipe_env.rendering.view import ClusterView, RoundView
+from collapipe_env.rendering.round_numbers import ClusterView, RoundView
 
 if TYPE_CHECKING:
     import numpy as np

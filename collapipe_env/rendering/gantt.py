@@ -8,6 +8,7 @@ import numpy as np
 
 from collapipe_env.physics.schedules.timeline import Element, RoundTimeline
 from collapipe_env.rendering.panel import Panel, seconds, ticks_between
+from collapipe_env.rendering.round_numbers import ClusterView, RoundView
 from collapipe_env.rendering.style import (
     FAINT,
     HATCH,
@@ -19,7 +20,6 @@ from collapipe_env.rendering.style import (
     micro_batch_colours,
     node_colours,
 )
-from collapipe_env.rendering.view import ClusterView, RoundView
 
 ROW_UNITS = {"hop": 0.62, "compute": 1.0, "uplink": 0.8, "server": 0.8}
 PHASE_UNITS = 0.95

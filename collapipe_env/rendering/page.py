@@ -10,13 +10,13 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from collapipe_env.errors import CollaPipeError
-from collapipe_env.rendering import panels
+from collapipe_env.rendering import side_panels
 from collapipe_env.rendering.gantt import draw_gantt
 from collapipe_env.rendering.legend import draw_legend, legend_entries
 from collapipe_env.rendering.panel import Panel
+from collapipe_env.rendering.round_numbers import RoundView
 from collapipe_env.rendering.sheet import FigureSheet, PixelSheet, Sheet
 from collapipe_env.rendering.style import RC, node_colours
-from collapipe_env.rendering.view import RoundView
 
 LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 1100, 600
 LEFT_PX, RIGHT_PX = 104.0, 14.0
@@ -70,9 +70,9 @@ def _fill(page: Sheet, view: RoundView) -> None:
     _allocation(page, view, start, table_top, span, history_top - table_top - 50.0)
     half = 0.5 * (span - 46.0)
     delay = Panel(page, start, history_top, half, history_px)
-    panels.draw_history(delay, view.delay_history, view.round_index, "round delay (s)", "#0072B2")
+    side_panels.draw_history(delay, view.delay_history, view.round_index, "round delay (s)", "#0072B2")
     loss = Panel(page, start + half + 46.0, history_top, half, history_px)
-    panels.draw_history(loss, view.loss_history, view.round_index, "evaluation loss", "#D55E00")
+    side_panels.draw_history(loss, view.loss_history, view.round_index, "evaluation loss", "#D55E00")
 
 
 def _heading(page: Sheet, view: RoundView) -> None:
@@ -104,14 +104,14 @@ def _energy(page: Sheet, view: RoundView, x: float, y: float, width: float, heig
     titles = ("energy queue z (budgets)", "energy e / budget")
     values = (view.backlog, view.energy_ratio)
     for i in range(2):
-        if panels.as_bars(view):
+        if side_panels.as_bars(view):
             each = 0.5 * (height - 38.0)
             panel = Panel(page, x, y + i * (each + 38.0), width, each)
-            panels.draw_bars(panel, view, values[i], titles[i], budget_line=i == 1)
+            side_panels.draw_bars(panel, view, values[i], titles[i], budget_line=i == 1)
         else:
             each = 0.5 * (width - 34.0)
             panel = Panel(page, x + i * (each + 34.0), y + 20.0, each, height - 20.0)
-            panels.draw_heat_map(panel, view, values[i], titles[i], budget_line=i == 1)
+            side_panels.draw_heat_map(panel, view, values[i], titles[i], budget_line=i == 1)
 
 
 def _allocation(page: Sheet, view: RoundView, x: float, y: float, width: float, height: float) -> None:
@@ -119,7 +119,7 @@ def _allocation(page: Sheet, view: RoundView, x: float, y: float, width: float, 
     widths = np.array([0.40, 0.22, 0.16, 0.22]) * (width - 3.0 * gap)
     left = x + np.concatenate([[0.0], np.cumsum(widths[:-1] + gap)])
     segments, powers, band, counts = (Panel(page, left[i], y, widths[i], height) for i in range(4))
-    panels.draw_segments(segments, view)
-    panels.draw_powers(powers, view)
-    panels.draw_bandwidth(band, view)
-    panels.draw_counts(counts, view)
+    side_panels.draw_segments(segments, view)
+    side_panels.draw_powers(powers, view)
+    side_panels.draw_bandwidth(band, view)
+    side_panels.draw_counts(counts, view)

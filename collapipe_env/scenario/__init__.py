@@ -1,6 +1,6 @@
 """Scenarios: what stays the same over an episode, its presets and files, and the layouts drawn from it."""
 
-from collapipe_env.scenario.bounds import block_bytes
+from collapipe_env.scenario.consistency import block_bytes
 from collapipe_env.scenario.layout import Layout, draw_layout, fixed_layout
 from collapipe_env.scenario.learning import LearningSpec, ProxySpec
 from collapipe_env.scenario.loading import load_scenario, scenario_names

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
-from collapipe_env.scenario.placement import RESTARTS, place_clusters
+from collapipe_env.scenario.cluster_centres import RESTARTS, place_clusters
 
 if TYPE_CHECKING:
     from collapipe_env.scenario.schema import ClusterSpec, DeviceSpec, Scenario

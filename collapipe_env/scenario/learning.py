@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from collapipe_env.scenario.faults import refuse_clearly
 from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described, real, whole
+from collapipe_env.scenario.validation_errors import refuse_clearly
 
 
 @refuse_clearly

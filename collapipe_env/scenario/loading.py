@@ -22,9 +22,9 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.errors import LARGEST_BITS, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.files import read_regular
-from collapipe_env.scenario.faults import dataclass_at, fault_text
-from collapipe_env.scenario.layers import MODEL, layered, merge
+from collapipe_env.scenario.inheritance import MODEL, layered, merge
 from collapipe_env.scenario.schema import Scenario
+from collapipe_env.scenario.validation_errors import dataclass_at, fault_text
 
 LADDER = ("small", "medium", "large", "xlarge")
 """Scenarios of growing size, smallest first."""

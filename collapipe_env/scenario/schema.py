@@ -9,8 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
-from collapipe_env.scenario.bounds import require_memory, require_placement
-from collapipe_env.scenario.faults import refuse_clearly
+from collapipe_env.scenario.consistency import require_memory, require_placement
 from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.sections import (
@@ -22,6 +21,7 @@ from collapipe_env.scenario.sections import (
     RadioSpec,
     WorkloadSpec,
 )
+from collapipe_env.scenario.validation_errors import refuse_clearly
 
 __all__ = [
     "BudgetSpec",

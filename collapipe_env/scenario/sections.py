@@ -16,7 +16,6 @@ from pydantic.dataclasses import dataclass
 
 from collapipe_env.errors import nearest_name, shown
 from collapipe_env.physics.radio import db_to_linear
-from collapipe_env.scenario.faults import refuse_clearly
 from collapipe_env.scenario.fields import (
     SPEC_CONFIG,
     Count,
@@ -28,6 +27,7 @@ from collapipe_env.scenario.fields import (
     whole,
 )
 from collapipe_env.scenario.process_fields import ProcessFields
+from collapipe_env.scenario.validation_errors import refuse_clearly
 from collapipe_env.task_registry import SHIPPED_TRAITS, task_names
 
 Bits = Literal[16, 32]

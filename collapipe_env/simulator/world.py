@@ -192,7 +192,7 @@ class World:
                 blocks=pipeline_blocks(allocation),
                 micro_batches=allocation.micro_batches,
                 arrivals=arrivals,
-                success=costs.survival,
+                survival=costs.survival,
                 server_blocks=allocation.server_blocks,
                 server_mode=allocation.server_mode,
                 staleness=version_gaps(allocation),

@@ -19,7 +19,7 @@ from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
 from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
 from collapipe_env.tasks.hub import PREFIX as HUB_PREFIX
 from collapipe_env.tasks.hub import hub_labelled_texts
-from collapipe_env.tasks.text_files import LabelledTexts, load_splits
+from collapipe_env.tasks.labelled_texts import LabelledTexts, load_splits
 from collapipe_env.typed_paths import given_path
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "reviews"

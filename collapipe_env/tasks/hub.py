@@ -3,7 +3,7 @@
 ``hf:NAME`` or ``hf:NAME:CONFIG`` names a data set of the hub, or a local folder that the ``datasets``
 library wrote or can read. Versions of that library from 4.0 on, which the extra asks for, run no code from
 the hub. What they return is turned into what local files give: splits by name, parts that are missing from
-the training part by a fixed random choice (see :mod:`collapipe_env.tasks.parts`).
+the training part by a fixed random choice (see :mod:`collapipe_env.tasks.data_parts`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from collapipe_env.errors import DataError, nearest_name, reason, shortened
-from collapipe_env.tasks.column_files import TAG_FORM, TaggedSentences, complete_sentences
+from collapipe_env.tasks.conll_files import TAG_FORM, TaggedSentences, complete_sentences
+from collapipe_env.tasks.data_parts import choose_named, held_out
+from collapipe_env.tasks.labelled_texts import LabelledTexts, labelled_parts
 from collapipe_env.tasks.parallel_text import Pairs
-from collapipe_env.tasks.parts import choose_named, held_out
 from collapipe_env.tasks.table_files import Table
-from collapipe_env.tasks.text_files import LabelledTexts, labelled_parts
 
 PREFIX = "hf:"
 """What names of data sets of the hub begin with."""
@@ -107,7 +107,7 @@ def labelled_texts_of(
     Args:
         splits: What :func:`fetch` returned.
         source: Name of the data set, for errors.
-        text: Text column or columns as in :func:`collapipe_env.tasks.text_files.load_splits`.
+        text: Text column or columns as in :func:`collapipe_env.tasks.labelled_texts.load_splits`.
         label: Label column; None takes the only column of classes, else as for files.
 
     Raises:

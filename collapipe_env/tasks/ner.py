@@ -18,11 +18,11 @@ from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
-from collapipe_env.tasks.column_files import TaggedSentences, load_column_splits
+from collapipe_env.tasks.conll_files import TaggedSentences, load_column_splits
 from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
 from collapipe_env.tasks.hub import PREFIX, hub_tagged_sentences
 from collapipe_env.tasks.tagging_schemes import OUTSIDE, Scheme, spans_of, to_bio2
-from collapipe_env.tasks.word_pieces import encode_words, train_cased_tokenizer
+from collapipe_env.tasks.tagging_tokenizer import encode_words, train_cased_tokenizer
 from collapipe_env.typed_paths import given_path
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "entities"
@@ -175,7 +175,7 @@ def load_entities(dataset: str, words: Column = None, tags: Column = None) -> En
 
     Args:
         dataset: ``"embedded"``, the path of a file or folder as in
-            :mod:`collapipe_env.tasks.column_files`, or the name of a data set of the Hugging Face hub as in
+            :mod:`collapipe_env.tasks.conll_files`, or the name of a data set of the Hugging Face hub as in
             :mod:`collapipe_env.tasks.hub`.
         words: Column of the words: an index from 0, or for the hub a name. None takes a file's first.
         tags: Column of their tags, likewise. None takes a file's last.

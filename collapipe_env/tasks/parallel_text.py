@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from collapipe_env.errors import DataError
-from collapipe_env.tasks.parts import choose_named, held_out
+from collapipe_env.tasks.data_parts import choose_named, held_out
 from collapipe_env.tasks.table_files import read_text
 from collapipe_env.typed_paths import why_unusable
 
@@ -48,7 +48,7 @@ def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple
     A folder holds two files a part, one sentence a line, that end in the language: ``train.en`` and
     ``train.de``; ``dev`` (or ``val``, ``valid``, ``devel`` and their long forms); and ``test``, or else the
     first name that begins with ``test``. Without these, it holds a table a part (``train.tsv``, ``dev.tsv``,
-    ``test.tsv``; see :func:`collapipe_env.tasks.parts.choose_named`), or one table in all. A table is a
+    ``test.tsv``; see :func:`collapipe_env.tasks.data_parts.choose_named`), or one table in all. A table is a
     ``.tsv`` file whose lines hold sentence, tab, translation; a header ``source``/``target``, ``src``/``tgt``
     or of ``languages`` says otherwise. All may be gzipped (``.gz``). A missing part is taken from the
     training pairs by a fixed permutation.

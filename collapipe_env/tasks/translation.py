@@ -16,11 +16,11 @@ from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.models.tokenization import PADDING, encode
 from collapipe_env.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import IntArray, Split, TaskData, TaskSpec
-from collapipe_env.tasks.decoding import beam_search, greedy
+from collapipe_env.tasks.beam_search import beam_search, greedy
 from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
 from collapipe_env.tasks.hub import PREFIX, fetch, pairs_of
 from collapipe_env.tasks.parallel_text import Pairs, load_parallel
-from collapipe_env.tasks.subwords import (
+from collapipe_env.tasks.translation_tokenizer import (
     BEGIN,
     decode,
     encode_sources,

@@ -15,10 +15,10 @@ from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.errors import StateError, shortened
 from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
 from collapipe_env.learners.step_sizes import StepSizes
+from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.dropout import private_randomness
 from collapipe_env.models.hf_checkpoint import load_into
 from collapipe_env.models.lora import add_adapters
-from collapipe_env.models.model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
 from collapipe_env.tasks.partition import partition

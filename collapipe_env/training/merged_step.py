@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from collapipe_env.allocation import COMMON
 from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
-from collapipe_env.models.model import ClusterModel
+from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.training.device import full_precision, mixed_precision
+from collapipe_env.training.compute_device import full_precision, mixed_precision
 from collapipe_env.training.pipeline_step import LossFunction
 
 CACHED_SAMPLES = 64

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from collapipe_env.learners.base import FloatArray
-from collapipe_env.models.model import ClusterModel, additive_mask
+from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.models.tokenization import PADDING
-from collapipe_env.training.device import full_precision, mixed_precision
+from collapipe_env.training.compute_device import full_precision, mixed_precision
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -59,7 +59,8 @@ class CutModel:
             blocks: Blocks of each stage slot; slots with 0 are skipped.
             server_blocks: The blocks that the server runs in place of the model's last ones.
             precision: ``"bfloat16"`` runs the forward passes in mixed precision; see
-                :func:`~collapipe_env.training.device.mixed_precision`. The loss is computed in float32.
+                :func:`~collapipe_env.training.compute_device.mixed_precision`. The loss is computed in
+                float32.
         """
         self.loss = loss
         self._precision = precision
@@ -74,7 +75,7 @@ class CutModel:
             host: The host.
             x: Activations from the host before, shape (samples, q, d); host 0 does not read them.
             tokens: Token ids, shape (samples, q).
-            attention_mask: Their :func:`~collapipe_env.models.model.additive_mask`.
+            attention_mask: Their :func:`~collapipe_env.models.cluster_model.additive_mask`.
             targets: Targets, for a decoder under teacher forcing.
 
         Returns:

@@ -18,9 +18,9 @@ from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.state_trees import REMEDY, Tree, require_alike
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.base import trained_architecture
-from collapipe_env.training.device import resolve_device
+from collapipe_env.training.compute_device import resolve_device
 from collapipe_env.training.federation import Federation
-from collapipe_env.training.held_out import EvaluationDesk, Evaluator
+from collapipe_env.training.held_out_evaluation import EvaluationDesk, Evaluator
 from collapipe_env.training.training_setup import TrainingSetup
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class TorchLearner:
 
     Evaluation takes place at a reset, after the first round and after every ``learning.evaluate_every``-th;
     reports in between repeat the last one. In the background it is reported one evaluation later: see
-    :class:`~collapipe_env.training.held_out.EvaluationDesk`.
+    :class:`~collapipe_env.training.held_out_evaluation.EvaluationDesk`.
     """
 
     def __init__(

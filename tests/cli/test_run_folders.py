@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import collapipe_env
-from collapipe_env.cli.interruption import INTERRUPTED
+from collapipe_env.cli.early_end import INTERRUPTED
 from collapipe_env.cli.main import main
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation import provenance, runner

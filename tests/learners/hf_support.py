@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.model import ClusterModel
+from collapipe_env.models.cluster_model import ClusterModel
 
 LENGTH = 9
 SIZES = {

@@ -43,7 +43,7 @@ def single_outcome(blocks, survived, micro_batches=(2, 3, 1), server_blocks=None
         blocks=np.array([blocks]),
         micro_batches=np.array([micro_batches]),
         arrivals=Arrivals.of(survived[None], np.array([micro_batches])),
-        success=np.ones((1, N)),
+        survival=np.ones((1, N)),
         server_blocks=None if server_blocks is None else np.array([server_blocks]),
         server_mode=None if mode is None else np.array([mode]),
         staleness=None if staleness is None else np.array([staleness]),

@@ -18,8 +18,8 @@ from collapipe_env.learners import TorchLearner
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks import Split, TaskData, TaskSpec
-from collapipe_env.training import held_out as evaluation
-from collapipe_env.training.held_out import Evaluation, EvaluationDesk, Evaluator, metrics_due
+from collapipe_env.training import held_out_evaluation as evaluation
+from collapipe_env.training.held_out_evaluation import Evaluation, EvaluationDesk, Evaluator, metrics_due
 
 ROUND = single_outcome([[4, 0, 0]] * N, np.ones((N, 1, B), dtype=bool))
 

@@ -7,7 +7,7 @@ from learner_support import B, N, single_outcome, small_learner
 
 from collapipe_env.allocation import COPIES, SEQUENTIAL
 from collapipe_env.errors import ScenarioError
-from collapipe_env.training.device import full_precision, mixed_precision, resolve_device
+from collapipe_env.training.compute_device import full_precision, mixed_precision, resolve_device
 from collapipe_env.training.pipeline_step import CutModel
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch can use no GPU here")

@@ -6,8 +6,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.models.encoder_blocks import EncoderBlock
-from collapipe_env.models.model import ClusterModel, additive_mask
 from collapipe_env.tasks.classification import PooledLinear
 from collapipe_env.training.flat_parameters import parameter_count
 

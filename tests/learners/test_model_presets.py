@@ -9,7 +9,7 @@ from torch import nn
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.model import ClusterModel
+from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.scenario.published_models import MODELS, model_fields
 from collapipe_env.scenario.sections import WorkloadSpec
 from collapipe_env.training.flat_parameters import parameter_count

@@ -10,9 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.models.dropout import private_randomness
 from collapipe_env.models.encoder_blocks import EncoderBlock
-from collapipe_env.models.model import ClusterModel, additive_mask
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 from collapipe_env.training.pipeline_step import pipeline_step
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.model import ClusterModel
+from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.tasks.classification import Classification, PooledLinear
 from collapipe_env.training.pipeline_step import CutModel, InFlight, pipeline_step
 

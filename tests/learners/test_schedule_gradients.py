@@ -9,7 +9,7 @@ from schedule_oracle.recurrence import StageTimes
 from schedule_oracle.schedules import Schedule, simulate, stored_micro_batches
 
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.model import ClusterModel, additive_mask
+from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.tasks.classification import Classification, PooledLinear
 from collapipe_env.training.pipeline_step import CutModel, InFlight

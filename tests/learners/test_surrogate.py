@@ -31,7 +31,7 @@ CONSTANTS = SurrogateConstants(
 B = 64
 
 
-def outcome(survived=48, envs=1, clusters=4, local_steps=1, micro_batches=64, success=0.75, **kwargs):
+def outcome(survived=48, envs=1, clusters=4, local_steps=1, micro_batches=64, survival=0.75, **kwargs):
     """Every cluster gets ``survived`` of its micro-batches in every step."""
     arrived = np.zeros((envs, clusters, local_steps, 64), dtype=bool)
     arrived[..., :survived] = True
@@ -39,7 +39,7 @@ def outcome(survived=48, envs=1, clusters=4, local_steps=1, micro_batches=64, su
         blocks=np.full((envs, clusters, 3), 2),
         micro_batches=np.full((envs, clusters), micro_batches),
         arrivals=Arrivals.of(arrived, np.full((envs, clusters), micro_batches)),
-        success=np.full((envs, clusters), success),
+        survival=np.full((envs, clusters), survival),
         **kwargs,
     )
 
@@ -84,7 +84,7 @@ def test_curve_is_an_s_between_initial_loss_and_floor():
 
 @pytest.mark.parametrize(
     "worse",
-    [{"survived": 16}, {"success": 0.2}, {"clusters": 1}, {"heterogeneity": 0.5}],
+    [{"survived": 16}, {"survival": 0.2}, {"clusters": 1}, {"heterogeneity": 0.5}],
     ids=["fewer samples", "errors", "fewer clusters", "skewed data"],
 )
 def test_learning_depends_on_what_the_paper_names(worse):
@@ -123,7 +123,7 @@ def test_nothing_is_learnt_where_nothing_arrives():
     survived[1] = True
     arrivals = Arrivals.of(survived, np.full((2, 4), 64))
     before = learner.train_round(outcome(envs=2)).loss
-    after = learner.train_round(replace(outcome(envs=2, success=0.0), arrivals=arrivals)).loss
+    after = learner.train_round(replace(outcome(envs=2, survival=0.0), arrivals=arrivals)).loss
     assert after[0] == before[0]
     assert after[1] < before[1]
 
@@ -143,7 +143,7 @@ def test_outcome_counts_only_the_micro_batches_that_exist():
             blocks=np.array([[[1], [1]]]),
             micro_batches=np.array([[2, 4]]),
             arrivals=Arrivals.of(survived, np.array([[2, 4]])),
-            success=np.array([[0.9, 0.5]]),
+            survival=np.array([[0.9, 0.5]]),
         ),
         batch_size=64,
     )
@@ -181,7 +181,7 @@ def test_rows_are_independent():
                     batch.blocks[e : e + 1],
                     micro_batches[e : e + 1],
                     Arrivals.of(survived[e : e + 1], micro_batches[e : e + 1]),
-                    batch.success[e : e + 1],
+                    batch.survival[e : e + 1],
                 )
             ).loss[0]
             for e, learner in enumerate(alone)

@@ -9,10 +9,10 @@ import pytest
 from collapipe_env.learners import fit_surrogate
 from collapipe_env.learners.base import Arrivals
 from collapipe_env.learners.fit_surrogate import conditions_of
-from collapipe_env.learners.fitting import runs as runs_module
+from collapipe_env.learners.fitting import real_runs as runs_module
 from collapipe_env.learners.fitting.conditions import FITTED, HELD_OUT, Condition
 from collapipe_env.learners.fitting.least_squares import agreement, fit, predicted_losses, seed_noise
-from collapipe_env.learners.fitting.runs import EVALUATE_EVERY, outcomes_of, prepared, run_key, run_of
+from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, outcomes_of, prepared, run_key, run_of
 from collapipe_env.learners.fitting.shipped_runs import held_out_file, read_held_out
 from collapipe_env.learners.surrogate import SurrogateLearner, skew, step_factors
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fits_file, load_fits, read_fits
@@ -87,7 +87,7 @@ def test_predictions_are_those_of_the_learner(condition):
         report = learner.train_round(
             replace(
                 played,
-                **{k: getattr(played, k)[one] for k in ("blocks", "micro_batches", "success")},
+                **{k: getattr(played, k)[one] for k in ("blocks", "micro_batches", "survival")},
                 arrivals=Arrivals.of(played.survived[one], played.micro_batches[one]),
             )
         )
@@ -102,8 +102,8 @@ def test_conditions_are_drawn_as_described():
     assert played.survived.shape == (400, 2, 2, 4)  # 4 is the largest divisor of 64 below 5
     np.testing.assert_allclose(played.survived[:200].mean(axis=(0, 2, 3)), [0.9, 0.2], atol=0.03)
     assert played.survived[200:].all()
-    np.testing.assert_array_equal(played.success[199], [0.9, 0.2])
-    np.testing.assert_array_equal(played.success[200], [1.0, 1.0])
+    np.testing.assert_array_equal(played.survival[199], [0.9, 0.2])
+    np.testing.assert_array_equal(played.survival[200], [1.0, 1.0])
 
 
 def test_held_out_conditions_are_unseen_and_distinct():

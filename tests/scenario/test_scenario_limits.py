@@ -25,8 +25,8 @@ from collapipe_env.scenario import (
     RadioSpec,
     Scenario,
     WorkloadSpec,
+    cluster_centres,
     load_scenario,
-    placement,
 )
 
 HUGE = 16**5000
@@ -211,7 +211,7 @@ def test_what_areas_tell_is_refused_without_a_draw(
     def drawn(*_: object) -> None:
         raise AssertionError("drawn")
 
-    monkeypatch.setattr("collapipe_env.scenario.bounds.fixed_layout", drawn)
+    monkeypatch.setattr("collapipe_env.scenario.consistency.fixed_layout", drawn)
     message = refused({"base": "small", "cluster": {"devices": 2, **cluster}, "budgets": TINY_FLOOR})
     assert "cannot be placed" in message
     assert "of the area" in message
@@ -238,7 +238,7 @@ def test_areas_refuse_nothing_that_has_room(
     def drawn(*_: object) -> None:
         raise DrawnError
 
-    monkeypatch.setattr("collapipe_env.scenario.bounds.fixed_layout", drawn)
+    monkeypatch.setattr("collapipe_env.scenario.consistency.fixed_layout", drawn)
     cluster = {
         "clusters": clusters,
         "cluster_separation_min_m": separation,
@@ -264,9 +264,9 @@ def test_a_crowd_that_areas_have_room_for_is_given_up_after_bounded_tries() -> N
 
     rng = np.random.default_rng(0)
     with pytest.raises(ScenarioError, match="could be placed"):
-        placement.place_clusters(cluster, Counting())  # type: ignore[arg-type]
-    one_start = cluster.clusters * placement.TRIES_PER_CLUSTER
-    assert drawn / 2 <= placement.TRIES_AT_ALL + one_start  # a distance and an angle each
+        cluster_centres.place_clusters(cluster, Counting())  # type: ignore[arg-type]
+    one_start = cluster.clusters * cluster_centres.TRIES_PER_CLUSTER
+    assert drawn / 2 <= cluster_centres.TRIES_AT_ALL + one_start  # a distance and an angle each
 
 
 def test_centres_are_those_of_plain_rejection_sampling() -> None:
@@ -280,7 +280,7 @@ def test_centres_are_those_of_plain_rejection_sampling() -> None:
         )
         rng, centres = np.random.default_rng(seed), np.empty((0, 2))
         while len(centres) < 60:
-            for size in (64, placement.TRIES_PER_CLUSTER - 64):
+            for size in (64, cluster_centres.TRIES_PER_CLUSTER - 64):
                 distance = 1.0 + 399.0 * rng.random(size)
                 angle = 2.0 * np.pi * rng.random(size)
                 points = np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1)
@@ -291,7 +291,7 @@ def test_centres_are_those_of_plain_rejection_sampling() -> None:
                     break
             else:
                 centres = np.empty((0, 2))  # start again
-        found = placement.place_clusters(cluster, np.random.default_rng(seed))
+        found = cluster_centres.place_clusters(cluster, np.random.default_rng(seed))
         assert np.array_equal(found, centres)
 
 

@@ -17,7 +17,7 @@ from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.tokenization import PADDING, UNKNOWN, encode, train_tokenizer
 from collapipe_env.tasks import TaskSpec, get_task, register_task, task_names
 from collapipe_env.tasks.classification import EMBEDDED, matthews_correlation
-from collapipe_env.tasks.text_files import load_splits
+from collapipe_env.tasks.labelled_texts import load_splits
 
 
 def spec(**changes):

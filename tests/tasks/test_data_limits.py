@@ -14,11 +14,11 @@ from collapipe_env import files
 from collapipe_env.errors import DataError
 from collapipe_env.files import open_regular, parse_json, read_gzip, read_json, read_regular, unpacked_limit
 from collapipe_env.tasks import table_files
-from collapipe_env.tasks.column_files import load_column_splits
+from collapipe_env.tasks.conll_files import load_column_splits
 from collapipe_env.tasks.hub import fetch
+from collapipe_env.tasks.labelled_texts import load_splits
 from collapipe_env.tasks.parallel_text import load_parallel
 from collapipe_env.tasks.table_files import LONGEST_LINE, LONGEST_WORD
-from collapipe_env.tasks.text_files import load_splits
 from collapipe_env.typed_paths import given_path
 
 MIB = 1024**2
@@ -152,11 +152,11 @@ import tracemalloc
 from pathlib import Path
 from collapipe_env.errors import DataError
 from collapipe_env.files import read_json
-from collapipe_env.tasks import column_files, parallel_text, table_files
+from collapipe_env.tasks import conll_files, parallel_text, table_files
 folder = Path(sys.argv[1])
 for read, name in (
     (table_files.read_table, "table.tsv"), (table_files.read_table, "table.tsv.gz"),
-    (column_files.load_column_splits, "tags.conll"), (parallel_text.read_table, "table.tsv"),
+    (conll_files.load_column_splits, "tags.conll"), (parallel_text.read_table, "table.tsv"),
     (lambda path: parallel_text.read_files(path, path.with_name("train.de")), "train.en"),
     (lambda path: read_json(path, "delete it"), "run.json"),
 ):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import collapipe_env
+from collapipe_env.tasks.labelled_texts import load_splits
 from collapipe_env.tasks.parallel_text import load_parallel
-from collapipe_env.tasks.text_files import load_splits
 
 DATA = Path(collapipe_env.__file__).parent / "data"
 SETS = ("reviews", "messages", "entities")

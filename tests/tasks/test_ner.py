@@ -19,7 +19,7 @@ from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
 from collapipe_env.tasks import Split, TaskSpec, get_task, ner
 from collapipe_env.tasks.hub import HubSentences
 from collapipe_env.tasks.ner import EMBEDDED, NO_TAG, TokenLinear, entity_scores, load_entities
-from collapipe_env.tasks.word_pieces import encode_words, train_cased_tokenizer
+from collapipe_env.tasks.tagging_tokenizer import encode_words, train_cased_tokenizer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import make_embedded_entities

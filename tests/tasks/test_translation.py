@@ -14,11 +14,18 @@ import torch
 
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.model import ClusterModel
+from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.tasks import Split, TaskData, TaskSpec, get_task
 from collapipe_env.tasks.parallel_text import Pairs
-from collapipe_env.tasks.subwords import BEGIN, END, decode, encode_sources, encode_targets, train_subwords
 from collapipe_env.tasks.translation import EMBEDDED, Translation
+from collapipe_env.tasks.translation_tokenizer import (
+    BEGIN,
+    END,
+    decode,
+    encode_sources,
+    encode_targets,
+    train_subwords,
+)
 
 TASK = Translation()
 Q = 10
@@ -131,7 +138,7 @@ def test_texts_survive_the_tokeniser(vocabulary):
 def test_tokenisers_are_the_same_in_every_process():
     # More characters than the alphabet holds, nearly all equally frequent.
     program = (
-        "from collapipe_env.tasks.subwords import train_subwords\n"
+        "from collapipe_env.tasks.translation_tokenizer import train_subwords\n"
         "texts = [chr(0x4e00 + 7 * i) + ' ' + chr(0x4e00 + 7 * i) + chr(0x3041 + i) for i in range(80)]\n"
         "print(sorted(train_subwords(texts, 100).get_vocab().items(), key=lambda item: item[1]))\n"
     )

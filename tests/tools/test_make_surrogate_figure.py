@@ -13,7 +13,7 @@ import make_surrogate_figure as tool
 
 from collapipe_env.learners.fitting.conditions import HELD_OUT
 from collapipe_env.learners.fitting.least_squares import predicted_losses
-from collapipe_env.learners.fitting.runs import run_of
+from collapipe_env.learners.fitting.real_runs import run_of
 from collapipe_env.learners.fitting.shipped_runs import HeldOutRuns, held_out_file, write_held_out
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
 from collapipe_env.scenario import load_scenario

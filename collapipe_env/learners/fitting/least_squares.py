@@ -13,7 +13,7 @@ from scipy.optimize import least_squares
 
 from collapipe_env.learners.base import FloatArray
 from collapipe_env.learners.fitting.conditions import Condition
-from collapipe_env.learners.fitting.runs import EVALUATE_EVERY, Run
+from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, Run
 from collapipe_env.learners.surrogate import SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import SKEWED_PARTITIONS, SurrogateConstants
 from collapipe_env.physics.learning_curve import loss_at

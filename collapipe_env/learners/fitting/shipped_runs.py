@@ -10,7 +10,7 @@ from typing import Any
 from collapipe_env.errors import DataError
 from collapipe_env.files import read_json, write_json
 from collapipe_env.learners.fitting.conditions import Condition
-from collapipe_env.learners.fitting.runs import Run, run_of
+from collapipe_env.learners.fitting.real_runs import Run, run_of
 from collapipe_env.learners.surrogate_fits import REMEDY, fits_file
 from collapipe_env.scenario import Scenario, load_scenario
 

@@ -78,7 +78,7 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
     """
     slots = (allocation.caps, allocation.blocks)
     clusters = (allocation.schedule, allocation.chunks, allocation.micro_batches)
-    shape = np.broadcast_shapes(*(a.shape for a in slots), *((*a.shape, 1) for a in clusters))
+    shape = np.broadcast_shapes(*(np.shape(a) for a in slots), *((*np.shape(a), 1) for a in clusters))
     K = shape[-1]
 
     def rows(values: Array, *last: int) -> IntArray:

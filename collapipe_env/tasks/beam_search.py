@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from collapipe_env.models.tokenization import PADDING, UNKNOWN
-from collapipe_env.tasks.subwords import BEGIN, END
+from collapipe_env.tasks.translation_tokenizer import BEGIN, END
 
 NEVER_WRITTEN = (PADDING, UNKNOWN, BEGIN)
 """Ids that stand for no text, so that no search may choose them."""

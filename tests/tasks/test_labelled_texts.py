@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.errors import DataError
-from collapipe_env.tasks.text_files import load_splits, read_labelled_texts
+from collapipe_env.tasks.labelled_texts import load_splits, read_labelled_texts
 
 DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from collapipe_env.errors import DataError
-from collapipe_env.tasks.parts import PARTS, IntArray, choose_named, held_out, move_unknown, part_of
+from collapipe_env.tasks.data_parts import PARTS, IntArray, choose_named, held_out, move_unknown, part_of
 from collapipe_env.tasks.table_files import read_text
 from collapipe_env.typed_paths import why_unusable
 
@@ -82,9 +82,9 @@ def load_column_splits(
 
     A single file is cut in file order: the first 80 % of its sentences (rounded down) are for training, those
     up to 90 % are the dev part, the rest is the test part. A folder has one file for each part, told by its
-    name (see :func:`~collapipe_env.tasks.parts.choose_named`; ``testa`` and ``testb`` are dev and test). Dev
-    or test sentences that have no file are a fixed random tenth of the training sentences. However they are
-    cut, sentences with a type of entity that would be missing in training stay there.
+    name (see :func:`~collapipe_env.tasks.data_parts.choose_named`; ``testa`` and ``testb`` are dev and test).
+    Dev or test sentences that have no file are a fixed random tenth of the training sentences. Sentences with
+    a type of entity that would otherwise be missing in training always go there.
 
     Args:
         path: A file or a folder.

@@ -18,7 +18,7 @@ from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.state_trees import REMEDY, Tree, require_alike, require_names
 from collapipe_env.tasks import Task, TaskData, TaskSpec
-from collapipe_env.training.device import full_precision, mixed_precision
+from collapipe_env.training.compute_device import full_precision, mixed_precision
 
 EVALUATION_BATCH = {"cpu": 64, "cuda": 512}
 """Samples evaluated at once: on a CPU few enough for the activations to stay in a core's cache."""

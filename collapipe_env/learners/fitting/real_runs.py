@@ -81,7 +81,7 @@ def outcomes_of(scenario: Scenario, condition: Condition, seed: int, rounds: int
         blocks=blocks,
         micro_batches=micro_batches,
         arrivals=Arrivals.of(rng.random((rounds, N, H, M)) < survival[:, :, None, None], micro_batches),
-        success=survival,
+        survival=survival,
     )
 
 
@@ -146,7 +146,7 @@ def train(
                 blocks=rounds_played.blocks[one],
                 micro_batches=rounds_played.micro_batches[one],
                 arrivals=Arrivals.of(rounds_played.survived[one], rounds_played.micro_batches[one]),
-                success=rounds_played.success[one],
+                survival=rounds_played.survival[one],
             )
         )
         if (t + 1) % EVALUATE_EVERY == 0:

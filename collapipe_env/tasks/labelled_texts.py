@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from collapipe_env.errors import DataError, nearest_name
-from collapipe_env.tasks.parts import choose_named, held_out
+from collapipe_env.tasks.data_parts import choose_named, held_out
 from collapipe_env.tasks.table_files import Table, read_table, table_ending
 from collapipe_env.typed_paths import why_unusable
 
@@ -79,10 +79,10 @@ def load_splits(
 ) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
     """Read the training, dev and test texts of a file or a folder.
 
-    In a folder, a file's name tells its part, see :func:`collapipe_env.tasks.parts.part_of`; a folder without
-    training part must hold a single table. Parts that are missing, all of a single file's, are a tenth of the
-    training samples each, by a fixed random choice that gives every part its share of every class (see
-    :func:`collapipe_env.tasks.parts.held_out`).
+    In a folder, a file's name tells its part, see :func:`collapipe_env.tasks.data_parts.part_of`; a folder
+    without a training part must hold a single table. Each missing part (all of them, for a single file) is a
+    tenth of the training samples, by a fixed random choice that gives every part its share of every class
+    (see :func:`collapipe_env.tasks.data_parts.held_out`).
 
     Args:
         path: The file or the folder.

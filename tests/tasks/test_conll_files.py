@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collapipe_env.errors import DataError
-from collapipe_env.tasks.column_files import TaggedSentences, load_column_splits, read_column_file
+from collapipe_env.tasks.conll_files import TaggedSentences, load_column_splits, read_column_file
 
 DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 needs_data = pytest.mark.skipif(not (DATA / "ner").is_dir(), reason="no test data (set COLLAPIPE_DATA)")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
-from collapipe_env.cli.interruption import TERMINATED
+from collapipe_env.cli.early_end import TERMINATED
 from collapipe_env.cli.main import main
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")

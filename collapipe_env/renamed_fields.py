@@ -1,0 +1,54 @@
+"""Renamed fields of data classes: the former names still work, with a DeprecationWarning."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def renamed_fields(**names: str) -> Callable[[_Class], _Class]:
+    """Decorator of a data class whose fields had other names before.
+
+    A former name is accepted as a keyword of the constructor and can be read as an attribute. Its value
+    replaces one given under the present name, because ``dataclasses.replace`` gives both.
+
+    Args:
+        **names: Present name of each former one, say ``success="survival"``.
+    """
+
+    def decorate(cls: _Class) -> _Class:
+        build: Callable[..., None] = cls.__init__
+
+        @functools.wraps(build)
+        def __init__(self: Any, *values: Any, **fields: Any) -> None:  # noqa: N807
+            for old, new in names.items():
+                if old in fields:
+                    _warn(cls, old, new)
+                    fields[new] = fields.pop(old)
+            build(self, *values, **fields)
+
+        cls.__init__ = __init__  # type: ignore[misc]
+        for old, new in names.items():
+            setattr(cls, old, _former(cls, old, new))
+        return cls
+
+    return decorate
+
+
+def _former(cls: type, old: str, new: str) -> property:
+    """Return a property that reads a field under its former name."""
+
+    def read(self: Any) -> Any:
+        _warn(cls, old, new)
+        return getattr(self, new)
+
+    return property(read, doc=f"Former name of ``{new}``.")
+
+
+def _warn(cls: type, old: str, new: str) -> None:
+    """Warn whoever used a former name, two calls above."""
+    warnings.warn(f"{cls.__name__}.{old} is now called {new}", DeprecationWarning, stacklevel=3)
