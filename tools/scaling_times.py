@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from measuring import (  # noqa: F401 - its folder is no package: others import it from here
     RESULTS,
     Contestant,
-    calls_in_a_slice,
+    SliceOptions,
+    command,
     machine,
     take_turns,
 )
