@@ -1,4 +1,4 @@
-"""How far DSSRA's decisions are from the optimum, on random instances small enough to know it.
+"""Gap of DSSRA's decisions to the optimum, on random instances small enough to know it.
 
 Draws small systems (layout, fading, background load, queues from empty to heavy), decides each round with
 DSSRA and with the oracle, which tries every plan and optimises powers and shares for each, and prints the
@@ -43,7 +43,7 @@ class Options:
     """DSSRA's gap to the optimum on random small instances."""
 
     instances: int = 200
-    """How many instances, 1 to 100,000; about a second each."""
+    """Number of instances, 1 to 100,000; about a second each."""
     seed: int = 0
     """Seed of the instances, at least 0."""
     restarts: int = 2

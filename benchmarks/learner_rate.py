@@ -1,4 +1,4 @@
-"""How fast the real learner trains: milliseconds a round, and beside a plain PyTorch loop.
+"""Rate of the real learner: milliseconds a round, and beside a plain PyTorch loop.
 
 The plain loop runs the same architecture, uncut, over the same micro-batches with gradient accumulation, and
 one fused AdamW step per cluster and round: no token dropout, no averaging, no compression, no server and no

@@ -24,7 +24,7 @@ from collapipe_env import files
 from collapipe_env.errors import CollaPipeError, ScenarioError
 
 RESULTS = Path(__file__).parent / "results"
-"""Where benchmarks store what they measured."""
+"""Folder of the benchmarks' results."""
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -148,7 +148,7 @@ def take_turns(contestants: Sequence[Contestant], seconds: float, repeats: int) 
 
 
 def ratio_figure(name: str, timing: Timing, yardstick: Timing, goal: float | None = None) -> Figure:
-    """How much longer something takes than a yardstick of the same run."""
+    """Time of something over that of a yardstick of the same run."""
     value, low, high = timing.ratio_to(yardstick)
     return Figure(name, value, f"x {yardstick.name}", low, high, goal)
 
@@ -170,7 +170,7 @@ def figure_table(figures: Sequence[Figure]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What is needed to read timings: versions and the machine."""
+    """Versions and the machine, to read timings by."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         versions[name] = metadata.version(name)

@@ -82,7 +82,7 @@ YARDSTICKS = {
     True: Peer("CartPole-v1", "gymnasium", "CartPole-v1", (), "pole on a cart", mine=True),
     False: Peer("CartPole-v1 beside the peers", "gymnasium", "CartPole-v1", (), "pole on a cart"),
 }
-"""What the others are held against, by whether it runs in this project's interpreter."""
+"""Yardstick of each interpreter, by whether it runs in this project's interpreter."""
 CONTESTANTS = (
     Peer("Pendulum-v1", "gymnasium", "Pendulum-v1", (), "pendulum", mine=True),
     _ours("small", "2 clusters of 3 devices, surrogate learner"),

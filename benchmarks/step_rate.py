@@ -44,7 +44,7 @@ SINGLE_GOALS = {"small": 20.0, "medium": 30.0}
 VECTOR_GOALS = {("medium", 256): 0.5}
 """At most so many of CartPole's steps for one in the native vector environment, by scenario and its size."""
 GROWTH = ("xlarge", "medium")
-"""What is compared with what at equal size of the vector environment: 51 times as many devices."""
+"""Scenarios compared at equal size of the vector environment: the first has 51 times as many devices."""
 GROWTH_GOALS = {256: 60.0}
 """At most so many of the smaller one's steps for one of the larger, by size of the vector environment."""
 

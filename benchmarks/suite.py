@@ -117,7 +117,7 @@ def _run(options: Options) -> None:
 
 
 def verdict(figures: Sequence[Figure]) -> str:
-    """How many goals were met, and what was skipped."""
+    """Number of goals that were met, and the skipped figures."""
     goals = [f for f in figures if f.goal is not None]
     line = f"{sum(f.verdict == 'met' for f in goals)} of {len(goals)} goals met"
     skipped = [f.name for f in figures if f.verdict == "skipped"]

@@ -1,4 +1,4 @@
-"""Whether the surrogate ranks schedulers as real training does: Spearman's correlation of time-to-target.
+"""Rank correlation of schedulers' time-to-target between surrogate and real training (Spearman).
 
 Every scheduler plays the same held-out episodes with the torch learner; the surrogate then follows the very
 same decisions, so that delays and losses of micro-batches are equal and only the learning differs. The target
@@ -59,7 +59,7 @@ class Options:
     target: float | None = None
     """Target loss in nats; by default that of the median torch episode after 60 % of the rounds."""
     folder: Path = Path("surrogate-ranking")
-    """Where finished episodes are kept."""
+    """Folder of the finished episodes."""
     processes: int = 1
     """Worker processes, 1 to 512."""
     output: Path = RESULTS / "surrogate_ranking.json"

@@ -67,7 +67,7 @@ class Options:
 
     @property
     def picture(self) -> Path:
-        """Where the picture goes."""
+        """File of the picture."""
         return self.output.with_suffix(".png") if self.figure is None else self.figure
 
     def check(self) -> None:

@@ -26,14 +26,14 @@ import scaling_memory
 import scaling_pictures
 import scaling_tables
 import scaling_times
-from generated_parts import replaced
+from generated_parts import write_parts
 from scaling_points import AXES
 from scaling_times import RESULTS, SliceOptions, command, machine
 
 import collapipe_env
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation.plotting import save
-from collapipe_env.files import read_json, write_json, write_text
+from collapipe_env.files import read_json, write_json
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "scaling.md"
@@ -44,7 +44,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Options(SliceOptions):
-    """What to measure."""
+    """Measure how cost grows with the system's sizes."""
 
     slice_seconds: float = 0.1
     """Length of a slice [s], 0.001 to 60."""
@@ -53,7 +53,7 @@ class Options(SliceOptions):
     batches: tuple[int, int] = (64, 512)
     """Sizes of the batches whose memory is compared."""
     work: Path = Path("runs/scaling")
-    """Where the measurements go."""
+    """Folder of the measurements."""
     peers: Path = RESULTS / "peers.json"
     """The peer comparison to show, as ``python benchmarks/peers.py`` wrote it."""
     fresh: bool = False
@@ -145,7 +145,7 @@ class Store:
         self.content: dict[str, Any] = read_json(path, "delete it") if path.exists() else {"measured": {}}
 
     def result(self, measurement: Measurement) -> Any:
-        """What is stored of a measurement; ``None`` if nothing that fits."""
+        """Stored result of a measurement; ``None`` if nothing that fits."""
         found = self.content["measured"].get(measurement.name, {})
         return found.get("result") if found.get("key") == measurement.key else None
 
@@ -156,7 +156,7 @@ class Store:
         self.content = read_json(self.path, "delete it")
 
     def groups(self, measurements: Iterable[Measurement]) -> dict[str, Any]:
-        """What is stored of some measurements, whatever it depended on, by group and entry."""
+        """Stored results of some measurements, whatever they depended on, by group and entry."""
         found: dict[str, Any] = {}
         for measurement in measurements:
             stored = self.content["measured"].get(measurement.name)
@@ -214,12 +214,9 @@ def write_page(options: Options, store: Store, groups: Mapping[str, Any], argume
     if groups:
         parts["command"] = stamp(store, arguments)
     page, folder = (options.work / PAGE.name, options.work) if options.quick else (PAGE, PICTURES)
-    text = PAGE.read_text(encoding="utf-8")
-    for name, content in parts.items():
-        text = replaced(text, name, content, PAGE)
     for name, picture in pictures.items():
         save(picture, folder / f"{name}.png")
-    write_text(page, text)
+    write_parts(PAGE, parts, page)
     return page
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TIMES, MEMORY = ("single", "vector", "decision"), ("resident", "kept")
 UNITS = {**dict.fromkeys(TIMES, 1e6), **dict.fromkeys(MEMORY, 1e-3)}
-"""What a second, or a byte, is in the unit of the picture: microseconds and kilobytes."""
+"""Value of a second, or a byte, in the unit of the picture: microseconds and kilobytes."""
 
 
 def line(axes: Axes, series: Series, what: str, look: int) -> None:

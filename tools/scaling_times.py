@@ -31,7 +31,7 @@ ID = "CollaPipeSurrogate-v0"
 STORE = 16
 """Actions, and states for DSSRA, that a contestant goes through again and again."""
 SINGLE, VECTOR, DECISION = "single", "vector", "decision"
-"""What is timed: a step of a single environment, one of a native batch's, and a decision of DSSRA."""
+"""Timed quantities: a step of a single environment, one of a native batch's, and a decision of DSSRA."""
 
 
 def environment(scenario: Scenario, num_envs: int | None) -> Any:

@@ -25,7 +25,7 @@ class PlayOptions:
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
     """Rounds of an episode; may be more than the scenario's."""
     learner: Literal["surrogate", "torch"] = "surrogate"
-    """What supplies the loss: the fitted bound, or real training in every round. Delays and energies are the
+    """Supplies the loss: the fitted bound, or real training in every round. Delays and energies are the
     same."""
     processes: Annotated[
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")

@@ -102,7 +102,7 @@ class Evaluation(Mapping[str, Summary]):
         return iter(self.episodes)
 
     def __len__(self) -> int:
-        """How many schedulers played."""
+        """Number of schedulers that played."""
         return len(self.episodes)
 
     def table(self, width: int | None = None) -> str:

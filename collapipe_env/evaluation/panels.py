@@ -66,7 +66,7 @@ def band(axes: Axes, x: Any, values: Any, look: Look, markers: int) -> None:
 
 
 def line_style(look: Look, points: int, markers: int) -> dict[str, Any]:
-    """How a scheduler's line is drawn, with so many markers on it."""
+    """Matplotlib's settings for a scheduler's line, with so many markers on it."""
     return {
         "color": look.colour,
         "linestyle": look.line,

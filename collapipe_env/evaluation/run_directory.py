@@ -19,7 +19,7 @@ _FILES = (
     "versions.json", "run.json",
 )  # fmt: skip
 _KINDS = ("comparison", "evaluation", "evaluation in Python")
-"""What ``run.json`` calls the runs that train nothing; one that trains says what, or which agent it plays."""
+"""Kinds in ``run.json`` of the runs that train nothing; others name the algorithm or the agent."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class RunDirectory:
 
     @property
     def options(self) -> Path:
-        """What the run was asked for; marks the folder as a run's."""
+        """File of the run's request; marks the folder as a run's."""
         return self.path / "run.json"
 
     @property

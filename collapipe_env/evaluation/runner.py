@@ -41,7 +41,7 @@ FORMAT = 4
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """What to evaluate.
+    """Evaluation of schedulers on one scenario.
 
     Attributes:
         scenario: The scenario.
@@ -67,7 +67,7 @@ class EvaluationPlan:
 
     @property
     def size(self) -> str:
-        """How many episodes of how many rounds, in words."""
+        """Numbers of episodes and rounds, in words."""
         episodes = f"{self.episodes} held-out episode{'s' if self.episodes != 1 else ''}"
         return f"{episodes} of {self.rounds} round{'s' if self.rounds != 1 else ''}"
 
@@ -95,7 +95,7 @@ class Unit:
 
     @property
     def files(self) -> EpisodeFiles:
-        """Where it is kept."""
+        """Its files."""
         return EpisodeFiles(self.plan.folder, self.scheduler, self.episode)
 
 

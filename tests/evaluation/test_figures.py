@@ -1,4 +1,4 @@
-"""What the pictures of a comparison show, read back from their axes."""
+"""Contents of a comparison's pictures, read back from their axes."""
 
 import subprocess
 import sys

@@ -25,6 +25,8 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.even_split import even_split
 
+AXIS = {axis.name: axis for axis in scaling_points.AXES}
+
 
 def test_exponent_is_that_of_the_upper_half():
     """A power law above a fixed cost that hides it at small sizes only."""
@@ -118,8 +120,8 @@ def test_decisions_go_through_the_states_of_an_episode(monkeypatch):
 def small_study(tmp_path, monkeypatch):
     """Two axes of few sizes, no processes for memory; returns how to run the command."""
     axes = (
-        replace(scaling_points.axis_named("blocks"), values=(6, 12)),
-        replace(scaling_points.axis_named("environments"), values=(1, 2, 4)),
+        replace(AXIS["blocks"], values=(6, 12)),
+        replace(AXIS["environments"], values=(1, 2, 4)),
     )
     monkeypatch.setattr(study, "AXES", axes)
     monkeypatch.setattr(scaling_times, "DSSRA", EvenSplit)
