@@ -1,4 +1,4 @@
-"""How far DSSRA's decisions are from the optimum, on random instances small enough to know it.
+"""Gap of DSSRA's decisions to the optimum, on random instances small enough to know it.
 
 Draws small systems (layout, fading, background load, queues from empty to heavy), decides each round with
 DSSRA and with the oracle, which tries every plan and optimises powers and shares for each, and prints the
@@ -11,25 +11,19 @@ out of both objectives: with it the gaps would look smaller. Run::
 
 from __future__ import annotations
 
-import platform
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
-import tyro
+from measuring import RESULTS, command, store, within
 from tqdm import tqdm
 
-import collapipe_env
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.baselines.oracle import Oracle
-from collapipe_env.errors import AllocationError, CollaPipeError
-from collapipe_env.files import write_json
 from collapipe_env.scenario import Scenario, draw_layout, load_scenario
 from collapipe_env.simulator.build import mean_state
 from collapipe_env.simulator.costs import round_costs
@@ -49,29 +43,21 @@ class Options:
     """DSSRA's gap to the optimum on random small instances."""
 
     instances: int = 200
-    """How many instances, 1 to 100,000; about a second each."""
+    """Number of instances, 1 to 100,000; about a second each."""
     seed: int = 0
     """Seed of the instances, at least 0."""
     restarts: int = 2
     """Random starting points for the oracle's best plans, 0 to 100."""
-    output: Path = Path(__file__).parent / "results" / "dssra_gap.json"
+    output: Path = RESULTS / "dssra_gap.json"
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
-
-        Raises:
-            AllocationError: Names the option, its value and the range.
-        """
-        for name, value, low, high in (
+        """Refuse what cannot be run."""
+        within(
             ("--instances", self.instances, 1, 100_000),
             ("--seed", self.seed, 0, 2**32),
             ("--restarts", self.restarts, 0, 100),
-        ):
-            if not low <= value <= high:
-                raise AllocationError(f"{name}: {value} is not within {low:,} to {high:,}")
-        if self.output.is_dir():
-            raise AllocationError(f"--output: {self.output} is a folder; name a file")
+        )
 
 
 @dataclass(frozen=True)
@@ -231,42 +217,32 @@ def report(results: Sequence[Instance]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and store; returns the exit status, 2 for bad options."""
-    options = tyro.cli(Options, description=__doc__, args=arguments)
-    try:
-        options.check()
-        start = time.perf_counter()
-        results = measure(options)
-        seconds = time.perf_counter() - start
-        figures = statistics(results)
-        met = figures["median"] < GOAL_MEDIAN and figures["worst"] < GOAL_WORST
-        print(report(results))
-        print(
-            f"goal (median < {100 * GOAL_MEDIAN:g} %, worst < {100 * GOAL_WORST:g} %): "
-            f"{'met' if met else 'missed'}; worst: instance {int(np.argmax([r.gap for r in results]))}\n"
-            f"the oracle's restarts improved on its first optima by at most "
-            f"{100.0 * figures['largest_spread_of_the_oracle']:.4f} %; {seconds:.0f} s"
-        )
-        content: dict[str, Any] = {
-            "what": "relative gap of DSSRA's V T + sum z e, without the broadcast, to the oracle's",
-            "options": {**asdict(options), "output": options.output.name},
-            "versions": {
-                "collapipe_env": collapipe_env.__version__,
-                "numpy": np.__version__,
-                "scipy": scipy.__version__,
-                "python": platform.python_version(),
-            },
-            "seconds": seconds,
-            "statistics": figures,
-            "goal_met": met,
-            "instances": [asdict(r) for r in results],
-        }
-        write_json(options.output, content)
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"written to {options.output}")
-    return 0
+    """Measure, print and store; returns the exit status."""
+    return command(Options, _run, __doc__, arguments)
+
+
+def _run(options: Options) -> None:
+    start = time.perf_counter()
+    results = measure(options)
+    seconds = time.perf_counter() - start
+    figures = statistics(results)
+    met = figures["median"] < GOAL_MEDIAN and figures["worst"] < GOAL_WORST
+    print(report(results))
+    print(
+        f"goal (median < {100 * GOAL_MEDIAN:g} %, worst < {100 * GOAL_WORST:g} %): "
+        f"{'met' if met else 'missed'}; worst: instance {int(np.argmax([r.gap for r in results]))}\n"
+        f"the oracle's restarts improved on its first optima by at most "
+        f"{100.0 * figures['largest_spread_of_the_oracle']:.4f} %; {seconds:.0f} s"
+    )
+    store(
+        options.output,
+        "relative gap of DSSRA's V T + sum z e, without the broadcast, to the oracle's",
+        options,
+        seconds=seconds,
+        statistics=figures,
+        goal_met=met,
+        instances=[asdict(r) for r in results],
+    )
 
 
 if __name__ == "__main__":

@@ -11,24 +11,18 @@ The first decision, which compiles or loads compiled code, is apart. Run::
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numba
 import numpy as np
-import tyro
+from measuring import RESULTS, command, store, within
 from tqdm import tqdm
 
-import collapipe_env
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.errors import AllocationError, CollaPipeError
-from collapipe_env.files import write_json
+from collapipe_env.errors import ScenarioError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.world import World
@@ -55,28 +49,24 @@ class Options:
     """Threads for a batch, at least 1; by default what DSSRA takes by itself."""
     seed: int = 0
     """Seed of the channels, at least 0."""
-    output: Path = Path(__file__).parent / "results" / "dssra_time.json"
+    output: Path = RESULTS / "dssra_time.json"
     """JSON file to write."""
 
     def check(self) -> None:
         """Refuse what cannot be run.
 
         Raises:
-            AllocationError: Names the option, its value and the range.
+            ScenarioError: Names the option, its value and the range.
         """
-        for name, value, low, high in (
+        within(
             ("--rounds", self.rounds, 1, 100_000),
             ("--batch", self.batch, 1, 10_000),
-            ("--threads", 1 if self.threads is None else self.threads, 1, 1024),
+            ("--threads", self.threads, 1, 1024),
             ("--seed", self.seed, 0, 2**32),
             *(("--clusters", clusters, 1, 128) for clusters in self.clusters),
-        ):
-            if not low <= value <= high:
-                raise AllocationError(f"{name}: {value} is not within {low:,} to {high:,}")
+        )
         if len(set(self.clusters)) < 2:
-            raise AllocationError(f"--clusters: {self.clusters} must name at least two different numbers")
-        if self.output.is_dir():
-            raise AllocationError(f"--output: {self.output} is a folder; name a file")
+            raise ScenarioError(f"--clusters: {self.clusters} must name at least two different numbers")
 
 
 @dataclass(frozen=True)
@@ -191,50 +181,39 @@ def report(ladder: Sequence[Result], growth: Sequence[Result]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and store; returns the exit status, 2 for bad options."""
-    options = tyro.cli(Options, description=__doc__, args=arguments)
-    try:
-        options.check()
-        medium = load_scenario("medium")
-        start = time.perf_counter()
-        measure(medium, 1, 1, 1, options.seed)
-        first = time.perf_counter() - start
-        few = min(options.rounds, max(2, options.rounds // 10))
-        runs = [(load_scenario(name), 1, few if name == "xlarge" else options.rounds) for name in LADDER]
-        runs.append((medium, options.batch, few))
-        systems = [(growing_scenario(n), 1, options.rounds) for n in sorted(set(options.clusters))]
-        results = [
-            measure(scenario, environments, rounds, options.threads, options.seed)
-            for scenario, environments, rounds in tqdm(
-                runs + systems, unit="run", disable=not sys.stderr.isatty()
-            )
-        ]
-        ladder, growth = results[: len(runs)], results[len(runs) :]
-        threads = DSSRA(medium, threads=options.threads).threads
-        print(report(ladder, growth))
-        print(f"a batch uses {threads} threads; first decision, compiling or loading: {first:.1f} s")
-        content: dict[str, Any] = {
-            "what": "time of a decision of one environment: that of a call over its environments",
-            "options": {**asdict(options), "output": options.output.name},
-            "versions": {
-                "collapipe_env": collapipe_env.__version__,
-                "numba": numba.__version__,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
-            "machine": {"architecture": platform.machine(), "cpus": os.cpu_count(), "threads": threads},
-            "first_decision_s": first,
-            "ladder": [asdict(r) for r in ladder],
-            "growth": [asdict(r) for r in growth],
-            "growth_exponent": exponent(growth),
-            "growth_exponent_goal": GOAL_EXPONENT,
-        }
-        write_json(options.output, content)
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"written to {options.output}")
-    return 0
+    """Measure, print and store; returns the exit status."""
+    return command(Options, _run, __doc__, arguments)
+
+
+def _run(options: Options) -> None:
+    medium = load_scenario("medium")
+    start = time.perf_counter()
+    measure(medium, 1, 1, 1, options.seed)
+    first = time.perf_counter() - start
+    few = min(options.rounds, max(2, options.rounds // 10))
+    runs = [(load_scenario(name), 1, few if name == "xlarge" else options.rounds) for name in LADDER]
+    runs.append((medium, options.batch, few))
+    systems = [(growing_scenario(n), 1, options.rounds) for n in sorted(set(options.clusters))]
+    results = [
+        measure(scenario, environments, rounds, options.threads, options.seed)
+        for scenario, environments, rounds in tqdm(
+            runs + systems, unit="run", disable=not sys.stderr.isatty()
+        )
+    ]
+    ladder, growth = results[: len(runs)], results[len(runs) :]
+    threads = DSSRA(medium, threads=options.threads).threads
+    print(report(ladder, growth))
+    print(f"a batch uses {threads} threads; first decision, compiling or loading: {first:.1f} s")
+    store(
+        options.output,
+        "time of a decision of one environment: that of a call over its environments",
+        replace(options, threads=threads),
+        first_decision_s=first,
+        ladder=[asdict(r) for r in ladder],
+        growth=[asdict(r) for r in growth],
+        growth_exponent=exponent(growth),
+        growth_exponent_goal=GOAL_EXPONENT,
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ time on a clock depends on what else the machine does. Run::
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -18,9 +17,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from measuring import RESULTS, Figure, check_output, figure_table, write_figures
+from measuring import RESULTS, Figure, command, figure_table, listed, store, within
 
 WHAT = "processor seconds of fresh processes up to DSSRA's first decision, Python's start included"
 COLD_GOAL_S = 10.0
@@ -41,6 +41,20 @@ batch.reset(seed=0)
 DSSRA(batch.scenario, threads=1).allocate(batch.state)
 print(json.dumps({"first step": step, "first decision": time.process_time()}))
 """
+
+
+@dataclass(frozen=True)
+class Options:
+    """Processor time up to DSSRA's first decision, cold and warm."""
+
+    processes: int = 3
+    """Processes of each kind, 1 to 100."""
+    output: Path = RESULTS / "first_decision.json"
+    """JSON file to write."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run."""
+        within(("--processes", self.processes, 1, 100))
 
 
 def figures(processes: int = 3) -> list[Figure]:
@@ -81,21 +95,16 @@ def _first_decision(folder: Path) -> dict[str, float]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print the table and store it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--processes", type=int, default=3, metavar="P", help="processes of each kind")
-    default = RESULTS / "first_decision.json"
-    parser.add_argument("--output", type=Path, default=default, metavar="FILE", help="JSON file to write")
-    options = parser.parse_args(arguments)
-    if not 1 <= options.processes <= 100:
-        parser.error(f"--processes: {options.processes} is not within 1 to 100")
-    check_output(parser, options)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table and store it; returns the exit status."""
+    return command(Options, _run, __doc__, arguments)
+
+
+def _run(options: Options) -> None:
     found = figures(options.processes)
     print(figure_table(found))
-    write_figures(options.output, WHAT, found, {"processes": options.processes})
-    print(f"written to {options.output}")
+    store(options.output, WHAT, options, figures=listed(found))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

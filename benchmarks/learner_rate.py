@@ -1,4 +1,4 @@
-"""How fast the real learner trains: milliseconds a round, and beside a plain PyTorch loop.
+"""Rate of the real learner: milliseconds a round, and beside a plain PyTorch loop.
 
 The plain loop runs the same architecture, uncut, over the same micro-batches with gradient accumulation, and
 one fused AdamW step per cluster and round: no token dropout, no averaging, no compression, no server and no
@@ -6,7 +6,7 @@ evaluation, so the least that any PyTorch code would do. Also measured: the lear
 micro-batches in one pass (``samples_per_pass`` of the scenario), the shortcut of plain SGD, mixed precision,
 and what evaluation adds in either mode::
 
-    python benchmarks/learner_rate.py --out benchmarks/results/learner_rate.json
+    python benchmarks/learner_rate.py --output benchmarks/results/learner_rate.json
     python benchmarks/learner_rate.py --task ner translation --micro-batches 4
 
 All contestants of a group take turns, so that a busy machine slows all of them alike; ratios are taken turn
@@ -16,20 +16,20 @@ by turn. Everything is measured once more on a GPU if there is one.
 from __future__ import annotations
 
 import gc
-import os
-import platform
+import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 from unittest import mock
 
 import numpy as np
 import torch
 import tyro
+from measuring import Figure, command, figure_table, listed, store, within
 
-from collapipe_env import files
 from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.learners.base import Arrivals
 from collapipe_env.models.cluster_model import ClusterModel
@@ -47,11 +47,11 @@ NEVER = 1_000_000
 
 
 @dataclass(frozen=True)
-class Arguments:
-    """What to measure."""
+class Options:
+    """Time of a round of the torch learner beside a plain PyTorch loop."""
 
-    out: Path | None = None
-    """Where to write the figures as JSON; nowhere if empty."""
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["--out"])] = None
+    """JSON file to write; none by default."""
     scenario: str = "medium"
     """Preset, or path of a scenario."""
     task: tuple[str, ...] = ("classification",)
@@ -59,38 +59,20 @@ class Arguments:
     micro_batches: tuple[int, ...] = (4, 64)
     """Micro-batches M to compare with the plain loop at; the other groups take the first."""
     stages: int = 5
-    """Stages of every cluster's pipeline."""
+    """Stages of every cluster's pipeline, 1 to 1000."""
     rounds: int = 15
-    """Timed turns of each contestant."""
+    """Timed turns of each contestant, 1 to 100,000."""
     threads: int = 1
-    """PyTorch threads."""
+    """PyTorch threads, 1 to 1024."""
 
-
-@dataclass(frozen=True)
-class Row:
-    """One contestant's figures.
-
-    Attributes:
-        task: Name of the task.
-        device: Where it ran.
-        group: Contestants that took turns.
-        name: Contestant.
-        milliseconds: Median time of a round.
-        beside: Contestant that the ratio compares with.
-        ratio: Median over the turns of its time over the other's.
-        quartiles: First and third quartile of the same.
-        goal: Most that the ratio may be; None if it has no goal.
-    """
-
-    task: str
-    device: str
-    group: str
-    name: str
-    milliseconds: float
-    beside: str
-    ratio: float
-    quartiles: tuple[float, float]
-    goal: float | None
+    def check(self) -> None:
+        """Refuse what cannot be run."""
+        within(
+            ("--stages", self.stages, 1, 1000),
+            ("--rounds", self.rounds, 1, 100_000),
+            ("--threads", self.threads, 1, 1024),
+            *(("--micro-batches", count, 1, 100_000) for count in self.micro_batches),
+        )
 
 
 class PlainLoop:
@@ -224,41 +206,52 @@ def timed(
     return {name: np.array(values) for name, values in times.items()}
 
 
-def rows_of(
-    place: tuple[str, str, str],
-    times: dict[str, np.ndarray],
+def figures_of(
+    group: str,
+    times: Mapping[str, np.ndarray],
     beside: str,
-    goals: dict[str, float] | None = None,
+    goals: Mapping[str, float] | None = None,
     rounds: int = 1,
-) -> list[Row]:
-    """Compare the contestants of a group with one of them; a turn has ``rounds`` rounds."""
-    rows = []
+) -> list[Figure]:
+    """Compare the contestants of a group with one of them.
+
+    Args:
+        group: Contestants that took turns; begins the figures' names.
+        times: Seconds of each one's turns.
+        beside: Contestant that the others are held against.
+        goals: Most that a ratio may be, by contestant.
+        rounds: Rounds of a turn.
+
+    Returns:
+        Median ratio of each, turn by turn, between its quartiles; the note has the median time of a round.
+    """
+    found = []
     for name, seconds in times.items():
-        quartiles = np.quantile(seconds / times[beside], (0.25, 0.5, 0.75))
-        low, middle, high = (round(float(value), 3) for value in quartiles)
-        milliseconds = round(1e3 * float(np.median(seconds)) / rounds, 2)
+        low, middle, high = (float(q) for q in np.quantile(seconds / times[beside], (0.25, 0.5, 0.75)))
+        note = f"{1e3 * float(np.median(seconds)) / rounds:.2f} ms"
         goal = (goals or {}).get(name)
-        rows.append(Row(*place, name, milliseconds, beside, middle, (low, high), goal))
-    return rows
+        found.append(Figure(f"{group}: {name}", middle, f"x {beside}", low, high, goal, note))
+    return found
 
 
-def measure(arguments: Arguments, task: str, device: torch.device) -> list[Row]:
+def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
     """Measure everything for one task on one device."""
-    scenario = override_scenario(load_scenario(arguments.scenario), {"workload.task": task})
-    first, turns = arguments.micro_batches[0], arguments.rounds
-    rows: list[Row] = []
+    scenario = override_scenario(load_scenario(options.scenario), {"workload.task": task})
+    first, turns = options.micro_batches[0], options.rounds
+    place = f"{task}, {device.type}"
+    found: list[Figure] = []
 
     def learner(micro_batches: int = first, **settings: str | float) -> Learner:
         changes = {name.replace("__", "."): value for name, value in settings.items()}
-        return Learner(scenario, device, arguments.stages, micro_batches, changes)
+        return Learner(scenario, device, options.stages, micro_batches, changes)
 
     def compare(
         group: str, actions: dict[str, Callable[[], None]], beside: str, goals: dict[str, float] | None = None
     ) -> None:
-        rows.extend(rows_of((task, device.type, group), timed(actions, turns, device), beside, goals))
+        found.extend(figures_of(f"{place}, {group}", timed(actions, turns, device), beside, goals))
         gc.collect()
 
-    for m in arguments.micro_batches:
+    for m in options.micro_batches:
         compare(
             f"rounds of M = {m}",
             {
@@ -279,13 +272,12 @@ def measure(arguments: Arguments, task: str, device: torch.device) -> list[Row]:
         {"float32": learner().round, "bfloat16": learner(learning__precision="bfloat16").round},
         "float32",
     )
-    rows.extend(evaluation_rows(learner, scenario, task, device, turns))
-    return rows
+    return [*found, *evaluation_figures(learner, scenario, task, device, turns)]
 
 
-def evaluation_rows(
+def evaluation_figures(
     learner: Callable[..., Learner], scenario: Scenario, task: str, device: torch.device, turns: int
-) -> list[Row]:
+) -> list[Figure]:
     """Time an evaluation by itself, and rounds with the scenario's evaluations, metrics once in a turn."""
     spec, trained = task_spec(scenario), learner()
     evaluator = Evaluator(get_task(task), spec, get_task(task).load(spec), scenario.learning, device)
@@ -295,7 +287,8 @@ def evaluation_rows(
         "an evaluation of the loss": partial(evaluator, model, head, metrics=False),
         "an evaluation with metrics": partial(evaluator, model, head, metrics=True),
     }
-    rows = rows_of((task, device.type, "evaluation by itself"), timed(alone, turns, device), "a round")
+    place = f"{task}, {device.type}"
+    found = figures_of(f"{place}, evaluation by itself", timed(alone, turns, device), "a round")
     every, metric_every = scenario.learning.evaluate_every, scenario.learning.metric_every
     period = max(every, metric_every)
     periods = {"learning__evaluate_every": every, "learning__metric_every": metric_every}
@@ -308,54 +301,34 @@ def evaluation_rows(
     for contestant in contestants.values():
         # So that evaluations begin within a turn, and the background's do not end in another contestant's.
         contestant.rounds(period // 2)
-    place = task, device.type, f"evaluation every {every} rounds, metrics every {metric_every}"
+    group = f"{place}, evaluation every {every} rounds, metrics every {metric_every}"
     actions = {name: partial(contestant.rounds, period) for name, contestant in contestants.items()}
     times = timed(actions, max(3, turns // 2), device)
-    return rows + rows_of(place, times, "no evaluation", rounds=period)
+    return found + figures_of(group, times, "no evaluation", rounds=period)
 
 
-def main(arguments: Arguments) -> None:
-    """Measure and print; write JSON if asked to."""
-    torch.set_num_threads(arguments.threads)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and store if asked to; returns the exit status."""
+    return command(Options, _run, __doc__, arguments)
+
+
+def _run(options: Options) -> None:
+    torch.set_num_threads(options.threads)
     devices = [torch.device("cpu")]
     if torch.cuda.is_available():
         devices.append(torch.device("cuda"))
     else:
         print("No GPU that PyTorch can use: GPU figures are skipped.")
-    rows: list[Row] = []
-    for task in arguments.task:
+    found: list[Figure] = []
+    for task in options.task:
         for device in devices:
-            rows += measure(arguments, task, device)
-            for row in (row for row in rows if (row.task, row.device) == (task, device.type)):
-                print(line(row))
-    if arguments.out is not None:
-        store(arguments, devices, rows)
-
-
-def line(row: Row) -> str:
-    """Return a row as a line of text."""
-    goal = "" if row.goal is None else f"  goal <= {row.goal} {'met' if row.ratio <= row.goal else 'MISSED'}"
-    low, high = row.quartiles
-    return (
-        f"{row.task:15} {row.device:5} {row.group:48} {row.name:28} {row.milliseconds:9.2f} ms  "
-        f"x {row.ratio:.3f} ({low:.3f} to {high:.3f}) of {row.beside}{goal}"
-    )
-
-
-def store(arguments: Arguments, devices: list[torch.device], rows: list[Row]) -> None:
-    """Write the figures and what they were measured with."""
-    figures = {
-        "rows": [asdict(row) for row in rows],
-        "gpu": torch.cuda.get_device_name() if len(devices) > 1 else "skipped: none that PyTorch can use",
-        "arguments": {name: value for name, value in asdict(arguments).items() if name != "out"},
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-    }
-    assert arguments.out is not None
-    files.write_json(arguments.out, figures)
-    print(f"Written to {arguments.out}")
+            found += measure(options, task, device)
+    print(figure_table(found))
+    if options.output is not None:
+        gpu = torch.cuda.get_device_name() if len(devices) > 1 else "skipped: none that PyTorch can use"
+        what = "time of a round of the torch learner over a plain loop's; range: quartiles over the turns"
+        store(options.output, what, options, gpu=gpu, figures=listed(found))
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments))
+    sys.exit(main())

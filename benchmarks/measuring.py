@@ -1,4 +1,4 @@
-"""What the benchmarks share: contestants that take turns, and figures beside their goals.
+"""Shared parts of the benchmarks: contestants that take turns, figures beside their goals, commands.
 
 All contestants take turns in short slices, so that a busy machine slows all of them alike; what counts is
 the ratio of two contestants within one run.
@@ -6,7 +6,6 @@ the ratio of two contestants within one run.
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import statistics
@@ -18,13 +17,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import tyro
 from tqdm import tqdm
 
 from collapipe_env import files
+from collapipe_env.errors import CollaPipeError, ScenarioError
 
 RESULTS = Path(__file__).parent / "results"
-"""Where benchmarks store what they measured."""
+"""Folder of the benchmarks' results."""
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 PACKAGES = ("collapipe-env", "gymnasium", "numpy", "numba", "stable-baselines3", "torch")
 
 
@@ -144,23 +147,8 @@ def take_turns(contestants: Sequence[Contestant], seconds: float, repeats: int) 
     return {c.name: Timing(c.name, c.units, tuple(t)) for c, t in zip(contestants, found, strict=True)}
 
 
-def check_output(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Refuse a folder as ``--output``."""
-    if options.output.is_dir():
-        parser.error(f"--output: {options.output} is a folder; name a file")
-
-
-def check_slices(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Refuse bad values of ``--slice-seconds``, ``--repeats`` and ``--output``."""
-    if not 0.001 <= options.slice_seconds <= 60.0:
-        parser.error(f"--slice-seconds: {options.slice_seconds:g} is not within 0.001 to 60")
-    if not 1 <= options.repeats <= 1000:
-        parser.error(f"--repeats: {options.repeats} is not within 1 to 1000")
-    check_output(parser, options)
-
-
 def ratio_figure(name: str, timing: Timing, yardstick: Timing, goal: float | None = None) -> Figure:
-    """How much longer something takes than a yardstick of the same run."""
+    """Time of something over that of a yardstick of the same run."""
     value, low, high = timing.ratio_to(yardstick)
     return Figure(name, value, f"x {yardstick.name}", low, high, goal)
 
@@ -182,14 +170,90 @@ def figure_table(figures: Sequence[Figure]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What is needed to read timings: versions and the machine."""
+    """Versions and the machine, to read timings by."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         versions[name] = metadata.version(name)
     return {"versions": versions, "machine": {"architecture": platform.machine(), "cpus": os.cpu_count()}}
 
 
-def write_figures(path: Path, what: str, figures: Sequence[Figure], options: dict[str, Any]) -> None:
-    """Store figures with their options and the machine; written aside, then renamed."""
-    listed = [{**asdict(f), "verdict": f.verdict} for f in figures]
-    files.write_json(path, {"what": what, "options": options, **machine(), "figures": listed})
+def store(path: Path, what: str, options: Any, **content: Any) -> None:
+    """Store what was measured with its options and the machine, written aside, then renamed; say where.
+
+    Args:
+        path: JSON file.
+        what: What was measured.
+        options: Dataclass of the command's options.
+        **content: What came of it.
+    """
+    used = {name: str(v) if isinstance(v, Path) else v for name, v in asdict(options).items()}
+    used.pop("output", None)
+    files.write_json(path, {"what": what, "options": used, **machine(), **content})
+    print(f"written to {path}")
+
+
+def listed(figures: Sequence[Figure]) -> list[dict[str, Any]]:
+    """Figures with their verdicts as plain data."""
+    return [{**asdict(figure), "verdict": figure.verdict} for figure in figures]
+
+
+@dataclass(frozen=True)
+class SliceOptions:
+    """Options of benchmarks whose contestants take turns."""
+
+    slice_seconds: float = 0.25
+    """Length of a slice [s], 0.001 to 60."""
+    repeats: int = 7
+    """Slices of each contestant, 1 to 1000."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            ScenarioError: Names the option, its value and the range.
+        """
+        within(("--slice-seconds", self.slice_seconds, 0.001, 60.0), ("--repeats", self.repeats, 1, 1000))
+
+
+def within(*limits: tuple[str, float | None, float, float]) -> None:
+    """Refuse numbers out of range.
+
+    Args:
+        limits: Option, its value (``None`` passes), least and largest, for each number.
+
+    Raises:
+        ScenarioError: Names the option, its value and the range.
+    """
+    for name, value, low, high in limits:
+        if value is not None and not low <= value <= high:
+            raise ScenarioError(f"{name}: {value} is not within {low:,} to {high:,}")
+
+
+def command(
+    kind: type[Any], run: Callable[[Any], None], about: str | None, arguments: Sequence[str] | None
+) -> int:
+    """Read a command line and run it.
+
+    Args:
+        kind: Dataclass of the options, with ``check``, and ``output`` for a file.
+        run: What to do.
+        about: The script's docstring.
+        arguments: Without the program's name; those of this process by default.
+
+    Returns:
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+    """
+    options = tyro.cli(kind, description=about, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    try:
+        output = getattr(options, "output", None)
+        if output is not None and output.is_dir():
+            raise ScenarioError(f"--output: {output} is a folder; name a file")
+        options.check()
+        run(options)
+    except CollaPipeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: what was stored before is kept", file=sys.stderr)
+        return INTERRUPTED
+    return 0

@@ -11,7 +11,6 @@ installed or run is skipped with the reason, and without a network only this pro
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -27,16 +26,17 @@ from measuring import (
     RESULTS,
     Contestant,
     Figure,
-    check_slices,
+    SliceOptions,
+    command,
     figure_table,
-    machine,
+    listed,
     ratio_figure,
+    store,
     take_turns,
 )
 from peer_install import install, interpreter, package_of, read_requirements
 
-from collapipe_env import files
-from collapipe_env.errors import CollaPipeError
+from collapipe_env.errors import CollaPipeError, ScenarioError
 
 HERE = Path(__file__).parent
 FOLDER = HERE / ".peers"
@@ -46,8 +46,6 @@ WHAT = "time of a single environment's step with random actions over CartPole-v1
 UNIT = "x CartPole-v1"
 TRIAL_CALLS = 3
 """Steps before anything is measured, to find out what does not run."""
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ YARDSTICKS = {
     True: Peer("CartPole-v1", "gymnasium", "CartPole-v1", (), "pole on a cart", mine=True),
     False: Peer("CartPole-v1 beside the peers", "gymnasium", "CartPole-v1", (), "pole on a cart"),
 }
-"""What the others are held against, by whether it runs in this project's interpreter."""
+"""Yardstick of each interpreter, by whether it runs in this project's interpreter."""
 CONTESTANTS = (
     Peer("Pendulum-v1", "gymnasium", "Pendulum-v1", (), "pendulum", mine=True),
     _ours("small", "2 clusters of 3 devices, surrogate learner"),
@@ -183,7 +181,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came out.
+    """Result of the comparison.
 
     Attributes:
         figures: One for each contestant, CartPole first.
@@ -298,58 +296,44 @@ def comparison(
     return compare(interpreters, skipped, slice_seconds, repeats)
 
 
-def figures(**options: Any) -> list[Figure]:
-    """Figures of :func:`comparison`, which says what the options are."""
-    return comparison(**options).figures
+@dataclass(frozen=True)
+class Options(SliceOptions):
+    """Step time of other environments beside this project's."""
 
+    folder: Path = FOLDER
+    """The peers' virtual environment."""
+    no_install: bool = False
+    """Measure what is installed already."""
+    output: Path = RESULTS / "peers.json"
+    """JSON file to write."""
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read and check the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--slice-seconds", type=float, default=0.25, metavar="S", help="length of a slice")
-    parser.add_argument("--repeats", type=int, default=7, metavar="R", help="slices of each environment")
-    parser.add_argument(
-        "--folder", type=Path, default=FOLDER, metavar="DIR", help="the peers' virtual environment"
-    )
-    parser.add_argument("--no-install", action="store_true", help="measure what is installed already")
-    default = RESULTS / "peers.json"
-    parser.add_argument("--output", type=Path, default=default, metavar="FILE", help="JSON file to write")
-    options = parser.parse_args(arguments)
-    check_slices(parser, options)
-    if options.folder.exists() and not options.folder.is_dir():
-        parser.error(f"--folder: {options.folder} is a file; name a folder")
-    return options
+    def check(self) -> None:
+        """Refuse what cannot be run."""
+        super().check()
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ScenarioError(f"--folder: {self.folder} is a file; name a folder")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table and store it; returns the exit status, 0 if anything was measured."""
-    options = parse_arguments(arguments)
+    """Measure, print the table and store it; returns the exit status."""
+    return command(Options, _run, __doc__, arguments)
+
+
+def _run(options: Options) -> None:
     try:
         found = comparison(options.slice_seconds, options.repeats, options.folder, not options.no_install)
     except PeerError as error:
-        print(
-            f"error: {error.peer.row}, {error.peer.about}: {error}; delete {options.folder}", file=sys.stderr
-        )
-        return 1
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"interrupted: {options.output} is as it was; what is installed in {options.folder} stays")
-        return INTERRUPTED
+        peer = error.peer
+        raise CollaPipeError(f"{peer.row}, {peer.about}: {error}; delete {options.folder}") from None
     print(figure_table(found.figures))
-    everyone = (*YARDSTICKS.values(), *CONTESTANTS)
-    content = {
-        "what": WHAT,
-        "options": {"slice_seconds": options.slice_seconds, "repeats": options.repeats},
-        **machine(),
-        "interpreters": found.versions,
-        "environments": {p.row: asdict(p) for p in everyone},
-        "figures": [{**asdict(f), "verdict": f.verdict} for f in found.figures],
-    }
-    files.write_json(options.output, content)
-    print(f"written to {options.output}")
-    return 0
+    store(
+        options.output,
+        WHAT,
+        options,
+        interpreters=found.versions,
+        environments={p.row: asdict(p) for p in (*YARDSTICKS.values(), *CONTESTANTS)},
+        figures=listed(found.figures),
+    )
 
 
 if __name__ == "__main__":

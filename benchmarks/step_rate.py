@@ -10,9 +10,9 @@ steps as it has environments. Run::
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,19 @@ from measuring import (
     RESULTS,
     Contestant,
     Figure,
+    SliceOptions,
     Timing,
-    check_slices,
+    command,
     figure_table,
+    listed,
     ratio_figure,
+    store,
     take_turns,
-    write_figures,
+    within,
 )
 
 from collapipe_env.envs.registration import environment_ids
+from collapipe_env.errors import ScenarioError, nearest_name
 
 WHAT = "time of an environment's step; a step of a vector environment counts as num_envs steps"
 YARDSTICK = "CartPole-v1"
@@ -40,7 +44,7 @@ SINGLE_GOALS = {"small": 20.0, "medium": 30.0}
 VECTOR_GOALS = {("medium", 256): 0.5}
 """At most so many of CartPole's steps for one in the native vector environment, by scenario and its size."""
 GROWTH = ("xlarge", "medium")
-"""What is compared with what at equal size of the vector environment: 51 times as many devices."""
+"""Scenarios compared at equal size of the vector environment: the first has 51 times as many devices."""
 GROWTH_GOALS = {256: 60.0}
 """At most so many of the smaller one's steps for one of the larger, by size of the vector environment."""
 
@@ -105,6 +109,27 @@ def vector(name: str, num_envs: int) -> Contestant:
     return Contestant(vector_row(name, num_envs), num_envs, play)
 
 
+@dataclass(frozen=True)
+class Options(SliceOptions):
+    """Time of the environments' steps against Gymnasium's classics."""
+
+    ids: tuple[str, ...] = tuple(ladder())
+    """Our environments."""
+    num_envs: tuple[int, ...] = (64, 256)
+    """Sizes of the vector environments, at least 1 each."""
+    output: Path = RESULTS / "step_rate.json"
+    """JSON file to write."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run."""
+        super().check()
+        known = known_ids()
+        for name in self.ids:
+            if name not in known:
+                raise ScenarioError(f"--ids: {name!r} is not registered: {nearest_name(name, known)}")
+        within(*(("--num-envs", size, 1, 1_000_000) for size in self.num_envs))
+
+
 def figures(
     ids: Sequence[str] | None = None,
     num_envs: Sequence[int] = (64, 256),
@@ -154,37 +179,16 @@ def _growth(timings: Mapping[str, Timing], sizes: Sequence[int]) -> Iterator[Fig
             yield ratio_figure(name, timings[rows[0]], timings[rows[1]], GROWTH_GOALS.get(size))
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read and check the command line."""
-    known = known_ids()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--ids", nargs="+", default=ladder(), metavar="ID", help="our environments")
-    parser.add_argument(
-        "--num-envs", nargs="*", type=int, default=[64, 256], metavar="E", help="sizes of the vector runs"
-    )
-    parser.add_argument("--slice-seconds", type=float, default=0.25, metavar="S", help="length of a slice")
-    parser.add_argument("--repeats", type=int, default=7, metavar="R", help="slices of each environment")
-    default = RESULTS / "step_rate.json"
-    parser.add_argument("--output", type=Path, default=default, metavar="FILE", help="JSON file to write")
-    options = parser.parse_args(arguments)
-    for name in options.ids:
-        if name not in known:
-            parser.error(f"--ids: {name!r} is not registered; there are {', '.join(known)}")
-    if any(size < 1 for size in options.num_envs):
-        parser.error(f"--num-envs: {options.num_envs} must be at least 1 each")
-    check_slices(parser, options)
-    return options
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table and store it; returns the exit status."""
+    return command(Options, _run, __doc__, arguments)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print the table and store it."""
-    options = parse_arguments(arguments)
+def _run(options: Options) -> None:
     found = figures(options.ids, options.num_envs, options.slice_seconds, options.repeats)
     print(figure_table(found))
-    used = {name: value for name, value in vars(options).items() if name != "output"}
-    write_figures(options.output, WHAT, found, used)
-    print(f"written to {options.output}")
+    store(options.output, WHAT, options, figures=listed(found))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Whether the surrogate ranks schedulers as real training does: Spearman's correlation of time-to-target.
+"""Rank correlation of schedulers' time-to-target between surrogate and real training (Spearman).
 
 Every scheduler plays the same held-out episodes with the torch learner; the surrogate then follows the very
 same decisions, so that delays and losses of micro-batches are equal and only the learning differs. The target
@@ -14,28 +14,23 @@ so an interrupted call goes on where it was. Run::
 from __future__ import annotations
 
 import math
-import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
-import tyro
+from measuring import RESULTS, command, store, within
 from scipy.stats import rankdata, spearmanr
 from tqdm import tqdm
 
-import collapipe_env
 from collapipe_env.allocation import ASYNC, COMMON, Allocation
-from collapipe_env.errors import CollaPipeError, DataError, ScenarioError
+from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.episode import EpisodeResult, play_episode
 from collapipe_env.evaluation.registry import require_scheduler, scheduler_names
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
-from collapipe_env.files import write_json
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.state import SystemState
 
@@ -64,10 +59,10 @@ class Options:
     target: float | None = None
     """Target loss in nats; by default that of the median torch episode after 60 % of the rounds."""
     folder: Path = Path("surrogate-ranking")
-    """Where finished episodes are kept."""
+    """Folder of the finished episodes."""
     processes: int = 1
     """Worker processes, 1 to 512."""
-    output: Path = Path(__file__).parent / "results" / "surrogate_ranking.json"
+    output: Path = RESULTS / "surrogate_ranking.json"
     """JSON file to write."""
 
     def check(self) -> None:
@@ -76,21 +71,17 @@ class Options:
         Raises:
             ScenarioError: Names the option, its value and the range.
         """
-        for name, value, low, high in (
+        within(
             ("--episodes", self.episodes, 1, 1000),
             ("--processes", self.processes, 1, 512),
             ("--rounds", self.rounds, 5, 10_000_000),
-        ):
-            if value is not None and not low <= value <= high:
-                raise ScenarioError(f"{name}: {value} is not within {low:,} to {high:,}")
+        )
         if self.target is not None and not 0.0 < self.target < math.inf:
             raise ScenarioError(f"--target: {self.target} is not a finite number above 0")
         for scheduler in self.schedulers:
             require_scheduler(scheduler)
         if 0 < len(set(self.schedulers)) < 3 or len(set(self.schedulers)) < len(self.schedulers):
             raise ScenarioError(f"--schedulers: {self.schedulers}; name at least 3 different ones")
-        if self.output.is_dir():
-            raise ScenarioError(f"--output: {self.output} is a folder; name a file")
 
 
 class Recorded:
@@ -191,7 +182,6 @@ def play(
         rounds=min(options.rounds or scenario.dynamics.rounds, scenario.dynamics.rounds),
         learner="torch",
         folder=options.folder / scenario.name,
-        processes=options.processes,
     )
     (outcome,) = evaluate_all([plan], options.processes, tolerant=True)
     follow = [(name, episode) for name in outcome.results for episode in range(plan.episodes)]
@@ -322,50 +312,33 @@ def report(schedulers: Sequence[Ranked], figures: Mapping[str, Correlation], tar
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play, rank, print and store; returns the exit status, 2 for bad input."""
-    options = tyro.cli(Options, description=__doc__, args=arguments)
-    try:
-        options.check()
-        start = time.perf_counter()
-        plan, torch, surrogate, impossible = play(options)
-        target = default_target(torch, plan.rounds) if options.target is None else options.target
-        schedulers = ranked(plan, torch, surrogate, target)
-        figures = correlations(schedulers)
-        print(report(schedulers, figures, target))
-        for name, reason in impossible.items():
-            print(f"{name}: not possible: {reason}")
-        content: dict[str, Any] = {
-            "what": "schedulers' time to a target loss under the torch learner and under the surrogate",
-            "options": {
-                **asdict(options),
-                "output": options.output.name,
-                "folder": options.folder.name,
-                "scenario": plan.scenario.name,
-                "task": plan.scenario.workload.task,
-                "rounds": plan.rounds,
-            },
-            "versions": {
-                "collapipe_env": collapipe_env.__version__,
-                "numpy": np.__version__,
-                "scipy": scipy.__version__,
-                "python": platform.python_version(),
-            },
-            "seconds": time.perf_counter() - start,
-            "target_nat": target,
-            "correlations": {name: asdict(found) for name, found in figures.items()},
-            "goal_met": figures["modelled_seconds"].rho >= GOAL,
-            "schedulers": [asdict(r) for r in schedulers],
-            "impossible": impossible,
-        }
-        write_json(options.output, content)
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; finished episodes are kept, the same command goes on", file=sys.stderr)
-        return 130
-    print(f"written to {options.output}")
-    return 0
+    """Play, rank, print and store; returns the exit status."""
+    return command(Options, _run, __doc__, arguments)
+
+
+def _run(options: Options) -> None:
+    start = time.perf_counter()
+    plan, torch, surrogate, impossible = play(options)
+    target = default_target(torch, plan.rounds) if options.target is None else options.target
+    schedulers = ranked(plan, torch, surrogate, target)
+    figures = correlations(schedulers)
+    print(report(schedulers, figures, target))
+    for name, reason in impossible.items():
+        print(f"{name}: not possible: {reason}")
+    played = replace(
+        options, scenario=plan.scenario.name, task=plan.scenario.workload.task, rounds=plan.rounds
+    )
+    store(
+        options.output,
+        "schedulers' time to a target loss under the torch learner and under the surrogate",
+        played,
+        seconds=time.perf_counter() - start,
+        target_nat=target,
+        correlations={name: asdict(found) for name, found in figures.items()},
+        goal_met=figures["modelled_seconds"].rho >= GOAL,
+        schedulers=[asdict(entry) for entry in schedulers],
+        impossible=impossible,
+    )
 
 
 if __name__ == "__main__":

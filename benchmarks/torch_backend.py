@@ -10,11 +10,11 @@ with the reason. Run::
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,22 +22,54 @@ from measuring import (
     RESULTS,
     Contestant,
     Figure,
-    check_slices,
+    SliceOptions,
+    command,
     figure_table,
+    listed,
     ratio_figure,
+    store,
     take_turns,
-    write_figures,
+    within,
 )
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.scenario import scenario_names
+from collapipe_env.scenario import load_scenario
 
 WHAT = "time of a step per environment, torch backend over the NumPy vector environment of the same size"
 NUM_ENVS = (256, 1024, 4096)
 GPU_NUM_ENVS = (16384,)
 """Sizes that only the GPU plays, besides the others."""
 ACTIONS_IN_STORE = 4
+
+
+@dataclass(frozen=True)
+class Options(SliceOptions):
+    """Environments as PyTorch tensors against the NumPy vector environment."""
+
+    slice_seconds: float = 0.5
+    """Length of a slice [s], 0.001 to 60."""
+    repeats: int = 5
+    """Slices of each contestant, 1 to 1000."""
+    scenario: str = "medium"
+    """A shipped scenario or a YAML file."""
+    num_envs: tuple[int, ...] = NUM_ENVS
+    """Sizes of the batch, at least 1 each."""
+    dtypes: tuple[Literal["float64", "float32"], ...] = ("float64", "float32")
+    """Real types."""
+    compiled: bool = False
+    """Measure torch.compile, too; compiles first."""
+    threads: int | None = None
+    """Threads of PyTorch on the CPU, 1 to 1024; PyTorch's own choice by default."""
+    output: Path = RESULTS / "torch_backend.json"
+    """JSON file to write."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run."""
+        super().check()
+        load_scenario(self.scenario)
+        within(("--threads", self.threads, 1, 1024))
+        within(*(("--num-envs", size, 1, 10_000_000) for size in self.num_envs))
 
 
 def numpy_contestant(scenario: str, num_envs: int) -> Contestant:
@@ -129,41 +161,12 @@ def _actions(shape: tuple[int, int]) -> list[np.ndarray[Any, np.dtype[np.float32
     return [rng.uniform(-1.0, 1.0, shape).astype(np.float32) for _ in range(ACTIONS_IN_STORE)]
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read and check the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--scenario", default="medium", metavar="NAME", help="a shipped scenario")
-    parser.add_argument(
-        "--num-envs", nargs="+", type=int, default=list(NUM_ENVS), metavar="E", help="sizes of the batch"
-    )
-    parser.add_argument(
-        "--dtypes", nargs="+", default=["float64", "float32"], metavar="TYPE", help="real types"
-    )
-    parser.add_argument("--compiled", action="store_true", help="measure torch.compile, too; compiles first")
-    parser.add_argument("--threads", type=int, metavar="T", help="threads of PyTorch on the CPU")
-    parser.add_argument("--slice-seconds", type=float, default=0.5, metavar="S", help="length of a slice")
-    parser.add_argument("--repeats", type=int, default=5, metavar="R", help="slices of each")
-    default = RESULTS / "torch_backend.json"
-    parser.add_argument("--output", type=Path, default=default, metavar="FILE", help="JSON file to write")
-    options = parser.parse_args(arguments)
-    if options.scenario not in scenario_names():
-        parser.error(
-            f"--scenario: {options.scenario!r} is not shipped; there are {', '.join(scenario_names())}"
-        )
-    if any(size < 1 for size in options.num_envs):
-        parser.error(f"--num-envs: {options.num_envs} must be at least 1 each")
-    for name in options.dtypes:
-        if name not in ("float64", "float32"):
-            parser.error(f"--dtypes: {name!r} is not one of float64, float32")
-    if options.threads is not None and options.threads < 1:
-        parser.error(f"--threads: {options.threads} must be at least 1")
-    check_slices(parser, options)
-    return options
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table and store it; returns the exit status."""
+    return command(Options, _run, __doc__, arguments)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print the table and store it."""
-    options = parse_arguments(arguments)
+def _run(options: Options) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     found = figures(
@@ -175,10 +178,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.repeats,
     )
     print(figure_table(found))
-    chosen = {key: value for key, value in vars(options).items() if key != "output"}
-    write_figures(options.output, WHAT, found, {**chosen, "threads": torch.get_num_threads()})
-    print(f"written to {options.output}")
+    used = replace(options, threads=torch.get_num_threads())
+    store(options.output, WHAT, used, figures=listed(found))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -14,8 +14,6 @@ ended, in proportion to V, and plays a warm-up that is not counted; the long run
 
 from __future__ import annotations
 
-import io
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,13 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import tyro
+from measuring import RESULTS, command, store, within
 from tqdm import tqdm
 
-import collapipe_env
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.errors import AllocationError, CollaPipeError
-from collapipe_env.files import write_bytes, write_json
+from collapipe_env.errors import ScenarioError
+from collapipe_env.evaluation.plotting import COLOURS, RC, new_figure, save
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.costs import round_costs
@@ -63,43 +60,40 @@ class Options:
     """Seed of the channels, at least 0."""
     long_rounds: int = 0
     """Rounds of a long run at the scenario's V that checks the budgets; 0 for none, at most 10,000,000."""
-    output: Path = Path(__file__).parent / "results" / "tradeoff_sweep.json"
+    output: Path = RESULTS / "tradeoff_sweep.json"
     """JSON file to write."""
     figure: Path | None = None
     """Picture (PNG) to draw; beside the JSON file by default."""
 
     @property
     def picture(self) -> Path:
-        """Where the picture goes."""
+        """File of the picture."""
         return self.output.with_suffix(".png") if self.figure is None else self.figure
 
     def check(self) -> None:
         """Refuse what cannot be run.
 
         Raises:
-            AllocationError: Names the option, its value and the range.
+            ScenarioError: Names the option, its value and the range.
         """
-        for name, value, low, high in (
+        within(
             ("--rounds", self.rounds, 1, 1_000_000),
             ("--warmup", self.warmup, 0, 1_000_000),
             ("--envs", self.envs, 1, 1000),
             ("--seed", self.seed, 0, 2**32),
             ("--long-rounds", self.long_rounds, 0, 10_000_000),
-        ):
-            if not low <= value <= high:
-                raise AllocationError(f"{name}: {value} is not within {low:,} to {high:,}")
+        )
         if not self.v or not all(0.0 < v < np.inf for v in self.v) or list(self.v) != sorted(set(self.v)):
-            raise AllocationError(f"--v: {self.v} must be finite numbers above 0 in ascending order")
-        for name, path in (("--output", self.output), ("--figure", self.picture)):
-            if path.is_dir():
-                raise AllocationError(f"{name}: {path} is a folder; name a file")
+            raise ScenarioError(f"--v: {self.v} must be finite numbers above 0 in ascending order")
+        if self.picture.is_dir():
+            raise ScenarioError(f"--figure: {self.picture} is a folder; name a file")
         if self.picture.suffix != ".png":
-            raise AllocationError(f"--figure: {self.picture} must end in .png")
+            raise ScenarioError(f"--figure: {self.picture} must end in .png")
 
 
 @dataclass(frozen=True)
 class Point:
-    """What one V gives, means over the counted rounds and environments.
+    """Result of one V, means over the counted rounds and environments.
 
     Attributes:
         v: ``V`` [1/s].
@@ -244,16 +238,11 @@ def draw(points: Sequence[Point], limit: float, name: str) -> Figure:
         limit: Delay without budgets [s].
         name: The scenario's name, for the title.
     """
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from collapipe_env.evaluation.plotting import COLOURS, RC
+    import matplotlib as mpl
 
     v = np.array([p.v for p in points])
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(8.6, 3.7), dpi=130, facecolor="white", layout="constrained")
-        FigureCanvasAgg(figure)
+    with mpl.rc_context(RC):
+        figure = new_figure(8.6, 3.7)
         left, right = figure.subplots(1, 2)
         left.plot(v, [p.delay for p in points], marker="o", color=COLOURS[0], label="DSSRA")
         left.axhline(
@@ -293,9 +282,12 @@ def table(points: Sequence[Point], limit: float) -> str:
     return "\n".join([*lines, f"{'no budgets':>10s} {limit:10.3f}"])
 
 
-def run(options: Options) -> None:
-    """Play, print, draw and store."""
-    options.check()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play, print, draw and store; returns the exit status."""
+    return command(Options, _run, __doc__, arguments)
+
+
+def _run(options: Options) -> None:
     scenario = load_scenario(options.scenario)
     common = {"rounds": options.rounds, "warmup": options.warmup, "envs": options.envs, "seed": options.seed}
     begun = time.perf_counter()
@@ -313,37 +305,17 @@ def run(options: Options) -> None:
             f"time-average energy / budget {mark['worst_energy_ratio']:.4f}, largest backlog per round "
             f"{mark['largest_backlog_per_round']:.5f}"
         )
-    content = io.BytesIO()
-    draw(points, limit, scenario.name).savefig(content, format="png")
-    write_bytes(options.picture, content.getvalue())
-    write_json(
+    save(draw(points, limit, scenario.name), options.picture)
+    print(f"drawn in {options.picture}")
+    store(
         options.output,
-        {
-            "what": "time-average delay and energy backlog of DSSRA against V",
-            "options": {"scenario": options.scenario, "v": list(options.v), **common},
-            "versions": {
-                "collapipe_env": collapipe_env.__version__,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
-            "seconds": time.perf_counter() - begun,
-            "points": [asdict(p) for p in points],
-            "delay_without_budgets": limit,
-            "long_run": long,
-        },
+        "time-average delay and energy backlog of DSSRA against V",
+        options,
+        seconds=time.perf_counter() - begun,
+        points=[asdict(p) for p in points],
+        delay_without_budgets=limit,
+        long_run=long,
     )
-    print(f"written to {options.output} and {options.picture}")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit status, 2 for bad options."""
-    options = tyro.cli(Options, description=__doc__, args=arguments)
-    try:
-        run(options)
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def renamed_fields(**names: str) -> Callable[[_Class], _Class]:
     """
 
     def decorate(cls: _Class) -> _Class:
-        build: Callable[..., None] = cls.__init__
+        build: Callable[..., None] = cls.__init__  # type: ignore[misc]
 
         @functools.wraps(build)
         def __init__(self: Any, *values: Any, **fields: Any) -> None:  # noqa: N807

@@ -125,7 +125,7 @@ CHATTY = (
 """Sentences as in messages, many of which are lower-cased."""
 
 LINKS = (", and", ", but", ", while", "because", ", although", ";")
-"""What joins two clauses."""
+"""Words that join two clauses."""
 
 COMMON = {
     "adjective": words_of("""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import shlex
+import sys
 import tempfile
 import time
 import warnings
@@ -16,18 +17,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from shutil import copyfile
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from generated_parts import replaced
+import tyro
+from generated_parts import write_parts
 from tqdm import tqdm
 
 import collapipe_env
 from collapipe_env.allocation import Allocation
 from collapipe_env.apportionment import apportion
+from collapipe_env.cli.common import guarded, require_within
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
+from collapipe_env.evaluation.plotting import RC, save
 from collapipe_env.evaluation.pool import run_tasks
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.registry import make_scheduler
@@ -38,6 +43,9 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 from collapipe_env.simulator.state import SystemParameters, SystemState
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "learning.md"
@@ -95,7 +103,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of a run; the lists have one entry for every evaluation, the untrained model's first.
+    """Result of a run; the lists have one entry for every evaluation, the untrained model's first.
 
     Attributes:
         rounds: Rounds trained until then.
@@ -313,19 +321,89 @@ def interval(values: Sequence[float], digits: str, scale: float = 1.0) -> str:
     return f"{mean} ({format(found.low, digits)}…{format(found.high, digits)})"
 
 
-def fill_page(page: Path, parts: Mapping[str, str]) -> None:
-    """Put contents between the page's markers; the words around them stay.
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of both commands."""
 
-    Raises:
-        DataError: If a pair of markers is not there exactly once; nothing is written then.
+    seeds: int = 3
+    """Runs of each case."""
+    processes: int = 2
+    """Worker processes, with one thread each."""
+    work: Path = Path("runs")
+    """Folder of the finished runs, the table and the figure."""
+    page_only: bool = False
+    """Write table, figure and page from the runs that are there, and train nothing."""
+    no_page: bool = False
+    """Leave the page in docs as it is."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            ScenarioError: Names the option, its value and the range.
+        """
+        require_within(("--seeds", self.seeds, 1, 1000), ("--processes", self.processes, 1, 64))
+
+
+def command(
+    kind: type[Any], run: Callable[[Any, list[str]], None], script: str, arguments: Sequence[str] | None
+) -> int:
+    """Read a command line and run it; returns the exit status.
+
+    Args:
+        kind: Dataclass of the options, with ``check``.
+        run: Is given the options and the arguments.
+        script: Name of the script.
+        arguments: Without the program's name; those of this process by default.
     """
-    text = page.read_text(encoding="utf-8")
-    for name, content in parts.items():
-        text = replaced(text, name, content.strip(), page)
-    write_text(page, text)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = tyro.cli(kind, args=given, config=(tyro.conf.FlagCreatePairsOff,))
+
+    def job() -> None:
+        options.check()
+        run(options, given)
+
+    return guarded(job, f"python tools/{script}", given)
 
 
-def command(script: str, arguments: Sequence[str]) -> str:
+def publish(
+    options: RunOptions,
+    part: str,
+    table: str,
+    picture: tuple[str, Callable[[], Figure]],
+    facts: Mapping[str, Any],
+    stamp: str,
+    *,
+    page: bool,
+) -> None:
+    """Write figure, table and summary into the work folder, and into the page if asked to.
+
+    Args:
+        options: The command's.
+        part: Name of the page's part; the one of the command is called after it.
+        table: The table in Markdown.
+        picture: Name of the figure's file, and what draws it.
+        facts: Content of ``summary.json``.
+        stamp: The command that produces the part, in Markdown.
+        page: Whether to write the page.
+    """
+    import matplotlib as mpl
+
+    name, draw = picture
+    with mpl.rc_context(RC):
+        drawn = save(draw(), options.work / name)
+    write_json(options.work / "summary.json", facts)
+    write_text(options.work / "table.md", table + "\n")
+    print(table)
+    if page:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        copyfile(drawn, PICTURES / name)
+        write_parts(PAGE, {part: table, f"{part} command": stamp})
+        print(f"wrote {PAGE} and {PICTURES / name}")
+    print(f"wrote {options.work}/: {name}, table.md, summary.json")
+
+
+def stamp_of(script: str, arguments: Sequence[str]) -> str:
     """The command that produces a part of the page, as a block of Markdown."""
     given = [argument for argument in arguments if argument != "--page-only"]
     named = ", ".join(f"{n} {v}" for n, v in versions().items() if n in ("collapipe-env", "torch"))

@@ -1,8 +1,12 @@
-"""Parts of the documentation that tools write: what stands between a part's markers."""
+"""Parts of the documentation that tools write, between markers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from collapipe_env.errors import DataError
+from collapipe_env.files import write_text
 
 BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated: {} -->"
 
@@ -24,3 +28,20 @@ def replaced(text: str, name: str, content: str, page: object = "the page") -> s
         raise DataError(f"{page} must have '{begin}' and '{end}' once each: put them back")
     head, _, rest = text.partition(begin)
     return f"{head}{begin}\n{content}\n{end}{rest.partition(end)[2]}"
+
+
+def write_parts(page: Path, parts: Mapping[str, str], target: Path | None = None) -> None:
+    """Put contents between a page's markers; the words around them stay.
+
+    Args:
+        page: The page.
+        parts: Content of each part by its name.
+        target: Where to write; the page itself by default.
+
+    Raises:
+        DataError: If a pair of markers is not there exactly once; nothing is written then.
+    """
+    text = page.read_text(encoding="utf-8")
+    for name, content in parts.items():
+        text = replaced(text, name, content.strip(), page)
+    write_text(target or page, text)

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from generated_parts import replaced
+from generated_parts import write_parts
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from collapipe_env.files import write_text
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import additive_mask
 from collapipe_env.models.embeddings import build_embedding
@@ -184,11 +183,9 @@ def activation_table() -> str:
 def main() -> None:
     """Measure everything and write the page."""
     torch.set_num_threads(1)
-    page = PAGE.read_text(encoding="utf-8")
     stamp = f"`python tools/make_costs_table.py`, PyTorch {torch.__version__}, {platform.machine()}"
-    page = replaced(page, "exact", f"{exact_table()}\n\n{stamp}", PAGE)
-    page = replaced(page, "activations", f"{activation_table()}\n\n{stamp}", PAGE)
-    write_text(PAGE, page)
+    tables = {"exact": exact_table(), "activations": activation_table()}
+    write_parts(PAGE, {name: f"{table}\n\n{stamp}" for name, table in tables.items()})
     print(f"wrote {PAGE}")
 
 

@@ -12,20 +12,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from shutil import copyfile
 from typing import TYPE_CHECKING
 
 import numpy as np
-import tyro
 
 # The modules of this folder import each other as they would in the command's own process.
 sys.path.insert(0, str(Path(__file__).parent))
 import experiment_runs as kept
-from experiment_runs import EVEN, FEWEST, Run, RunResult, interval
+from experiment_runs import EVEN, FEWEST, Run, RunOptions, RunResult, interval
 
-from collapipe_env.cli.common import chosen_scenario, guarded, record, require_within
-from collapipe_env.evaluation.plotting import COLOURS, RC, log_axis, new_figure, save, spread
-from collapipe_env.files import write_json, write_text
+from collapipe_env.cli.common import chosen_scenario, record, require_within
+from collapipe_env.evaluation.plotting import COLOURS, log_axis, new_figure, spread
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -44,7 +41,7 @@ BASE: Mapping[str, object] = {
     # The scenarios' 0.023 loses next to nothing.
     "radio.waterfall_threshold": 1.0,
 }
-"""What all runs change of the scenario."""
+"""Changes of the scenario in all runs."""
 CROWDED: Mapping[str, object] = {
     # All clusters reuse the hops' band, so closeness is interference. The nearest are then 40 m apart.
     "cluster.cu_distance_max_m": 120.0,
@@ -93,48 +90,45 @@ PANELS: Mapping[str, Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Options:
-    """What to run."""
+class Options(RunOptions):
+    """Train under fixed allocations that differ in one thing at a time."""
 
+    work: Path = Path("runs/learning")
+    """Folder of the finished runs, the table and the figure."""
     scenario: str = "medium"
     """A shipped scenario or a YAML file."""
     task: str | None = None
-    """What is learned; the scenario's task by default."""
+    """Task to train; the scenario's by default."""
     rounds: int = 150
     """Rounds of a run."""
-    seeds: int = 3
-    """Runs of each case."""
-    processes: int = 2
-    """Worker processes, with one thread each."""
-    work: Path = Path("runs/learning")
-    """Where the finished runs, the table and the figure go."""
-    page_only: bool = False
-    """Write table, figure and page from the runs that are there, and train nothing."""
-    no_page: bool = False
-    """Leave the page in docs as it is."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run."""
+        super().check()
+        require_within(("--rounds", self.rounds, 1, 1_000_000))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train what is missing, then write table, figure and page."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = tyro.cli(Options, description=__doc__, args=given, config=(tyro.conf.FlagCreatePairsOff,))
-    return guarded(lambda: run(options, given), f"python tools/{SCRIPT}", given)
+    """Train what is missing, then write table, figure and page; returns the exit status."""
+    return kept.command(Options, run, SCRIPT, arguments)
 
 
 def run(options: Options, given: Sequence[str]) -> None:
     """Do what the options ask for."""
-    require_within(
-        ("--rounds", options.rounds, 1, 1_000_000),
-        ("--seeds", options.seeds, 1, 1000),
-        ("--processes", options.processes, 1, 64),
-    )
     scenario = chosen_scenario(options.scenario, options.task, None)
     runs = runs_of(options, scenario)
     if not options.page_only:
         kept.train_all(runs, options.processes)
     results = kept.results_of(runs)
     kept.require_case(results, REFERENCE, options.work)
-    write(options, given, scenario, results)
+    facts = record(f"python tools/{SCRIPT}", given, scenario=scenario.to_dict(), base=dict(BASE))
+    facts["common_loss"] = common_loss(results)
+    facts["results"] = {name: [asdict(one) for one in runs] for name, runs in results.items()}
+    title = f"{scenario.name}, {scenario.workload.task}"
+    kept.publish(
+        options, "experiments", table(results), (FIGURE, lambda: draw(results, title)), facts,
+        kept.stamp_of(SCRIPT, given), page=not options.no_page,
+    )  # fmt: skip
 
 
 def runs_of(options: Options, scenario: Scenario) -> list[Run]:
@@ -251,29 +245,6 @@ def _label(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
             va="center", annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3},
         )  # fmt: skip
-
-
-def write(
-    options: Options, given: Sequence[str], scenario: Scenario, results: Mapping[str, Sequence[RunResult]]
-) -> None:
-    """Write figure, table and summary into the work folder, and the page unless it is to stay."""
-    import matplotlib
-
-    with matplotlib.rc_context(RC):
-        picture = save(draw(results, f"{scenario.name}, {scenario.workload.task}"), options.work / FIGURE)
-    text = table(results)
-    facts = record(f"python tools/{SCRIPT}", given, scenario=scenario.to_dict(), base=dict(BASE))
-    facts["common_loss"] = common_loss(results)
-    facts["results"] = {name: [asdict(one) for one in runs] for name, runs in results.items()}
-    write_json(options.work / "summary.json", facts)
-    write_text(options.work / "table.md", text + "\n")
-    print(text)
-    if not options.no_page:
-        kept.PICTURES.mkdir(parents=True, exist_ok=True)
-        copyfile(picture, kept.PICTURES / FIGURE)
-        kept.fill_page(kept.PAGE, {"experiments": text, "experiments command": kept.command(SCRIPT, given)})
-        print(f"wrote {kept.PAGE} and {kept.PICTURES / FIGURE}")
-    print(f"wrote {options.work}/: {FIGURE}, table.md, summary.json")
 
 
 if __name__ == "__main__":

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from generated_parts import replaced
+from generated_parts import write_parts
 
 from collapipe_env.cli.main import main as collapipe
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation.labels import SERVER_NOTE, label_of
-from collapipe_env.files import write_text
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "results.md"
@@ -31,7 +30,7 @@ PICTURES = DOCS / "images" / "results"
 
 @dataclass(frozen=True)
 class Options:
-    """What to run."""
+    """Produce every number and picture of docs/results.md."""
 
     scenarios: tuple[str, ...] = ("small", "medium", "large")
     """Scenarios under the surrogate learner."""
@@ -44,9 +43,9 @@ class Options:
     torch_rounds: int = 100
     """Rounds of an episode there."""
     agents: Path = Path("runs/results/agents")
-    """Where the trained agents are, or will be."""
+    """Folder of the trained agents."""
     work: Path = Path("runs/results")
-    """Where the comparisons go."""
+    """Folder of the comparisons."""
     processes: int = 2
     """Worker processes."""
     page_only: bool = False
@@ -110,23 +109,23 @@ def write_page(options: Options, runs: list[tuple[Path, list[str]]]) -> None:
     """Fill the page's marked parts and copy the pictures."""
     summaries = [json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder, _ in runs]
     surrogate, torch = summaries[0], summaries[1:]
-    text = PAGE.read_text(encoding="utf-8")
+    parts = {
+        "surrogate": "\n".join(scenario_table(surrogate, name) for name in options.scenarios),
+        "stated": stated_table(surrogate),
+        "torch": "\n".join(torch_table(summary, name) for summary in torch for name in summary["scenarios"]),
+        "commands": commands(options, runs, surrogate),
+    }
     try:
-        shown = "\n".join(scenario_table(surrogate, n) for n in options.scenarios)
-        text = replaced(text, "surrogate", shown, PAGE)
-        text = replaced(text, "stated", stated_table(surrogate), PAGE)
-        tables = [torch_table(summary, name) for summary in torch for name in summary["scenarios"]]
-        text = replaced(text, "torch", "\n".join(tables), PAGE)
-        text = replaced(text, "commands", commands(options, runs, surrogate), PAGE)
+        write_parts(PAGE, parts)
     except DataError as error:
         raise SystemExit(str(error)) from None
+    text = PAGE.read_text(encoding="utf-8")
     PICTURES.mkdir(parents=True, exist_ok=True)
     for folder, _ in runs:
         prefix = "" if folder.name == "surrogate" else f"{folder.name}-"
         for picture in sorted((folder / "figures").glob("*.png")):
             if f"/{prefix}{picture.name})" in text:  # only what the page shows
                 shutil.copyfile(picture, PICTURES / f"{prefix}{picture.name}")
-    write_text(PAGE, text)
     print(f"wrote {PAGE} and {PICTURES}/")
 
 
@@ -141,7 +140,7 @@ def number(estimate: dict[str, Any], digits: str, scale: float = 1.0) -> str:
 
 
 def size_of(entry: dict[str, Any]) -> str:
-    """How much was played."""
+    """Numbers of episodes and rounds."""
     return f"{entry['episodes']} held-out episodes of {entry['rounds']} rounds"
 
 
@@ -171,7 +170,7 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
 
 
 def note_below(entry: dict[str, Any]) -> list[str]:
-    """What the mark of some schedulers means, where there are any."""
+    """Meaning of the mark of some schedulers, where there are any."""
     return [f"\n{SERVER_NOTE}"] if any(one["server_blocks"] for one in entry["summary"]) else []
 
 
@@ -225,7 +224,7 @@ def stated_table(summary: dict[str, Any]) -> str:
 
 
 def commands(options: Options, runs: list[tuple[Path, list[str]]], summary: dict[str, Any]) -> str:
-    """What produced the page."""
+    """Commands that produced the page."""
     given = [argument for argument in sys.argv[1:] if argument != "--page-only"]
     lines = ["```bash", shlex.join(["python", "tools/make_results.py", *given]), "# which runs"]
     lines += [f"collapipe train {shlex.join(training(options, name))}" for name in options.scenarios]

@@ -1,7 +1,7 @@
 """Measure how cost grows with the system's sizes, and write the numbers and pictures of ``docs/scaling.md``.
 
 Steps of the environment, decisions of DSSRA and memory against clusters, devices, blocks, mini-batch and
-environments, each changed by itself around ``medium``; where a step's time goes; and the peers that
+environments, each changed by itself around ``medium``; and the peers that
 ``benchmarks/peers.py`` measured last. Everything runs under the surrogate learner. What is measured is kept:
 run it again after Ctrl-C, or with ``--fresh`` after the code has changed. Run::
 
@@ -24,42 +24,36 @@ from typing import Any
 
 import scaling_memory
 import scaling_pictures
-import scaling_profile
 import scaling_tables
 import scaling_times
-import tyro
-from generated_parts import replaced
+from generated_parts import write_parts
 from scaling_points import AXES
-from scaling_times import RESULTS, machine
+from scaling_times import RESULTS, SliceOptions, command, machine
 
 import collapipe_env
-from collapipe_env.errors import CollaPipeError, DataError
+from collapipe_env.errors import DataError
 from collapipe_env.evaluation.plotting import save
-from collapipe_env.files import read_json, write_json, write_text
+from collapipe_env.files import read_json, write_json
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "scaling.md"
 PICTURES = DOCS / "images"
 FORMAT = 1
 """Of the stored measurements; others are measured again."""
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
 
 
 @dataclass(frozen=True)
-class Options:
-    """What to measure."""
+class Options(SliceOptions):
+    """Measure how cost grows with the system's sizes."""
 
-    axes: tuple[str, ...] = tuple(axis.name for axis in AXES)
-    """Sizes to change."""
     slice_seconds: float = 0.1
     """Length of a slice [s], 0.001 to 60."""
-    repeats: int = 7
-    """Slices of each contestant, 1 to 1000."""
+    axes: tuple[str, ...] = tuple(axis.name for axis in AXES)
+    """Sizes to change."""
     batches: tuple[int, int] = (64, 512)
     """Sizes of the batches whose memory is compared."""
     work: Path = Path("runs/scaling")
-    """Where the measurements go."""
+    """Folder of the measurements."""
     peers: Path = RESULTS / "peers.json"
     """The peer comparison to show, as ``python benchmarks/peers.py`` wrote it."""
     fresh: bool = False
@@ -73,16 +67,13 @@ class Options:
         """Refuse what cannot be run.
 
         Raises:
-            DataError: Names the option, its value and the range.
+            CollaPipeError: Names the option, its value and the range.
         """
+        super().check()
         known = [axis.name for axis in AXES]
         for name in self.axes:
             if name not in known:
                 raise DataError(f"--axes: {name!r} is none of {', '.join(known)}")
-        if not 0.001 <= self.slice_seconds <= 60.0:
-            raise DataError(f"--slice-seconds: {self.slice_seconds:g} is not within 0.001 to 60")
-        if not 1 <= self.repeats <= 1000:
-            raise DataError(f"--repeats: {self.repeats} is not within 1 to 1000")
         if not 1 <= self.batches[0] < self.batches[1]:
             raise DataError(f"--batches: {self.batches} must ascend from at least 1")
 
@@ -140,13 +131,6 @@ def plan(options: Options) -> Iterator[Measurement]:
                 options.batches,
                 partial(scaling_memory.measure, axis.name, value, *options.batches),
             )
-    for scenario, size in scaling_profile.SYSTEMS[:2] if options.quick else scaling_profile.SYSTEMS:
-        yield Measurement(
-            "profile",
-            f"{scenario} {size}",
-            (timing, scaling_profile.PARTS),
-            partial(scaling_profile.profile, scenario, size, *timing),
-        )
 
 
 class Store:
@@ -161,7 +145,7 @@ class Store:
         self.content: dict[str, Any] = read_json(path, "delete it") if path.exists() else {"measured": {}}
 
     def result(self, measurement: Measurement) -> Any:
-        """What is stored of a measurement; ``None`` if nothing that fits."""
+        """Stored result of a measurement; ``None`` if nothing that fits."""
         found = self.content["measured"].get(measurement.name, {})
         return found.get("result") if found.get("key") == measurement.key else None
 
@@ -172,7 +156,7 @@ class Store:
         self.content = read_json(self.path, "delete it")
 
     def groups(self, measurements: Iterable[Measurement]) -> dict[str, Any]:
-        """What is stored of some measurements, whatever it depended on, by group and entry."""
+        """Stored results of some measurements, whatever they depended on, by group and entry."""
         found: dict[str, Any] = {}
         for measurement in measurements:
             stored = self.content["measured"].get(measurement.name)
@@ -223,10 +207,6 @@ def write_page(options: Options, store: Store, groups: Mapping[str, Any], argume
         pictures["scaling_memory"] = scaling_pictures.growth_picture(
             groups, grown, scaling_pictures.MEMORY, "memory of one environment (kB)"
         )
-    if "profile" in groups:
-        shown = scaling_tables.dominating(groups["profile"])
-        parts["profile"] = f"{scaling_tables.profile_table(groups['profile'])}\n\n{shown}"
-        pictures["scaling_profile"] = scaling_pictures.profile_picture(groups["profile"])
     if options.peers.exists():
         parts["peers"] = scaling_tables.peer_table(options.peers)
     else:
@@ -234,12 +214,9 @@ def write_page(options: Options, store: Store, groups: Mapping[str, Any], argume
     if groups:
         parts["command"] = stamp(store, arguments)
     page, folder = (options.work / PAGE.name, options.work) if options.quick else (PAGE, PICTURES)
-    text = PAGE.read_text(encoding="utf-8")
-    for name, content in parts.items():
-        text = replaced(text, name, content, PAGE)
     for name, picture in pictures.items():
         save(picture, folder / f"{name}.png")
-    write_text(page, text)
+    write_parts(PAGE, parts, page)
     return page
 
 
@@ -255,29 +232,23 @@ def stamp(store: Store, arguments: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, then write the page; returns the exit status, 2 for what cannot be used."""
+    """Measure, then write the page; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    options = tyro.cli(Options, description=__doc__, args=given, config=(tyro.conf.FlagCreatePairsOff,))
+    return command(Options, lambda options: _run(options, given), __doc__, given)
+
+
+def _run(options: Options, given: Sequence[str]) -> None:
     left_out = ("--page-only", "--fresh")
     shown = "".join(f" {shlex.quote(word)}" for word in given if word not in left_out)
-    try:
-        options.check()
-        options = quickened(options)
-        measurements = list(plan(options))
-        store = Store(options.work / "measurements.json")
-        if not options.page_only:
-            measure_all(measurements, store, options.fresh)
-        groups = store.groups(plan(replace(options, axes=tuple(axis.name for axis in AXES))))
-        page = write_page(options, store, groups, shown)
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"interrupted: {options.work} keeps what is measured; without --fresh the same command goes on")
-        return INTERRUPTED
+    options = quickened(options)
+    measurements = list(plan(options))
+    store = Store(options.work / "measurements.json")
+    if not options.page_only:
+        measure_all(measurements, store, options.fresh)
+    groups = store.groups(plan(replace(options, axes=tuple(axis.name for axis in AXES))))
+    page = write_page(options, store, groups, shown)
     print(scaling_tables.summary(groups, AXES))
     print(f"measurements are in {store.path}, the page is {page}")
-    return 0
 
 
 if __name__ == "__main__":

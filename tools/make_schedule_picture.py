@@ -50,7 +50,7 @@ def main() -> None:
     env = CollaPipeVectorEnv(num_envs=1, scenario="medium", learner="surrogate")
     env.reset(seed=0)
     parameters = system_parameters(env.scenario)
-    print("| schedule | M | local step of cluster 1 (s) | round delay (s) | most memory of a device (MB) |")
+    print("| schedule | M | local step of cluster 0 (s) | round delay (s) | most memory of a device (MB) |")
     print("|---|---:|---:|---:|---:|")
     for M in (8, 64):
         base = even_split(parameters, env.state, M)
@@ -76,7 +76,7 @@ def main() -> None:
     assert env.last_round is not None
     TARGET.parent.mkdir(parents=True, exist_ok=True)
     imsave(
-        TARGET, draw_round(round_view(env.last_round, 1, "c1 GPipe · c2 1F1B · c3 interleaved · c4 ZB-H1"))
+        TARGET, draw_round(round_view(env.last_round, 1, "c0 GPipe · c1 1F1B · c2 interleaved · c3 ZB-H1"))
     )
     print(f"wrote {TARGET}")
 

@@ -13,22 +13,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from shutil import copyfile
 from typing import TYPE_CHECKING
 
 import numpy as np
-import tyro
 
 # The modules of this folder import each other as they would in the command's own process.
 sys.path.insert(0, str(Path(__file__).parent))
 import experiment_runs as kept
-from experiment_runs import Run, RunResult, interval
+from experiment_runs import Run, RunOptions, RunResult, interval
 from simple_baselines import Baseline, baselines_of
 
-from collapipe_env.cli.common import chosen_scenario, guarded, record, require_within
+from collapipe_env.cli.common import chosen_scenario, record, require_within
 from collapipe_env.errors import DataError, ScenarioError, nearest_name
-from collapipe_env.evaluation.plotting import COLOURS, FAINT, INK, RC, new_figure, save
-from collapipe_env.files import write_json, write_text
+from collapipe_env.evaluation.plotting import COLOURS, FAINT, INK, new_figure
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
 
@@ -47,10 +44,10 @@ RECIPE: Mapping[str, object] = {
     "learning.warmup_rounds": 10,
     "learning.token_dropout": 0.3,
 }
-"""What all sets change of the scenario, unless they say otherwise."""
+"""Changes of the scenario for all sets, unless they say otherwise."""
 SLOWER: Mapping[str, object] = {"learning.learning_rate": 3e-3, "learning.server_learning_rate": 3e-3}
 READER: Mapping[str, object] = {**SLOWER, "learning.proxy.style": "bert"}
-"""What suits classification."""
+"""Settings for classification."""
 TAGGER: Mapping[str, object] = {
     "workload.local_steps": 4,
     "workload.batch_size": 16,
@@ -59,7 +56,7 @@ TAGGER: Mapping[str, object] = {
     "learning.token_dropout": 0.2,
     "learning.weight_decay": 0.01,
 }
-"""What suits tagging: many small steps."""
+"""Settings for tagging: many small steps."""
 WRITER: Mapping[str, object] = {
     **SLOWER,
     "workload.local_steps": 4,
@@ -71,7 +68,7 @@ WRITER: Mapping[str, object] = {
     "learning.proxy.heads": 4,
     "learning.proxy.sequence_length": 24,
 }
-"""What suits translation."""
+"""Settings for translation."""
 
 
 @dataclass(frozen=True)
@@ -137,48 +134,44 @@ SETS: Mapping[str, DataSet] = {
 
 
 @dataclass(frozen=True)
-class Options:
-    """What to run."""
+class Options(RunOptions):
+    """Train every task on its data sets and compare with trivial baselines."""
 
+    work: Path = Path("runs/tasks")
+    """Folder of the finished runs, the table and the figure."""
     sets: tuple[str, ...] = tuple(SETS)
     """Data sets."""
     scenario: str = "small"
     """A shipped scenario or a YAML file."""
     allocator: str = "dssra"
-    """Who allocates: a scheduler, or even."""
+    """Allocator: a scheduler, or even."""
     rounds: int | None = None
     """Rounds of a run; by default each set's own."""
-    seeds: int = 3
-    """Runs of each set."""
     part: str = "test"
     """Held-out part: test for figures to report; dev to choose settings with, which leaves the page alone."""
-    processes: int = 2
-    """Worker processes, with one thread each."""
-    work: Path = Path("runs/tasks")
-    """Where the finished runs, the table and the figure go."""
-    page_only: bool = False
-    """Write table, figure and page from the runs that are there, and train nothing."""
-    no_page: bool = False
-    """Leave the page in docs as it is."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            ScenarioError: Names the option, its value and what is possible.
+        """
+        super().check()
+        require_within(("--rounds", 1 if self.rounds is None else self.rounds, 1, 1_000_000))
+        if self.part not in ("test", "dev"):
+            raise ScenarioError(f"--part {self.part!r}: use test or dev")
+        for name in self.sets:
+            if name not in SETS:
+                raise ScenarioError(f"--sets {name!r} is not known: {nearest_name(name, SETS)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train what is missing, then write table, figure and page."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = tyro.cli(Options, description=__doc__, args=given, config=(tyro.conf.FlagCreatePairsOff,))
-    return guarded(lambda: run(options, given), f"python tools/{SCRIPT}", given)
+    """Train what is missing, then write table, figure and page; returns the exit status."""
+    return kept.command(Options, run, SCRIPT, arguments)
 
 
 def run(options: Options, given: Sequence[str]) -> None:
     """Do what the options ask for."""
-    require_within(("--seeds", options.seeds, 1, 1000), ("--processes", options.processes, 1, 64))
-    if options.rounds is not None:
-        require_within(("--rounds", options.rounds, 1, 1_000_000))
-    if options.part not in ("test", "dev"):
-        raise ScenarioError(f"--part {options.part!r}: use test or dev")
-    for name in options.sets:
-        if name not in SETS:
-            raise ScenarioError(f"--sets {name!r} is not known: {nearest_name(name, SETS)}")
     missing = [name for name in options.sets if not (SETS[name].path == EMBEDDED or place(name).exists())]
     for name in missing:
         print(f"{name}: left out, there is no {place(name)}; set COLLAPIPE_DATA to the data folder")
@@ -191,7 +184,7 @@ def run(options: Options, given: Sequence[str]) -> None:
 
 
 def place(name: str) -> Path:
-    """Where a real data set is expected."""
+    """Expected place of a real data set."""
     default = Path(__file__).resolve().parents[2] / "shared" / "data"
     return Path(os.environ.get("COLLAPIPE_DATA", default)) / SETS[name].path
 
@@ -306,17 +299,12 @@ def write(
     runs: Sequence[Run],
     missing: Sequence[str],
 ) -> None:
-    """Write figure, table and summary into the work folder, and the page unless it is to stay."""
-    import matplotlib
-
+    """Compare the finished runs with the baselines, and publish both."""
     first = {run.case: run for run in reversed(runs)}
-    results = kept.results_of(runs)
     rows = {
         name: (one, *baselines_of(first[name].scenario, first[name].train_lines))
-        for name, one in results.items()
+        for name, one in kept.results_of(runs).items()
     }
-    with matplotlib.rc_context(RC):
-        picture = save(draw(rows), options.work / FIGURE)
     text = table(rows)
     if missing:
         text += f" Left out, since the data was missing: {', '.join(SETS[name].title for name in missing)}."
@@ -326,15 +314,10 @@ def write(
         name: {"runs": [asdict(one) for one in found], "baselines": [asdict(b) for b in others if b]}
         for name, (found, *others) in rows.items()
     }
-    write_json(options.work / "summary.json", facts)
-    write_text(options.work / "table.md", text + "\n")
-    print(text)
-    if not options.no_page and options.part == "test":
-        kept.PICTURES.mkdir(parents=True, exist_ok=True)
-        copyfile(picture, kept.PICTURES / FIGURE)
-        kept.fill_page(kept.PAGE, {"tasks": text, "tasks command": kept.command(SCRIPT, given)})
-        print(f"wrote {kept.PAGE} and {kept.PICTURES / FIGURE}")
-    print(f"wrote {options.work}/: {FIGURE}, table.md, summary.json")
+    kept.publish(
+        options, "tasks", text, (FIGURE, lambda: draw(rows)), facts, kept.stamp_of(SCRIPT, given),
+        page=not options.no_page and options.part == "test",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from scaling_points import BATCH, Axis
-from scaling_profile import REST
 from scaling_tables import TITLES, Series, quantities
 
-from collapipe_env.evaluation.plotting import COLOURS, FAINT, INK, MARKERS, RC, log_axis, new_figure
+from collapipe_env.evaluation.plotting import COLOURS, MARKERS, RC, log_axis, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 TIMES, MEMORY = ("single", "vector", "decision"), ("resident", "kept")
 UNITS = {**dict.fromkeys(TIMES, 1e6), **dict.fromkeys(MEMORY, 1e-3)}
-"""What a second, or a byte, is in the unit of the picture: microseconds and kilobytes."""
+"""Value of a second, or a byte, in the unit of the picture: microseconds and kilobytes."""
 
 
 def line(axes: Axes, series: Series, what: str, look: int) -> None:
@@ -81,59 +80,3 @@ def ticks(sizes: Sequence[int]) -> list[int]:
         if size >= 0.999 * least * chosen[-1]:
             chosen.append(size)
     return chosen
-
-
-def profile_picture(profiles: Mapping[str, Any]) -> Figure:
-    """Stacked bars: what share of a step each part takes, and the time of the step beside.
-
-    Args:
-        profiles: Profiles by ``"<scenario> <size>"``.
-    """
-    parts = list(next(iter(profiles.values()))["shares"])
-    with mpl.rc_context(RC):
-        figure = new_figure(8.4, 0.42 * len(profiles) + 1.3)
-        panel = figure.subplots()
-        for place, (key, found) in enumerate(profiles.items()):
-            left = 0.0
-            for look, part in enumerate(parts):
-                colour = colour_of(part, look)
-                share = 100.0 * found["shares"][part]
-                panel.barh(place, share, left=left, color=colour, edgecolor="white", linewidth=0.8)
-                if share >= 5.0:
-                    panel.text(
-                        left + share / 2.0,
-                        place,
-                        f"{share:.0f}",
-                        color="white",
-                        ha="center",
-                        va="center",
-                        fontsize=8,
-                    )
-                left += share
-            size = int(key.split()[1])
-            panel.text(102.0, place, f"{1e6 * found['plain_s'] / size:,.4g} µs", color=INK, va="center")
-        panel.set_yticks(range(len(profiles)), [name_of(key) for key in profiles])
-        panel.invert_yaxis()
-        panel.set_xlim(0.0, 116.0)
-        panel.set_xticks(range(0, 101, 20))
-        panel.grid(axis="y", visible=False)
-        panel.set_xlabel("share of a step (%), and its time for one environment")
-        handles = [
-            mpl.patches.Patch(color=colour_of(part, look), label=part) for look, part in enumerate(parts)
-        ]
-        figure.legend(
-            handles=handles, loc="outside upper center", ncols=len(parts), fontsize=8.5, columnspacing=1.0
-        )
-    return figure
-
-
-def colour_of(part: str, look: int) -> str:
-    """Colour of a part; grey is for the rest alone."""
-    colours = [colour for colour in COLOURS if colour != "#666666"]
-    return FAINT if part == REST else colours[look % len(colours)]
-
-
-def name_of(key: str) -> str:
-    """``"medium 256"`` as a label."""
-    scenario, size = key.split()
-    return f"{scenario}, single" if size == "1" else f"{scenario}, one of {size}"

@@ -37,11 +37,6 @@ AXES = (
 )
 
 
-def axis_named(name: str) -> Axis:
-    """The axis of a name; the names are fixed by this file."""
-    return next(axis for axis in AXES if axis.name == name)
-
-
 def scenario_at(axis: str, value: int) -> Scenario:
     """``medium`` with one size changed, and with what such a system needs besides.
 

@@ -1,16 +1,17 @@
-"""Tables of the scaling study, from its stored measurements."""
+"""Power laws and tables of the scaling study, from its stored measurements."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaling_fits import PowerLaw, power_law
+import numpy as np
 from scaling_points import BATCH, Axis
-from scaling_profile import REST
+from scipy import stats
 
 from collapipe_env.files import read_json
 
@@ -23,7 +24,52 @@ TITLES = {
     "resident": "memory, resident",
     "kept": "memory, kept",
 }
-"""What the quantities are called in tables and pictures."""
+"""Titles of the quantities in tables and pictures."""
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """``seconds ~ size^exponent`` over the upper half of a range.
+
+    Attributes:
+        exponent: By least squares of the logarithms.
+        low: Lower end of the 95 % interval (Student's t over the points); NaN with fewer than 3 points.
+        high: Its upper end.
+        smallest: Smallest size that was used.
+        largest: Largest size.
+        whole: Exponent over the whole range.
+    """
+
+    exponent: float
+    low: float
+    high: float
+    smallest: int
+    largest: int
+    whole: float
+
+
+def power_law(values: Mapping[int, float]) -> PowerLaw:
+    """Fit the sizes from the geometric mean of the range on, where fixed costs weigh least.
+
+    Args:
+        values: Positive values by size, at least two sizes.
+    """
+    sizes = sorted(values)
+    upper = [size for size in sizes if size >= math.sqrt(sizes[0] * sizes[-1])]
+    upper = upper if len(upper) > 1 else sizes[-2:]
+    fit = stats.linregress(np.log(upper), np.log([values[size] for size in upper]))
+    freedom = len(upper) - 2
+    margin = stats.t.ppf(0.5 + CONFIDENCE / 2.0, freedom) * fit.stderr if freedom > 0 else math.nan
+    whole = stats.linregress(np.log(sizes), np.log([values[size] for size in sizes]))
+    return PowerLaw(
+        exponent=float(fit.slope),
+        low=float(fit.slope - margin),
+        high=float(fit.slope + margin),
+        smallest=upper[0],
+        largest=upper[-1],
+        whole=float(whole.slope),
+    )
 
 
 def seconds_of(group: Mapping[str, Any], what: str) -> Series:
@@ -108,51 +154,6 @@ def fit_text(fit: PowerLaw) -> str:
     return f"{fit.exponent:.2f} ({fit.low:.2f}…{fit.high:.2f})"
 
 
-def profile_table(profiles: Mapping[str, Any]) -> str:
-    """Shares of the parts of a step; the largest in bold.
-
-    Args:
-        profiles: Profiles by ``"<scenario> <size>"``, see ``scaling_profile.profile``.
-    """
-    parts = list(next(iter(profiles.values()))["shares"])
-    heads = " | ".join(parts)
-    lines = [
-        f"| scenario | environments | step (µs) | wrapped (µs) | {heads} | reset (µs) | resets |",
-        "|---|---:|---:|---:|" + "---:|" * len(parts) + "---:|---:|",
-    ]
-    for key, found in profiles.items():
-        scenario, size = key.split()
-        top = max(found["shares"], key=found["shares"].get)
-        cells = [
-            f"**{100 * share:.0f} %**" if part == top else f"{100 * share:.0f} %"
-            for part, share in found["shares"].items()
-        ]
-        episode = found["rounds"] * found["plain_s"] + found["reset_s"]
-        reset = f"{1e6 * found['reset_s'] / int(size):,.0f}"
-        lines.append(
-            f"| {scenario} | {size} | {1e6 * found['plain_s'] / int(size):,.1f} "
-            f"| {1e6 * found['wrapped_s'] / int(size):,.1f} | {' | '.join(cells)} | {reset} "
-            f"| {100 * found['reset_s'] / episode:.0f} % |"
-        )
-    gone = sorted({name for found in profiles.values() for name in found["absent"]})
-    if gone:
-        lines.append(f"\nNot there, so not timed: {', '.join(f'`{name}`' for name in gone)}.")
-    return "\n".join(lines)
-
-
-def dominating(profiles: Mapping[str, Any]) -> str:
-    """One sentence a system: what takes most of its step."""
-    sentences = []
-    for key, found in profiles.items():
-        named = {part: share for part, share in found["shares"].items() if part != REST}
-        first, second = sorted(named, key=named.__getitem__, reverse=True)[:2]
-        scenario, size = key.split()
-        which = "alone" if size == "1" else f"in a batch of {size}"
-        shares = f"{first} {100 * named[first]:.0f} %, then {second} {100 * named[second]:.0f} %"
-        sentences.append(f"* `{scenario}` {which}: {shares}.")
-    return "\n".join(sentences)
-
-
 def ratio_text(ratio: float) -> str:
     """A ratio with three digits, and all of them from a thousand on."""
     return f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
@@ -197,7 +198,7 @@ def peer_table(path: Path) -> str:
 
 
 def summary(groups: Mapping[str, Any], axes: Sequence[Axis]) -> str:
-    """Exponents and largest shares as plain text, for the terminal."""
+    """Exponents as plain text, for the terminal."""
     lines = [f"{'exponent of':24s}  {'range':>12s}  " + "  ".join(f"{what:>19s}" for what in TITLES)]
     for axis in axes:
         fits = {
@@ -208,4 +209,4 @@ def summary(groups: Mapping[str, Any], axes: Sequence[Axis]) -> str:
         one = next(iter(fits.values()))
         cells = "  ".join(f"{fit_text(fits[what]) if what in fits else '':>19s}" for what in TITLES)
         lines.append(f"{axis.label:24s}  {f'{one.smallest} to {one.largest}':>12s}  {cells}")
-    return "\n".join([*lines, dominating(groups.get("profile", {}))])
+    return "\n".join(lines)

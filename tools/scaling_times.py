@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from measuring import (  # noqa: F401 - its folder is no package: others import it from here
     RESULTS,
     Contestant,
-    calls_in_a_slice,
+    SliceOptions,
+    command,
     machine,
     take_turns,
 )
@@ -30,7 +31,7 @@ ID = "CollaPipeSurrogate-v0"
 STORE = 16
 """Actions, and states for DSSRA, that a contestant goes through again and again."""
 SINGLE, VECTOR, DECISION = "single", "vector", "decision"
-"""What is timed: a step of a single environment, one of a native batch's, and a decision of DSSRA."""
+"""Timed quantities: a step of a single environment, one of a native batch's, and a decision of DSSRA."""
 
 
 def environment(scenario: Scenario, num_envs: int | None) -> Any:

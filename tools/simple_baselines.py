@@ -20,7 +20,7 @@ Tagged = tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]]
 
 @dataclass(frozen=True)
 class Baseline:
-    """What something simple reaches on the test part.
+    """Scores of something simple on the test part.
 
     Attributes:
         name: What it does.

@@ -250,11 +250,6 @@ def file_digest(path: Path) -> str:
         ) from None
 
 
-def folder_name(text: str) -> str:
-    """A scenario's name as the name of a folder."""
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in text).strip(".") or "custom"
-
-
 def record(program: str, arguments: Sequence[str], **more: Any) -> dict[str, Any]:
     """What a result file says about how it came about: command, time, versions, and ``more``."""
     return {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -16,22 +16,20 @@ from collapipe_env.cli.common import (
     TASK_OPTION,
     chosen_scenario,
     command_line,
-    default_processes,
     file_digest,
-    folder_name,
     guarded,
     hint,
     parse,
     record,
     require_data,
     require_schedulers,
-    require_within,
 )
+from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
 from collapipe_env.evaluation.provenance import note_versions, versions
 from collapipe_env.evaluation.registry import LEARNED, load_scheduler, scheduler_names
-from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
-from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.evaluation.rounds import lasting
+from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
@@ -70,33 +68,18 @@ class Options:
         str | None, tyro.conf.arg(metavar="NAME"), hint("default: dssra, or the first scheduler")
     ] = None
     """Scheduler that the others are held against."""
-    seeds: int = 10
-    """Held-out episodes of each scheduler in each scenario; the same ones for all."""
-    rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: each scenario's")] = None
-    """Rounds of an episode; may be more than the scenario's."""
-    learner: Literal["surrogate", "torch"] = "surrogate"
-    """What supplies the loss: the fitted bound, or real training in every round. Delays and energies are the
-    same."""
-    processes: Annotated[
-        int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
-    ] = None
-    """Episodes played at once, each in a process."""
-    threads: int = 1
-    """Threads of PyTorch, in each process."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/compare-<scenarios>")
     ] = None
     """One folder for episodes, tables, raw numbers and figures."""
-    fresh: bool = False
-    """Start over in that folder instead of going on where it stopped."""
-    no_figures: bool = False
-    """Leave the pictures out."""
     gantt: Annotated[
         tuple[str, ...],
         tyro.conf.arg(metavar="NAME ..."),
         hint("default: the reference, the agent and the three with the shortest delay"),
     ] = ()
     """Schedulers whose typical rounds are drawn side by side."""
+
+    play: tyro.conf.OmitArgPrefixes[PlayOptions] = field(default_factory=lambda: PlayOptions(seeds=10))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,16 +88,11 @@ class Options:
         return tuple(name for name in asked if name != LEARNED)
 
     @property
-    def workers(self) -> int:
-        """Worker processes."""
-        return default_processes() if self.processes is None else self.processes
-
-    @property
     def held_against(self) -> str:
         """Name of the reference scheduler."""
-        if self.reference is not None:
-            return self.reference
-        return "dssra" if "dssra" in self.names else (*self.names, LEARNED)[0]
+        from collapipe_env.evaluation.comparison import reference_of
+
+        return self.reference or reference_of((*self.names, LEARNED))
 
     def check(self) -> None:
         """Refuse values out of range and combinations that make no sense.
@@ -124,12 +102,7 @@ class Options:
         """
         if not self.scenarios:
             raise ScenarioError("--scenarios is empty: name at least one, for instance medium")
-        require_within(
-            ("--seeds", self.seeds, 1, 100_000),
-            ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
-            ("--processes", self.workers, 1, 1024),
-            ("--threads", self.threads, 1, 1024),
-        )
+        self.play.check()
         asked = self.names if self.schedulers is None else self.schedulers
         require_schedulers(asked)
         if LEARNED in asked and not self.agents:
@@ -165,60 +138,49 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     options.check()
     scenarios = _scenarios(options)
     agents = _agents(options, scenarios)
-    if options.learner == "torch":
+    play = options.play
+    if play.learner == "torch":
         for scenario in scenarios.values():
             require_data(scenario)
 
-    from collapipe_env.evaluation.comparison import summarise_scenario
-    from collapipe_env.evaluation.comparison_report import write_comparison
-    from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
+    from collapipe_env.evaluation.runner import EvaluationPlan
 
     default = Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}"
     run = RunDirectory(options.out or default)
     # What may differ from one run in a folder to the next is not listed: it is added to what is there.
-    asked = {"kind": "comparison", "rounds": options.rounds, "learner": options.learner}
+    asked = {"kind": "comparison", "rounds": play.rounds, "learner": play.learner}
     plans = [
         EvaluationPlan(
             scenario=scenario,
             schedulers=(*([LEARNED] if name in agents else []), *options.names),
             agent=agents.get(name),
-            episodes=options.seeds,
-            rounds=options.rounds or scenario.dynamics.rounds,
-            learner=options.learner,
+            episodes=play.seeds,
+            rounds=play.rounds or scenario.dynamics.rounds,
+            learner=play.learner,
             folder=run.episodes / folder_name(name),
-            threads=options.threads,
+            threads=play.threads,
         )
         for name, scenario in scenarios.items()
     ]
     with run.locked(command_line(program, given)):
-        continued = run.open(asked, fresh=options.fresh)
+        continued = run.open(asked, fresh=play.fresh)
         print(f"{'going on in' if continued else 'writing to'} {run.path}")
         note_versions(run, versions())
         for name, scenario in scenarios.items():
             write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
-        count = len(options.names) + bool(agents)
-        rounds = sum(plan.rounds * len(plan.schedulers) for plan in plans)
-        print(
-            f"comparing {count} schedulers on {', '.join(scenarios)}: {options.seeds} held-out episode"
-            f"{'s' if options.seeds != 1 else ''} each, {rounds * options.seeds:,} rounds in all, "
-            f"{options.learner} learner, {options.workers} process{'es' if options.workers > 1 else ''}"
-        )
-        outcomes = evaluate_all(plans, options.workers, tolerant=True)
-        comparisons = [
-            summarise_scenario(plan, outcome, options.held_against)
-            for plan, outcome in zip(plans, outcomes, strict=True)
-        ]
         more = {
             "scenario_digests": {name: scenario_digest(scenario) for name, scenario in scenarios.items()},
             "agent_digests": {name: file_digest(path) for name, path in agents.items()},
             "options": asdict(options),
         }
-        write_comparison(
-            comparisons,
-            options.held_against,
-            record(program, given, **more),
+        play_and_report(
+            plans,
             run,
-            figures=not options.no_figures,
+            lambda: record(program, given, **more),
+            processes=play.workers,
+            figures=not play.no_figures,
+            several=True,
+            reference=options.held_against,
             gantt=options.gantt,
         )
 
@@ -227,7 +189,7 @@ def _scenarios(options: Options) -> dict[str, Scenario]:
     """The scenarios by name, long enough for the rounds asked for."""
     found: dict[str, Scenario] = {}
     for source in options.scenarios:
-        scenario = lasting(chosen_scenario(source, options.task, options.dataset), options.rounds)
+        scenario = lasting(chosen_scenario(source, options.task, options.dataset), options.play.rounds)
         if folder_name(scenario.name) in map(folder_name, found):
             raise ScenarioError(
                 f"--scenarios: {source} is the second one named {scenario.name!r}: leave it out, or give it "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -16,23 +16,20 @@ from collapipe_env.cli.common import (
     TASK_OPTION,
     chosen_scenario,
     command_line,
-    default_processes,
     file_digest,
-    folder_name,
     guarded,
     hint,
     parse,
     record,
     require_data,
     require_schedulers,
-    require_within,
 )
-from collapipe_env.cli.playing import play_and_report
+from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError
 from collapipe_env.evaluation.provenance import note_versions, versions
 from collapipe_env.evaluation.registry import DEFAULT_SCHEDULERS, LEARNED, load_scheduler
-from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
-from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.evaluation.rounds import lasting
+from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.files import write_text
 
 DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario.
@@ -63,27 +60,11 @@ class Options:
     ] = None
     agent: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: none")] = None
     """A saved agent, which plays as 'agent'."""
-    seeds: int = 5
-    """Held-out episodes of each scheduler; the same ones for all."""
-    rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
-    """Rounds of an episode; may be more than the scenario's."""
-    learner: Literal["surrogate", "torch"] = "surrogate"
-    """What supplies the loss: the fitted bound, or real training in every round. Delays and energies are the
-    same."""
-    processes: Annotated[
-        int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
-    ] = None
-    """Episodes played at once, each in a process."""
-    threads: int = 1
-    """Threads of PyTorch, in each process."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/evaluate-<scenario>")
     ] = None
     """One folder for episodes, figures and results."""
-    fresh: bool = False
-    """Start over in that folder instead of going on where it stopped."""
-    no_figures: bool = False
-    """Leave the pictures out."""
+    play: tyro.conf.OmitArgPrefixes[PlayOptions] = field(default_factory=PlayOptions)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,23 +73,13 @@ class Options:
             return self.schedulers
         return ((LEARNED,) if self.agent is not None else ()) + DEFAULT_SCHEDULERS
 
-    @property
-    def workers(self) -> int:
-        """Worker processes."""
-        return default_processes() if self.processes is None else self.processes
-
     def check(self) -> None:
         """Refuse values out of range and combinations that make no sense.
 
         Raises:
             CollaPipeError: Names the option, its value and what is possible.
         """
-        require_within(
-            ("--seeds", self.seeds, 1, 100_000),
-            ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
-            ("--processes", self.workers, 1, 1024),
-            ("--threads", self.threads, 1, 1024),
-        )
+        self.play.check()
         require_schedulers(self.names)
         if self.agent is not None and LEARNED not in self.names:
             raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
@@ -135,37 +106,36 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     from collapipe_env.evaluation.runner import EvaluationPlan
 
     options.check()
+    play = options.play
     scenario = chosen_scenario(options.scenario, options.task, options.dataset)
-    played = lasting(scenario, options.rounds)
+    played = lasting(scenario, play.rounds)
     agent = None if options.agent is None else file_digest(options.agent)
     for name in options.names:  # what cannot work is known before anything is written
         load_scheduler(name, played, options.agent)
-    if options.learner == "torch":
+    if play.learner == "torch":
         require_data(scenario)
-    out = options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}"
-    run = RunDirectory(out)
+    run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
-    rounds = options.rounds or scenario.dynamics.rounds
+    rounds = play.rounds or scenario.dynamics.rounds
     plan = EvaluationPlan(
         scenario=played,
         schedulers=options.names,
         agent=options.agent,
-        episodes=options.seeds,
+        episodes=play.seeds,
         rounds=rounds,
-        learner=options.learner,
-        folder=run.episodes_of(options.learner, rounds),
-        processes=options.workers,
-        threads=options.threads,
+        learner=play.learner,
+        folder=run.episodes_of(play.learner, rounds),
+        threads=play.threads,
     )
     with run.locked(command_line(program, given)):
-        continued = run.open(asked, fresh=options.fresh)
+        continued = run.open(asked, fresh=play.fresh)
         print(f"{'going on in' if continued else 'writing to'} {run.path}")
         note_versions(run, versions())
         write_text(run.scenario, played.to_yaml())
         play_and_report(
-            plan,
+            [plan],
             run,
-            [],
             lambda: record(program, given, scenario=played.to_dict(), options=asdict(options)),
-            figures=not options.no_figures,
+            processes=play.workers,
+            figures=not play.no_figures,
         )

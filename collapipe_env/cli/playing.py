@@ -1,43 +1,103 @@
-"""Plays the episodes of one scenario and reports them: the second half of training, all of evaluating."""
+"""Second half of training, all of evaluating and comparing: plays episodes and reports them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import tyro
+
+from collapipe_env.cli.common import default_processes, hint, require_within
+from collapipe_env.evaluation.rounds import LARGEST_ROUNDS
 from collapipe_env.evaluation.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.runner import EvaluationPlan
 
 
+@dataclass(frozen=True)
+class PlayOptions:
+    """How the episodes are played and reported."""
+
+    seeds: int = 5
+    """Held-out episodes of each scheduler in each scenario; the same ones for all."""
+    rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
+    """Rounds of an episode; may be more than the scenario's."""
+    learner: Literal["surrogate", "torch"] = "surrogate"
+    """Supplies the loss: the fitted bound, or real training in every round. Delays and energies are the
+    same."""
+    processes: Annotated[
+        int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
+    ] = None
+    """Episodes played at once, each in a process."""
+    threads: int = 1
+    """Threads of PyTorch, in each process."""
+    fresh: bool = False
+    """Start over in the folder instead of going on where it stopped."""
+    no_figures: bool = False
+    """Leave the pictures out."""
+
+    @property
+    def workers(self) -> int:
+        """Worker processes."""
+        return default_processes() if self.processes is None else self.processes
+
+    def check(self) -> None:
+        """Refuse values out of range.
+
+        Raises:
+            ScenarioError: Names the option, its value and what is possible.
+        """
+        require_within(
+            ("--seeds", self.seeds, 1, 100_000),
+            ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
+            ("--processes", self.workers, 1, 1024),
+            ("--threads", self.threads, 1, 1024),
+        )
+
+
 def play_and_report(
-    plan: EvaluationPlan,
+    plans: Sequence[EvaluationPlan],
     run: RunDirectory,
-    history: Sequence[Mapping[str, float]],
     record: Callable[[], Mapping[str, Any]],
     *,
+    processes: int,
     figures: bool,
+    several: bool = False,
+    reference: str | None = None,
+    gantt: Sequence[str] = (),
+    history: Sequence[Mapping[str, float]] = (),
 ) -> None:
     """Play what is missing, then print and write the report.
 
     Args:
-        plan: What to play.
+        plans: What to play, one for each scenario.
         run: The folder, open already.
-        history: Validations of the agent's training; may be empty.
-        record: Gives further contents of ``results.json``, asked for at the end.
+        record: Gives further contents of the JSON file, asked for at the end.
+        processes: Worker processes.
         figures: Whether to draw.
+        several: Whether there may be several scenarios. Then a scheduler that cannot play one is reported
+            and the rest goes on, and ``summary.json`` is written; else ``results.json``.
+        reference: Name of the scheduler that the others are held against; DSSRA if it plays, else the first.
+        gantt: Schedulers whose typical rounds are drawn side by side; the best few by default.
+        history: Validations of the agent's training; may be empty.
 
     Raises:
         CollaPipeError: If a scheduler cannot play, or a file cannot be read or written.
     """
+    from collapipe_env.evaluation.comparison import summarise_scenario
     from collapipe_env.evaluation.report import write_report
-    from collapipe_env.evaluation.runner import evaluate
+    from collapipe_env.evaluation.runner import evaluate_all
 
+    names = list(dict.fromkeys(name for plan in plans for name in plan.schedulers))
+    sizes = " or ".join(dict.fromkeys(plan.size for plan in plans))
     print(
-        f"evaluating {', '.join(plan.schedulers)}: {plan.size} each, "
-        f"{plan.learner} learner, {plan.processes} "
-        f"process{'es' if plan.processes > 1 else ''}"
+        f"playing {', '.join(names)} on {', '.join(plan.scenario.name for plan in plans)}: {sizes} each, "
+        f"{plans[0].learner} learner, {processes} process{'es' if processes > 1 else ''}"
     )
-    results = evaluate(plan)
-    write_report(plan, results, history, record(), run, figures=figures)
+    outcomes = evaluate_all(plans, processes, tolerant=several)
+    comparisons = [
+        summarise_scenario(plan, outcome, reference) for plan, outcome in zip(plans, outcomes, strict=True)
+    ]
+    write_report(comparisons, record(), run, whole=not several, figures=figures, gantt=gantt, history=history)

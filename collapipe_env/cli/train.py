@@ -13,7 +13,6 @@ from collapipe_env.cli.common import (
     chosen_scenario,
     command_line,
     file_digest,
-    folder_name,
     guarded,
     parse,
     record,
@@ -25,7 +24,7 @@ from collapipe_env.cli.train_options import RENAMED, Options
 from collapipe_env.errors import CheckpointError
 from collapipe_env.evaluation.provenance import note_versions, versions
 from collapipe_env.evaluation.rounds import lasting
-from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.files import read_json, write_text
 
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
@@ -272,13 +271,11 @@ class Job:
             rounds=rounds,
             learner=asked.learner,
             folder=self._run.episodes_of(asked.learner, rounds),
-            processes=options.processes,
             threads=options.training.threads,
         )
         play_and_report(
-            plan,
+            [plan],
             self._run,
-            history,
             lambda: record(
                 self._program,
                 self._given,
@@ -287,5 +284,7 @@ class Job:
                 made_for=read_json(self._run.options, "choose another place with --out"),
                 training=history,
             ),
+            processes=options.processes,
             figures=not options.output.no_figures,
+            history=history,
         )

@@ -1,8 +1,8 @@
-"""A comparison over scenarios: each scenario's summaries, and one view over all of them."""
+"""Comparison of schedulers on one scenario, and the view over several scenarios."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,23 +21,28 @@ from collapipe_env.evaluation.statistics import (
     target_of,
 )
 
+REFERENCE = "dssra"
+"""Scheduler that the others are held against by default."""
+
 
 @dataclass(frozen=True)
 class ScenarioComparison:
-    """What came of one scenario.
+    """Result of a comparison on one scenario.
 
     Attributes:
         plan: What was played.
-        results: Each scheduler's episodes, of those that could play.
+        results: Each scheduler's episodes, of those that could play, in the order asked.
         impossible: Why each of the others could not.
+        reference: Name of the scheduler that the others are held against.
         summaries: A summary of each, shortest mean round delay first.
-        target: Target loss [nat].
+        target: Target loss [nat]; NaN if there is none.
         goal: A sentence about it.
     """
 
     plan: EvaluationPlan
     results: Results
     impossible: dict[str, str]
+    reference: str
     summaries: list[Summary]
     target: float
     goal: str
@@ -46,6 +51,21 @@ class ScenarioComparison:
     def name(self) -> str:
         """Name of the scenario."""
         return self.plan.scenario.name
+
+    @property
+    def as_asked(self) -> list[Summary]:
+        """The summaries in the order in which the schedulers were asked for."""
+        found = {summary.scheduler: summary for summary in self.summaries}
+        return [found[name] for name in self.results]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Reference, target loss, summaries and every round of every episode, as plain data."""
+        return {
+            "reference": self.reference,
+            "target_loss": self.target,
+            "summary": [summary.to_dict() for summary in self.as_asked],
+            "episodes": {name: [e.to_dict() for e in episodes] for name, episodes in self.results.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -83,36 +103,44 @@ class Overall:
         return asdict(self)
 
 
-def summarise_scenario(plan: EvaluationPlan, outcome: Outcome, reference: str) -> ScenarioComparison:
+def reference_of(schedulers: Iterable[str]) -> str:
+    """Name of the reference scheduler where none is asked for: DSSRA if it plays, else the first."""
+    names = list(schedulers)
+    return REFERENCE if REFERENCE in names else names[0]
+
+
+def summarise_scenario(
+    plan: EvaluationPlan, outcome: Outcome, reference: str | None = None
+) -> ScenarioComparison:
     """Summarise one scenario.
 
     Args:
         plan: What was played.
         outcome: What came of it.
-        reference: Name of the scheduler that the others are held against.
+        reference: Name of the scheduler that the others are held against; by default :func:`reference_of`.
     """
     results = outcome.results
+    reference = reference_of(plan.schedulers) if reference is None else reference
     if not results:
-        return ScenarioComparison(plan, {}, outcome.impossible, [], float("nan"), "Nobody could play.")
+        nothing = "Nobody could play."
+        return ScenarioComparison(plan, {}, outcome.impossible, reference, [], float("nan"), nothing)
     target, goal = target_of(plan.scenario, results)
     summaries = sorted(summarise_all(results, target, reference), key=lambda s: s.delay_mean.mean)
-    return ScenarioComparison(plan, results, outcome.impossible, summaries, target, goal)
+    return ScenarioComparison(plan, results, outcome.impossible, reference, summaries, target, goal)
 
 
-def overall(comparisons: Sequence[ScenarioComparison], reference: str) -> list[Overall]:
+def overall(comparisons: Sequence[ScenarioComparison]) -> list[Overall]:
     """Every scheduler over all scenarios, shortest delays first.
 
     Args:
-        comparisons: One for each scenario.
-        reference: Name of the scheduler that the others are held against; scenarios that it could not play
-            do not count.
+        comparisons: One for each scenario; those that their reference could not play do not count.
     """
-    counted = [c for c in comparisons if reference in c.results]
+    counted = [c for c in comparisons if c.reference in c.results]
     found = []
     for name in dict.fromkeys(name for c in counted for name in c.results):
         played = [c for c in counted if name in c.results]
         lines = [next(s for s in c.summaries if s.scheduler == name) for c in played]
-        samples = [relative_differences(c.results[name], c.results[reference]) for c in played]
+        samples = [relative_differences(c.results[name], c.results[c.reference]) for c in played]
         found.append(
             Overall(
                 scheduler=name,
@@ -120,7 +148,7 @@ def overall(comparisons: Sequence[ScenarioComparison], reference: str) -> list[O
                 scenarios=tuple(c.name for c in played),
                 difference=(
                     Estimate(0.0)
-                    if name == reference
+                    if name == played[0].reference
                     else stratified_estimate(samples, statistic=interquartile_mean)
                 ),
                 rank=float(np.mean([line.rank.mean for line in lines])),

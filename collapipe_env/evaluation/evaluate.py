@@ -15,8 +15,7 @@ import numpy as np
 from rich.console import Console
 
 from collapipe_env.errors import CheckpointError, ScenarioError, SchedulerError, nearest_name, shown
-from collapipe_env.evaluation import table
-from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.comparison import ScenarioComparison, summarise_scenario
 from collapipe_env.evaluation.own_code import Factory, is_reference
 from collapipe_env.evaluation.own_scheduler import is_policy
 from collapipe_env.evaluation.pool import leave_unless_guarded
@@ -29,11 +28,11 @@ from collapipe_env.evaluation.registry import (
     load_scheduler,
     require_scheduler,
 )
-from collapipe_env.evaluation.report import caption_of, heading, reference_of
+from collapipe_env.evaluation.report import explanation, heading, markdown_report, notes_below, print_report
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
-from collapipe_env.evaluation.statistics import Results, Summary, summarise_all, target_of
+from collapipe_env.evaluation.statistics import Results, Summary
 from collapipe_env.files import without_nan, write_json, write_text
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import Scheduler
@@ -46,27 +45,50 @@ _LEARNERS = ("surrogate", "torch")
 
 @dataclass(frozen=True, eq=False)
 class Evaluation(Mapping[str, Summary]):
-    """What :func:`evaluate` found: a mapping from each scheduler's name to its summary, in the order asked.
+    """Result of :func:`evaluate`: a mapping from each scheduler's name to its summary, in the order asked.
 
     ``print(evaluation)`` prints the table of ``collapipe evaluate``; notebooks show it as one.
 
     Attributes:
-        summaries: One for each scheduler: means over episodes with 95 % bootstrap intervals.
-        episodes: Each scheduler's episodes by its name, with every round's figures.
-        reference: Name of the scheduler that the others are held against.
-        target_loss: Loss that ``time_to_target`` counts to [nat]; NaN if there is none.
-        title: What was played.
-        caption: What the columns mean.
-        scenario: The scenario, as it was played.
+        comparison: The comparison of the schedulers on the scenario.
     """
 
-    summaries: tuple[Summary, ...]
-    episodes: dict[str, list[EpisodeResult]]
-    reference: str
-    target_loss: float
-    title: str
-    caption: str
-    scenario: Scenario
+    comparison: ScenarioComparison
+
+    @property
+    def summaries(self) -> tuple[Summary, ...]:
+        """One for each scheduler: means over episodes with 95 % bootstrap intervals."""
+        return tuple(self.comparison.as_asked)
+
+    @property
+    def episodes(self) -> Results:
+        """Each scheduler's episodes by its name, with every round's figures."""
+        return self.comparison.results
+
+    @property
+    def reference(self) -> str:
+        """Name of the scheduler that the others are held against."""
+        return self.comparison.reference
+
+    @property
+    def target_loss(self) -> float:
+        """Loss that ``time_to_target`` counts to [nat]; NaN if there is none."""
+        return self.comparison.target
+
+    @property
+    def title(self) -> str:
+        """Scenario, episodes, rounds and learner."""
+        return heading(self.comparison.plan)
+
+    @property
+    def caption(self) -> str:
+        """Meaning of the columns, the target, and marks."""
+        return "\n\n".join([*notes_below(self.comparison), explanation([self.comparison])])
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, as it was played."""
+        return self.comparison.plan.scenario
 
     def __getitem__(self, name: str) -> Summary:
         """The summary of a scheduler, by the name it was asked for by or by its title in the table."""
@@ -80,7 +102,7 @@ class Evaluation(Mapping[str, Summary]):
         return iter(self.episodes)
 
     def __len__(self) -> int:
-        """How many schedulers played."""
+        """Number of schedulers that played."""
         return len(self.episodes)
 
     def table(self, width: int | None = None) -> str:
@@ -92,25 +114,18 @@ class Evaluation(Mapping[str, Summary]):
         text = io.StringIO()
         columns = shutil.get_terminal_size().columns if width is None else width
         console = Console(file=text, width=columns, highlight=False, force_terminal=False)
-        table.print_table(console, self.summaries, self.title, self.caption)
+        print_report(console, [self.comparison])
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def markdown(self) -> str:
         """The table in Markdown, with all columns."""
-        return table.markdown_table(self.summaries, self.title, self.caption)
+        return markdown_report([self.comparison])
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data that JSON can hold; ``None`` where there is no number."""
-        content: dict[str, Any] = without_nan(
-            {
-                "scenario": self.scenario.to_dict(),
-                "reference": self.reference,
-                "target_loss": self.target_loss,
-                "summary": [summary.to_dict() for summary in self.summaries],
-                "episodes": {name: [e.to_dict() for e in played] for name, played in self.episodes.items()},
-            }
-        )
-        return content
+        content = {"scenario": self.scenario.to_dict(), **self.comparison.to_dict()}
+        plain: dict[str, Any] = without_nan(content)
+        return plain
 
     def __str__(self) -> str:
         return self.table()
@@ -213,25 +228,12 @@ def evaluate(
             factories=factories,
         )
         cleanup.callback(_threads_as_they_are())
-        found = _evaluation(plan, evaluate_all([plan], processes, lines=False)[0].results, reference)
+        (outcome,) = evaluate_all([plan], processes, lines=False)
+        found = Evaluation(summarise_scenario(plan, outcome, reference))
         if run is not None:
             write_text(run.table, found.markdown())
             write_json(run.results, found.to_dict())
     return found
-
-
-def _evaluation(plan: EvaluationPlan, results: Results, reference: str | None) -> Evaluation:
-    held_against = reference_of(results) if reference is None else reference
-    target, goal = target_of(plan.scenario, results)
-    return Evaluation(
-        summaries=tuple(summarise_all(results, target, held_against)),
-        episodes={name: list(episodes) for name, episodes in results.items()},
-        reference=held_against,
-        target_loss=target,
-        title=heading(plan),
-        caption=caption_of(plan, results, held_against, goal),
-        scenario=plan.scenario,
-    )
 
 
 def _within(option: str, value: Any, largest: int) -> int:

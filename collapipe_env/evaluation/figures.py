@@ -1,281 +1,348 @@
-"""Pictures of an evaluation on one scenario."""
+"""Pictures of a comparison, with a panel for each scenario."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.evaluation.episode import EpisodeResult, replay, typical_round
-from collapipe_env.evaluation.episode_files import file_stem
-from collapipe_env.evaluation.labels import notes, result_labels
+from collapipe_env.evaluation.comparison import ScenarioComparison
+from collapipe_env.evaluation.labels import notes
+from collapipe_env.evaluation.learning_curve import learning_curve
+from collapipe_env.evaluation.panels import (
+    Comparisons,
+    Looks,
+    band,
+    legend_of,
+    line_style,
+    most_episodes,
+    name_rows,
+    panels_of,
+    widest_name,
+)
+from collapipe_env.evaluation.pareto import pareto_front
 from collapipe_env.evaluation.plotting import (
     DASHES,
+    FAINT,
     INK,
     MUTED,
     RC,
     RED_MEANS,
     energy_note,
     footer,
-    legend_beside,
     line_key,
-    looks_of,
-    name_width,
-    new_figure,
+    log_axis,
     save,
-    short_name,
+    spread,
     spread_keys,
     whole_numbers,
 )
-from collapipe_env.evaluation.registry import LEARNED
-from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of
-from collapipe_env.evaluation.statistics import Results, Summary
+from collapipe_env.evaluation.run_directory import folder_name
+from collapipe_env.evaluation.statistics import Estimate, Summary
+from collapipe_env.evaluation.typical_rounds import gantt_figure
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+WIDE = 8.0
+"""Largest over smallest value beyond which an axis is logarithmic."""
+DOTS = 250
+"""Most dots in a row of the memory picture."""
+SQUARE = (5.0, 4.3)
+"""Width and height of a panel with two scales [inch]."""
 
-def draw_evaluation(
-    plan: EvaluationPlan,
-    results: Results,
-    summaries: Sequence[Summary],
-    target: float,
-    history: Sequence[Mapping[str, float]],
-    folder: Path,
-    on_picture: Callable[[], None] = lambda: None,
-) -> list[Path]:
-    """Draw and save every picture of an evaluation.
+
+def comparison_pictures(
+    comparisons: Comparisons, gantt: Sequence[str] = (), history: Sequence[Mapping[str, float]] = ()
+) -> dict[str, Callable[[Path], None]]:
+    """Names of all pictures, in the order in which they are worth looking at, and who draws them.
 
     Args:
-        plan: What was evaluated.
-        results: Each scheduler's episodes.
-        summaries: Their summaries, in the order of the table.
-        target: Target loss [nat].
-        history: Validations of the training, as :meth:`Score.to_dict` gives them; may be empty.
-        folder: Where to.
-        on_picture: Called after each picture.
-
-    Returns:
-        The files, in the order in which they are worth looking at.
+        comparisons: One for each scenario that somebody could play.
+        gantt: Schedulers whose typical rounds are drawn side by side; empty for the best few.
+        history: Validations of the training of the agent that plays in the only scenario; may be empty.
     """
+    if not comparisons:
+        return {}
+    makers: dict[str, Callable[[], Figure]] = {
+        "delay": lambda: delay_bars(comparisons),
+        "energy_delay": lambda: energy_against_delay(comparisons),
+        "delay_cdf": lambda: delay_distribution(comparisons),
+        "delay_per_round": lambda: over_rounds(comparisons, "delay", "round delay (s)"),
+        "backlog": lambda: over_rounds(comparisons, "backlog", "energy queues, sum of z (budgets)"),
+        "memory": lambda: memory_per_device(comparisons),
+        "loss_time": lambda: loss_over_time(comparisons),
+    }
+    if len(history) > 1:
+        makers["learning_curve"] = lambda: learning_curve(
+            history, comparisons[0].summaries, comparisons[0].name
+        )
+    explained = notes(comparisons)
+    drawers = {name: partial(_draw, make, explained) for name, make in makers.items()}
+    for comparison in comparisons:
+        make = partial(gantt_figure, comparison, gantt)
+        drawers[f"gantt-{folder_name(comparison.name)}"] = partial(_draw, make, ())
+    return drawers
+
+
+def _draw(make: Callable[[], Figure], explained: Sequence[str], path: Path) -> None:
     import matplotlib
 
-    for outdated in folder.glob("*.png"):
-        outdated.unlink()
-    name = plan.scenario.name
-    makers: list[tuple[str, Callable[[], Figure]]] = [
-        ("delay", lambda: delay_bars(summaries, name)),
-        ("delay_per_round", lambda: curves(results, "delay", "round delay (s)", name)),
-        ("backlog", lambda: curves(results, "backlog", "energy queues, sum of z (budgets)", name)),
-        ("loss", lambda: loss_over_time(results, target, name)),
-    ]
-    if len(history) > 1:
-        makers.append(("learning_curve", lambda: learning_curve(history, summaries, name)))
-    files = []
-    explained = notes([(plan, results)])
-    for stem, make in makers:
-        with matplotlib.rc_context(RC):
-            figure = make()
-            footer(figure, explained)
-            files.append(save(figure, folder / f"{stem}.png"))
-        on_picture()
-    for scheduler in results:
-        files.append(
-            save(
-                typical_round_figure(plan, results[scheduler][0]),
-                folder / f"round-{file_stem(scheduler)}.png",
-            )
-        )
-        on_picture()
-    return files
+    with matplotlib.rc_context(RC):
+        figure = make()
+        footer(figure, explained)
+        save(figure, path)
 
 
-def picture_count(results: Results, history: Sequence[Any]) -> int:
-    """How many pictures :func:`draw_evaluation` draws."""
-    return 4 + (len(history) > 1) + len(results)
-
-
-def delay_bars(summaries: Sequence[Summary], title: str) -> Figure:
+def delay_bars(comparisons: Comparisons) -> Figure:
     """Mean round delay with its interval, the 95th percentile, and the energy excess in words."""
-    names = [short_name(summary.label) for summary in summaries]
-    figure, axes = _figure(6.0 + name_width(names), 0.62 * len(summaries) + 1.9)
-    at = np.arange(len(summaries))[::-1]
-    looks = looks_of(summary.scheduler for summary in summaries)
-    for y, summary in zip(at, summaries, strict=True):
-        mean = summary.delay_mean
-        axes.barh(y, mean.mean, height=0.55, color=looks[summary.scheduler].colour)
-        if not np.isnan(mean.low):
-            error = [[max(mean.mean - mean.low, 0.0)], [max(mean.high - mean.mean, 0.0)]]
-            axes.errorbar(mean.mean, y, xerr=error, color=INK, capsize=4, linewidth=1.2)
-        axes.plot(summary.delay_p95.mean, y, marker="|", markersize=17, color=INK, markeredgewidth=1.6)
-        words, colour = energy_note(summary.energy_excess.mean)
+    most = max(len(c.summaries) + len(c.impossible) for c in comparisons)
+    size = 4.9 + widest_name(comparisons), 0.34 * most + 1.5
+    return panels_of(comparisons, size, _delay_panel, title="{}: round delay and energy")
+
+
+def _delay_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
+    lines = comparison.summaries
+    longest = max(max(s.delay_p95.mean, s.delay_mean.mean) for s in lines)
+    # One poor scheduler would press the others onto the axis: its bar is cut and says so.
+    limit = min(longest, 2.5 * float(np.median([s.delay_mean.mean for s in lines])))
+    for y, summary in enumerate(lines):
+        _delay_bar(axes, y, summary, limit, looks[summary.scheduler].colour)
+    for y in range(len(lines), len(lines) + len(comparison.impossible)):
         axes.annotate(
-            f"{mean.mean:.2f} s, {words}",
-            (max(summary.delay_p95.mean, mean.mean), y),
-            xytext=(9, 0),
-            textcoords="offset points",
-            va="center",
-            color=colour,
+            "not possible", (0.0, y), xytext=(4, 0), textcoords="offset points", va="center", color=FAINT
         )
-    axes.set_yticks(at, names)
-    axes.grid(False, axis="y")
-    longest = max(max(s.delay_p95.mean, s.delay_mean.mean) for s in summaries)
-    axes.set_xlim(0.0, 1.55 * longest)
-    axes.set_ylim(-0.6, len(summaries) - 0.4)
+    name_rows(axes, [*(s.label for s in lines), *comparison.impossible])
+    axes.set_xlim(0.0, 1.85 * limit)
+    axes.set_xticks([tick for tick in axes.get_xticks() if 0.0 <= tick <= 1.05 * limit])
     axes.set_xlabel(
         "mean round delay (s); whisker: 95 % bootstrap interval, tick: 95th percentile\n"
-        f"energy: worst node's mean against its budget; {RED_MEANS}"
+        f"energy: worst node's mean against its budget; {RED_MEANS}",
+        fontsize=8.5,
     )
-    axes.set_title(f"{title}: round delay and energy", loc="left", fontsize=10.5)
+
+
+def _delay_bar(axes: Axes, y: int, summary: Summary, limit: float, colour: str) -> None:
+    mean, p95 = summary.delay_mean, summary.delay_p95.mean
+    shown = min(mean.mean, limit)
+    axes.barh(y, shown, height=0.62, color=colour)
+    if mean.mean > limit:
+        axes.plot([0.97 * limit, 0.985 * limit], [y + 0.4, y - 0.4], color="white", linewidth=2.5)
+    elif not math.isnan(mean.low):
+        error = [[max(mean.mean - mean.low, 0.0)], [max(min(mean.high, limit) - mean.mean, 0.0)]]
+        axes.errorbar(mean.mean, y, xerr=error, color=INK, capsize=3, linewidth=1.1)
+    if p95 <= limit:
+        axes.plot(p95, y, marker="|", markersize=12, color=INK, markeredgewidth=1.5)
+    words, ink = energy_note(summary.energy_excess.mean)
+    axes.annotate(
+        f"{_short(mean.mean)} s, {words}",
+        (max(min(p95, limit), shown), y),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8.5,
+        color=ink,
+    )
+
+
+def energy_against_delay(comparisons: Comparisons) -> Figure:
+    """Worst node's time-average energy over its budget against mean round delay, with the Pareto front."""
+    figure = panels_of(comparisons, SQUARE, _energy_panel)
+    extra = [
+        line_key("Pareto front", marker="o", markersize=11, markerfacecolor="none", markeredgecolor=INK),
+        line_key("budget", color=MUTED, linestyle=DASHES),
+    ]
+    if any(not math.isnan(s.delay_mean.low) for c in comparisons for s in c.summaries):
+        extra.append(
+            line_key("95 % bootstrap interval", color=INK, marker="+", markersize=11, linestyle="none")
+        )
+    legend_of(figure, comparisons, lines=False, extra=extra)
     return figure
 
 
-def curves(results: Results, column: str, label: str, title: str) -> Figure:
-    """One quantity over rounds: the mean over episodes, and their range as a band."""
-    figure, axes = _figure(6.8, 3.9)
-    looks, labels = looks_of(results), result_labels(results)
-    for name, episodes in results.items():
-        values = np.array([getattr(episode, column) for episode in episodes])
-        rounds = np.arange(1, values.shape[1] + 1)
-        look = looks[name]
-        axes.fill_between(
-            rounds, values.min(axis=0), values.max(axis=0), color=look.colour, alpha=0.15, linewidth=0
-        )
+def _energy_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
+    points = [(s.delay_mean.mean, 1.0 + s.energy_excess.mean) for s in comparison.summaries]
+    for summary, (x, y) in zip(comparison.summaries, points, strict=True):
+        look = looks[summary.scheduler]
+        axes.errorbar(
+            x, y, xerr=_error(summary.delay_mean), yerr=_error(summary.energy_excess),
+            color=look.colour, marker=look.marker, markersize=7.5, linestyle="none", elinewidth=1.0,
+            markeredgecolor="white", markeredgewidth=0.6,
+        )  # fmt: skip
+    front = [points[i] for i in pareto_front(points)]
+    axes.plot(*zip(*front, strict=True), color=FAINT, linewidth=1.2, drawstyle="steps-post", zorder=1)
+    axes.plot(
+        *zip(*front, strict=True),
+        linestyle="none", marker="o", markersize=13, markerfacecolor="none", markeredgecolor=INK,
+        markeredgewidth=0.9,
+    )  # fmt: skip
+    axes.axhline(1.0, color=MUTED, linewidth=1.0, linestyle=DASHES)
+    axes.margins(0.1)
+    for which, values in (("x", [x for x, _ in points]), ("y", [y for _, y in points])):
+        if spread(values) > (WIDE / 2.0):
+            log_axis(axes, which)
+    axes.set_xlabel("mean round delay (s)")
+    axes.set_ylabel("worst node's mean energy / budget")
+
+
+def delay_distribution(comparisons: Comparisons) -> Figure:
+    """Cumulative distribution of the round delay over all rounds of all episodes."""
+    figure = panels_of(comparisons, SQUARE, _distribution_panel)
+    legend_of(figure, comparisons)
+    return figure
+
+
+def _distribution_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
+    everything = []
+    for summary in comparison.summaries:
+        look = looks[summary.scheduler]
+        delays = np.sort(np.concatenate([e.delay for e in comparison.results[summary.scheduler]]))
+        share = np.arange(1, len(delays) + 1) / len(delays)
+        axes.step(
+            np.concatenate(([delays[0]], delays)), np.concatenate(([0.0], share)), where="post",
+            linewidth=1.5, **line_style(look, len(delays), 5),
+        )  # fmt: skip
+        everything += [float(delays[0]), float(np.percentile(delays, 99.5))]
+    axes.set_xlim(0.95 * min(everything), 1.03 * max(everything))
+    if spread(everything) > WIDE:
+        log_axis(axes, "x")
+    axes.set_ylim(0.0, 1.02)
+    axes.set_xlabel("round delay (s)")
+    axes.set_ylabel("share of rounds")
+
+
+def over_rounds(comparisons: Comparisons, column: str, label: str) -> Figure:
+    """One quantity over rounds: the mean over episodes, and their range as a band.
+
+    Args:
+        comparisons: One for each scenario.
+        column: Name of a list of the episodes' results.
+        label: Text beside it.
+    """
+
+    def panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
+        lowest, highest = math.inf, 0.0
+        for summary in comparison.summaries:
+            values = np.array([getattr(e, column) for e in comparison.results[summary.scheduler]])
+            rounds = np.arange(1, values.shape[1] + 1)
+            band(axes, rounds, values, looks[summary.scheduler], 10)
+            lowest, highest = min(lowest, float(values.min())), max(highest, float(values.max()))
+        if spread([lowest, highest]) > WIDE and lowest > 0.0:
+            log_axis(axes, "y")  # one poor scheduler would press the others onto the axis
+        else:
+            axes.set_ylim(bottom=0.0)
+        axes.margins(x=0.01)
+        whole_numbers(axes)
+        axes.set_xlabel("round")
+        axes.set_ylabel(label)
+
+    figure = panels_of(comparisons, SQUARE, panel)
+    legend_of(figure, comparisons, extra=spread_keys(most_episodes(comparisons)))
+    return figure
+
+
+def memory_per_device(comparisons: Comparisons) -> Figure:
+    """Peak memory of every device in every episode against what the device offers."""
+    most = max(len(c.summaries) for c in comparisons)
+    size = 4.7 + widest_name(comparisons), 0.34 * most + 1.5
+    panel = partial(_memory_panel, random=np.random.default_rng(0))
+    return panels_of(comparisons, size, panel, title="{}: memory of every device")
+
+
+def _memory_panel(
+    axes: Axes, comparison: ScenarioComparison, looks: Looks, random: np.random.Generator
+) -> None:
+    for y, summary in enumerate(comparison.summaries):
+        episodes = comparison.results[summary.scheduler]
+        used = np.array([e.device_memory_bytes for e in episodes])
+        offered = np.array([e.offered_memory_bytes for e in episodes])
+        share = 100.0 * used[offered > 0.0] / offered[offered > 0.0]
+        colour = looks[summary.scheduler].colour
+        low, middle, high = np.percentile(share, [25, 50, 75])
+        axes.barh(y, high - low, left=low, height=0.66, color=colour, alpha=0.22)
+        dots = share if share.size <= DOTS else random.choice(share, DOTS, replace=False)
         axes.plot(
-            rounds,
-            values.mean(axis=0),
-            color=look.colour,
-            marker=look.marker,
-            markevery=max(len(rounds) // 10, 1),
-            markersize=4.5,
-            linewidth=1.5,
-            linestyle=look.line,
-            label=short_name(labels[name]),
+            dots, y + random.uniform(-0.24, 0.24, dots.size), ".", color=colour, alpha=0.7,
+            markersize=4.5, markeredgewidth=0.0,
+        )  # fmt: skip
+        axes.plot(middle, y, marker="|", markersize=13, color=INK, markeredgewidth=1.6)
+        idle = f", {100.0 * float(np.mean(share == 0.0)):.0f} % idle" if (share == 0.0).any() else ""
+        axes.annotate(
+            f"most {used.max() / 1e6:.0f} MB{idle}", (103.0, y), va="center", fontsize=8.5, color=INK
         )
-    axes.set_xlabel("round")
-    axes.set_ylabel(label)
-    everything = [value for episodes in results.values() for e in episodes for value in getattr(e, column)]
-    if min(everything) > 0.0 and max(everything) > 8.0 * min(everything):
-        axes.set_yscale("log")  # one poor scheduler would press the others onto the axis
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if str(value)[0] in "25" else "")
-    else:
-        axes.set_ylim(bottom=0.0)
-    axes.margins(x=0.01)
-    whole_numbers(axes)
-    count = max(len(episodes) for episodes in results.values())
-    _legend_beside(figure, axes, title, spread_keys(count))
+    axes.axvline(100.0, color=MUTED, linewidth=1.0, linestyle=DASHES)
+    name_rows(axes, [s.label for s in comparison.summaries])
+    axes.set_xlim(-3.0, 155.0)
+    axes.set_xticks([0, 25, 50, 75, 100])
+    axes.set_xlabel(
+        "peak memory, % of what the device offers; dot: a device in an episode\n"
+        "bar: middle half of the devices, tick: median; idle: no blocks in any round",
+        fontsize=8.5,
+    )
+
+
+def loss_over_time(comparisons: Comparisons) -> Figure:
+    """Smoothed evaluation loss against simulated time: the mean over episodes, and their range."""
+    figure = panels_of(comparisons, SQUARE, _loss_panel)
+    legend_of(figure, comparisons, extra=spread_keys(most_episodes(comparisons)))
     return figure
 
 
-def loss_over_time(results: Results, target: float, title: str) -> Figure:
-    """Smoothed evaluation loss against simulated time, one thin line an episode."""
-    figure, axes = _figure(6.8, 3.9)
-    looks, labels = looks_of(results), result_labels(results)
-    for name, episodes in results.items():
-        look = looks[name]
-        for number, episode in enumerate(episodes):
-            minutes = np.concatenate(([0.0], np.cumsum(episode.delay))) / 60.0
-            axes.plot(
-                minutes,
-                [episode.initial_loss, *episode.smoothed_loss],
-                color=look.colour,
-                linewidth=1.3,
-                linestyle=look.line,
-                marker=look.marker,
-                markersize=4.0,
-                markevery=max(len(minutes) // 6, 1),
-                alpha=0.85,
-                label=short_name(labels[name]) if number == 0 else None,
-            )
-    extra = []
-    if not np.isnan(target):
-        axes.axhline(target, color=MUTED, linewidth=1.0, linestyle=DASHES)
-        extra.append(line_key(f"target loss {target:.3f}", color=MUTED, linestyle=DASHES))
-    count = max(len(episodes) for episodes in results.values())
-    if count > 1:
-        extra.append(line_key(f"a line for each of {count} episodes", linewidth=1.3))
+def _loss_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
+    ends, reached = [], []
+    for summary in comparison.summaries:
+        minutes, losses = mean_loss_curve(comparison, summary.scheduler)
+        band(axes, minutes, losses, looks[summary.scheduler], 6)
+        ends.append(float(minutes[-1]))
+        below = np.flatnonzero(losses.mean(axis=0) <= comparison.target)
+        reached += [float(minutes[below[0]])] if below.size else []
+    # What comes long after the target, and the slowest few, would press the rest onto the axis.
+    limits = [max(ends), 1.5 * float(np.median(ends))]
+    axes.set_xlim(0.0, min([*limits, *([2.0 * float(np.median(reached))] if reached else [])]))
+    if not math.isnan(comparison.target):
+        axes.axhline(comparison.target, color=MUTED, linewidth=1.0, linestyle=DASHES)
+        axes.annotate(
+            f"target {comparison.target:.3f}", (1.0, comparison.target),
+            xycoords=("axes fraction", "data"), xytext=(-2, 3), textcoords="offset points", ha="right",
+            color=MUTED, fontsize=8.5, zorder=4.0,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8},
+        )  # fmt: skip
     axes.set_xlabel("simulated time (min)")
     axes.set_ylabel("evaluation loss, smoothed (nat)")
-    axes.set_xlim(left=0.0)
-    _legend_beside(figure, axes, title, extra)
-    return figure
 
 
-def learning_curve(
-    history: Sequence[Mapping[str, float]], summaries: Sequence[Summary], title: str
-) -> Figure:
-    """Validations over training, with the other schedulers' delays for comparison."""
-    figure, axes = _figure(6.8, 5.0, rows=2)
-    delay_axes, energy_axes = axes
-    looks = looks_of([LEARNED, *(summary.scheduler for summary in summaries)])
-    agent = next((summary.label for summary in summaries if summary.scheduler == LEARNED), "agent")
-    steps = np.array([score["steps"] for score in history])
-    delay = np.array([score["mean_delay"] for score in history])
-    ratio = np.array([score["energy_ratio"] for score in history])
-    own = {"color": looks[LEARNED].colour, "marker": looks[LEARNED].marker, "markersize": 4}
-    delay_axes.plot(steps, delay, label=f"{short_name(agent)}: validation", linewidth=1.5, **own)
-    top, beyond = 1.08 * float(delay.max()), []
-    for summary in sorted(summaries, key=lambda s: s.delay_mean.mean):
-        level, look = summary.delay_mean.mean, looks[summary.scheduler]
-        if summary.scheduler == LEARNED:
-            continue
-        if level > 1.25 * top:
-            beyond.append(f"{summary.label} ({level:.3g} s)")
-            continue
-        top = max(top, 1.06 * level)
-        delay_axes.plot(
-            [0.0, float(steps[-1])], [level, level], color=look.colour, linewidth=1.1, linestyle=DASHES,
-            marker=look.marker, markevery=[1], markersize=5, label=short_name(summary.label),
-        )  # fmt: skip
-    delay_axes.set_ylim(0.0, top)
-    delay_axes.set_ylabel("round delay (s)")
-    energy_axes.plot(steps, 100.0 * (ratio - 1.0), linewidth=1.5, **own)
-    energy_axes.axhline(0.0, color=MUTED, linewidth=1.0, linestyle=DASHES)
-    energy_axes.set_ylabel("worst node's energy\nabove budget (%)")
-    energy_axes.set_xlabel("training steps")
-    whole_numbers(energy_axes)
-    energy_axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    energy_axes.set_xlim(left=0.0)
-    _legend_beside(
-        figure, delay_axes, f"{title}: validation during training",
-        [line_key("budget (lower panel)", color=MUTED, linestyle=DASHES)],
-    )  # fmt: skip
-    told = "Dashed lines with markers: mean round delay of the other schedulers over the held-out episodes."
-    footer(figure, [told, *([f"Beyond the axis: {', '.join(beyond)}."] if beyond else [])])
-    return figure
+def mean_loss_curve(
+    comparison: ScenarioComparison, scheduler: str, points: int = 121
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
+    """The smoothed loss of each episode on one grid of simulated time.
+
+    Args:
+        comparison: Where the episodes are.
+        scheduler: Whose.
+        points: Of the grid, which ends with the shortest episode.
+
+    Returns:
+        Minutes (points,) and losses (episodes, points): the loss after the last round that was over by then.
+    """
+    episodes = comparison.results[scheduler]
+    grid = np.linspace(0.0, min(sum(e.delay) for e in episodes), points)
+    losses = np.empty((len(episodes), points))
+    for row, episode in enumerate(episodes):
+        over = np.searchsorted(np.cumsum(episode.delay) * (1.0 - 1e-12), grid, side="right")
+        losses[row] = np.array([episode.initial_loss, *episode.smoothed_loss])[over]
+    return grid / 60.0, losses
 
 
-def typical_round_figure(plan: EvaluationPlan, episode: EpisodeResult) -> Figure:
-    """Pipelines, energy and allocation of the round with the episode's median delay."""
-    from collapipe_env.rendering import round_figure
-    from collapipe_env.rendering.round_view import round_view
-
-    index = typical_round(episode.delay)
-    decisions = decisions_of(plan, episode.scheduler, episode.episode)
-    record = replay(plan.scenario, episode.episode, decisions, index)
-    return round_figure(
-        round_view(
-            record,
-            plan.scenario.workload.local_steps,
-            f"{plan.scenario.name}, {episode.title}, typical round",
-            loss_history=episode.loss[: index + 1],
-            delay_history=episode.delay[: index + 1],
-        )
-    )
+def _error(estimate: Estimate) -> list[list[float]] | None:
+    if math.isnan(estimate.low):
+        return None
+    return [[max(estimate.mean - estimate.low, 0.0)], [max(estimate.high - estimate.mean, 0.0)]]
 
 
-def _legend_beside(figure: Figure, axes: Axes, title: str, extra: Sequence[Artist]) -> None:
-    """The title, and what the axes' lines and ``extra`` mean, on the right."""
-    axes.set_title(title, loc="left", fontsize=10.5)
-    legend_beside(figure, [*axes.get_legend_handles_labels()[0], *extra])
-
-
-def _figure(width: float, height: float, rows: int = 1) -> tuple[Figure, Any]:
-    """A figure and its axes."""
-    figure = new_figure(width, height)
-    return figure, figure.subplots(rows, 1, sharex=True)
+def _short(value: float) -> str:
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"

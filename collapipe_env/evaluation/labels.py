@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from collapipe_env.evaluation.registry import LEARNED
 
 if TYPE_CHECKING:
-    from collapipe_env.evaluation.runner import EvaluationPlan
-    from collapipe_env.evaluation.statistics import Results, Summary
+    from collapipe_env.evaluation.comparison import ScenarioComparison
+    from collapipe_env.evaluation.statistics import Summary
 
 SERVER_MARK = "†"
 """Behind the name of a scheduler whose plans put encoder blocks on the edge server."""
@@ -29,14 +29,6 @@ def label_of(title: str, server_blocks: int) -> str:
     return f"{title} {SERVER_MARK}" if server_blocks > 0 else title
 
 
-def result_labels(results: Results) -> dict[str, str]:
-    """The label of each scheduler, from what its plans really did."""
-    return {
-        name: label_of(episodes[0].title, max(episode.server_blocks for episode in episodes))
-        for name, episodes in results.items()
-    }
-
-
 def common_labels(summaries: Sequence[Summary]) -> dict[str, str]:
     """One label for each scheduler of several scenarios, with all titles that it has in them."""
     found = {}
@@ -47,17 +39,18 @@ def common_labels(summaries: Sequence[Summary]) -> dict[str, str]:
     return found
 
 
-def notes(played: Sequence[tuple[EvaluationPlan, Results]]) -> list[str]:
+def notes(comparisons: Sequence[ScenarioComparison]) -> list[str]:
     """Lines that explain the mark and say where trained agents come from, where there are any.
 
     Args:
-        played: What was played in each scenario, and what came of it.
+        comparisons: One for each scenario.
     """
     lines = []
-    if any(e.server_blocks > 0 for _, results in played for episodes in results.values() for e in episodes):
+    if any(e.server_blocks > 0 for c in comparisons for played in c.results.values() for e in played):
         lines.append(SERVER_NOTE)
-    for plan, results in played:
+    for comparison in comparisons:
+        plan, results = comparison.plan, comparison.results
         if LEARNED in results and plan.agent is not None:
-            place = f" in {plan.scenario.name}" if len(played) > 1 else ""
+            place = f" in {comparison.name}" if len(comparisons) > 1 else ""
             lines.append(f"{results[LEARNED][0].title}{place}: trained agent, from {plan.agent}")
     return lines

@@ -98,7 +98,7 @@ def import_factory(reference: str) -> OwnCode:
 
 
 def blame(error: BaseException, file: str | None) -> str:
-    """What went wrong in the user's code, in one line with file and line number.
+    """Error in the user's code, in one line with file and line number.
 
     Args:
         error: The error.

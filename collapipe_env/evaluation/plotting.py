@@ -68,7 +68,7 @@ RC: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """How a scheduler is drawn.
+    """Colour, marker and line of a scheduler.
 
     Attributes:
         colour: Of its lines, bars and markers.

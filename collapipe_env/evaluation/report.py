@@ -1,4 +1,4 @@
-"""The report of an evaluation: the table, ``results.json``, the pictures, and where they are."""
+"""Report of a comparison on one scenario or several: tables, CSV, JSON, the pictures, and where they are."""
 
 from __future__ import annotations
 
@@ -6,39 +6,111 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from tqdm import tqdm
 
 from collapipe_env.evaluation import table
-from collapipe_env.evaluation.figures import draw_evaluation, picture_count
-from collapipe_env.evaluation.labels import notes
+from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, overall
+from collapipe_env.evaluation.labels import SERVER_NOTE, notes
 from collapipe_env.evaluation.plotting import drawing_possible
+from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan
-from collapipe_env.evaluation.statistics import Results, summarise_all, target_of
 from collapipe_env.files import write_json, write_text
 from collapipe_env.progress import progress_bar
 
-REFERENCE = "dssra"
-"""Whom the others are held against by default."""
+OVERALL_HEADERS: tuple[table.Cell, ...] = (
+    ("scheduler", ""),
+    ("difference IQM", "%"),
+    ("mean rank", ""),
+    ("worst energy excess", "%"),
+    ("scenarios", ""),
+)
+OVERALL_CAPTION = (
+    "Difference: interquartile mean over the episodes of all scenarios, 95 % bootstrap interval with each "
+    "scenario resampled by itself. Compare schedulers only where they played the same scenarios."
+)
 
 
-def reference_of(results: Results) -> str:
-    """Name of the reference scheduler: DSSRA if it plays, else the first."""
-    return REFERENCE if REFERENCE in results else next(iter(results))
-
-
-def explanation(reference: str) -> str:
-    """The meaning of the table's columns, in a few sentences.
+def write_report(
+    comparisons: Sequence[ScenarioComparison],
+    record: Mapping[str, Any],
+    run: RunDirectory,
+    *,
+    whole: bool,
+    figures: bool,
+    gantt: Sequence[str] = (),
+    history: Sequence[Mapping[str, float]] = (),
+    console: Console | None = None,
+) -> None:
+    """Write everything into the folder, print the tables and name the folder last.
 
     Args:
-        reference: Title of the reference scheduler.
+        comparisons: One for each scenario, all with one reference.
+        record: Further contents of the JSON file: command, versions, options, ...
+        run: The folder.
+        whole: Write ``results.json`` of the only scenario, with every round, in place of ``summary.json``.
+        figures: Whether to draw.
+        gantt: Schedulers whose typical rounds are drawn side by side; the best few by default.
+        history: Validations of an agent's training, as ``Score.to_dict`` gives them.
+        console: Where to print; standard output by default.
     """
-    return (
-        "Mean and 95 % bootstrap interval over episodes; IQM: mean of the middle half of the episodes. "
-        f"Difference: mean delay over that of {reference} in the same episode, less 1; rank: by mean delay "
-        "in the same episode. Energy excess: worst node's time-average energy over its budget, less 1 (0 or "
-        "below: every budget is met). Peak memory: of any device. Decision: median."
-    )
+    console = console or Console(highlight=False)
+    # Printed last: where nobody reads that, as after "| head", the files are there.
+    write_text(run.rounds, rounds_csv(comparisons))
+    write_text(run.episode_table, episodes_csv(comparisons))
+    write_text(run.table, markdown_report(comparisons))
+    if whole:
+        (only,) = comparisons
+        data = run.results
+        write_json(data, {**record, **only.to_dict()})
+    else:
+        data = run.summary
+        write_json(data, {**record, **_summary(comparisons)})
+    console.print()
+    print_report(console, comparisons)
+    if figures and not drawing_possible():
+        console.print(
+            "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False
+        )
+    elif figures:
+        _draw(comparisons, gantt, history, run)
+        console.print(f"pictures:  {run.figures}/", markup=False, soft_wrap=True)
+    for name, file in (
+        ("table", run.table), ("rounds", run.rounds), ("episodes", run.episode_table), (data.stem, data)
+    ):  # fmt: skip
+        console.print(f"{name + ':':10} {file}", markup=False, soft_wrap=True)
+    console.print(f"everything is in {run.path}/", markup=False, soft_wrap=True)
+
+
+def markdown_report(comparisons: Sequence[ScenarioComparison]) -> str:
+    """All tables in Markdown, with all columns and what they mean."""
+    pages = []
+    for comparison in comparisons:
+        above, below = heading(comparison.plan), _paragraphs(notes_below(comparison))
+        if comparison.summaries:
+            pages.append(table.markdown_table(comparison.summaries, above, below))
+        else:
+            pages.append(f"## {above}\n\n{below}\n")
+    if together := _together(comparisons):
+        lines, above, notes_of_all = together
+        pages.append(table.markdown_lines(OVERALL_HEADERS, lines, above, _paragraphs(notes_of_all)))
+    return "\n".join([*pages, explanation(comparisons), ""])
+
+
+def print_report(console: Console, comparisons: Sequence[ScenarioComparison]) -> None:
+    """Print all tables, in whatever form the terminal is wide enough for, and what their columns mean."""
+    for place, comparison in enumerate(comparisons):
+        above, below = heading(comparison.plan), notes_below(comparison)
+        if place:
+            console.print()
+        if comparison.summaries:
+            table.print_table(console, comparison.summaries, above, "\n".join(below))
+        else:
+            console.print("\n".join([above, *below]), markup=False)
+    if together := _together(comparisons):
+        lines, above, notes_of_all = together
+        console.print()
+        table.print_lines(console, OVERALL_HEADERS, lines, above, "\n".join(notes_of_all))
+    console.print(explanation(comparisons), style="dim", markup=False)
 
 
 def heading(plan: EvaluationPlan) -> str:
@@ -46,74 +118,90 @@ def heading(plan: EvaluationPlan) -> str:
     return f"{plan.scenario.name}: {plan.size}, {plan.learner} learner"
 
 
-def caption_of(plan: EvaluationPlan, results: Results, reference: str, goal: str) -> str:
-    """The text below the table: the meaning of columns and marks, and the target there is.
-
-    Args:
-        plan: What was evaluated.
-        results: Each scheduler's episodes.
-        reference: Name of the scheduler that the others are held against.
-        goal: A sentence about the target.
-    """
-    return "\n\n".join([f"{explanation(results[reference][0].title)} {goal}", *notes([(plan, results)])])
+def notes_below(comparison: ScenarioComparison) -> list[str]:
+    """Lines below the table: marks, the trained agent, the target, and who could not play."""
+    impossible = [f"{name}: not possible: {reason}" for name, reason in comparison.impossible.items()]
+    return [*notes([comparison]), comparison.goal, *impossible]
 
 
-def write_report(
-    plan: EvaluationPlan,
-    results: Results,
-    history: Sequence[Mapping[str, float]],
-    record: Mapping[str, Any],
-    run: RunDirectory,
-    *,
-    figures: bool,
-    console: Console | None = None,
-) -> None:
-    """Write everything into the run's folder, print the table and name the folder last.
-
-    Args:
-        plan: What was evaluated.
-        results: Each scheduler's episodes.
-        history: Validations of the training.
-        record: Further contents of ``results.json``: command, versions, options, ...
-        run: The folder.
-        figures: Whether to draw.
-        console: Where to print; standard output by default.
-    """
-    console = console or Console(highlight=False)
-    reference = reference_of(results)
-    target, goal = target_of(plan.scenario, results)
-    summaries = summarise_all(results, target, reference)
-    title = heading(plan)
-    caption = caption_of(plan, results, reference, goal)
-    # Printed last: where nobody reads that, as after "| head", the files are there.
-    write_text(run.table, table.markdown_table(summaries, title, caption))
-    write_json(
-        run.results,
-        {
-            **record,
-            "reference": reference,
-            "target_loss": target,
-            "summary": [summary.to_dict() for summary in summaries],
-            "episodes": {name: [e.to_dict() for e in episodes] for name, episodes in results.items()},
-        },
+def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
+    """The meaning of the table's columns, in a few sentences."""
+    return (
+        "Mean and 95 % bootstrap interval over episodes; IQM: mean of the middle half of the episodes. "
+        f"Difference: mean delay over that of {_reference_title(comparisons)} in the same episode, less 1; "
+        "rank: by mean delay in the same episode. Energy excess: worst node's time-average energy over its "
+        "budget, less 1 (0 or below: every budget is met). Peak memory: of any device. Decision: median."
     )
-    console.print()
-    table.print_table(console, summaries, title, caption)
-    if figures and not drawing_possible():
-        console.print(
-            "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False
-        )
-    elif figures:
-        total = picture_count(results, history)
-        with progress_bar(total, "drawing", "pictures") as bar:
-            draw_evaluation(
-                plan, results, summaries, target, history, run.figures, on_picture=lambda: _tick(bar)
-            )
-        console.print(f"pictures:  {run.figures}/", markup=False, soft_wrap=True)
-    console.print(f"table:     {run.table}", markup=False, soft_wrap=True)
-    console.print(f"numbers:   {run.results}", markup=False, soft_wrap=True)
-    console.print(f"everything is in {run.path}/", markup=False, soft_wrap=True)
 
 
-def _tick(bar: tqdm[Any]) -> None:
-    bar.update(1)
+def overall_lines(every: Sequence[Overall]) -> list[list[table.Cell]]:
+    """Figures and intervals as text, a row for each scheduler, columns as in ``OVERALL_HEADERS``."""
+    return [
+        [
+            (one.label, ""),
+            table.cell(one.difference, "+.1f", 100.0),
+            (f"{one.rank:.1f}", ""),
+            (f"{100.0 * one.excess:+.1f}", ""),
+            (", ".join(one.scenarios), ""),
+        ]
+        for one in every
+    ]
+
+
+def _together(
+    comparisons: Sequence[ScenarioComparison],
+) -> tuple[list[list[table.Cell]], str, list[str]] | None:
+    """Rows, heading and notes of the table over all scenarios; nothing for a single one."""
+    every = overall(comparisons) if len(comparisons) > 1 else []
+    if not every:
+        return None
+    marked = any(one.server_blocks for one in every)
+    title = f"All scenarios, against {_reference_title(comparisons)}"
+    return overall_lines(every), title, [OVERALL_CAPTION, *([SERVER_NOTE] if marked else [])]
+
+
+def _reference_title(comparisons: Sequence[ScenarioComparison]) -> str:
+    reference = comparisons[0].reference
+    titles = (s.title for c in comparisons for s in c.summaries if s.scheduler == reference)
+    return next(titles, reference)
+
+
+def _paragraphs(lines: Sequence[str]) -> str:
+    return "\n\n".join(lines)
+
+
+def _summary(comparisons: Sequence[ScenarioComparison]) -> dict[str, Any]:
+    return {
+        "reference": comparisons[0].reference,
+        "scenarios": {
+            comparison.name: {
+                "scenario": comparison.plan.scenario.to_dict(),
+                "episodes": comparison.plan.episodes,
+                "rounds": comparison.plan.rounds,
+                "learner": comparison.plan.learner,
+                "target_loss": comparison.target,
+                "summary": [summary.to_dict() for summary in comparison.summaries],
+                "impossible": comparison.impossible,
+            }
+            for comparison in comparisons
+        },
+        "overall": [one.to_dict() for one in overall(comparisons)],
+    }
+
+
+def _draw(
+    comparisons: Sequence[ScenarioComparison],
+    gantt: Sequence[str],
+    history: Sequence[Mapping[str, float]],
+    run: RunDirectory,
+) -> None:
+    from collapipe_env.evaluation.figures import comparison_pictures
+
+    played = [comparison for comparison in comparisons if comparison.results]
+    pictures = comparison_pictures(played, gantt, history)
+    for outdated in run.figures.glob("*.png"):
+        outdated.unlink()
+    with progress_bar(len(pictures), "drawing", "pictures") as bar:
+        for name, draw in pictures.items():
+            draw(run.figures / f"{name}.png")
+            bar.update(1)

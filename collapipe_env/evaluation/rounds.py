@@ -1,4 +1,4 @@
-"""How long episodes are: the scenario's rounds, or more where more are asked for."""
+"""Length of episodes: the scenario's rounds, or more where more are asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of one run: what was asked for, what is done, and what came out."""
+"""Folder of one run: its request, its finished work and its results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILES = (
     "versions.json", "run.json",
 )  # fmt: skip
 _KINDS = ("comparison", "evaluation", "evaluation in Python")
-"""What ``run.json`` calls the runs that train nothing; one that trains says what, or which agent it plays."""
+"""Kinds in ``run.json`` of the runs that train nothing; others name the algorithm or the agent."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class RunDirectory:
 
     @property
     def options(self) -> Path:
-        """What the run was asked for; marks the folder as a run's."""
+        """File of the run's request; marks the folder as a run's."""
         return self.path / "run.json"
 
     @property
@@ -224,6 +224,11 @@ class RunDirectory:
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in _FILES:
             (self.path / name).unlink(missing_ok=True)
+
+
+def folder_name(text: str) -> str:
+    """A scenario's name as the name of a folder or file."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in text).strip(".") or "custom"
 
 
 def _is_ours(content: Mapping[str, Any]) -> bool:

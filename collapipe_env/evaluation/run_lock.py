@@ -119,7 +119,7 @@ def _name_this_process(descriptor: int, command: str) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    """Who holds the lock, as far as the file tells."""
+    """Holder of the lock, as far as the file tells."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     try:
         about = parse_json(os.read(descriptor, _LONGEST))

@@ -41,7 +41,7 @@ FORMAT = 4
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """What to evaluate.
+    """Evaluation of schedulers on one scenario.
 
     Attributes:
         scenario: The scenario.
@@ -51,8 +51,7 @@ class EvaluationPlan:
         rounds: Rounds of an episode.
         learner: ``"torch"`` or ``"surrogate"``.
         folder: Where finished episodes are kept.
-        processes: Worker processes.
-        threads: Threads of PyTorch in each.
+        threads: Threads of PyTorch in each process.
         factories: Schedulers that were handed over in Python, by name.
     """
 
@@ -63,13 +62,12 @@ class EvaluationPlan:
     rounds: int
     learner: str
     folder: Path
-    processes: int = 1
     threads: int = 1
     factories: Mapping[str, Factory] = field(default_factory=dict)
 
     @property
     def size(self) -> str:
-        """How many episodes of how many rounds, in words."""
+        """Numbers of episodes and rounds, in words."""
         episodes = f"{self.episodes} held-out episode{'s' if self.episodes != 1 else ''}"
         return f"{episodes} of {self.rounds} round{'s' if self.rounds != 1 else ''}"
 
@@ -97,13 +95,13 @@ class Unit:
 
     @property
     def files(self) -> EpisodeFiles:
-        """Where it is kept."""
+        """Its files."""
         return EpisodeFiles(self.plan.folder, self.scheduler, self.episode)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a plan.
+    """Episodes of a plan, and who could not play.
 
     Attributes:
         results: Each scheduler's episodes, in order, of those that could play them all.
@@ -112,22 +110,6 @@ class Outcome:
 
     results: dict[str, list[EpisodeResult]]
     impossible: dict[str, str]
-
-
-def evaluate(plan: EvaluationPlan) -> dict[str, list[EpisodeResult]]:
-    """Play whatever is not finished yet, with a progress bar over rounds.
-
-    Args:
-        plan: What to evaluate.
-
-    Returns:
-        Each scheduler's episodes, in order.
-
-    Raises:
-        CollaPipeError: If a scheduler cannot be built or fails, or a file cannot be read or written.
-        KeyboardInterrupt: If the user interrupts; finished episodes are kept.
-    """
-    return evaluate_all([plan], plan.processes)[0].results
 
 
 def evaluate_all(
@@ -139,17 +121,17 @@ def evaluate_all(
 
     Args:
         plans: What to evaluate, each in a folder of its own.
-        processes: Worker processes in all; the plans' own numbers do not count here.
+        processes: Worker processes.
         tolerant: A scheduler that cannot play a scenario is left out there, and the rest goes on. Nothing is
             stored of that, so the next run tries again. Data and files that cannot be used still end
             everything.
         lines: Print a line for each episode that ends.
 
     Returns:
-        For each plan what came of it.
+        The outcome of each plan.
 
     Raises:
-        CollaPipeError: As :func:`evaluate`.
+        CollaPipeError: If a scheduler cannot be built or fails, or a file cannot be read or written.
         KeyboardInterrupt: If the user interrupts; finished episodes are kept.
     """
     # Names that were registered here mean nothing in another process: it gets what they stand for.

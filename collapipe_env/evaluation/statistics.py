@@ -216,7 +216,7 @@ def default_target(episodes: Results) -> float:
 
 
 def time_to_target(results: Sequence[EpisodeResult], target: float) -> TargetTime:
-    """When the smoothed loss is first at or below a target, at the end of the round.
+    """Simulated time until the smoothed loss is first at or below a target, at the end of the round.
 
     Args:
         results: Episodes of one scheduler.

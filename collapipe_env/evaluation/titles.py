@@ -1,4 +1,4 @@
-"""What schedulers of the user's own are called in tables and progress lines: never two of them alike."""
+"""Titles of the user's own schedulers in tables and progress lines: never two of them alike."""
 
 from __future__ import annotations
 

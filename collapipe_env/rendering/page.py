@@ -86,7 +86,7 @@ def _heading(page: Sheet, view: RoundView) -> None:
 
 
 def _node_legend(page: Sheet, view: RoundView, x: float, right: float) -> None:
-    names = ["CU", *(f"d{k}" for k in range(1, view.devices + 1))]
+    names = ["CU", *(f"d{k}" for k in range(view.devices))]
     step = min(46.0, (right - x) / len(names))
     at = x + step * np.arange(len(names))
     wide = min(10.0, 0.8 * step)

@@ -21,7 +21,7 @@ class ClusterView:
     """One cluster's part of the picture.
 
     Attributes:
-        name: Short, for the margin: ``"c1"``.
+        name: Short, for the margin: ``"c0"``.
         timeline: Its round. Only clusters drawn in detail need events (see :meth:`RoundView.detailed`).
         blocks: (K,) blocks per device slot, 0 where the slot holds none.
         micro_batches: M of the round.

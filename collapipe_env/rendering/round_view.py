@@ -43,7 +43,7 @@ def cluster_round_timeline(
     at = (row, cluster)
     allocation = record.allocation
     leaders = np.flatnonzero(costs.graph.leader[at])
-    names = [f"d{k + 1}" for k in leaders]
+    names = [f"d{k}" for k in leaders]
     held = allocation.device_blocks[at][leaders]
     if allocation.stage is not None:
         order = np.argsort(allocation.stage[at][leaders])
@@ -89,9 +89,9 @@ def cluster_round_timeline(
 
 def _group_name(members: npt.NDArray[np.intp]) -> str:
     """Name of a stage of several devices: the first and how many more."""
-    first = f"d{members[0] + 1}"
+    first = f"d{members[0]}"
     if len(members) == 2:
-        return f"{first}+d{members[1] + 1}"
+        return f"{first}+d{members[1]}"
     return first if len(members) == 1 else f"{first}+{len(members) - 1}"
 
 
@@ -138,7 +138,7 @@ def round_view(
     detailed = set(np.argsort(-costs.cluster_delay[row])[:4].tolist())
     clusters = tuple(
         ClusterView(
-            name=f"c{n + 1}",
+            name=f"c{n}",
             timeline=cluster_round_timeline(
                 costs, record, row, n, local_steps, drawn_steps=1 if n in detailed else 0
             ),

@@ -72,7 +72,7 @@ def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str,
     missing_row, missing_node = np.nonzero(~there)
     _crosses(panel, missing_node, missing_row, 3.0)
     step = max(1, int(np.ceil(22.0 * nodes / panel.width)))
-    names = ["CU", *(f"d{k}" for k in range(1, nodes))]
+    names = ["CU", *(f"d{k}" for k in range(nodes - 1))]
     panel.x_ticks(range(0, nodes, step), names[::step], size=6.0)
     step = max(1, int(np.ceil(11.0 * clusters / panel.height)))
     panel.y_ticks(range(0, clusters, step), [c.name for c in view.clusters[::step]], size=6.0)

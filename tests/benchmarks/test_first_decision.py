@@ -31,6 +31,6 @@ def test_cold_and_warm_take_turns_and_medians_are_stored(monkeypatch, tmp_path, 
 
 
 @pytest.mark.parametrize("arguments", [["--processes", "0"], ["--output", "."]])
-def test_bad_options_are_refused(arguments):
-    with pytest.raises(SystemExit):
-        first_decision.main(arguments)
+def test_bad_options_are_refused(arguments, capsys):
+    assert first_decision.main(arguments) == 2
+    assert arguments[0] in capsys.readouterr().err

@@ -25,9 +25,9 @@ learning:
 
 def test_ratios_are_taken_turn_by_turn():
     times = {"a": np.array([1.0, 2.0, 4.0, 8.0, 16.0]), "b": np.array([2.0, 2.0, 2.0, 16.0, 4.0])}
-    _, row = learner_rate.rows_of(("task", "cpu", "group"), times, "a", {"b": 1.0}, rounds=2)
-    assert (row.milliseconds, row.ratio, row.quartiles) == (1000.0, 1.0, (0.5, 2.0))
-    assert "goal <= 1.0 met" in learner_rate.line(row)
+    _, figure = learner_rate.figures_of("group", times, "a", {"b": 1.0}, rounds=2)
+    assert (figure.name, figure.unit, figure.note) == ("group: b", "x a", "1000.00 ms")
+    assert (figure.value, figure.low, figure.high, figure.verdict) == (1.0, 0.5, 2.0, "met")
 
 
 def test_runs_and_stores_its_figures(tmp_path, capsys, monkeypatch):
@@ -35,21 +35,27 @@ def test_runs_and_stores_its_figures(tmp_path, capsys, monkeypatch):
     (tmp_path / "tiny.yaml").write_text(TINY)
     out = tmp_path / "new" / "rates.json"
     before = torch.get_num_threads()
+    arguments = ["--scenario", str(tmp_path / "tiny.yaml"), "--micro-batches", "2", "4", "--stages", "2"]
     try:
-        learner_rate.main(
-            learner_rate.Arguments(
-                out=out, scenario=str(tmp_path / "tiny.yaml"), micro_batches=(2, 4), stages=2, rounds=2
-            )
-        )
+        assert learner_rate.main([*arguments, "--rounds", "2", "--out", str(out)]) == 0
     finally:
         torch.set_num_threads(before)
     stored = json.loads(out.read_text())
     printed = capsys.readouterr().out
     assert "GPU figures are skipped" in printed
     assert stored["gpu"].startswith("skipped")
-    goals = [row for row in stored["rows"] if row["goal"] is not None]
-    assert [row["group"] for row in goals] == ["rounds of M = 2", "rounds of M = 4"]
-    assert all(row["goal"] == pytest.approx(1.15) for row in goals)
-    for row in stored["rows"]:
-        assert row["quartiles"][0] <= row["ratio"] <= row["quartiles"][1]
-        assert f"{row['milliseconds']:.2f} ms" in printed
+    goals = [figure for figure in stored["figures"] if figure["goal"] is not None]
+    assert [figure["name"] for figure in goals] == [
+        f"classification, cpu, rounds of M = {m}: learner, same micro-batches" for m in (2, 4)
+    ]
+    assert all(figure["goal"] == pytest.approx(1.15) for figure in goals)
+    for figure in stored["figures"]:
+        assert figure["low"] <= figure["value"] <= figure["high"]
+        assert figure["name"] in printed
+        assert figure["note"] in printed
+
+
+@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--micro-batches", "0"], ["--output", "."]])
+def test_bad_options_are_refused(arguments, capsys):
+    assert learner_rate.main(arguments) == 2
+    assert arguments[0] in capsys.readouterr().err

@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import suite
+from measuring import INTERRUPTED
 
 BENCHMARKS = Path(suite.__file__).parent
 FAKES = {
@@ -56,7 +57,7 @@ def test_one_table_and_one_file_of_all_parts(fakes, capsys):
     assert found["fake_exit"]["note"] == "SystemExit: 3"
     assert found["fake_absent"]["note"].startswith("ModuleNotFoundError")
     assert content["options"]["quick"] is True
-    assert list(content["options"]["seconds"]) == list(suite.PARTS)
+    assert list(content["seconds"]) == list(suite.PARTS)
     table = printed[printed.index("figure ") :]
     assert table.count("\nfake_first: ") == 2
     last = printed.splitlines()[-1]
@@ -65,18 +66,17 @@ def test_one_table_and_one_file_of_all_parts(fakes, capsys):
 
 def test_interrupt_keeps_what_is_done(fakes, capsys):
     path = fakes("fake_first", "fake_interrupted", "fake_last")
-    assert suite.main(["--output", str(path)]) == suite.INTERRUPTED
+    assert suite.main(["--output", str(path)]) == INTERRUPTED
     assert [f["name"] for f in json.loads(path.read_text())["figures"]] == ["fake_first: a", "fake_first: b"]
     printed = capsys.readouterr().out
-    assert f"what was done is in {path}" in printed
     assert printed.splitlines()[-1] == "1 of 2 goals met"
 
 
 def test_interrupt_before_anything_is_done_writes_nothing(fakes, capsys):
     path = fakes("fake_interrupted")
-    assert suite.main(["--output", str(path)]) == suite.INTERRUPTED
+    assert suite.main(["--output", str(path)]) == INTERRUPTED
     assert not path.exists()
-    assert "no part was done" in capsys.readouterr().out
+    assert "what was stored before is kept" in capsys.readouterr().err
 
 
 def test_only_some_parts_run_in_the_order_of_the_suite(fakes):
@@ -111,7 +111,5 @@ def test_every_part_is_there_and_takes_its_quick_arguments(name):
 
 @pytest.mark.parametrize("arguments", [["--only", "nothing"], ["--only"], ["--output", "."]])
 def test_bad_options_are_refused(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        suite.parse_arguments(arguments)
-    assert stop.value.code == 2
+    assert suite.main(arguments) == 2
     assert arguments[0] in capsys.readouterr().err

@@ -43,17 +43,15 @@ def test_a_call_counts_every_environment():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--scenario", "tiny"], "'tiny' is not shipped"),
-        (["--num-envs", "0"], "at least 1 each"),
-        (["--dtypes", "float16"], "'float16' is not one of"),
-        (["--threads", "0"], "at least 1"),
-        (["--slice-seconds", "0"], "not within 0.001 to 60"),
-        (["--repeats", "0"], "not within 1 to 1000"),
+        (["--scenario", "tiny"], "'tiny'"),
+        (["--num-envs", "0"], "--num-envs: 0 is not within 1"),
+        (["--threads", "0"], "--threads: 0 is not within 1"),
+        (["--slice-seconds", "0"], "--slice-seconds: 0.0 is not within 0.001 to 60"),
+        (["--repeats", "0"], "--repeats: 0 is not within 1 to 1,000"),
         (["--output", "."], "is a folder"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_bad_options_are_refused(arguments, message, capsys):
-    with pytest.raises(SystemExit):
-        torch_backend.parse_arguments(arguments)
+    assert torch_backend.main(arguments) == 2
     assert message in capsys.readouterr().err

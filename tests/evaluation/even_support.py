@@ -3,7 +3,7 @@
 from collapipe_env.evaluation.registry import make_scheduler
 
 IMPORT = "from collapipe_env.evaluation.registry import make_scheduler\n"
-"""What a file with the source of :class:`Even` begins with."""
+"""First lines of a file with the source of :class:`Even`."""
 
 
 class Even:

@@ -12,7 +12,6 @@ from comparison_support import comparison
 from rich.console import Console
 
 from collapipe_env.evaluation.comparison import overall
-from collapipe_env.evaluation.comparison_report import write_comparison
 from collapipe_env.evaluation.labels import notes
 from collapipe_env.evaluation.pareto import pareto_front
 from collapipe_env.evaluation.report import write_report
@@ -103,7 +102,7 @@ def test_both_interquartile_means_of_the_delay() -> None:
 def test_overall_pools_episodes_and_resamples_each_scenario_by_itself() -> None:
     first = comparison("one", {"dssra": [[1.0]] * 4, "random": [[2.0]] * 4, "pipeline": [[1.5]] * 4})
     second = comparison("two", {"dssra": [[10.0]] * 4, "random": [[11.0]] * 4})
-    lines = {line.scheduler: line for line in overall([first, second], "dssra")}
+    lines = {line.scheduler: line for line in overall([first, second])}
     assert lines["dssra"].difference.mean == 0.0
     # +100 % four times and +10 % four times: the middle half holds two of each, in every resample.
     random = lines["random"]
@@ -117,11 +116,11 @@ def test_overall_pools_episodes_and_resamples_each_scenario_by_itself() -> None:
 def test_overall_leaves_out_scenarios_without_the_reference() -> None:
     first = comparison("one", {"dssra": [[1.0]], "random": [[2.0]]})
     second = comparison("two", {"random": [[11.0]]}, impossible={"dssra": "too large"})
-    assert {line.scheduler: line.scenarios for line in overall([first, second], "dssra")} == {
+    assert {line.scheduler: line.scenarios for line in overall([first, second])} == {
         "dssra": ("one",),
         "random": ("one",),
     }
-    assert overall([second], "dssra") == []
+    assert overall([second]) == []
 
 
 def test_strata_of_one_value_add_no_spread() -> None:
@@ -148,12 +147,12 @@ def test_pareto_front_is_what_nobody_beats() -> None:
 def test_tables_mark_those_that_use_the_server_and_say_so(tmp_path) -> None:
     one = comparison("one", DELAYS, server_blocks={"random": 3})
     two = comparison("two", DELAYS, agent=tmp_path / "best.zip")
-    every = {line.scheduler: line for line in overall([one, two], "dssra")}
+    every = {line.scheduler: line for line in overall([one, two])}
     assert [every[name].label for name in ("random", "pipeline")] == ["RANDOM †", "PIPELINE"]
     assert every["random"].title == "RANDOM"
     out = io.StringIO()
     run = RunDirectory(tmp_path / "run")
-    write_comparison([one, two], "dssra", {}, run, figures=False, console=Console(file=out, width=200))
+    write_report([one, two], {}, run, whole=False, figures=False, console=Console(file=out, width=200))
     note = "† trains encoder blocks on the edge server"
     for text in (" ".join(out.getvalue().split()), run.table.read_text()):
         first, second, last = re.split(r"two: 6 held-out|All scenarios, against", text)
@@ -170,10 +169,10 @@ def test_tables_say_where_the_agent_comes_from(tmp_path) -> None:
     done = comparison("one", played, agent=tmp_path / "best.zip")
     run = RunDirectory(tmp_path / "run")
     console = Console(file=io.StringIO(), width=200)
-    write_comparison([done], "dssra", {}, run, figures=False, console=console)
+    write_report([done], {}, run, whole=False, figures=False, console=console)
     assert f"AGENT: trained agent, from {tmp_path / 'best.zip'}" in run.table.read_text()
     other = comparison("two", played, agent=tmp_path / "other.zip")
-    assert notes([(c.plan, c.results) for c in (done, other)]) == [
+    assert notes([done, other]) == [
         f"AGENT in one: trained agent, from {tmp_path / 'best.zip'}",
         f"AGENT in two: trained agent, from {tmp_path / 'other.zip'}",
     ]
@@ -190,13 +189,13 @@ def test_reports_are_written_even_if_they_cannot_be_printed(tmp_path) -> None:
     done = comparison("one", DELAYS)
     run = RunDirectory(tmp_path / "compared")
     with pytest.raises(OSError, match="cannot write"):
-        write_comparison([done], "dssra", {}, run, figures=False, console=Console(file=Closed(), width=200))
+        write_report([done], {}, run, whole=False, figures=False, console=Console(file=Closed(), width=200))
     assert "PIPELINE" in run.table.read_text()
     assert {path.name for path in run.path.iterdir()} == {
         "table.md", "summary.json", "results.csv", "episodes.csv"
     }  # fmt: skip
     run = RunDirectory(tmp_path / "evaluated")
     with pytest.raises(OSError, match="cannot write"):
-        write_report(done.plan, done.results, [], {}, run, figures=False, console=Console(file=Closed()))
+        write_report([done], {}, run, whole=True, figures=False, console=Console(file=Closed()))
     assert "PIPELINE" in run.table.read_text()
     assert set(json.loads(run.results.read_text())["episodes"]) == set(DELAYS)

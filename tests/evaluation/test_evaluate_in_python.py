@@ -227,7 +227,7 @@ def test_registered_names_play_here_and_in_other_processes(tmp_path: Path) -> No
     ):
         evaluate(["even", "odd"], SMALL, seeds=1, processes=2)
     plan = runner.EvaluationPlan(load_scenario(SMALL), ("even",), None, 1, 2, "surrogate", tmp_path)
-    assert runner.evaluate(plan)["even"][0].title == "even"
+    assert runner.evaluate_all([plan], 1)[0].results["even"][0].title == "even"
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,14 @@ from collapipe_env import files
 from collapipe_env.allocation import with_explicit_groups, with_explicit_schedule, with_explicit_server
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation import registry, runner
-from collapipe_env.evaluation.episode import pack_allocations
+from collapipe_env.evaluation.episode import EpisodeResult, pack_allocations
 from collapipe_env.evaluation.registry import register_scheduler
-from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate
+from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
 from collapipe_env.scenario import load_scenario
+
+
+def evaluate(plan: EvaluationPlan, processes: int = 1) -> dict[str, list[EpisodeResult]]:
+    return evaluate_all([plan], processes)[0].results
 
 
 @pytest.fixture
@@ -67,9 +71,7 @@ def test_several_processes_give_the_same_figures(plan, tmp_path: Path, monkeypat
     (tmp_path / "mine.py").write_text(source)
     names = ("random", "own", f"{tmp_path / 'mine.py'}:Even")
     alone = evaluate(plan)
-    together = evaluate(
-        dataclasses.replace(plan, schedulers=names, processes=2, folder=tmp_path / "parallel")
-    )
+    together = evaluate(dataclasses.replace(plan, schedulers=names, folder=tmp_path / "parallel"), 2)
     for name, same in zip(names, ("random", "pipeline", "pipeline"), strict=True):
         assert [r.delay for r in alone[same]] == [r.delay for r in together[name]]
 

@@ -1,4 +1,4 @@
-"""What the table says, on wide and narrow terminals and in Markdown."""
+"""Content of the table, on wide and narrow terminals and in Markdown."""
 
 import io
 import math

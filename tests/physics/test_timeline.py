@@ -120,7 +120,7 @@ def test_chain_puts_a_hop_before_and_after_every_stage():
     elements = chain()
     assert [e.kind for e in elements] == ["hop", "compute", "hop", "compute", "hop", "uplink", "server"]
     assert [e.node for e in elements] == [0, 1, 1, 3, 3, 0, -1]
-    assert [e.label for e in elements][:5] == ["CU→d1", "d1, 4 blocks", "d1→d3", "d3, 1 block", "d3→CU"]
+    assert [e.label for e in elements][:5] == ["CU→d0", "d0, 4 blocks", "d0→d2", "d2, 1 block", "d2→CU"]
     assert [e.forward_s for e in elements] == [0.5, 1.0, 0.25, 2.0, 0.125, 0.75, 0.05]
     assert [e.backward_s for e in elements] == [0.6, 2.0, 0.3, 4.0, 0.2, 0.1, 0.1]
 

@@ -1,4 +1,4 @@
-"""What is priced agrees with what the real modules need."""
+"""Priced costs agree with the real modules'."""
 
 import sys
 from pathlib import Path
@@ -32,10 +32,10 @@ def test_a_wrong_price_shows():
     assert costs.activation_figures(wider)["materialised"].measured > 1.2 * priced
 
 
-def test_the_page_holds_the_tables_and_keeps_its_words(tmp_path, monkeypatch):
+def test_the_page_holds_the_tables_and_keeps_its_words(tmp_path):
     page = tmp_path / "costs.md"
     page.write_text("words\n<!-- generated: exact -->\nold\n<!-- end of generated: exact -->\nmore words\n")
-    text = costs.replaced(page.read_text(), "exact", "| new |")
-    assert text.split("\n") == [
+    costs.write_parts(page, {"exact": "| new |"})
+    assert page.read_text().split("\n") == [
         "words", "<!-- generated: exact -->", "| new |", "<!-- end of generated: exact -->", "more words", "",
     ]  # fmt: skip

@@ -195,5 +195,5 @@ def test_a_page_without_its_marks_is_left_alone(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("nothing to fill\n")
     with pytest.raises(DataError, match="generated: experiments"):
-        experiment_runs.fill_page(page, {"experiments": "numbers"})
+        generated_parts.write_parts(page, {"experiments": "numbers"})
     assert page.read_text() == "nothing to fill\n"

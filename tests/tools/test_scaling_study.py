@@ -1,4 +1,4 @@
-"""The scaling study: fits, profiles and memory against closed forms, and a command that goes on and keeps."""
+"""The scaling study: fits and memory against closed forms, and a command that goes on and keeps."""
 
 import itertools
 import json
@@ -14,11 +14,9 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import generated_parts
 import make_scaling_study as study
-import scaling_fits
 import scaling_memory
 import scaling_pictures
 import scaling_points
-import scaling_profile
 import scaling_tables
 import scaling_times
 
@@ -27,11 +25,13 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.even_split import even_split
 
+AXIS = {axis.name: axis for axis in scaling_points.AXES}
+
 
 def test_exponent_is_that_of_the_upper_half():
     """A power law above a fixed cost that hides it at small sizes only."""
     sizes = [2, 4, 8, 16, 32, 64]
-    fit = scaling_fits.power_law({n: 1e-6 * max(n, 8) ** 1.5 for n in sizes})
+    fit = scaling_tables.power_law({n: 1e-6 * max(n, 8) ** 1.5 for n in sizes})
     assert (fit.smallest, fit.largest) == (16, 64)
     assert fit.exponent == pytest.approx(1.5)
     assert fit.low == pytest.approx(fit.high) == pytest.approx(1.5)
@@ -42,14 +42,14 @@ def test_interval_is_students():
     rng = np.random.default_rng(3)
     sizes = np.array([16, 20, 25, 32, 40, 50, 64])
     values = sizes**0.7 * np.exp(0.1 * rng.standard_normal(7))
-    fit = scaling_fits.power_law({2: 1.0, **dict(zip(sizes.tolist(), values.tolist(), strict=True))})
+    fit = scaling_tables.power_law({2: 1.0, **dict(zip(sizes.tolist(), values.tolist(), strict=True))})
     (slope, _), covariance = np.polyfit(np.log(sizes), np.log(values), 1, cov=True)
     margin = stats.t.ppf(0.975, 5) * np.sqrt(covariance[0, 0])
     assert (fit.low, fit.exponent, fit.high) == pytest.approx((slope - margin, slope, slope + margin))
 
 
 def test_two_points_have_no_interval():
-    fit = scaling_fits.power_law({1: 1.0, 100: 10.0})
+    fit = scaling_tables.power_law({1: 1.0, 100: 10.0})
     assert fit.exponent == pytest.approx(0.5)
     assert np.isnan(fit.low)
     assert scaling_tables.fit_text(fit) == "0.50"
@@ -72,86 +72,6 @@ def test_every_size_is_a_feasible_system_and_mediums_is_among_them(axis):
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # no budget that cannot be met, no cluster that is too small
             scaling_times.player(scaling_times.environment(scenario, None))(2)
-
-
-class Clock:
-    """Time that passes only when it is told to."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-def test_nested_calls_are_counted_once(monkeypatch):
-    clock, watch = Clock(), scaling_profile.Stopwatch()
-    monkeypatch.setattr(scaling_profile.time, "perf_counter", clock)
-
-    def inner():
-        clock.now += 2.0
-
-    def outer():
-        clock.now += 1.0
-        timed_inner()
-        timed_inner()
-        clock.now += 4.0
-        return "result"
-
-    timed_inner = watch.timed("inside", inner)
-    assert watch.timed("outside", outer)() == "result"
-    assert watch.seconds == {"inside": 4.0, "outside": 5.0}
-
-    def failing():
-        clock.now += 8.0
-        raise ValueError
-
-    with pytest.raises(ValueError):
-        watch.timed("outside", failing)()
-    assert watch.seconds["outside"] == 13.0
-
-
-class Base:
-    def method(self):
-        return 1
-
-
-class Derived(Base):
-    pass
-
-
-def test_wrapping_is_undone_and_skips_what_is_not_there():
-    parts = {
-        "own": (f"{__name__}:Base.method", f"{__name__}:Base.gone"),
-        "inherited": (f"{__name__}:Derived.method",),
-        "none": ("no_such_module:x",),
-    }
-    assert scaling_profile.absent(parts) == [f"{__name__}:Base.gone", "no_such_module:x"]
-    watch, original = scaling_profile.Stopwatch(), Base.method
-    with scaling_profile.wrapped(parts, watch):
-        assert Derived().method() == Base().method() == 1
-    assert set(watch.seconds) == {"own", "inherited"}
-    assert Base.method is original
-    assert "method" not in vars(Derived)
-
-
-def test_the_names_of_a_steps_parts_exist():
-    """Where this fails, a function of the environment has a new name: tell tools/scaling_profile.py."""
-    assert scaling_profile.absent(scaling_profile.PARTS) == []
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_profile_covers_the_step_and_leaves_it_as_it_is(size):
-    found = scaling_profile.profile("small", size, 0.002, 2)
-    assert list(found["shares"]) == [*scaling_profile.PARTS, scaling_profile.REST]
-    assert sum(found["shares"].values()) == pytest.approx(1.0)
-    assert all(0.0 < share < 1.0 for share in found["shares"].values())
-    env = scaling_times.environment(load_scenario("small"), None)
-    action = env.action_space.sample()
-    plain = env.step(action)[1]
-    env.reset(seed=0)
-    with scaling_profile.wrapped(scaling_profile.PARTS, scaling_profile.Stopwatch()):
-        assert env.step(action)[1] == plain
 
 
 def test_memory_is_that_of_one_environment(monkeypatch):
@@ -198,14 +118,13 @@ def test_decisions_go_through_the_states_of_an_episode(monkeypatch):
 
 @pytest.fixture
 def small_study(tmp_path, monkeypatch):
-    """Two axes of few sizes, two systems, no processes for memory; returns how to run the command."""
+    """Two axes of few sizes, no processes for memory; returns how to run the command."""
     axes = (
-        replace(scaling_points.axis_named("blocks"), values=(6, 12)),
-        replace(scaling_points.axis_named("environments"), values=(1, 2, 4)),
+        replace(AXIS["blocks"], values=(6, 12)),
+        replace(AXIS["environments"], values=(1, 2, 4)),
     )
     monkeypatch.setattr(study, "AXES", axes)
     monkeypatch.setattr(scaling_times, "DSSRA", EvenSplit)
-    monkeypatch.setattr(scaling_profile, "SYSTEMS", (("small", 1), ("medium", 2)))
     asked = []
 
     def memory(axis, value, few, many):
@@ -259,7 +178,7 @@ def test_command_fills_the_page_and_goes_on_from_what_is_there(small_study, monk
     assert "| mobile-env small | mobile-env 2.1.0 | 3 stations | 600 | 160 (150…170) |" in page
     assert "Skipped: highway-v0: no network." in page
     pictures = sorted(p.name for p in (study.PICTURES).iterdir())
-    assert pictures == ["scaling_memory.png", "scaling_profile.png", "scaling_times.png"]
+    assert pictures == ["scaling_memory.png", "scaling_times.png"]
 
     # Nothing is measured again, and the page comes out the same.
     monkeypatch.setattr(scaling_times, "measure", lambda *_: pytest.fail("measured again"))
@@ -282,7 +201,7 @@ def test_fresh_measures_again_what_it_is_asked_for(small_study, monkeypatch, cap
     assert len(asked) == 2  # no memory
     after = json.loads(stored.read_text())["measured"]
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == {"environments: times", "profile small 1", "profile medium 2"}
+    assert changed == {"environments: times"}
     # The page shows both what is new and what is not.
     assert "| 2 | 500,000 | 250,000.0 | 0.250 |" in part(study.PAGE.read_text(), "environments")
     assert "| 12 | " in part(study.PAGE.read_text(), "blocks")
@@ -290,16 +209,19 @@ def test_fresh_measures_again_what_it_is_asked_for(small_study, monkeypatch, cap
 
 def test_interrupt_keeps_what_is_measured(small_study, monkeypatch, capsys):
     folder, run, asked = small_study
+    whole = scaling_times.measure
 
-    def interrupted(*_):
-        raise KeyboardInterrupt
+    def interrupted(axis, *timing):
+        if axis.name == "environments":
+            raise KeyboardInterrupt
+        return whole(axis, *timing)
 
     with monkeypatch.context() as patch:
-        patch.setattr(scaling_profile, "profile", interrupted)
-        assert run() == study.INTERRUPTED
-    assert "keeps what is measured" in capsys.readouterr().out
+        patch.setattr(scaling_times, "measure", interrupted)
+        assert run() == 130
+    assert "what was stored before is kept" in capsys.readouterr().err
     stored = json.loads((folder / "work" / "measurements.json").read_text())["measured"]
-    assert {"blocks: times", "blocks: memory 6", "environments: times"} <= set(stored)
+    assert set(stored) == {"blocks: times", "blocks: memory 6", "blocks: memory 12"}
     assert run() == 0
     assert len(asked) == 2
 
@@ -315,7 +237,7 @@ def test_half_a_study_has_a_page(small_study, monkeypatch):
         return first(axis, value, few, many)
 
     monkeypatch.setattr(scaling_memory, "measure", memory)
-    assert run() == study.INTERRUPTED
+    assert run() == 130
     assert run("--page-only") == 0
     table = part(study.PAGE.read_text(), "blocks")
     assert table.splitlines()[-1].endswith("| – | – |")

@@ -244,7 +244,7 @@ def chain_elements(
                 "pass one entry per stage and one more per hop"
             )
     senders = [0, *map(int, stage_nodes)]
-    names = ["CU", *(stage_names or [f"d{node}" for node in stage_nodes]), "CU"]
+    names = ["CU", *(stage_names or [f"d{node - 1}" for node in stage_nodes]), "CU"]
     elements: list[Element] = []
     for i, sender in enumerate(senders):
         label = f"{names[i]}→{names[i + 1]}"

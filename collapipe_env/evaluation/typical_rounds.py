@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from collapipe_env.evaluation.comparison import ScenarioComparison
 from collapipe_env.evaluation.episode import replay, typical_round
-from collapipe_env.evaluation.labels import notes, result_labels
+from collapipe_env.evaluation.labels import notes
 from collapipe_env.evaluation.registry import LEARNED
 from collapipe_env.evaluation.runner import decisions_of
 
@@ -32,8 +32,9 @@ LEAST_WIDTH = 0.2
 """Of the longest chart; a chart that is shorter still gets a scale of its own."""
 
 
-def chosen(comparison: ScenarioComparison, reference: str, asked: Sequence[str]) -> list[str]:
+def chosen(comparison: ScenarioComparison, asked: Sequence[str]) -> list[str]:
     """Schedulers whose rounds are drawn: those asked for that played, else the best few, shortest first."""
+    reference = comparison.reference
     ordered = [summary.scheduler for summary in comparison.summaries]
     wanted = set(asked) or {reference, LEARNED, *[n for n in ordered if n not in (reference, LEARNED)][:BEST]}
     return [name for name in ordered if name in wanted]
@@ -46,7 +47,7 @@ def typical_view(comparison: ScenarioComparison, scheduler: str) -> RoundView:
     plan, episode = comparison.plan, comparison.results[scheduler][0]
     index = typical_round(episode.delay)
     record = replay(plan.scenario, episode.episode, decisions_of(plan, scheduler, episode.episode), index)
-    label = result_labels({scheduler: comparison.results[scheduler]})[scheduler]
+    label = next(s.label for s in comparison.summaries if s.scheduler == scheduler)
     view = round_view(record, plan.scenario.workload.local_steps, label)
     slowest = view.detailed(1)[0] if len(view.clusters) > 1 else 0
     only = slice(slowest, slowest + 1)
@@ -59,12 +60,11 @@ def typical_view(comparison: ScenarioComparison, scheduler: str) -> RoundView:
     )
 
 
-def gantt_figure(comparison: ScenarioComparison, reference: str, asked: Sequence[str]) -> Figure:
+def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure:
     """Draw the typical rounds one below the other.
 
     Args:
         comparison: The scenario.
-        reference: Name of the scheduler that the others are held against.
         asked: Schedulers to draw; empty for the best few.
     """
     import matplotlib
@@ -75,9 +75,9 @@ def gantt_figure(comparison: ScenarioComparison, reference: str, asked: Sequence
     from collapipe_env.rendering.sheet import FigureSheet
     from collapipe_env.rendering.style import FAINT, RC
 
-    names = chosen(comparison, reference, asked)
+    names = chosen(comparison, asked)
     views = [typical_view(comparison, name) for name in names]
-    below = notes([(comparison.plan, {name: comparison.results[name] for name in names})])
+    below = notes([replace(comparison, results={name: comparison.results[name] for name in names})])
     ends = [max(cluster.timeline.end_s for cluster in view.clusters) for view in views]
     heights = [_height(view) for view in views]
     width, height = (

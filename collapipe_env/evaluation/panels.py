@@ -1,0 +1,114 @@
+"""Panels of a comparison's pictures: one for each scenario, one legend, one look of each scheduler."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from collapipe_env.evaluation.comparison import ScenarioComparison
+from collapipe_env.evaluation.labels import common_labels
+from collapipe_env.evaluation.plotting import (
+    Look,
+    legend_beside,
+    line_key,
+    looks_of,
+    name_width,
+    new_figure,
+    short_name,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Comparisons = Sequence[ScenarioComparison]
+"""One for each scenario that somebody could play."""
+Looks = Mapping[str, Look]
+"""The look of each scheduler by its name."""
+
+
+def panels_of(
+    comparisons: Comparisons,
+    size: tuple[float, float],
+    draw: Callable[[Axes, ScenarioComparison, Looks], None],
+    *,
+    title: str = "{}",
+) -> Figure:
+    """A figure with a panel for each scenario, two or three in a row.
+
+    Args:
+        comparisons: One for each scenario.
+        size: Width and height of a panel [inch].
+        draw: Draws one; a scheduler's look is the same in all.
+        title: Of each, with a place for the scenario's name.
+    """
+    count = len(comparisons)
+    columns = 2 if count in (2, 4) else min(count, 3)
+    rows = math.ceil(count / columns)
+    figure = new_figure(size[0] * columns, size[1] * rows)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for spare in panels[count:]:
+        spare.remove()
+    looks = _looks(comparisons)
+    for axes, comparison in zip(panels, comparisons, strict=False):
+        draw(axes, comparison, looks)
+        axes.set_title(title.format(comparison.name), loc="left", fontsize=10.5)
+    return figure
+
+
+def band(axes: Axes, x: Any, values: Any, look: Look, markers: int) -> None:
+    """Draw the mean of values (episodes, points) and their range."""
+    low, high = values.min(axis=0), values.max(axis=0)
+    axes.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
+    axes.plot(x, values.mean(axis=0), linewidth=1.4, **line_style(look, len(x), markers))
+
+
+def line_style(look: Look, points: int, markers: int) -> dict[str, Any]:
+    """Matplotlib's settings for a scheduler's line, with so many markers on it."""
+    return {
+        "color": look.colour,
+        "linestyle": look.line,
+        "marker": look.marker,
+        "markersize": 4.5,
+        "markevery": max(points // markers, 1),
+    }
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Schedulers' names beside horizontal bars, the first on top."""
+    axes.set_yticks(range(len(names)), [short_name(name) for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+
+
+def legend_of(
+    figure: Figure, comparisons: Comparisons, *, lines: bool = True, extra: Sequence[Artist] = ()
+) -> None:
+    """All schedulers beside the panels, once."""
+    labels = common_labels([s for c in comparisons for s in c.summaries])
+    looks = _looks(comparisons)
+    handles = [
+        line_key(
+            short_name(label), color=looks[name].colour, marker=looks[name].marker,
+            linestyle=looks[name].line if lines else "none",
+        )
+        for name, label in labels.items()
+    ]  # fmt: skip
+    legend_beside(figure, [*handles, *extra], handle_length=2.6 if lines else 1.4)
+
+
+def _looks(comparisons: Comparisons) -> dict[str, Look]:
+    """The looks of all schedulers of a comparison, the same in each of its pictures."""
+    return looks_of(s.scheduler for c in comparisons for s in c.summaries)
+
+
+def most_episodes(comparisons: Comparisons) -> int:
+    """Most episodes of a scheduler in any scenario."""
+    return max(len(episodes) for c in comparisons for episodes in c.results.values())
+
+
+def widest_name(comparisons: Comparisons) -> float:
+    """Inches that the longest name beside a panel needs."""
+    return name_width(name for c in comparisons for name in (*(s.label for s in c.summaries), *c.impossible))
