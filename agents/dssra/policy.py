@@ -16,7 +16,7 @@ from collapipe_env.physics import radio
 from collapipe_env.physics.queues import drift_plus_penalty
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.refusal import require_room
@@ -101,7 +101,7 @@ def round_input(parameters: SystemParameters, state: SystemState) -> RoundInput:
     )
 
 
-class DSSRA:
+class DSSRA(StateScheduler):
     """Drift-plus-penalty scheduler; deterministic, and the same for a row in any batch.
 
     Args:
@@ -136,8 +136,7 @@ class DSSRA:
         convergence_weight: float = 0.0,
         threads: int | None = None,
     ) -> None:
-        self.scenario = scenario
-        self.parameters = system_parameters(scenario)
+        super().__init__(scenario)
         self.tradeoff_v = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
         self.budget = SearchBudget(turns, exploring_sweeps, sweeps, tolerance)
         self.convergence_weight = convergence_weight
@@ -157,19 +156,7 @@ class DSSRA:
         ):
             if not valid:
                 raise AllocationError(f"DSSRA({fault}, got {value!r})")
-        self._codec = action_codec(scenario)
         self._constants = round_constants(self.parameters, self.tradeoff_v, convergence_weight)
-
-    def reset(self, seed: int | None = None) -> None:
-        """Nothing to forget: every decision depends on the state alone."""
-
-    def act(
-        self,
-        observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
-        state: SystemState,
-    ) -> npt.NDArray[np.float32]:
-        """Decide one round; see :class:`~collapipe_env.schedulers.Scheduler`."""
-        return self._codec.encode(self.allocate(state))
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round.

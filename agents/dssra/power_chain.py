@@ -27,7 +27,7 @@ COLUMNS = 9
 
 
 class ChainConstants(NamedTuple):
-    """What all nodes of a cluster share, and what does not depend on powers.
+    """Figures that all nodes of a cluster share, and those that do not depend on powers.
 
     ``fixed`` holds the delay and cost of computing, of the server and of the downlink; ``least_*`` the
     slowest elements among them; ``uplink_snr`` is per watt and for the share.

@@ -44,7 +44,7 @@ class RoundPlan(NamedTuple):
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
         share: ``beta`` (N,).
-        weight: What a second of each cluster's delay is worth, ``w`` (N,) [1/s].
+        weight: Worth of a second of each cluster's delay, ``w`` (N,) [1/s].
         noise: Noise plus interference of the device-to-device links (N,) [W].
     """
 
@@ -109,7 +109,7 @@ def evaluate(
 def interference_prices(
     plan: RoundPlan, weight: FloatArray, inputs: RoundInput, constants: RoundConstants
 ) -> FloatArray:
-    """What a watt of each cluster's mean power costs the others (N,) [1/W], by finite differences.
+    """Price of a watt of each cluster's mean power to the others (N,) [1/W], by finite differences.
 
     Args:
         plan: The present plan.
