@@ -101,13 +101,12 @@ class GreedyDPP(SegmentBaseline):
 
     def __init__(self, scenario: Scenario, *, micro_batches: int | None = None) -> None:
         super().__init__(scenario, micro_batches=micro_batches)
-        constants = round_constants(self.parameters, self.parameters.tradeoff_v)
-        self._constants = constants._replace(micro_batches=float(self.micro_batches))
+        self._constants = round_constants(self.parameters, self.parameters.tradeoff_v)
 
     def segments(self, state: SystemState) -> IntArray:
         """See :meth:`SegmentBaseline.segments`."""
         parameters, constants = self.parameters, self._constants
-        inputs = round_input(parameters, state)
+        inputs = round_input(parameters, state, self.micro_batches)
         environments, N, K = state.present.shape
         power = np.full(K + 1, parameters.power_max_w)
         # With every active node at full power the interference depends on no decision, so it is exact.

@@ -31,7 +31,6 @@ class RoundConstants(NamedTuple):
     Attributes:
         blocks: ``L``.
         steps: Local steps ``H``.
-        micro_batches: ``M``.
         activation_bits: Boundary activations of a mini-batch [bit].
         gradient_bits: Boundary gradients of a mini-batch [bit].
         collect_bits: One block's parameters on the air [bit].
@@ -44,7 +43,6 @@ class RoundConstants(NamedTuple):
         uplink_hz: Uplink bandwidth [Hz].
         waterfall: Threshold ``m`` of the packet error.
         retransmit: Whether lost packets are sent again (``arq``).
-        loss_price: Price of one unit of a failure exponent in the objective (0 unless ``drop``).
         power_min_w: Smallest transmit power [W].
         power_max_w: Largest transmit power [W].
         share_floor: Smallest share of the uplink.
@@ -53,7 +51,6 @@ class RoundConstants(NamedTuple):
 
     blocks: int
     steps: float
-    micro_batches: float
     activation_bits: float
     gradient_bits: float
     collect_bits: float
@@ -66,7 +63,6 @@ class RoundConstants(NamedTuple):
     uplink_hz: float
     waterfall: float
     retransmit: bool
-    loss_price: float
     power_min_w: float
     power_max_w: float
     share_floor: float
@@ -85,6 +81,8 @@ class RoundInput(NamedTuple):
         downlink_rate: Downlink rate with the whole band (N,) [bit/s].
         cross_gain: ``X`` (N, N).
         cap: Blocks that each device can hold (N, K), 0 for absent ones.
+        micro_batches: ``M``, settled before the search (N,).
+        loss_price: Price of a unit of a cluster's failure exponent (N,), 0 unless ``drop``.
     """
 
     block_s: FloatArray
@@ -95,6 +93,8 @@ class RoundInput(NamedTuple):
     downlink_rate: FloatArray
     cross_gain: FloatArray
     cap: IntArray
+    micro_batches: FloatArray
+    loss_price: FloatArray
 
 
 # Columns of a cluster's summary, from which its delay and cost follow for any share of the uplink.
@@ -105,7 +105,9 @@ FIXED_COST = 3  # priced energy (and failures) without the uplink
 UPLINK_SNR = 4  # signal to noise ratio of the uplink if it had the whole band
 DOWNLINK_RATE = 5  # downlink rate with the whole band [bit/s]
 UPLINK_PRICE = 6  # price of a second on the uplink [1/s]
-SUMMARY = 7
+FILL = 7  # local steps over micro-batches: how often the sum of a mini-batch's times counts
+LOSS_PRICE = 8  # price of a unit of the failure exponent
+SUMMARY = 9
 
 
 @compiled_leaf
@@ -136,7 +138,7 @@ def summarise_cluster(
         noise_w: Noise plus interference of its device-to-device links [W].
         inputs: The environment.
         constants: The scenario.
-        summary: Receives the columns above (7,).
+        summary: Receives the columns above (SUMMARY,).
     """
     devices = segments.shape[0]
     ratio = constants.backward_over_forward
@@ -168,13 +170,15 @@ def summarise_cluster(
             cost += blocks * inputs.block_price[n, node - 1]
             cost += inputs.price[n, node] * power[node] * collect
         last = node
-    summary[FIXED_S] = constants.steps * total / constants.micro_batches + collect_max
+    summary[FIXED_S] = constants.steps * total / inputs.micro_batches[n] + collect_max
     summary[FORWARD_S] = forward_max
     summary[BACKWARD_S] = backward_max
-    summary[FIXED_COST] = cost + constants.loss_price * constants.waterfall * exponent
+    summary[FIXED_COST] = cost + inputs.loss_price[n] * constants.waterfall * exponent
     summary[UPLINK_SNR] = power[0] * inputs.uplink_gain[n] / constants.uplink_noise_w
     summary[DOWNLINK_RATE] = inputs.downlink_rate[n]
     summary[UPLINK_PRICE] = inputs.price[n, 0] * power[0]
+    summary[FILL] = constants.steps / inputs.micro_batches[n]
+    summary[LOSS_PRICE] = inputs.loss_price[n]
 
 
 @compiled_leaf
@@ -200,13 +204,13 @@ def delay_and_cost(share: float, summary: FloatArray, constants: RoundConstants)
 
     Args:
         share: ``beta_n``.
-        summary: The cluster's summary (7,).
+        summary: The cluster's summary (SUMMARY,).
         constants: The scenario.
     """
     snr = summary[UPLINK_SNR]
     uplink, upload = uplink_seconds(share, snr, constants)
     downlink = constants.gradient_bits / (share * summary[DOWNLINK_RATE])
-    fill = constants.steps / constants.micro_batches
+    fill = summary[FILL]
     delay = (
         summary[FIXED_S]
         + fill * (uplink + downlink)
@@ -216,7 +220,7 @@ def delay_and_cost(share: float, summary: FloatArray, constants: RoundConstants)
     cost = (
         summary[FIXED_COST]
         + summary[UPLINK_PRICE] * (constants.steps * uplink + upload)
-        + constants.loss_price * constants.waterfall * share / snr
+        + summary[LOSS_PRICE] * constants.waterfall * share / snr
     )
     return delay, cost
 

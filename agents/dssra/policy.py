@@ -29,27 +29,18 @@ from .round_solver import SearchBudget
 FloatArray = npt.NDArray[np.float64]
 
 
-def round_constants(
-    parameters: SystemParameters, tradeoff_v: float, convergence_weight: float = 0.0
-) -> RoundConstants:
-    """Scalars of the search for the largest allowed number of micro-batches.
-
-    Under GPipe more micro-batches never hurt this system: a local step lasts
-    ``max + (sum - max) / M`` of the mini-batch's element times in each direction, while energy, memory
-    (all activations are kept until the flush) and losses do not depend on ``M``. Enumerating the choices
-    with that as a bound leaves the largest.
+def round_constants(parameters: SystemParameters, tradeoff_v: float) -> RoundConstants:
+    """Scalars of the search.
 
     Args:
         parameters: Scalars of the scenario.
         tradeoff_v: ``V`` [1/s].
-        convergence_weight: Price of a unit of failure exponent; only lossy links have any.
     """
     costs = parameters.costs
     batch = costs.batch_size
     return RoundConstants(
         blocks=costs.blocks,
         steps=float(costs.local_steps),
-        micro_batches=float(parameters.micro_batch_choices[-1]),
         activation_bits=float(batch * costs.activation_bits),
         gradient_bits=float(batch * costs.gradient_bits),
         collect_bits=float(costs.block_payload_bits),
@@ -62,7 +53,6 @@ def round_constants(
         uplink_hz=float(parameters.uplink_bandwidth_hz),
         waterfall=float(parameters.waterfall_threshold),
         retransmit=parameters.link_errors == "arq",
-        loss_price=float(convergence_weight) if parameters.link_errors == "drop" else 0.0,
         power_min_w=float(parameters.power_min_w),
         power_max_w=float(parameters.power_max_w),
         share_floor=float(parameters.bandwidth_floor),
@@ -70,14 +60,29 @@ def round_constants(
     )
 
 
-def round_input(parameters: SystemParameters, state: SystemState) -> RoundInput:
+def round_input(
+    parameters: SystemParameters,
+    state: SystemState,
+    micro_batches: npt.ArrayLike | None = None,
+    convergence_weight: float = 0.0,
+) -> RoundInput:
     """Arrays of the search from a state with any leading axes.
+
+    Under GPipe more micro-batches never hurt this system: a local step lasts
+    ``max + (sum - max) / M`` of the mini-batch's element times in each direction, while energy, memory
+    (all activations are kept until the flush) and losses do not depend on ``M``. Enumerating the choices
+    with that as a bound leaves the largest, which is the default.
 
     Args:
         parameters: Scalars of the scenario.
         state: The system (..., ).
+        micro_batches: ``M``, broadcastable to (..., N); by default the largest allowed number.
+        convergence_weight: Price of a unit of failure exponent; only lossy links have any.
     """
     costs = parameters.costs
+    clusters = state.uplink_gain.shape
+    M = parameters.micro_batch_choices[-1] if micro_batches is None else micro_batches
+    loss_price = convergence_weight if parameters.link_errors == "drop" else 0.0
     block_s = costs.batch_size * costs.block_forward_flops / state.speed
     price = state.backlog / state.budget
     seconds = (1.0 + BACKWARD_OVER_FORWARD) * costs.local_steps * block_s
@@ -98,6 +103,8 @@ def round_input(parameters: SystemParameters, state: SystemState) -> RoundInput:
         ),
         cross_gain=np.ascontiguousarray(state.cross_gain, dtype=np.float64),
         cap=np.ascontiguousarray(np.where(state.present, state.memory_cap, 0), dtype=np.int64),
+        micro_batches=np.broadcast_to(np.asarray(M, dtype=np.float64), clusters).copy(),
+        loss_price=np.full(clusters, loss_price, dtype=np.float64),
     )
 
 
@@ -156,7 +163,7 @@ class DSSRA(StateScheduler):
         ):
             if not valid:
                 raise AllocationError(f"DSSRA({fault}, got {value!r})")
-        self._constants = round_constants(self.parameters, self.tradeoff_v, convergence_weight)
+        self._constants = round_constants(self.parameters, self.tradeoff_v)
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round.
@@ -170,7 +177,7 @@ class DSSRA(StateScheduler):
         Raises:
             AllocationError: The devices present in some cluster cannot hold the encoder.
         """
-        inputs = round_input(self.parameters, state)
+        inputs = round_input(self.parameters, state, convergence_weight=self.convergence_weight)
         environments, N = state.present.shape[:2]
         require_room(inputs.cap, self.parameters.costs.blocks)
         blocks, power, bandwidth = solve_batch(inputs, self._constants, self.budget, self.threads)

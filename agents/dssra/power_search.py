@@ -116,7 +116,7 @@ def cluster_cost(
         interference_price: What a watt of mean power costs the other clusters [1/W].
         inputs: The environment.
         constants: The scenario.
-        summary: Receives the cluster's summary (7,).
+        summary: Receives the cluster's summary (SUMMARY,).
     """
     summarise_cluster(n, segments, power, noise_w, inputs, constants, summary)
     delay, cost = delay_and_cost(share, summary, constants)
@@ -232,10 +232,12 @@ def search_powers(
     count = last + 1
     nodes[count] = 0
     downlink = constants.gradient_bits / (share * inputs.downlink_rate[n])
-    fill = constants.steps / constants.micro_batches
+    fill = constants.steps / inputs.micro_batches[n]
     hertz = share * constants.uplink_hz
     cluster = ChainConstants(
         delay_weight,
+        fill,
+        inputs.loss_price[n],
         interference_price / count,
         fixed + delay_weight * fill * (compute * (1.0 + ratio) + downlink),
         slowest,

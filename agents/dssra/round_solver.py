@@ -160,6 +160,8 @@ def solve_rounds(
             inputs.downlink_rate[e],
             inputs.cross_gain[e],
             inputs.cap[e],
+            inputs.micro_batches[e],
+            inputs.loss_price[e],
         )
         first_segments, first_power, first_share = first_guess(row, constants)
         objective, plan = evaluate(first_segments, first_power, first_share, row, constants)

@@ -23,14 +23,14 @@ noise_of = called_from_python(round_plan.noise_of)
 SCENARIOS = {"medium": support.MEDIUM, "moving": support.MOVING, "arq": support.ARQ}
 
 
-def random_case(scenario, seed, mean=3.0):
+def random_case(scenario, seed, mean=3.0, weight=0.0):
     """Parameters, state, a random allocation with the largest M, and what the search sees of them."""
     parameters = system_parameters(scenario)
     state = support.loaded_state(scenario, 1, seed, mean, silent=0.3)
     action = np.random.default_rng(seed).uniform(-1, 1, (1, action_codec(scenario).action_size))
     action.reshape(1, scenario.clusters, -1)[..., -2] = 1.0
     allocation = action_codec(scenario).decode(action, state.memory_cap)
-    inputs = RoundInput(*(a[0] for a in round_input(parameters, state)))
+    inputs = RoundInput(*(a[0] for a in round_input(parameters, state, convergence_weight=weight)))
     return parameters, state, allocation, inputs
 
 
@@ -46,9 +46,9 @@ def summaries(allocation, inputs, constants):
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scalar_formulas_are_the_simulators(name):
     for seed in range(15):
-        parameters, state, allocation, inputs = random_case(SCENARIOS[name], seed)
         weight = 0.7 if name == "medium" else 0.0
-        constants = round_constants(parameters, 1.0, convergence_weight=weight)
+        parameters, state, allocation, inputs = random_case(SCENARIOS[name], seed, weight=weight)
+        constants = round_constants(parameters, 1.0)
         _, _, summary = summaries(allocation, inputs, constants)
         costs = round_costs(parameters, state, allocation)
         expected = (state.backlog * costs.energy_ratio).sum(axis=-1) - weight * np.log(costs.survival)
