@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.dssra.cluster_costs import RoundInput
-from collapipe_env.agents.dssra.policy import round_constants, round_input
+from collapipe_env.agents.dssra.round_input import RoundInput, round_constants, round_input
 from collapipe_env.agents.dssra.segment_dp import SegmentProblem
 from collapipe_env.agents.dssra.segment_problem import segment_problem
 from collapipe_env.compiled import called_from_python, compiled

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 
-from .cluster_costs import RoundConstants, delay_and_cost
+from .cluster_costs import delay_and_cost
+from .round_input import RoundConstants
 from .share_curves import (
     delay_and_slopes,
     fill_band,

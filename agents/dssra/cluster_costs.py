@@ -9,7 +9,6 @@ that a local step is ``(sum a + sum c) / M + (1 - 1 / M) (max a + max c)`` and e
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,82 +18,12 @@ import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.compiled import compiled_leaf
 from collapipe_env.physics.radio import expected_transmissions
 
+from .round_input import RoundConstants, RoundInput
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 LN2 = math.log(2.0)
-
-
-class RoundConstants(NamedTuple):
-    """Scalars of a scenario that the search needs.
-
-    Attributes:
-        blocks: ``L``.
-        steps: Local steps ``H``.
-        activation_bits: Boundary activations of a mini-batch [bit].
-        gradient_bits: Boundary gradients of a mini-batch [bit].
-        collect_bits: One block's parameters on the air [bit].
-        update_bits: A cluster's whole update on the air [bit].
-        server_s: Server's forward time of a mini-batch [s].
-        backward_over_forward: Backward time over forward time of computing.
-        d2d_noise_w: Thermal noise in a device-to-device sub-channel [W].
-        d2d_hz: Device-to-device bandwidth [Hz].
-        uplink_noise_w: Noise and external interference over the whole uplink [W].
-        uplink_hz: Uplink bandwidth [Hz].
-        waterfall: Threshold ``m`` of the packet error.
-        retransmit: Whether lost packets are sent again (``arq``).
-        power_min_w: Smallest transmit power [W].
-        power_max_w: Largest transmit power [W].
-        share_floor: Smallest share of the uplink.
-        tradeoff_v: ``V`` [1/s].
-    """
-
-    blocks: int
-    steps: float
-    activation_bits: float
-    gradient_bits: float
-    collect_bits: float
-    update_bits: float
-    server_s: float
-    backward_over_forward: float
-    d2d_noise_w: float
-    d2d_hz: float
-    uplink_noise_w: float
-    uplink_hz: float
-    waterfall: float
-    retransmit: bool
-    power_min_w: float
-    power_max_w: float
-    share_floor: float
-    tradeoff_v: float
-
-
-class RoundInput(NamedTuple):
-    """One environment before a round, with prices in place of backlogs and budgets.
-
-    Attributes:
-        block_s: Forward time of one block for a mini-batch (N, K) [s].
-        block_price: Energy of one block in the round times its price (N, K).
-        price: Price of each node's energy, ``z / Ebar`` (N, K+1) [1/J].
-        gain: Gains between nodes (N, K+1, K+1).
-        uplink_gain: ``h`` (N,).
-        downlink_rate: Downlink rate with the whole band (N,) [bit/s].
-        cross_gain: ``X`` (N, N).
-        cap: Blocks that each device can hold (N, K), 0 for absent ones.
-        micro_batches: ``M``, settled before the search (N,).
-        loss_price: Price of a unit of a cluster's failure exponent (N,), 0 unless ``drop``.
-    """
-
-    block_s: FloatArray
-    block_price: FloatArray
-    price: FloatArray
-    gain: FloatArray
-    uplink_gain: FloatArray
-    downlink_rate: FloatArray
-    cross_gain: FloatArray
-    cap: IntArray
-    micro_batches: FloatArray
-    loss_price: FloatArray
 
 
 # Columns of a cluster's summary, from which its delay and cost follow for any share of the uplink.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_leaf
 
-from .cluster_costs import RoundConstants
+from .round_input import RoundConstants
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -29,8 +29,9 @@ COLUMNS = 9
 class ChainConstants(NamedTuple):
     """Figures that all nodes of a cluster share, and those that do not depend on powers.
 
-    ``fill`` is local steps over micro-batches; ``fixed`` holds the delay and cost of computing, of the server and of the downlink; ``least_*`` the
-    slowest elements among them; ``uplink_snr`` is per watt and for the share.
+    ``fill`` is local steps over micro-batches; ``fixed`` holds the delay and cost of computing, of the server
+    and of the downlink; ``least_*`` the slowest elements among them; ``uplink_snr`` is per watt and for the
+    share.
     """
 
     delay_weight: float

@@ -19,14 +19,7 @@ import numpy.typing as npt
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 
 from .closed_forms import optimal_power
-from .cluster_costs import (
-    LN2,
-    RoundConstants,
-    RoundInput,
-    delay_and_cost,
-    mean_active_power,
-    summarise_cluster,
-)
+from .cluster_costs import LN2, delay_and_cost, mean_active_power, summarise_cluster
 from .power_chain import (
     BACKWARD_SNR,
     COLLECT,
@@ -43,6 +36,7 @@ from .power_chain import (
     others_of,
     set_power,
 )
+from .round_input import RoundConstants, RoundInput
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -17,15 +17,9 @@ from collapipe_env.compiled import compiled_inner
 
 from .bandwidth import share_band
 from .closed_forms import minmax_upload
-from .cluster_costs import (
-    SUMMARY,
-    RoundConstants,
-    RoundInput,
-    delay_and_cost,
-    mean_active_power,
-    summarise_cluster,
-)
+from .cluster_costs import SUMMARY, delay_and_cost, mean_active_power, summarise_cluster
 from .power_search import cluster_cost, search_powers, starting_power
+from .round_input import RoundConstants, RoundInput
 from .segment_dp import best_segments, plan_cost
 from .segment_problem import segment_problem
 

@@ -13,13 +13,8 @@ import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_inner
 
-from .cluster_costs import (
-    LN2,
-    RoundConstants,
-    RoundInput,
-    packet_seconds_per_bit,
-    uplink_seconds,
-)
+from .cluster_costs import LN2, packet_seconds_per_bit, uplink_seconds
+from .round_input import RoundConstants, RoundInput
 from .segment_dp import SegmentProblem
 
 FloatArray = npt.NDArray[np.float64]

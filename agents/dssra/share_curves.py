@@ -23,8 +23,8 @@ from .cluster_costs import (
     LOSS_PRICE,
     UPLINK_PRICE,
     UPLINK_SNR,
-    RoundConstants,
 )
+from .round_input import RoundConstants
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -6,8 +6,8 @@ import scheduler_support as support
 from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan
-from collapipe_env.agents.dssra.cluster_costs import SUMMARY, UPLINK_SNR, RoundInput
-from collapipe_env.agents.dssra.policy import round_constants, round_input
+from collapipe_env.agents.dssra.cluster_costs import SUMMARY, UPLINK_SNR
+from collapipe_env.agents.dssra.round_input import RoundInput, round_constants, round_input
 from collapipe_env.compiled import called_from_python
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs

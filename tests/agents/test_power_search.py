@@ -6,8 +6,8 @@ import scheduler_support as support
 from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import power_search
-from collapipe_env.agents.dssra.cluster_costs import SUMMARY, RoundInput
-from collapipe_env.agents.dssra.policy import round_constants, round_input
+from collapipe_env.agents.dssra.cluster_costs import SUMMARY
+from collapipe_env.agents.dssra.round_input import RoundInput, round_constants, round_input
 from collapipe_env.compiled import called_from_python
 from collapipe_env.simulator.build import system_parameters
 
