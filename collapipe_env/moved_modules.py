@@ -74,6 +74,7 @@ MOVED = {
     "physics.chain_recurrence": "physics.schedules.recurrence",
     "physics.chain_simulation": "physics.schedules.simulation",
     "physics.convergence": "physics.learning_curve",
+    "physics.pipeline": "physics.elements",
     "physics.schedule_timeline": "physics.schedules.events",
     "physics.schedule_times": "physics.schedules.makespans",
     "physics.split_training": "physics.schedules.sequential_server",

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from scipy.optimize import minimize
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.physics import pipeline, radio
+from collapipe_env.physics import radio
+from collapipe_env.physics.elements import collection_times
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
@@ -193,7 +194,7 @@ class _Programme:
         )
         noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, costs.interference)
         snr = radio.d2d_snr(allocation.node_power, plan.state.d2d_gain, noise)
-        collect = pipeline.collection_times(
+        collect = collection_times(
             costs.graph,
             radio.shannon_rate(snr, parameters.d2d_bandwidth_hz)[..., 1:, 0],
             allocation.device_blocks * float(parameters.costs.block_payload_bits),

@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import overload, register_jitable
 
 from collapipe_env import arrays
-from collapipe_env.physics import energy, learning_curve, memory, queues, radio
+from collapipe_env.physics import delay, energy, learning_curve, memory, queues, radio
 
 
 def _is_number(value: Any) -> bool:
@@ -63,11 +63,28 @@ for _formula in (
     radio.shannon_rate,
     radio.uplink_rate,
     radio.downlink_rate,
+    radio.full_band_rate,
+    radio.failure_exponent,
     radio.uplink_failure_exponent,
     radio.expected_transmissions,
+    radio.seconds_per_bit,
+    radio.survival,
+    delay.stage_time,
+    delay.hop_time,
+    delay.edge_time,
+    delay.gpipe_step,
+    delay.collection_time,
+    delay.upload_time,
+    delay.cluster_delay,
+    delay.broadcast_time,
+    delay.round_delay,
+    energy.compute_time,
+    energy.device_airtime,
+    energy.cu_airtime,
     energy.device_energy,
     energy.cu_energy,
     memory.device_memory,
+    memory.fits,
     queues.update_backlog,
     learning_curve.imbalance_of,
     learning_curve.step_progress,

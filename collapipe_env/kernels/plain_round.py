@@ -7,7 +7,7 @@ general form looks at all pairs of nodes. Both use the same formulas (:mod:`coll
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,46 +15,37 @@ import numpy.typing as npt
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.compiled import compiled, inlined
-from collapipe_env.physics.energy import cu_energy, device_energy
+from collapipe_env.physics.delay import (
+    broadcast_time,
+    cluster_delay,
+    collection_time,
+    edge_time,
+    gpipe_step,
+    hop_time,
+    round_delay,
+    stage_time,
+    upload_time,
+)
+from collapipe_env.physics.energy import compute_time, cu_airtime, cu_energy, device_airtime, device_energy
 from collapipe_env.physics.memory import device_memory
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.radio import (
     d2d_noise,
     downlink_rate,
     expected_transmissions,
+    failure_exponent,
+    full_band_rate,
+    seconds_per_bit,
     shannon_rate,
+    survival,
     uplink_failure_exponent,
     uplink_rate,
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
+T = TypeVar("T")
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-
-
-class PlainRoundScalars(NamedTuple):
-    """The scalars of :class:`~collapipe_env.simulator.state.SystemParameters` that the loop needs."""
-
-    noise_density: float
-    d2d_bandwidth_hz: float
-    uplink_noise_w: float
-    uplink_bandwidth_hz: float
-    downlink_noise_w: float
-    downlink_bandwidth_hz: float
-    bs_power_w: float
-    drop: bool
-    repeat: bool
-    waterfall_threshold: float
-    batch_size: float
-    local_steps: float
-    block_forward_flops: float
-    server_seconds: float
-    activation_bits: float
-    gradient_bits: float
-    block_payload_bits: float
-    update_bits: float
-    broadcast_bits: float
-    block_state_bytes: float
-    activation_bytes: float
 
 
 class PlainPlan(NamedTuple):
@@ -78,20 +69,55 @@ class System(NamedTuple):
     budget: FloatArray
 
 
-ROUND_ROWS = 2
-"""Delay, broadcast (E,)."""
-CLUSTER_ROWS = 11
-"""Delay, local step, all-reduce (none), collection, upload, survival, interference, uplink, downlink, server
-forward and backward (E, N)."""
-NODE_ROWS = 4
-"""Energy, energy over budget, hop forward, hop backward (E, N, K+1)."""
-DEVICE_ROWS = 3
-"""Memory, compute forward, compute backward (E, N, K)."""
+class RoundRows(NamedTuple, Generic[T]):
+    """What the loop writes for each round: rows by name, or their numbers (:data:`ROUND`)."""
+
+    delay: T
+    broadcast: T
+
+
+class ClusterRows(NamedTuple, Generic[T]):
+    """What it writes for each cluster; ``allreduce`` is zero in plain plans."""
+
+    delay: T
+    local_step: T
+    allreduce: T
+    collect: T
+    upload: T
+    survival: T
+    interference: T
+    uplink: T
+    downlink: T
+    server_forward: T
+    server_backward: T
+
+
+class NodeRows(NamedTuple, Generic[T]):
+    """What it writes for each node."""
+
+    energy: T
+    energy_ratio: T
+    hop_forward: T
+    hop_backward: T
+
+
+class DeviceRows(NamedTuple, Generic[T]):
+    """What it writes for each device."""
+
+    memory: T
+    compute_forward: T
+    compute_backward: T
+
+
+ROUND = RoundRows(*range(2))
+CLUSTER = ClusterRows(*range(11))
+NODE = NodeRows(*range(4))
+DEVICE = DeviceRows(*range(3))
 
 
 @compiled
 def plain_round(
-    c: PlainRoundScalars,
+    c: Parameters,
     system: System,
     plan: PlainPlan,
     rounds: FloatArray,
@@ -102,13 +128,13 @@ def plain_round(
     """Cost plain plans.
 
     Args:
-        c: Scalars of the scenario.
+        c: Parameters of the scenario.
         system: The state (E, ...).
         plan: The plans (E, ...).
-        rounds: (ROUND_ROWS, E), written.
-        clusters: (CLUSTER_ROWS, E, N), written.
-        nodes: (NODE_ROWS, E, N, K+1), written.
-        devices: (DEVICE_ROWS, E, N, K), written.
+        rounds: :class:`RoundRows` (2, E), written.
+        clusters: :class:`ClusterRows` (11, E, N), written.
+        nodes: :class:`NodeRows` (4, E, N, K+1), written.
+        devices: :class:`DeviceRows` (3, E, N, K), written.
     """
     E, N, K = plan.blocks.shape
     mean_power, forward, backward, work = np.empty(N), np.empty(K + 1), np.empty(K + 1), np.empty(K)
@@ -127,19 +153,20 @@ def plain_round(
             interference = 0.0
             for m in range(N):
                 interference += system.cross_gain[e, m, n] * mean_power[m]
-            clusters[6, e, n] = interference
+            clusters[CLUSTER.interference, e, n] = interference
             _cluster(c, system, plan, e, n, clusters, nodes, devices, forward, backward, work)
-            slowest = max(slowest, clusters[0, e, n])
-        broadcast = c.broadcast_bits / shannon_rate(
-            (c.bs_power_w / c.downlink_noise_w) * weakest, c.downlink_bandwidth_hz
+            slowest = max(slowest, clusters[CLUSTER.delay, e, n])
+        broadcast = broadcast_time(
+            c.broadcast_bits,
+            full_band_rate(c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz),
         )
-        rounds[0, e] = slowest + broadcast
-        rounds[1, e] = broadcast
+        rounds[ROUND.delay, e] = round_delay(slowest, broadcast)
+        rounds[ROUND.broadcast, e] = broadcast
 
 
 @inlined
 def _cluster(
-    c: PlainRoundScalars,
+    c: Parameters,
     system: System,
     plan: PlainPlan,
     e: int,
@@ -156,7 +183,7 @@ def _cluster(
     M = float(plan.micro_batches[e, n])
     samples = c.batch_size / M
     passes = c.local_steps * M
-    noise = d2d_noise(c.noise_density, c.d2d_bandwidth_hz, clusters[6, e, n])
+    noise = d2d_noise(c.noise_density, c.d2d_bandwidth_hz, clusters[CLUSTER.interference, e, n])
     uplink_gain, beta, cu_power = system.uplink_gain[e, n], plan.bandwidth[e, n], plan.cu_power[e, n]
     gain = system.d2d_gain
     cu_over_noise = cu_power / noise
@@ -170,10 +197,12 @@ def _cluster(
     for k in range(K):
         node = k + 1
         blocks = plan.blocks[e, n, k]
-        devices[0, e, n, k] = device_memory(blocks, c.batch_size, c.block_state_bytes, c.activation_bytes)
+        devices[DEVICE.memory, e, n, k] = device_memory(
+            blocks, c.batch_size, c.block_state_bytes, c.activation_bytes
+        )
         forward[node] = backward[node] = 0.0
         if blocks == 0:
-            work[k] = nodes[0, e, n, node] = nodes[1, e, n, node] = 0.0
+            work[k] = nodes[NODE.energy, e, n, node] = nodes[NODE.energy_ratio, e, n, node] = 0.0
             continue
         own = plan.device_power[e, n, k] / noise
         snr = hop_power * gain[e, n, previous, node]
@@ -182,34 +211,31 @@ def _cluster(
         snr = own * gain[e, n, node, previous]
         # The first device's gradients go to the CU, as its segment does after the round.
         back, failed_back = _hop(c, snr, to_cu if previous == 0 else shannon_rate(snr, c.d2d_bandwidth_hz))
-        forward[previous] += ahead * samples * c.activation_bits
-        backward[node] += back * samples * c.gradient_bits
+        forward[previous] += hop_time(ahead * samples, c.activation_bits)
+        backward[node] += hop_time(back * samples, c.gradient_bits)
         exponent += failed_ahead + failed_back
-        work[k] = samples * blocks * c.block_forward_flops / system.speed[e, n, k]
+        work[k] = stage_time(samples, blocks, c.block_forward_flops, system.speed[e, n, k])
         sum_forward += work[k]
         longest_forward = max(longest_forward, work[k])
-        collection = blocks * c.block_payload_bits / to_cu
+        collection = collection_time(blocks * c.block_payload_bits, to_cu)
         collect = max(collect, collection)
         # Airtime that belongs to the collection; the hops' is added when the chain is complete.
-        nodes[0, e, n, node] = collection
+        nodes[NODE.energy, e, n, node] = collection
         previous, hop_power = node, own
     ahead, failed_ahead = _hop(c, hop_power * gain[e, n, previous, 0], to_cu)
     snr = cu_over_noise * gain[e, n, 0, previous]
     back, failed_back = _hop(c, snr, shannon_rate(snr, c.d2d_bandwidth_hz))
-    forward[previous] += ahead * samples * c.activation_bits
-    backward[0] += back * samples * c.gradient_bits
+    forward[previous] += hop_time(ahead * samples, c.activation_bits)
+    backward[0] += hop_time(back * samples, c.gradient_bits)
     exponent += failed_ahead + failed_back
 
     rate = uplink_rate(beta, cu_power, uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
     failed = uplink_failure_exponent(beta, cu_power, uplink_gain, c.uplink_noise_w, c.waterfall_threshold)
-    uplink = samples * c.activation_bits / rate
+    uplink = edge_time(samples, c.activation_bits, rate)
     if c.repeat:
         uplink = uplink * expected_transmissions(failed)
-    downlink = (
-        samples
-        * c.gradient_bits
-        / downlink_rate(beta, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
-    )
+    down = downlink_rate(beta, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
+    downlink = edge_time(samples, c.gradient_bits, down)
     server_forward = samples * c.server_seconds
     server_backward = BACKWARD_OVER_FORWARD * server_forward
     sum_backward = BACKWARD_OVER_FORWARD * sum_forward + downlink + server_backward
@@ -221,44 +247,43 @@ def _cluster(
         sum_backward += backward[node]
         longest_forward = max(longest_forward, forward[node])
         longest_backward = max(longest_backward, backward[node])
-    # Exact for GPipe: all forwards, a flush, all backwards (`system_model.md` section 4).
-    step = sum_forward + sum_backward + (M - 1.0) * (longest_forward + longest_backward)
-    upload = c.update_bits / rate
+    step = gpipe_step(sum_forward, longest_forward, sum_backward, longest_backward, M)
+    upload = upload_time(c.update_bits, rate)
 
     for node in range(K + 1):
-        nodes[2, e, n, node] = forward[node]
-        nodes[3, e, n, node] = backward[node]
+        nodes[NODE.hop_forward, e, n, node] = forward[node]
+        nodes[NODE.hop_backward, e, n, node] = backward[node]
     for k in range(K):
-        devices[1, e, n, k] = work[k]
-        devices[2, e, n, k] = BACKWARD_OVER_FORWARD * work[k]
+        node = k + 1
+        devices[DEVICE.compute_forward, e, n, k] = work[k]
+        devices[DEVICE.compute_backward, e, n, k] = BACKWARD_OVER_FORWARD * work[k]
         if plan.blocks[e, n, k] > 0:
-            compute_time = (1.0 + BACKWARD_OVER_FORWARD) * passes * work[k]
-            airtime = passes * (forward[k + 1] + backward[k + 1]) + nodes[0, e, n, k + 1]
+            collection = nodes[NODE.energy, e, n, node]
             joules = device_energy(
-                system.compute_power[e, n, k], compute_time, plan.device_power[e, n, k], airtime
+                system.compute_power[e, n, k],
+                compute_time(passes, work[k]),
+                plan.device_power[e, n, k],
+                device_airtime(passes, forward[node] + backward[node], collection),
             )
-            nodes[0, e, n, k + 1] = joules
-            nodes[1, e, n, k + 1] = joules / system.budget[e, n, k + 1]
-    joules = cu_energy(cu_power, passes * (forward[0] + backward[0]) + passes * uplink + upload)
-    nodes[0, e, n, 0] = joules
-    nodes[1, e, n, 0] = joules / system.budget[e, n, 0]
-    clusters[0, e, n] = c.local_steps * step + collect + upload
-    clusters[1, e, n] = step
-    clusters[2, e, n] = 0.0
-    clusters[3, e, n] = collect
-    clusters[4, e, n] = upload
-    clusters[5, e, n] = math.exp(-(exponent + failed)) if c.drop else 1.0
-    clusters[7, e, n] = uplink
-    clusters[8, e, n] = downlink
-    clusters[9, e, n] = server_forward
-    clusters[10, e, n] = server_backward
+            nodes[NODE.energy, e, n, node] = joules
+            nodes[NODE.energy_ratio, e, n, node] = joules / system.budget[e, n, node]
+    joules = cu_energy(cu_power, cu_airtime(passes, forward[0] + backward[0], uplink, upload))
+    nodes[NODE.energy, e, n, 0] = joules
+    nodes[NODE.energy_ratio, e, n, 0] = joules / system.budget[e, n, 0]
+    clusters[CLUSTER.delay, e, n] = cluster_delay(c.local_steps, step, collect, upload)
+    clusters[CLUSTER.local_step, e, n] = step
+    clusters[CLUSTER.allreduce, e, n] = 0.0
+    clusters[CLUSTER.collect, e, n] = collect
+    clusters[CLUSTER.upload, e, n] = upload
+    clusters[CLUSTER.survival, e, n] = survival(exponent + failed) if c.drop else 1.0
+    clusters[CLUSTER.uplink, e, n] = uplink
+    clusters[CLUSTER.downlink, e, n] = downlink
+    clusters[CLUSTER.server_forward, e, n] = server_forward
+    clusters[CLUSTER.server_backward, e, n] = server_backward
 
 
 @inlined
-def _hop(c: PlainRoundScalars, snr: float, rate: float) -> tuple[float, float]:
+def _hop(c: Parameters, snr: float, rate: float) -> tuple[float, float]:
     """Seconds per bit of a device-to-device link, repeats included, and its failure exponent."""
-    exponent = c.waterfall_threshold / snr
-    seconds = 1.0 / rate
-    if c.repeat:
-        seconds = seconds * expected_transmissions(exponent)
-    return seconds, exponent
+    exponent = failure_exponent(snr, c.waterfall_threshold)
+    return seconds_per_bit(rate, exponent, c.repeat), exponent

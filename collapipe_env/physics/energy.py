@@ -1,8 +1,14 @@
-"""Energy of every node in a round (`system_model.md` section 5; [S]: long-term limits, [R]: forms)."""
+"""Energy of every node: ``E_k``, ``E_CU`` (`system_model.md` section 5; [S]: long-term limits, [R]: forms).
+
+A device's energy ``E_k`` is :func:`device_energy` of its :func:`compute_time` and :func:`device_airtime`, a
+CU's ``E_CU`` is :func:`cu_energy` of its :func:`cu_airtime`. All take arrays of any library, and numbers in
+compiled loops.
+"""
 
 from __future__ import annotations
 
 from collapipe_env.arrays import Array
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 
 def compute_power(
@@ -24,10 +30,43 @@ def compute_power(
     return switched_capacitance * clock * clock * clock + active_power * (speed / full_speed)
 
 
+def compute_time(passes: Array, forward_time: Array) -> Array:
+    """Compute time of a device in a round, ``(1 + 2) H M`` times its forward time [s].
+
+    Args:
+        passes: Micro-batches that pass in a round, ``H M``.
+        forward_time: Forward time of its own part of one micro-batch [s].
+    """
+    return (1.0 + BACKWARD_OVER_FORWARD) * passes * forward_time
+
+
+def device_airtime(passes: Array, hops: Array, collection: Array) -> Array:
+    """Airtime of a device in a round: its hops for every micro-batch, and the collection [s].
+
+    Args:
+        passes: Micro-batches that pass in a round, ``H M``.
+        hops: Airtime of its hops for one micro-batch, forward and backward [s].
+        collection: Time in which it sends its segment to the CU [s].
+    """
+    return passes * hops + collection
+
+
+def cu_airtime(passes: Array, hops: Array, uplink: Array, upload: Array) -> Array:
+    """Airtime of a CU in a round: its hops and its uplink for every micro-batch, and the upload [s].
+
+    Args:
+        passes: Micro-batches that pass in a round, ``H M``.
+        hops: Airtime of its hops for one micro-batch, forward and backward [s].
+        uplink: Airtime of one micro-batch on the uplink [s].
+        upload: ``T_up`` [s].
+    """
+    return passes * hops + passes * uplink + upload
+
+
 def device_energy(
     compute_power_w: Array, compute_time: Array, transmit_power: Array, airtime: Array
 ) -> Array:
-    """``P_act * compute time + transmit power * airtime`` (..., N, K) [J].
+    """Energy of a device, ``E_k = P_act * compute time + transmit power * airtime`` (..., N, K) [J].
 
     Args:
         compute_power_w: ``P_act`` (..., N, K) [W].
@@ -39,7 +78,7 @@ def device_energy(
 
 
 def cu_energy(transmit_power: Array, airtime: Array) -> Array:
-    """Transmit energy of the CUs over device-to-device and uplink airtime (..., N) [J].
+    """Energy of a CU, ``E_CU = P_n * airtime``: its device-to-device hops and its uplink (..., N) [J].
 
     Args:
         transmit_power: ``P_n`` (..., N) [W].

@@ -13,7 +13,8 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, namespace
-from collapipe_env.physics.radio import expected_transmissions
+from collapipe_env.physics.delay import hop_time
+from collapipe_env.physics.radio import failure_exponent, seconds_per_bit
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,13 +147,11 @@ def hop_times(
     xp = namespace(rates)
     forward_links = graph.successor
     backward_links = xp.matrix_transpose(forward_links)
+    used = forward_links | backward_links
     # Links that carry nothing get an infinite rate and SNR, hence times and exponents of exactly zero.
-    forward = 1.0 / xp.where(forward_links, rates, xp.inf)
-    backward = 1.0 / xp.where(backward_links, rates, xp.inf)
-    exponents = waterfall_threshold / xp.where(forward_links | backward_links, snr, xp.inf)
-    if repeat_until_success:
-        repeats = expected_transmissions(exponents)
-        forward, backward = forward * repeats, backward * repeats
+    exponents = failure_exponent(xp.where(used, snr, xp.inf), waterfall_threshold)
+    seconds = seconds_per_bit(xp.where(used, rates, xp.inf), exponents, repeat_until_success)
+    forward, backward = xp.where(forward_links, seconds, 0.0), xp.where(backward_links, seconds, 0.0)
     if graph.share is not None:
         parts = graph.share[..., :, None] * graph.share[..., None, :]
         forward, backward = forward * parts, backward * parts
@@ -164,7 +163,7 @@ def hop_times(
         often = xp.astype(crossings_between_devices, crossings.dtype)[..., None, None]
         crossings = crossings * xp.where(both_devices, often, 1.0)
     return HopTimes(
-        forward=xp.sum(forward, axis=-1) * activation_bits[..., None],
-        backward=xp.sum(backward, axis=-1) * gradient_bits[..., None],
+        forward=hop_time(xp.sum(forward, axis=-1), activation_bits[..., None]),
+        backward=hop_time(xp.sum(backward, axis=-1), gradient_bits[..., None]),
         failure_exponent=xp.sum(exponents * crossings, axis=(-2, -1)),
     )

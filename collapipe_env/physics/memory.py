@@ -1,4 +1,4 @@
-"""Device memory under a pipeline plan (`system_model.md` section 6)."""
+"""Memory of a device: what a plan needs, and what fits (`system_model.md` section 6)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collapipe_env.arrays import Array, namespace
 def device_memory(
     blocks: Array, samples_in_flight: Array | float, block_state_bytes: Array | float, activation_bytes: float
 ) -> Array:
-    """Bytes that each device needs, ``delta (16 w + m y b alpha)``.
+    """Memory that each device needs, ``delta (16 w + m y b alpha)``.
 
     Args:
         blocks: Blocks of the stage that each device hosts (..., K), 0 where it hosts none.
@@ -39,3 +39,14 @@ def memory_cap_blocks(
     """
     xp = namespace(memory_bytes)
     return xp.floor(memory_bytes / (block_state_bytes + samples_in_flight * activation_bytes))
+
+
+def fits(needed_bytes: Array, memory_bytes: Array, slack: float = 0.0) -> Array:
+    """Whether what a plan needs fits the memory; the one rule for checks and planners.
+
+    Args:
+        needed_bytes: :func:`device_memory` [byte], any shape.
+        memory_bytes: Memory that the device offers [byte], of that shape.
+        slack: Part of the memory by which rounding may exceed it.
+    """
+    return needed_bytes <= memory_bytes * (1.0 + slack)

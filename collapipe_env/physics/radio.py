@@ -141,14 +141,35 @@ def broadcast_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: f
     Returns:
         Rate (...) [bit/s].
     """
-    weakest = namespace(gain).min(gain, axis=-1)
-    return shannon_rate((bs_power / noise_w) * weakest, bandwidth_hz)
+    return full_band_rate(bs_power, namespace(gain).min(gain, axis=-1), noise_w, bandwidth_hz)
+
+
+def full_band_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float) -> Array:
+    """Downlink rate with the whole band, ``W_dl log2(1 + P_bs h / (N0 W_dl + I_ext))`` [bit/s].
+
+    Args:
+        bs_power: ``P_bs`` [W].
+        gain: ``h`` of any shape; that of the weakest CU for a broadcast.
+        noise_w: ``N0 W_dl + I_ext`` [W].
+        bandwidth_hz: ``W_dl`` [Hz].
+    """
+    return shannon_rate((bs_power / noise_w) * gain, bandwidth_hz)
+
+
+def failure_exponent(snr: Array, threshold: float) -> Array:
+    """Exponent ``m / SNR`` of a hop's success probability ``1 - q = exp(-m / SNR)``, of the shape of ``snr``.
+
+    Args:
+        snr: Signal to noise-plus-interference ratio, > 0.
+        threshold: Waterfall threshold ``m`` (linear).
+    """
+    return threshold / snr
 
 
 def uplink_failure_exponent(
     bandwidth_share: Array, power: Array, gain: Array, noise_w: float, threshold: float
 ) -> Array:
-    """The exponent ``m / SNR`` of the uplink's success probability ``1 - q = exp(-exponent)``.
+    """Exponent ``m / SNR`` of the uplink's success probability ``1 - q = exp(-exponent)``.
 
     Exponents of the hops that a packet crosses add up, which keeps products of many hops exact.
 
@@ -171,3 +192,26 @@ def expected_transmissions(failure_exponent: Array) -> Array:
         failure_exponent: ``m / SNR`` of any shape, >= 0.
     """
     return exp(where(failure_exponent < 100.0, failure_exponent, 100.0))
+
+
+def seconds_per_bit(rate: Array, failure_exponent: Array, repeat_until_success: bool) -> Array:
+    """Airtime of a bit on a hop, ``1 / r``, under ``arq`` over ``1 - q`` [s].
+
+    Args:
+        rate: Rate [bit/s], > 0; infinite where nothing is sent.
+        failure_exponent: ``m / SNR``, >= 0, of that shape.
+        repeat_until_success: Whether lost packets are sent again (``arq``).
+    """
+    seconds = 1.0 / rate
+    if repeat_until_success:
+        seconds = seconds * expected_transmissions(failure_exponent)
+    return seconds
+
+
+def survival(failure_exponent: Array) -> Array:
+    """Probability that a micro-batch survives a local step, ``prod (1 - q) = exp(-sum m / SNR)`` (``drop``).
+
+    Args:
+        failure_exponent: Sum over the links that the micro-batch crosses, any shape, >= 0.
+    """
+    return exp(-failure_exponent)

@@ -14,9 +14,15 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, namespace
-from collapipe_env.physics import energy, links, memory, pipeline, radio
+from collapipe_env.physics import delay, energy, links, memory, radio
+from collapipe_env.physics.elements import (
+    PipelineElements,
+    allreduce_times,
+    collection_times,
+    gpipe_makespan,
+    stage_elements,
+)
 from collapipe_env.physics.links import PlanGraph
-from collapipe_env.physics.pipeline import PipelineElements
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator import extensions
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
@@ -91,34 +97,30 @@ def round_costs(
 
 
 def _named(costs: PlainCosts, allocation: Allocation) -> RoundCosts:
-    """The rows of the compiled loop by name."""
-    delay, broadcast = costs.rounds
-    cluster_delay, local_step, allreduce, collect, upload, survival, interference, *edge = costs.clusters
-    joules, energy_ratio, hop_forward, hop_backward = costs.nodes
-    bytes_needed, compute_forward, compute_backward = costs.devices
-    uplink, downlink, server_forward, server_backward = edge
+    """The compiled loop's rows as one object."""
+    rounds, clusters, nodes, devices = costs
     return RoundCosts(
-        delay=delay,
-        cluster_delay=cluster_delay,
-        local_step=local_step,
-        allreduce=allreduce,
-        collect=collect,
-        upload=upload,
-        broadcast=broadcast,
-        energy=joules,
-        energy_ratio=energy_ratio,
-        memory=bytes_needed,
-        survival=survival,
-        interference=interference,
+        delay=rounds.delay,
+        cluster_delay=clusters.delay,
+        local_step=clusters.local_step,
+        allreduce=clusters.allreduce,
+        collect=clusters.collect,
+        upload=clusters.upload,
+        broadcast=rounds.broadcast,
+        energy=nodes.energy,
+        energy_ratio=nodes.energy_ratio,
+        memory=devices.memory,
+        survival=clusters.survival,
+        interference=clusters.interference,
         elements=PipelineElements(
-            hop_forward=hop_forward,
-            hop_backward=hop_backward,
-            compute_forward=compute_forward,
-            compute_backward=compute_backward,
-            uplink=uplink,
-            downlink=downlink,
-            server_forward=server_forward,
-            server_backward=server_backward,
+            hop_forward=nodes.hop_forward,
+            hop_backward=nodes.hop_backward,
+            compute_forward=devices.compute_forward,
+            compute_backward=devices.compute_backward,
+            uplink=clusters.uplink,
+            downlink=clusters.downlink,
+            server_forward=clusters.server_forward,
+            server_backward=clusters.server_backward,
         ),
         allocation=allocation,
     )
@@ -190,43 +192,42 @@ def general_round_costs(
     else:
         hops = hop_times(graph)
         air_seconds, hop_failures = hops.forward + hops.backward, hops.failure_exponent
-    uplink = samples * costs.activation_bits / uplink_rate
+    uplink = delay.edge_time(samples, costs.activation_bits, uplink_rate)
     if repeats:
         uplink = uplink * radio.expected_transmissions(uplink_exponent)
 
     device_blocks = xp.astype(allocation.device_blocks, state.speed.dtype)
-    work = samples[..., None] * device_blocks * costs.block_forward_flops / state.speed
+    work = delay.stage_time(samples[..., None], device_blocks, costs.block_forward_flops, state.speed)
     if allocation.share is not None:
         work = work * allocation.share
-    hop_forward, hop_backward, forward, backward = pipeline.stage_elements(
+    hop_forward, hop_backward, forward, backward = stage_elements(
         graph, hops, work, BACKWARD_OVER_FORWARD * work
     )
     server, server_weight = extensions.server_times(parameters, allocation, samples)
-    elements = pipeline.PipelineElements(
+    elements = PipelineElements(
         hop_forward=hop_forward,
         hop_backward=hop_backward,
         compute_forward=forward,
         compute_backward=backward,
         uplink=uplink,
-        downlink=samples * costs.gradient_bits / downlink_rate,
+        downlink=delay.edge_time(samples, costs.gradient_bits, downlink_rate),
         server_forward=server,
         server_backward=BACKWARD_OVER_FORWARD * server,
     )
-    local_step = pipeline.gpipe_makespan(elements, micro_batches)
+    local_step = gpipe_makespan(elements, micro_batches)
     if allocation.schedule is not None:
         elements = extensions.with_weight_gradients(elements, costs, server_weight, crossings)
         local_step = extensions.scheduled_steps(parameters, allocation, graph, elements, local_step)
 
     payload = device_blocks * costs.block_payload_bits
-    collection = pipeline.collection_times(graph, rates[..., 1:, 0], payload)
+    collection = collection_times(graph, rates[..., 1:, 0], payload)
     passes = steps * micro_batches
-    airtime = passes[..., None] * air_seconds
-    device_airtime = airtime[..., 1:] + collection
+    device_airtime = energy.device_airtime(passes[..., None], air_seconds[..., 1:], collection)
     if graph.same_stage is None:
         allreduce = xp.zeros_like(local_step)
     else:
         gradients = device_blocks * costs.block_gradient_bits
-        group_time = pipeline.allreduce_times(graph, rates, gradients)
+        group_time = allreduce_times(graph, rates, gradients)
         allreduce = xp.max(group_time, axis=-1)
         local_step = local_step + allreduce
         device_airtime = device_airtime + steps * group_time
@@ -234,30 +235,32 @@ def general_round_costs(
         local_step = extensions.split_steps(parameters, allocation, elements, allreduce, local_step)
     collect = xp.max(collection, axis=-1)
     update_bits, broadcast_bits = extensions.update_payloads(costs, allocation)
-    upload = update_bits / uplink_rate
-    cluster_delay = steps * local_step + collect + upload
-    broadcast = broadcast_bits / radio.broadcast_rate(
+    upload = delay.upload_time(update_bits, uplink_rate)
+    cluster_delay = delay.cluster_delay(steps, local_step, collect, upload)
+    weakest_rate = radio.broadcast_rate(
         parameters.bs_power_w,
         state.uplink_gain,
         parameters.downlink_noise_w,
         parameters.downlink_bandwidth_hz,
     )
+    broadcast = delay.broadcast_time(broadcast_bits, weakest_rate)
 
-    compute_time = (1.0 + BACKWARD_OVER_FORWARD) * passes[..., None] * work
+    compute_time = energy.compute_time(passes[..., None], work)
     device_joules = energy.device_energy(
         state.compute_power, compute_time, allocation.device_power, device_airtime
     )
-    cu_joules = energy.cu_energy(allocation.cu_power, airtime[..., 0] + passes * uplink + upload)
+    cu_airtime = energy.cu_airtime(passes, air_seconds[..., 0], uplink, upload)
+    cu_joules = energy.cu_energy(allocation.cu_power, cu_airtime)
     concatenate = np.concatenate if xp is np else xp.concat
     joules = concatenate((cu_joules[..., None], device_joules), axis=-1)
 
     if parameters.link_errors == "drop":
-        survival = xp.exp(-(hop_failures + uplink_exponent))
+        survival = radio.survival(hop_failures + uplink_exponent)
     else:
         survival = xp.ones_like(cluster_delay)
     samples_in_flight, state_bytes = extensions.memory_terms(costs, allocation)
     return RoundCosts(
-        delay=xp.max(cluster_delay, axis=-1) + broadcast,
+        delay=delay.round_delay(xp.max(cluster_delay, axis=-1), broadcast),
         cluster_delay=cluster_delay,
         local_step=local_step,
         allreduce=allreduce,

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, SEQUENTIAL, ZERO_BUBBLE, Allocation
 from collapipe_env.arrays import Array, namespace
+from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import HopTimes, PlanGraph
-from collapipe_env.physics.pipeline import PipelineElements
 from collapipe_env.physics.schedules.sequential_server import sequential_server_times
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.simulator.state import SystemParameters

@@ -10,54 +10,30 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array
 from collapipe_env.kernels.plain_round import (
-    CLUSTER_ROWS,
-    DEVICE_ROWS,
-    NODE_ROWS,
-    ROUND_ROWS,
+    CLUSTER,
+    DEVICE,
+    NODE,
+    ROUND,
+    ClusterRows,
+    DeviceRows,
+    NodeRows,
     PlainPlan,
-    PlainRoundScalars,
+    RoundRows,
     System,
     plain_round,
 )
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
+FloatArray = npt.NDArray[np.float64]
+
 
 class PlainCosts(NamedTuple):
-    """What the compiled loop writes, in the rows that :mod:`collapipe_env.kernels.plain_round` names."""
+    """Rows that the compiled loop writes, by name."""
 
-    rounds: npt.NDArray[np.float64]
-    clusters: npt.NDArray[np.float64]
-    nodes: npt.NDArray[np.float64]
-    devices: npt.NDArray[np.float64]
-
-
-def plain_round_scalars(parameters: SystemParameters) -> PlainRoundScalars:
-    """What the compiled loop needs of a scenario's parameters."""
-    costs = parameters.costs
-    N = parameters.clusters
-    return PlainRoundScalars(
-        noise_density=parameters.noise_density,
-        d2d_bandwidth_hz=parameters.d2d_bandwidth_hz,
-        uplink_noise_w=parameters.uplink_noise_w,
-        uplink_bandwidth_hz=parameters.uplink_bandwidth_hz,
-        downlink_noise_w=parameters.downlink_noise_w,
-        downlink_bandwidth_hz=parameters.downlink_bandwidth_hz,
-        bs_power_w=parameters.bs_power_w,
-        drop=parameters.link_errors == "drop",
-        repeat=parameters.link_errors == "arq",
-        waterfall_threshold=parameters.waterfall_threshold,
-        batch_size=float(costs.batch_size),
-        local_steps=float(costs.local_steps),
-        block_forward_flops=costs.block_forward_flops,
-        server_seconds=costs.decoder_forward_flops / (parameters.server_flops / N),
-        activation_bits=costs.activation_bits,
-        gradient_bits=costs.gradient_bits,
-        block_payload_bits=costs.block_payload_bits,
-        update_bits=costs.update_payload_bits,
-        broadcast_bits=costs.embedding_broadcast_bits(N) + costs.blocks * costs.block_broadcast_bits(N),
-        block_state_bytes=costs.block_state_bytes,
-        activation_bytes=costs.stored_activation_bytes,
-    )
+    rounds: RoundRows[FloatArray]
+    clusters: ClusterRows[FloatArray]
+    nodes: NodeRows[FloatArray]
+    devices: DeviceRows[FloatArray]
 
 
 def plain_round_costs(
@@ -101,14 +77,15 @@ def plain_round_costs(
     for array, shape in zip(system, expected, strict=True):
         if array.shape != shape:
             return None
-    costs = PlainCosts(
-        rounds=np.empty((ROUND_ROWS, E)),
-        clusters=np.empty((CLUSTER_ROWS, E, N)),
-        nodes=np.empty((NODE_ROWS, E, N, K + 1)),
-        devices=np.empty((DEVICE_ROWS, E, N, K)),
+    by_round, by_cluster = np.empty((len(ROUND), E)), np.empty((len(CLUSTER), *clusters))
+    by_node, by_device = np.empty((len(NODE), *nodes)), np.empty((len(DEVICE), *blocks.shape))
+    plain_round(parameters.numbers, system, plan, by_round, by_cluster, by_node, by_device)
+    return PlainCosts(
+        RoundRows._make(by_round),
+        ClusterRows._make(by_cluster),
+        NodeRows._make(by_node),
+        DeviceRows._make(by_device),
     )
-    plain_round(parameters.plain_round_scalars, system, plan, *costs)
-    return costs
 
 
 def _real(array: Array) -> npt.NDArray[np.float64]:

@@ -4,75 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from collapipe_env.arrays import Array
-from collapipe_env.physics.workload import WorkloadCosts
-
-if TYPE_CHECKING:
-    from collapipe_env.kernels.plain_round import PlainRoundScalars
-
-
-@dataclass(frozen=True)
-class SystemParameters:
-    """The scalars of a scenario that the physics needs, in SI units.
-
-    Attributes:
-        costs: Priced workload.
-        noise_density: ``N0`` [W/Hz].
-        d2d_bandwidth_hz: ``W_d`` of one device-to-device sub-channel.
-        uplink_bandwidth_hz: ``W_up``.
-        downlink_bandwidth_hz: ``W_dl``.
-        bs_power_w: ``P_bs``.
-        external_interference_w: ``I_ext`` over the whole band.
-        link_errors: ``drop``, ``arq`` or ``none``.
-        waterfall_threshold: ``m`` of the packet error.
-        server_flops: ``v_BS`` [FLOP/s], shared by the clusters.
-        clusters: ``N``.
-        power_min_w: Smallest transmit power.
-        power_max_w: Largest transmit power.
-        tradeoff_v: Lyapunov ``V`` [1/s].
-        micro_batch_choices: Allowed numbers of micro-batches, ascending.
-        bandwidth_floor: Smallest share of the uplink that a cluster gets.
-        half_duplex: Whether a device-to-device hop serves one direction at a time. GPipe never uses both
-            at once; other schedules do.
-    """
-
-    costs: WorkloadCosts
-    noise_density: float
-    d2d_bandwidth_hz: float
-    uplink_bandwidth_hz: float
-    downlink_bandwidth_hz: float
-    bs_power_w: float
-    external_interference_w: float
-    link_errors: str
-    waterfall_threshold: float
-    server_flops: float
-    clusters: int
-    power_min_w: float
-    power_max_w: float
-    tradeoff_v: float
-    micro_batch_choices: tuple[int, ...]
-    bandwidth_floor: float
-    half_duplex: bool = False
-
-    @cached_property
-    def plain_round_scalars(self) -> PlainRoundScalars:
-        """The scalars of the compiled loop over plain plans."""
-        from collapipe_env.simulator.plain_costs import plain_round_scalars
-
-        return plain_round_scalars(self)
-
-    @property
-    def uplink_noise_w(self) -> float:
-        """Noise plus external interference over the whole uplink [W]."""
-        return self.noise_density * self.uplink_bandwidth_hz + self.external_interference_w
-
-    @property
-    def downlink_noise_w(self) -> float:
-        """Noise plus external interference over the whole downlink [W]."""
-        return self.noise_density * self.downlink_bandwidth_hz + self.external_interference_w
+from collapipe_env.physics.parameters import SystemParameters as SystemParameters
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """Makespans of batches of chains under any schedule, and what the schedules keep in memory ([R], [X]).
 
-GPipe has a closed form (:func:`~collapipe_env.physics.pipeline.gpipe_makespan`); the other schedules go
+GPipe has a closed form (:func:`~collapipe_env.physics.elements.gpipe_makespan`); the other schedules go
 through the universal recurrence, chain by chain in compiled code: wave by wave where that is enough, else
 event by event.
 """

@@ -1,8 +1,7 @@
-"""Pipeline timing of one local step and of a cluster's round (`system_model.md` section 4).
+"""Pipeline elements: times of one micro-batch all along a cluster's chain (`system_model.md` section 4).
 
-Every hop is a pipeline element of its own, next to the compute stages. For the GPipe schedule (all
-forwards, flush, all backwards; full duplex) the makespan has the exact closed form
-``sum a_i + (M - 1) max a_i + sum c_i + (M - 1) max c_i`` over forward times ``a`` and backward times ``c``.
+Every hop is a pipeline element of its own, next to the compute stages, the CU's uplink and the server. Groups
+of several devices count by their slowest member.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collapipe_env.arrays import Array, namespace
+from collapipe_env.physics.delay import collection_time, gpipe_step
 from collapipe_env.physics.links import HopTimes, PlanGraph
 
 
@@ -77,7 +77,7 @@ def stage_elements(
 
 
 def gpipe_makespan(elements: PipelineElements, micro_batches: Array) -> Array:
-    """Makespan of one local step under GPipe, exact.
+    """Makespan of one local step under GPipe, exact: :func:`~.delay.gpipe_step` of all elements.
 
     Args:
         elements: Times of one micro-batch on every element.
@@ -86,19 +86,19 @@ def gpipe_makespan(elements: PipelineElements, micro_batches: Array) -> Array:
     Returns:
         ``T_step`` (..., N) [s].
     """
-    xp = namespace(elements.uplink)
-    further = micro_batches - 1
-    total = 0.0
-    for hop, compute, edge, server in (
-        (elements.hop_forward, elements.compute_forward, elements.uplink, elements.server_forward),
-        (elements.hop_backward, elements.compute_backward, elements.downlink, elements.server_backward),
-    ):
-        summed = xp.sum(hop, axis=-1) + xp.sum(compute, axis=-1) + edge + server
-        slowest = xp.maximum(
-            xp.maximum(xp.max(hop, axis=-1), xp.max(compute, axis=-1)), xp.maximum(edge, server)
-        )
-        total = total + summed + further * slowest
-    return total
+    e = elements
+    summed, longest = _sum_and_longest(e.hop_forward, e.compute_forward, e.uplink, e.server_forward)
+    forward = gpipe_step(summed, longest, 0.0, 0.0, micro_batches)
+    summed, longest = _sum_and_longest(e.hop_backward, e.compute_backward, e.downlink, e.server_backward)
+    # Both directions in one call would round differently: reference delays would change in the last digit.
+    return gpipe_step(forward + summed, longest, 0.0, 0.0, micro_batches)
+
+
+def _sum_and_longest(hop: Array, compute: Array, edge: Array, server: Array) -> tuple[Array, Array]:
+    xp = namespace(edge)
+    summed = xp.sum(hop, axis=-1) + xp.sum(compute, axis=-1) + edge + server
+    slowest = xp.maximum(xp.max(hop, axis=-1), xp.max(compute, axis=-1))
+    return summed, xp.maximum(slowest, xp.maximum(edge, server))
 
 
 def allreduce_times(graph: PlanGraph, rates: Array, device_payload_bits: Array) -> Array:
@@ -136,4 +136,4 @@ def collection_times(graph: PlanGraph, rates_to_cu: Array, device_payload_bits: 
         Times (..., N, K) [s], zero for devices that lead no stage.
     """
     xp = namespace(rates_to_cu)
-    return device_payload_bits / xp.where(graph.leader, rates_to_cu, xp.inf)
+    return collection_time(device_payload_bits, xp.where(graph.leader, rates_to_cu, xp.inf))

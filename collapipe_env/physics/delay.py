@@ -1,0 +1,130 @@
+"""Delays: ``T_step``, ``T_col``, ``T_up``, ``T_n``, ``T_bc`` and ``T`` (`system_model.md` section 4, [R]).
+
+A micro-batch passes the elements of a cluster's chain: compute stages, hops between nodes, the CU's uplink
+and downlink, and the server. From their times follow, with one formula each,
+
+=====================  ===============================================================================
+``T_step``             :func:`gpipe_step`: a local step under GPipe
+``T_col``              the largest :func:`collection_time` of a cluster's devices
+``T_up``               :func:`upload_time`
+``T_n``                :func:`cluster_delay`: ``H T_step + T_col + T_up``
+``T_bc``               :func:`broadcast_time`
+``T``                  :func:`round_delay`: ``max_n T_n + T_bc``
+=====================  ===============================================================================
+
+Each works on arrays of any library and any shapes that can be broadcast together; compiled loops call the
+same functions on numbers (:mod:`collapipe_env.kernels.formulas`). Sums and maxima over a chain are taken by
+the caller: :mod:`collapipe_env.physics.elements` for arrays.
+"""
+
+from __future__ import annotations
+
+from collapipe_env.arrays import Array
+
+
+def stage_time(samples: Array, blocks: Array, block_forward_flops: float, speed: Array) -> Array:
+    """Forward time of a device for one micro-batch, ``b delta Phi_F / v`` [s] ([R]).
+
+    Args:
+        samples: Samples ``b`` of a micro-batch, > 0.
+        blocks: Blocks ``delta`` that the device holds, >= 0.
+        block_forward_flops: ``Phi_F`` per sample and block [FLOP].
+        speed: ``v`` [FLOP/s], > 0.
+    """
+    return samples * blocks * block_forward_flops / speed
+
+
+def hop_time(seconds_per_bit: Array, bits: Array) -> Array:
+    """Airtime of one micro-batch on a hop, ``b A`` bits one after the other [s] ([R]).
+
+    Args:
+        seconds_per_bit: Time of a bit, repeats included [s] (:func:`~.radio.seconds_per_bit`); ``b`` times as
+            much if ``bits`` are those of one sample.
+        bits: Boundary activations or gradients of a micro-batch [bit].
+    """
+    return seconds_per_bit * bits
+
+
+def edge_time(samples: Array, sample_bits: float, rate: Array) -> Array:
+    """Airtime of one micro-batch between CU and base station, ``b A / r`` without repeats [s] ([R]).
+
+    Args:
+        samples: Samples ``b`` of a micro-batch, > 0.
+        sample_bits: Boundary activations (uplink) or gradients (downlink) of one sample [bit].
+        rate: Rate of the link [bit/s], > 0.
+    """
+    return samples * sample_bits / rate
+
+
+def gpipe_step(
+    sum_forward: Array,
+    longest_forward: Array,
+    sum_backward: Array,
+    longest_backward: Array,
+    micro_batches: Array,
+) -> Array:
+    """Local step under GPipe, ``T_step = sum a + sum c + (M - 1) (max a + max c)`` [s] ([R]).
+
+    ``a`` are the forward times of all elements of the chain, ``c`` the backward times. Exact for all
+    forwards, a flush, then all backwards, on full-duplex links.
+
+    Args:
+        sum_forward: ``sum a`` [s].
+        longest_forward: ``max a`` [s].
+        sum_backward: ``sum c`` [s].
+        longest_backward: ``max c`` [s].
+        micro_batches: ``M`` >= 1.
+    """
+    return sum_forward + sum_backward + (micro_batches - 1) * (longest_forward + longest_backward)
+
+
+def collection_time(bits: Array, rate: Array) -> Array:
+    """Time in which a device sends its segment to the CU [s]; ``T_col`` is the largest of a cluster ([R]).
+
+    Args:
+        bits: The segment's message [bit], >= 0.
+        rate: Rate from the device to the CU [bit/s], > 0; infinite where nothing is sent.
+    """
+    return bits / rate
+
+
+def upload_time(bits: Array, rate: Array) -> Array:
+    """Time in which a CU uploads its cluster's update, ``T_up`` [s] ([R]).
+
+    Args:
+        bits: The cluster's whole update [bit], >= 0.
+        rate: Rate of the CU's uplink [bit/s], > 0.
+    """
+    return bits / rate
+
+
+def cluster_delay(local_steps: Array, step: Array, collect: Array, upload: Array) -> Array:
+    """Delay of a cluster, ``T_n = H T_step + T_col + T_up`` [s] ([R]).
+
+    Args:
+        local_steps: ``H`` >= 1.
+        step: ``T_step``, all-reduce included [s].
+        collect: ``T_col`` [s].
+        upload: ``T_up`` [s].
+    """
+    return local_steps * step + collect + upload
+
+
+def broadcast_time(bits: Array, rate: Array) -> Array:
+    """Time in which the base station sends the new model to all CUs, ``T_bc`` [s] ([R]).
+
+    Args:
+        bits: The model's message [bit], >= 0.
+        rate: Rate to the weakest CU [bit/s], > 0.
+    """
+    return bits / rate
+
+
+def round_delay(slowest: Array, broadcast: Array) -> Array:
+    """Delay of the round, ``T = max_n T_n + T_bc`` [s] ([R]).
+
+    Args:
+        slowest: ``max_n T_n`` [s].
+        broadcast: ``T_bc`` [s].
+    """
+    return slowest + broadcast

@@ -1,0 +1,175 @@
+"""Parameters of a scenario: :class:`SystemParameters` with names and choices, :class:`Parameters` for loops.
+
+They are two types of one content. Compiled loops take named tuples of numbers; schedulers want the priced
+workload, the name of the error mode and the allowed numbers of micro-batches, which Numba would take apart in
+every call. :attr:`SystemParameters.numbers` makes one from the other, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from collapipe_env.physics.workload import WorkloadCosts
+
+
+class Parameters(NamedTuple):
+    """Parameters of a scenario as numbers, for compiled loops; SI units.
+
+    Attributes:
+        blocks: Encoder depth ``L``.
+        clusters: ``N``.
+        batch_size: Samples ``B`` of a cluster's mini-batch.
+        local_steps: ``H``.
+        noise_density: ``N0`` [W/Hz].
+        d2d_bandwidth_hz: ``W_d`` [Hz].
+        uplink_noise_w: ``N0 W_up + I_ext`` [W].
+        uplink_bandwidth_hz: ``W_up`` [Hz].
+        downlink_noise_w: ``N0 W_dl + I_ext`` [W].
+        downlink_bandwidth_hz: ``W_dl`` [Hz].
+        bs_power_w: ``P_bs`` [W].
+        drop: Whether lost packets are missed (``drop``).
+        repeat: Whether lost packets are sent again (``arq``).
+        half_duplex: Whether a device-to-device hop serves one direction at a time.
+        waterfall_threshold: ``m`` of the packet error.
+        block_forward_flops: ``Phi_F`` per sample and block [FLOP].
+        server_seconds: Forward time of one sample on a cluster's part of the server [s].
+        activation_bits: Boundary activations of one sample [bit].
+        gradient_bits: Boundary gradients of one sample [bit].
+        block_payload_bits: Message about one block's update [bit].
+        update_bits: A cluster's whole update [bit].
+        broadcast_bits: The new model [bit].
+        block_state_bytes: ``16 w`` of one block [byte].
+        block_copy_bytes: A second copy of one block's weights, which ``async`` keeps [byte].
+        activation_bytes: ``alpha`` per sample and block [byte].
+        power_min_w: Smallest transmit power [W].
+        power_max_w: Largest transmit power [W].
+        bandwidth_floor: Smallest share of the uplink that a cluster gets.
+        tradeoff_v: Lyapunov ``V`` [1/s].
+    """
+
+    blocks: int
+    clusters: int
+    batch_size: float
+    local_steps: float
+    noise_density: float
+    d2d_bandwidth_hz: float
+    uplink_noise_w: float
+    uplink_bandwidth_hz: float
+    downlink_noise_w: float
+    downlink_bandwidth_hz: float
+    bs_power_w: float
+    drop: bool
+    repeat: bool
+    half_duplex: bool
+    waterfall_threshold: float
+    block_forward_flops: float
+    server_seconds: float
+    activation_bits: float
+    gradient_bits: float
+    block_payload_bits: float
+    update_bits: float
+    broadcast_bits: float
+    block_state_bytes: float
+    block_copy_bytes: float
+    activation_bytes: float
+    power_min_w: float
+    power_max_w: float
+    bandwidth_floor: float
+    tradeoff_v: float
+
+
+@dataclass(frozen=True)
+class SystemParameters:
+    """Parameters of a scenario, in SI units: what schedulers hold and the general form reads.
+
+    Attributes:
+        costs: Priced workload.
+        noise_density: ``N0`` [W/Hz].
+        d2d_bandwidth_hz: ``W_d`` of one device-to-device sub-channel.
+        uplink_bandwidth_hz: ``W_up``.
+        downlink_bandwidth_hz: ``W_dl``.
+        bs_power_w: ``P_bs``.
+        external_interference_w: ``I_ext`` over the whole band.
+        link_errors: ``drop``, ``arq`` or ``none``.
+        waterfall_threshold: ``m`` of the packet error.
+        server_flops: ``v_BS`` [FLOP/s], shared by the clusters.
+        clusters: ``N``.
+        power_min_w: Smallest transmit power.
+        power_max_w: Largest transmit power.
+        tradeoff_v: Lyapunov ``V`` [1/s].
+        micro_batch_choices: Allowed numbers of micro-batches, ascending.
+        bandwidth_floor: Smallest share of the uplink that a cluster gets.
+        half_duplex: Whether a device-to-device hop serves one direction at a time. GPipe never uses both
+            at once; other schedules do.
+    """
+
+    costs: WorkloadCosts
+    noise_density: float
+    d2d_bandwidth_hz: float
+    uplink_bandwidth_hz: float
+    downlink_bandwidth_hz: float
+    bs_power_w: float
+    external_interference_w: float
+    link_errors: str
+    waterfall_threshold: float
+    server_flops: float
+    clusters: int
+    power_min_w: float
+    power_max_w: float
+    tradeoff_v: float
+    micro_batch_choices: tuple[int, ...]
+    bandwidth_floor: float
+    half_duplex: bool = False
+
+    @property
+    def uplink_noise_w(self) -> float:
+        """Noise plus external interference over the whole uplink [W]."""
+        return self.noise_density * self.uplink_bandwidth_hz + self.external_interference_w
+
+    @property
+    def downlink_noise_w(self) -> float:
+        """Noise plus external interference over the whole downlink [W]."""
+        return self.noise_density * self.downlink_bandwidth_hz + self.external_interference_w
+
+    @property
+    def server_share_flops(self) -> float:
+        """A cluster's part of the server's speed, ``v_BS / N`` [FLOP/s]."""
+        return self.server_flops / self.clusters
+
+    @cached_property
+    def numbers(self) -> Parameters:
+        """The numbers among them, for compiled loops."""
+        costs, N = self.costs, self.clusters
+        return Parameters(
+            blocks=costs.blocks,
+            clusters=N,
+            batch_size=float(costs.batch_size),
+            local_steps=float(costs.local_steps),
+            noise_density=self.noise_density,
+            d2d_bandwidth_hz=self.d2d_bandwidth_hz,
+            uplink_noise_w=self.uplink_noise_w,
+            uplink_bandwidth_hz=self.uplink_bandwidth_hz,
+            downlink_noise_w=self.downlink_noise_w,
+            downlink_bandwidth_hz=self.downlink_bandwidth_hz,
+            bs_power_w=self.bs_power_w,
+            drop=self.link_errors == "drop",
+            repeat=self.link_errors == "arq",
+            half_duplex=self.half_duplex,
+            waterfall_threshold=self.waterfall_threshold,
+            block_forward_flops=costs.block_forward_flops,
+            server_seconds=costs.decoder_forward_flops / self.server_share_flops,
+            activation_bits=costs.activation_bits,
+            gradient_bits=costs.gradient_bits,
+            block_payload_bits=costs.block_payload_bits,
+            update_bits=costs.update_payload_bits,
+            broadcast_bits=costs.embedding_broadcast_bits(N) + costs.blocks * costs.block_broadcast_bits(N),
+            block_state_bytes=costs.block_state_bytes,
+            block_copy_bytes=costs.block_copy_bytes,
+            activation_bytes=costs.stored_activation_bytes,
+            power_min_w=self.power_min_w,
+            power_max_w=self.power_max_w,
+            bandwidth_floor=self.bandwidth_floor,
+            tradeoff_v=self.tradeoff_v,
+        )
