@@ -53,9 +53,10 @@ def price_plan(
 ) -> PlanPrice:
     """Price segments, micro-batches and powers, and find the best shares of the uplink for them.
 
-    Shares minimise ``V max_n T_n + sum z e``, a convex problem, to about 1e-6 of the objective. (Not convex
-    is a deep fade under ``arq``, where more band does harm: there they are good, to some per cent.) So a search
-    over segments and powers can leave them out, and learns from ``worth`` which clusters' delays count.
+    Shares minimise ``V max_n T_n + sum z e``, a convex problem, to about 1e-6 of the objective. So a search
+    over segments and powers can leave them out, and learns from ``worth`` which clusters' delays count. The
+    exception is an uplink under ``arq`` with so little power that repeats outgrow the rate: there more band
+    costs energy, the problem is not convex, and other shares can be better.
 
     >>> from collapipe_env import CollaPipeVectorEnv, load_scenario
     >>> from collapipe_env.agents.dssra import DSSRA, price_plan

@@ -36,10 +36,11 @@ def test_costs_and_objective_are_the_simulators_and_no_other_shares_are_better(n
     scenario = SCENARIOS[name]
     parameters = system_parameters(scenario)
     rng = np.random.default_rng(5)
-    slack = 0.05 if name == "arq" else 1e-6  # with repeats in deep fades the problem is not convex
     for seed in range(4):
         state = support.loaded_state(scenario, 3, seed, silent=0.3)
         plan = random_plan(scenario, state, seed)
+        if name == "arq":  # with many repeats, at low powers, the problem is not convex
+            plan = replace(plan, cu_power=np.full_like(plan.cu_power, parameters.power_max_w))
         price = price_plan(scenario, state, plan, tradeoff_v=2.0, convergence_weight=weight)
 
         def objective(allocation, state=state):
@@ -61,7 +62,7 @@ def test_costs_and_objective_are_the_simulators_and_no_other_shares_are_better(n
             for _ in range(50):
                 drawn = price.shares * np.exp(spread * rng.standard_normal(price.shares.shape))
                 drawn = floor + (1.0 - floor * drawn.shape[-1]) * drawn / drawn.sum(axis=-1, keepdims=True)
-                assert (value <= objective(replace(plan, bandwidth=drawn))[0] * (1.0 + slack)).all()
+                assert (value <= objective(replace(plan, bandwidth=drawn))[0] * (1.0 + 1e-6)).all()
 
 
 def test_the_objective_is_that_of_the_oracles_plan():
