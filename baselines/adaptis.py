@@ -31,15 +31,15 @@ from __future__ import annotations
 from collapipe_env.allocation import Allocation
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState
 
 from .planning.adaptis_search import search
-from .planning.group_plan import AllocationBaseline
 from .planning.schedule_search import micro_batch_options, searched
 from .planning.scheduled_plan import ScheduledPlan, allocation_of
 
 
-class AdaPtis(AllocationBaseline):
+class AdaPtis(StateScheduler):
     """A local optimum of the round's delay over partition, placement and schedule of each cluster.
 
     Args:
@@ -61,7 +61,7 @@ class AdaPtis(AllocationBaseline):
         self._options = micro_batch_options(self.parameters.micro_batch_choices, micro_batches)
 
     def allocate(self, state: SystemState) -> Allocation:
-        """See :meth:`AllocationBaseline.act`; restarts have a fixed seed."""
+        """Decide one round; restarts have a fixed seed."""
         return allocation_of(self.parameters, state, self.plans(state))
 
     def plans(self, state: SystemState) -> dict[tuple[int, int], ScheduledPlan]:

@@ -38,7 +38,7 @@ from collapipe_env.simulator.state import SystemParameters, SystemState
 
 from .planning.asteroid_planner import best_plans, lengthened
 from .planning.chain_problem import ChainProblem, chain_problems
-from .planning.group_plan import FloatArray, IntArray, PlanBaseline
+from .planning.plan_baseline import FloatArray, IntArray, PlanBaseline
 
 
 def warm_ups(devices: int, ceiling: int) -> IntArray:
@@ -108,7 +108,7 @@ class Asteroid(PlanBaseline):
     name = "Asteroid"
 
     def allocate(self, state: SystemState) -> Allocation:
-        """See :meth:`PlanBaseline.act`."""
+        """Decide one round; see :meth:`StateScheduler.act`."""
         latency, plans = self.candidates(state)
         with_axis = state.map(lambda a: a[None])
         delay = round_costs(self.parameters, with_axis, plans).cluster_delay

@@ -6,7 +6,7 @@ import numpy as np
 
 from collapipe_env.simulator.state import SystemState
 
-from .planning.segment_baseline import IntArray, SegmentBaseline, fill_in_order
+from .planning.plan_baseline import IntArray, SegmentBaseline, fill_in_order
 
 
 class BestSingleDevice(SegmentBaseline):

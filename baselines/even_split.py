@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
-from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import action_codec, system_parameters
-from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, even_split
+from collapipe_env.allocation import Allocation
+from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.state import SystemState
 
+from .planning.plan_baseline import PlanBaseline
 
-class PipeLine:
+
+class PipeLine(PlanBaseline):
     """Even split over the devices present, a fixed number of micro-batches, equal bandwidth, full power.
 
     Channels and queues are ignored.
@@ -23,19 +21,6 @@ class PipeLine:
 
     name = "PipeLine"
 
-    def __init__(self, scenario: Scenario, *, micro_batches: int = REFERENCE_MICRO_BATCHES) -> None:
-        self.scenario = scenario
-        self.parameters = system_parameters(scenario)
-        self.micro_batches = micro_batches
-        self._codec = action_codec(scenario)
-
-    def reset(self, seed: int | None = None) -> None:
-        """Nothing to forget and nothing random."""
-
-    def act(
-        self,
-        observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
-        state: SystemState,
-    ) -> npt.NDArray[np.float32]:
-        """Decide one round; see :class:`~collapipe_env.schedulers.Scheduler`."""
-        return self._codec.encode(even_split(self.parameters, state, self.micro_batches))
+    def allocate(self, state: SystemState) -> Allocation:
+        """Decide one round; see :meth:`StateScheduler.act`."""
+        return even_split(self.parameters, state, self.micro_batches)

@@ -5,10 +5,10 @@ micro-batches are computed over the stages, and a low-cost automated search over
 Neither the grammar nor the search is public (and other systems are called FlexPipe as well). The equivalent
 here is a reconstruction ([R]): a schedule is a tuple of device map, chunks, caps, split backward pass,
 breadth- or depth-first order and number of micro-batches; GPipe, 1F1B, interleaved 1F1B and ZB-H1 are points
-of that space (:mod:`~collapipe_env.baselines.planning.schedule_tuple`). Ours ([X]):
+of that space (:mod:`~.planning.schedule_tuple`). Ours ([X]):
 
 * the notation, e.g. ``1f1b k=link v=1 m=16``; the space to search may be given in it;
-* a deterministic beam search (:mod:`~collapipe_env.baselines.planning.flexpipe_search`): sets of devices with
+* a deterministic beam search (:mod:`~.planning.flexpipe_search`): sets of devices with
   a balanced partition each, then schedules on the best of them, then single changes of boundaries, devices,
   schedule and micro-batches until none is quicker;
 * caps follow rules and are lowered to what the memories allow; plans that do not fit are pruned;
@@ -25,10 +25,10 @@ from collections.abc import Sequence
 from collapipe_env.allocation import Allocation
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState
 
 from .planning.flexpipe_search import Point, Space, search
-from .planning.group_plan import AllocationBaseline
 from .planning.schedule_search import micro_batch_options, searched
 from .planning.schedule_tuple import parse_schedule
 from .planning.scheduled_plan import allocation_of
@@ -45,12 +45,12 @@ DEFAULT_SCHEDULES = (
 """The space that is searched unless another is given."""
 
 
-class FlexPipe(AllocationBaseline):
+class FlexPipe(StateScheduler):
     """The quickest schedule, device map and partition that a beam search finds for each cluster.
 
     Args:
         scenario: The scenario to schedule.
-        schedules: The space, in the notation of :mod:`~collapipe_env.baselines.planning.schedule_tuple`.
+        schedules: The space, in the notation of :mod:`~.planning.schedule_tuple`.
         micro_batches: Wanted number of micro-batches for schedules that name none, the nearest allowed one
             is used; ``None`` to choose among the largest few and the even split's.
         beam: Plans that the search follows at a time.
@@ -92,7 +92,7 @@ class FlexPipe(AllocationBaseline):
         self._space = Space(space, micro_batch_options(choices, micro_batches))
 
     def allocate(self, state: SystemState) -> Allocation:
-        """See :meth:`AllocationBaseline.act`; refused where no plan of the space fits some cluster."""
+        """Decide one round; refused where no plan of the space fits some cluster."""
         points = self.points(state)
         plans = {at: point.draft.plan() for at, point in points.items()}
         return allocation_of(self.parameters, state, plans)

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.dssra.policy import round_constants
+from collapipe_env.agents.dssra.round_input import RoundInput, round_constants, round_input
 from collapipe_env.agents.dssra.segment_dp import SegmentProblem
-from collapipe_env.compiled import compiled
+from collapipe_env.agents.dssra.segment_problem import segment_problem
+from collapipe_env.compiled import called_from_python, compiled
+from collapipe_env.physics import radio
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
-from .planning.segment_baseline import IntArray, SegmentBaseline, full_power_problems
+from .planning.plan_baseline import IntArray, SegmentBaseline
+
+_priced = called_from_python(segment_problem)
 
 
 @compiled
@@ -96,12 +100,21 @@ class GreedyDPP(SegmentBaseline):
 
     def __init__(self, scenario: Scenario, *, micro_batches: int | None = None) -> None:
         super().__init__(scenario, micro_batches=micro_batches)
-        constants = round_constants(self.parameters, self.parameters.tradeoff_v)
-        self._constants = constants._replace(micro_batches=float(self.micro_batches))
+        self._constants = round_constants(self.parameters, self.parameters.tradeoff_v)
 
     def segments(self, state: SystemState) -> IntArray:
         """See :meth:`SegmentBaseline.segments`."""
+        parameters, constants = self.parameters, self._constants
+        inputs = round_input(parameters, state, self.micro_batches)
+        environments, N, K = state.present.shape
+        power = np.full(K + 1, parameters.power_max_w)
+        # With every active node at full power the interference depends on no decision, so it is exact.
+        disturbance = radio.interference(state.cross_gain, np.full((environments, N), parameters.power_max_w))
+        noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
         blocks = np.zeros(state.present.shape, dtype=np.int64)
-        for e, n, problem in full_power_problems(self.parameters, state, self._constants):
-            blocks[e, n] = greedy_segments(problem)
+        for e in range(environments):
+            row = RoundInput(*(a[e] for a in inputs))
+            for n in range(N):
+                problem = _priced(n, power, float(noise[e, n]), 1.0 / N, constants.tradeoff_v, row, constants)
+                blocks[e, n] = greedy_segments(problem)
         return blocks

@@ -7,7 +7,7 @@ import numpy as np
 from collapipe_env.apportionment import apportion
 from collapipe_env.simulator.state import SystemState
 
-from .planning.segment_baseline import IntArray, SegmentBaseline
+from .planning.plan_baseline import IntArray, SegmentBaseline
 
 
 class MemoryProportional(SegmentBaseline):

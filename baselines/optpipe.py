@@ -6,7 +6,7 @@ is run online, and schedules are cached. The programme itself is a reconstructio
 one), solved by CP-SAT of OR-Tools rather than by a mixed-integer solver. Ours beyond that ([R], [X]):
 
 * links, the CU's relay, the uplink, the downlink and the server are machines of the programme, too
-  (:mod:`~collapipe_env.baselines.planning.optpipe_model`);
+  (:mod:`~.planning.optpipe_model`);
 * nothing is off-loaded: edge boards have one memory and flash is slow;
 * the partition is an input, as in OptPipe: the one of a few usual splits (PipeEdge's, that of least latency,
   FLOP-proportional; within memories that hold all, half, a quarter ... of the micro-batches) which is
@@ -41,7 +41,7 @@ from collapipe_env.apportionment import apportion
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import system_parameters
+from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState
 
 from .pipeedge import quickest_within, slowest_element
@@ -67,7 +67,7 @@ class OptPipeReport:
     """How one cluster was planned; times are those of the round it was planned in.
 
     Attributes:
-        plan: What is executed.
+        plan: The plan that is executed.
         executed_s: Makespan of its local step [s].
         optimum_s: Makespan of the best order known for the same split and ``M`` [s]; ``None`` after a
             fallback.
@@ -266,7 +266,7 @@ def plan_cluster(
     return OptPipeReport(plan, executed, optimum, solution.bound, solution.proven, note)
 
 
-class OptPipe:
+class OptPipe(StateScheduler):
     """Schedules from the programme; equal bandwidth and full power.
 
     Args:
@@ -296,8 +296,7 @@ class OptPipe:
                 "scheduler 'optpipe' needs OR-Tools, which is not installed; run: "
                 "pip install 'collapipe-env[optimize]'"
             )
-        self.scenario = scenario
-        self.parameters = system_parameters(scenario)
+        super().__init__(scenario)
         self.solver_time = solver_time
         self.max_devices = max_devices
         self.seed = seed
@@ -322,15 +321,10 @@ class OptPipe:
         self._last_round.clear()
         self.reports = {}
 
-    def act(
-        self,
-        observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
-        state: SystemState,
-    ) -> Allocation:
-        """Decide one round; the action box cannot express schedules, so this is an allocation.
+    def allocate(self, state: SystemState) -> Allocation:
+        """Decide one round; see :meth:`StateScheduler.act`.
 
         Args:
-            observation: Not used.
             state: The system before the round (E, ...).
 
         Raises:
@@ -375,13 +369,13 @@ class OptPipe:
                 f"OptPipe runs 1F1B with link-aware caps in environment {e}, cluster {n}: {report.note}; "
                 "further clusters are not reported, see OptPipe.reports",
                 OptPipeFallback,
-                stacklevel=4,
+                stacklevel=5,
             )
         return report
 
 
 def _situation(state: SystemState, e: int, n: int) -> bytes:
-    """What a cached plan of a cluster depends on besides the channels; path gains stand for the layout."""
+    """Key of a cluster's cached plan: all it depends on but the channels; path gains stand for the layout."""
     present = np.asarray(state.present[e, n])
     parts = (
         present,

@@ -23,7 +23,7 @@ from collapipe_env.allocation import Allocation, stack_allocations
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.queues import drift_plus_penalty
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
 
@@ -69,10 +69,10 @@ def cluster_plans(blocks: int, cap: IntArray) -> IntArray:
     return np.array(plans, dtype=np.int64).reshape(len(plans), len(ranges))
 
 
-class Oracle:
+class Oracle(StateScheduler):
     """Exhaustive over segments, convex optimisation over powers and shares; for tiny scenarios.
 
-    A :class:`~collapipe_env.schedulers.Scheduler`, too. Deterministic.
+    Deterministic.
 
     Args:
         scenario: The scenario to schedule.
@@ -100,8 +100,7 @@ class Oracle:
         largest: int = 2000,
         seed: int = 0,
     ) -> None:
-        self.scenario = scenario
-        self.parameters = system_parameters(scenario)
+        super().__init__(scenario)
         self.tradeoff_v = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
         for value, valid, fault in (
             (self.tradeoff_v, 0.0 < self.tradeoff_v < np.inf, "tradeoff_v: expected a finite number above 0"),
@@ -114,18 +113,6 @@ class Oracle:
         self.restarts = restarts
         self.largest = largest
         self.seed = seed
-        self._codec = action_codec(scenario)
-
-    def reset(self, seed: int | None = None) -> None:
-        """Nothing to forget: every decision depends on the state alone."""
-
-    def act(
-        self,
-        observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
-        state: SystemState,
-    ) -> npt.NDArray[np.float32]:
-        """Decide one round; see :class:`~collapipe_env.schedulers.Scheduler`."""
-        return self._codec.encode(self.allocate(state))
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round.

@@ -17,7 +17,7 @@ allowed numbers of micro-batches are priced by the simulator, so it is never slo
 authors' rule would choose among them (their code also keeps at least two samples in a batch; here the
 scenario's list decides). Averaging comes at the end of the round. How clients are mapped to clusters, what
 the server is charged for and why **the delays are not on equal terms with DSSRA's** is said in
-:mod:`collapipe_env.baselines.planning.split_training`. Queues of the energy budgets are ignored.
+:mod:`.planning.split_training`. Queues of the energy budgets are ignored.
 """
 
 from __future__ import annotations

@@ -20,17 +20,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.dssra.policy import round_constants
 from collapipe_env.compiled import compiled
-from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
-from .planning.segment_baseline import (
-    FloatArray,
-    IntArray,
-    SegmentBaseline,
-    full_power_problems,
-)
+from .planning.chain_problem import chain_problems
+from .planning.plan_baseline import FloatArray, IntArray, SegmentBaseline
 
 
 @compiled
@@ -118,18 +112,15 @@ class PipeEdge(SegmentBaseline):
 
     name = "PipeEdge"
 
-    def __init__(self, scenario: Scenario, *, micro_batches: int | None = None) -> None:
-        super().__init__(scenario, micro_batches=micro_batches)
-        self._constants = round_constants(self.parameters, self.parameters.tradeoff_v)
-
     def segments(self, state: SystemState) -> IntArray:
         """See :meth:`SegmentBaseline.segments`."""
         total = self.parameters.costs.blocks
         blocks = np.zeros(state.present.shape, dtype=np.int64)
         # Times of a whole mini-batch: those of a micro-batch are 1 / M of them, for every plan alike.
-        for e, n, problem in full_power_problems(self.parameters, state, self._constants):
+        caps = np.where(state.present, state.memory_cap, 0).astype(np.int64)
+        for at, problem in chain_problems(self.parameters, state).items():
             block_s = problem.block_forward + problem.block_backward
-            hop_s = problem.hop_forward + problem.hop_backward
-            limit_s = slowest_element(total, problem.cap, block_s, hop_s)
-            blocks[e, n] = quickest_within(total, problem.cap, block_s, hop_s, limit_s)
+            hop_s = np.ascontiguousarray(problem.hop_forward + problem.hop_backward.T)
+            limit_s = slowest_element(total, caps[at], block_s, hop_s)
+            blocks[at] = quickest_within(total, caps[at], block_s, hop_s, limit_s)
         return blocks

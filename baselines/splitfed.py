@@ -10,7 +10,7 @@ the round is the field's standard one ([R]):
     V2: the server's part waits in one queue over the clusters and then has the whole speed.
 
 Ours ([X]): how clients are mapped to clusters and what the server is charged for, see
-:mod:`collapipe_env.baselines.planning.split_training`, also for why **these delays are not on equal terms
+:mod:`.planning.split_training`, also for why **these delays are not on equal terms
 with DSSRA's**. The cut is not prescribed; here it is the best one by enumeration with the delay that the
 simulator charges, in every round, per cluster for V1 and one for all for V2, whose server has one model. V2's
 server takes the clusters in the order in which they arrive; which order the clients have there is not decided
@@ -39,7 +39,7 @@ from .planning.split_training import (
 
 
 class SplitFed(SplitTraining):
-    """What the two versions share: no pipelining.
+    """Base of the two versions: no pipelining.
 
     Args:
         scenario: The scenario to schedule.

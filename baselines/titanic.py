@@ -19,17 +19,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.dssra.policy import round_constants
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
-from .planning.segment_baseline import (
-    FloatArray,
-    IntArray,
-    SegmentBaseline,
-    full_power_problems,
-)
+from .planning.chain_problem import chain_problems
+from .planning.plan_baseline import FloatArray, IntArray, SegmentBaseline
 
 
 def select_clients(total: int, cap: IntArray, block_s: FloatArray, client_s: FloatArray) -> IntArray:
@@ -93,7 +88,6 @@ class Titanic(SegmentBaseline):
                 f"Titanic(client_price_s = {client_price_s!r}): expected a finite number >= 0"
             )
         self.client_price_s = float(client_price_s)
-        self._constants = round_constants(self.parameters, self.parameters.tradeoff_v)
 
     def segments(self, state: SystemState) -> IntArray:
         """See :meth:`SegmentBaseline.segments`."""
@@ -108,7 +102,7 @@ class Titanic(SegmentBaseline):
             state: The system (E, ...).
         """
         block_s, client_s = np.zeros(state.present.shape), np.zeros(state.present.shape)
-        for e, n, problem in full_power_problems(self.parameters, state, self._constants):
-            block_s[e, n] = problem.block_forward + problem.block_backward
-            client_s[e, n] = problem.hop_forward[0, 1:] + problem.hop_backward[0, 1:]
+        for at, problem in chain_problems(self.parameters, state).items():
+            block_s[at] = problem.block_forward + problem.block_backward
+            client_s[at] = problem.hop_forward[0, 1:] + problem.hop_backward[1:, 0]
         return block_s, client_s

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation
 from collapipe_env.simulator.state import SystemState
 
-from .planning.group_plan import FloatArray, IntArray, PlanBaseline
+from .planning.plan_baseline import FloatArray, IntArray, PlanBaseline
 
 
 def data_shares(largest: FloatArray) -> FloatArray:
@@ -74,7 +74,7 @@ class VanillaFL(PlanBaseline):
     name = "VanillaFL"
 
     def allocate(self, state: SystemState) -> Allocation:
-        """See :meth:`PlanBaseline.act`; refused where a cluster cannot hold the encoder and a mini-batch."""
+        """Decide one round; refused where a cluster cannot hold the encoder and a mini-batch."""
         share = self.shares(state)
         blocks = np.zeros(share.shape, dtype=np.int64)
         blocks[..., 0] = self.parameters.costs.blocks

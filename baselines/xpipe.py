@@ -33,7 +33,6 @@ import numpy.typing as npt
 from collapipe_env.allocation import ASYNC, Allocation
 from collapipe_env.compiled import compiled
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES
 from collapipe_env.simulator.state import SystemState
 
 from .planning.chain_problem import (
@@ -43,7 +42,7 @@ from .planning.chain_problem import (
     plan_times,
     stored_by_stage,
 )
-from .planning.group_plan import FloatArray, IntArray, PlanBaseline
+from .planning.plan_baseline import FloatArray, IntArray, PlanBaseline
 from .planning.scheduled_plan import (
     ScheduledPlan,
     allocation_of,
@@ -219,14 +218,14 @@ class XPipe(PlanBaseline):
         self,
         scenario: Scenario,
         *,
-        micro_batches: int = REFERENCE_MICRO_BATCHES,
+        micro_batches: int | None = None,
         link_aware: bool = False,
     ) -> None:
         super().__init__(scenario, micro_batches=micro_batches)
         self.link_aware = link_aware
 
     def allocate(self, state: SystemState) -> Allocation:
-        """See :meth:`PlanBaseline.act`."""
+        """Decide one round; see :meth:`StateScheduler.act`."""
         problems = chain_problems(self.parameters, state)
         plans = {at: self._plan(at, problem, state) for at, problem in problems.items()}
         return allocation_of(self.parameters, state, plans)

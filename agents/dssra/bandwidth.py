@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 
-from .cluster_costs import RoundConstants, delay_and_cost
+from .cluster_costs import delay_and_cost
+from .round_input import RoundConstants
 from .share_curves import (
     delay_and_slopes,
     fill_band,
@@ -40,7 +41,7 @@ def earliest_deadline(
     """Earliest common deadline and the shares that just meet it.
 
     Args:
-        summary: Summaries (N, 7).
+        summary: Summaries (N, SUMMARY).
         constants: The scenario.
         share: First guess with sum 1 (N,); receives the shares, with sum 1.
         most: Receives the largest share that helps each cluster (N,).
@@ -98,7 +99,7 @@ def spend_band(
     Args:
         price: First guess of the band's price; not positive for none.
         least: Shares that the deadlines need (N,), with a sum of at most 1.
-        summary: Summaries (N, 7).
+        summary: Summaries (N, SUMMARY).
         constants: The scenario.
         share: First guess (N,); receives the shares, with sum 1 up to rounding.
 
@@ -155,7 +156,7 @@ def put_off_deadline(
         earliest: Earliest common deadline [s].
         most: Largest share that helps each cluster (N,).
         slowest: Each cluster's delay with the least share (N,) [s].
-        summary: Summaries (N, 7).
+        summary: Summaries (N, SUMMARY).
         constants: The scenario.
         share: The shares at the earliest deadline (N,); receives the new ones.
         weight: Receives the weights (N,).
@@ -214,7 +215,7 @@ def share_band(
     """Optimal shares, the weights of the clusters' delays and the objective.
 
     Args:
-        summary: Summaries (N, 7).
+        summary: Summaries (N, SUMMARY).
         constants: The scenario.
         share: First guess with sum 1 (N,); receives the shares.
         weight: Receives ``w_n >= 0`` with sum ``V`` (N,) [1/s].
@@ -265,7 +266,7 @@ def evaluate_shares(
     """``V max_n T_n + sum_n C_n`` for given shares.
 
     Args:
-        summary: Summaries (N, 7).
+        summary: Summaries (N, SUMMARY).
         constants: The scenario.
         share: ``beta`` (N,).
         delay: Receives ``T_n`` (N,) [s].

@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 
-from .cluster_costs import SUMMARY, RoundConstants, RoundInput
+from .cluster_costs import SUMMARY
 from .power_search import cluster_cost
+from .round_input import RoundConstants, RoundInput
 from .round_plan import RoundPlan, evaluate, interference_prices
 
 _MOST_TRIED = 6  # moves tried on the whole round

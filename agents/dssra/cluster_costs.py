@@ -9,7 +9,6 @@ that a local step is ``(sum a + sum c) / M + (1 - 1 / M) (max a + max c)`` and e
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,82 +18,12 @@ import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.compiled import compiled_leaf
 from collapipe_env.physics.radio import expected_transmissions
 
+from .round_input import RoundConstants, RoundInput
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 LN2 = math.log(2.0)
-
-
-class RoundConstants(NamedTuple):
-    """Scalars of a scenario that the search needs.
-
-    Attributes:
-        blocks: ``L``.
-        steps: Local steps ``H``.
-        micro_batches: ``M``.
-        activation_bits: Boundary activations of a mini-batch [bit].
-        gradient_bits: Boundary gradients of a mini-batch [bit].
-        collect_bits: One block's parameters on the air [bit].
-        update_bits: A cluster's whole update on the air [bit].
-        server_s: Server's forward time of a mini-batch [s].
-        backward_over_forward: Backward time over forward time of computing.
-        d2d_noise_w: Thermal noise in a device-to-device sub-channel [W].
-        d2d_hz: Device-to-device bandwidth [Hz].
-        uplink_noise_w: Noise and external interference over the whole uplink [W].
-        uplink_hz: Uplink bandwidth [Hz].
-        waterfall: Threshold ``m`` of the packet error.
-        retransmit: Whether lost packets are sent again (``arq``).
-        loss_price: Price of one unit of a failure exponent in the objective (0 unless ``drop``).
-        power_min_w: Smallest transmit power [W].
-        power_max_w: Largest transmit power [W].
-        share_floor: Smallest share of the uplink.
-        tradeoff_v: ``V`` [1/s].
-    """
-
-    blocks: int
-    steps: float
-    micro_batches: float
-    activation_bits: float
-    gradient_bits: float
-    collect_bits: float
-    update_bits: float
-    server_s: float
-    backward_over_forward: float
-    d2d_noise_w: float
-    d2d_hz: float
-    uplink_noise_w: float
-    uplink_hz: float
-    waterfall: float
-    retransmit: bool
-    loss_price: float
-    power_min_w: float
-    power_max_w: float
-    share_floor: float
-    tradeoff_v: float
-
-
-class RoundInput(NamedTuple):
-    """One environment before a round, with prices in place of backlogs and budgets.
-
-    Attributes:
-        block_s: Forward time of one block for a mini-batch (N, K) [s].
-        block_price: Energy of one block in the round times its price (N, K).
-        price: Price of each node's energy, ``z / Ebar`` (N, K+1) [1/J].
-        gain: Gains between nodes (N, K+1, K+1).
-        uplink_gain: ``h`` (N,).
-        downlink_rate: Downlink rate with the whole band (N,) [bit/s].
-        cross_gain: ``X`` (N, N).
-        cap: Blocks that each device can hold (N, K), 0 for absent ones.
-    """
-
-    block_s: FloatArray
-    block_price: FloatArray
-    price: FloatArray
-    gain: FloatArray
-    uplink_gain: FloatArray
-    downlink_rate: FloatArray
-    cross_gain: FloatArray
-    cap: IntArray
 
 
 # Columns of a cluster's summary, from which its delay and cost follow for any share of the uplink.
@@ -105,7 +34,9 @@ FIXED_COST = 3  # priced energy (and failures) without the uplink
 UPLINK_SNR = 4  # signal to noise ratio of the uplink if it had the whole band
 DOWNLINK_RATE = 5  # downlink rate with the whole band [bit/s]
 UPLINK_PRICE = 6  # price of a second on the uplink [1/s]
-SUMMARY = 7
+FILL = 7  # local steps over micro-batches: how often the sum of a mini-batch's times counts
+LOSS_PRICE = 8  # price of a unit of the failure exponent
+SUMMARY = 9
 
 
 @compiled_leaf
@@ -136,7 +67,7 @@ def summarise_cluster(
         noise_w: Noise plus interference of its device-to-device links [W].
         inputs: The environment.
         constants: The scenario.
-        summary: Receives the columns above (7,).
+        summary: Receives the columns above (SUMMARY,).
     """
     devices = segments.shape[0]
     ratio = constants.backward_over_forward
@@ -168,13 +99,15 @@ def summarise_cluster(
             cost += blocks * inputs.block_price[n, node - 1]
             cost += inputs.price[n, node] * power[node] * collect
         last = node
-    summary[FIXED_S] = constants.steps * total / constants.micro_batches + collect_max
+    summary[FIXED_S] = constants.steps * total / inputs.micro_batches[n] + collect_max
     summary[FORWARD_S] = forward_max
     summary[BACKWARD_S] = backward_max
-    summary[FIXED_COST] = cost + constants.loss_price * constants.waterfall * exponent
+    summary[FIXED_COST] = cost + inputs.loss_price[n] * constants.waterfall * exponent
     summary[UPLINK_SNR] = power[0] * inputs.uplink_gain[n] / constants.uplink_noise_w
     summary[DOWNLINK_RATE] = inputs.downlink_rate[n]
     summary[UPLINK_PRICE] = inputs.price[n, 0] * power[0]
+    summary[FILL] = constants.steps / inputs.micro_batches[n]
+    summary[LOSS_PRICE] = inputs.loss_price[n]
 
 
 @compiled_leaf
@@ -200,13 +133,13 @@ def delay_and_cost(share: float, summary: FloatArray, constants: RoundConstants)
 
     Args:
         share: ``beta_n``.
-        summary: The cluster's summary (7,).
+        summary: The cluster's summary (SUMMARY,).
         constants: The scenario.
     """
     snr = summary[UPLINK_SNR]
     uplink, upload = uplink_seconds(share, snr, constants)
     downlink = constants.gradient_bits / (share * summary[DOWNLINK_RATE])
-    fill = constants.steps / constants.micro_batches
+    fill = summary[FILL]
     delay = (
         summary[FIXED_S]
         + fill * (uplink + downlink)
@@ -216,7 +149,7 @@ def delay_and_cost(share: float, summary: FloatArray, constants: RoundConstants)
     cost = (
         summary[FIXED_COST]
         + summary[UPLINK_PRICE] * (constants.steps * uplink + upload)
-        + constants.loss_price * constants.waterfall * share / snr
+        + summary[LOSS_PRICE] * constants.waterfall * share / snr
     )
     return delay, cost
 

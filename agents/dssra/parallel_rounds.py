@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from collapipe_env.errors import AllocationError
 
-from .cluster_costs import RoundConstants, RoundInput
+from .round_input import RoundConstants, RoundInput
 from .round_solver import SearchBudget, solve_rounds
 
 FloatArray = npt.NDArray[np.float64]

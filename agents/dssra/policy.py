@@ -12,96 +12,22 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.errors import AllocationError
-from collapipe_env.physics import radio
-from collapipe_env.physics.queues import drift_plus_penalty
-from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.refusal import require_room
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import SystemState
 
-from .cluster_costs import RoundConstants, RoundInput
 from .parallel_rounds import default_threads, solve_batch
+from .pricing import require_numbers, round_objective
+from .round_input import round_constants, round_input
 from .round_solver import SearchBudget
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def round_constants(
-    parameters: SystemParameters, tradeoff_v: float, convergence_weight: float = 0.0
-) -> RoundConstants:
-    """Scalars of the search for the largest allowed number of micro-batches.
-
-    Under GPipe more micro-batches never hurt this system: a local step lasts
-    ``max + (sum - max) / M`` of the mini-batch's element times in each direction, while energy, memory
-    (all activations are kept until the flush) and losses do not depend on ``M``. Enumerating the choices
-    with that as a bound leaves the largest.
-
-    Args:
-        parameters: Scalars of the scenario.
-        tradeoff_v: ``V`` [1/s].
-        convergence_weight: Price of a unit of failure exponent; only lossy links have any.
-    """
-    costs = parameters.costs
-    batch = costs.batch_size
-    return RoundConstants(
-        blocks=costs.blocks,
-        steps=float(costs.local_steps),
-        micro_batches=float(parameters.micro_batch_choices[-1]),
-        activation_bits=float(batch * costs.activation_bits),
-        gradient_bits=float(batch * costs.gradient_bits),
-        collect_bits=float(costs.block_payload_bits),
-        update_bits=float(costs.update_payload_bits),
-        server_s=float(batch * costs.decoder_forward_flops / (parameters.server_flops / parameters.clusters)),
-        backward_over_forward=float(BACKWARD_OVER_FORWARD),
-        d2d_noise_w=float(parameters.noise_density * parameters.d2d_bandwidth_hz),
-        d2d_hz=float(parameters.d2d_bandwidth_hz),
-        uplink_noise_w=float(parameters.uplink_noise_w),
-        uplink_hz=float(parameters.uplink_bandwidth_hz),
-        waterfall=float(parameters.waterfall_threshold),
-        retransmit=parameters.link_errors == "arq",
-        loss_price=float(convergence_weight) if parameters.link_errors == "drop" else 0.0,
-        power_min_w=float(parameters.power_min_w),
-        power_max_w=float(parameters.power_max_w),
-        share_floor=float(parameters.bandwidth_floor),
-        tradeoff_v=float(tradeoff_v),
-    )
-
-
-def round_input(parameters: SystemParameters, state: SystemState) -> RoundInput:
-    """Arrays of the search from a state with any leading axes.
-
-    Args:
-        parameters: Scalars of the scenario.
-        state: The system (..., ).
-    """
-    costs = parameters.costs
-    block_s = costs.batch_size * costs.block_forward_flops / state.speed
-    price = state.backlog / state.budget
-    seconds = (1.0 + BACKWARD_OVER_FORWARD) * costs.local_steps * block_s
-    return RoundInput(
-        block_s=np.ascontiguousarray(block_s, dtype=np.float64),
-        block_price=np.ascontiguousarray(price[..., 1:] * state.compute_power * seconds, dtype=np.float64),
-        price=np.ascontiguousarray(price, dtype=np.float64),
-        gain=np.ascontiguousarray(state.d2d_gain, dtype=np.float64),
-        uplink_gain=np.ascontiguousarray(state.uplink_gain, dtype=np.float64),
-        downlink_rate=np.ascontiguousarray(
-            radio.downlink_rate(
-                np.ones_like(state.uplink_gain),
-                parameters.bs_power_w,
-                state.uplink_gain,
-                parameters.downlink_noise_w,
-                parameters.downlink_bandwidth_hz,
-            )
-        ),
-        cross_gain=np.ascontiguousarray(state.cross_gain, dtype=np.float64),
-        cap=np.ascontiguousarray(np.where(state.present, state.memory_cap, 0), dtype=np.int64),
-    )
-
-
-class DSSRA:
+class DSSRA(StateScheduler):
     """Drift-plus-penalty scheduler; deterministic, and the same for a row in any batch.
 
     Args:
@@ -136,40 +62,22 @@ class DSSRA:
         convergence_weight: float = 0.0,
         threads: int | None = None,
     ) -> None:
-        self.scenario = scenario
-        self.parameters = system_parameters(scenario)
+        super().__init__(scenario)
         self.tradeoff_v = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
         self.budget = SearchBudget(turns, exploring_sweeps, sweeps, tolerance)
         self.convergence_weight = convergence_weight
         self.threads = default_threads() if threads is None else threads
+        require_numbers("DSSRA", self.tradeoff_v, convergence_weight)
         for value, valid, fault in (
             (exploring_sweeps, exploring_sweeps >= 0, "exploring_sweeps: expected at least 0"),
-            (self.tradeoff_v, 0.0 < self.tradeoff_v < np.inf, "tradeoff_v: expected a finite number above 0"),
             (turns, turns >= 1, "turns: expected at least 1"),
             (self.threads, self.threads >= 1, "threads: expected at least 1"),
             (sweeps, sweeps >= 1, "sweeps: expected at least 1"),
             (tolerance, 0.0 <= tolerance < 1.0, "tolerance: expected a number in [0, 1)"),
-            (
-                convergence_weight,
-                0.0 <= convergence_weight < np.inf,
-                "convergence_weight: expected at least 0",
-            ),
         ):
             if not valid:
                 raise AllocationError(f"DSSRA({fault}, got {value!r})")
-        self._codec = action_codec(scenario)
-        self._constants = round_constants(self.parameters, self.tradeoff_v, convergence_weight)
-
-    def reset(self, seed: int | None = None) -> None:
-        """Nothing to forget: every decision depends on the state alone."""
-
-    def act(
-        self,
-        observation: npt.NDArray[np.float32],  # noqa: ARG002 - part of the interface
-        state: SystemState,
-    ) -> npt.NDArray[np.float32]:
-        """Decide one round; see :class:`~collapipe_env.schedulers.Scheduler`."""
-        return self._codec.encode(self.allocate(state))
+        self._constants = round_constants(self.parameters, self.tradeoff_v)
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round.
@@ -183,7 +91,7 @@ class DSSRA:
         Raises:
             AllocationError: The devices present in some cluster cannot hold the encoder.
         """
-        inputs = round_input(self.parameters, state)
+        inputs = round_input(self.parameters, state, convergence_weight=self.convergence_weight)
         environments, N = state.present.shape[:2]
         require_room(inputs.cap, self.parameters.costs.blocks)
         blocks, power, bandwidth = solve_batch(inputs, self._constants, self.budget, self.threads)
@@ -209,12 +117,7 @@ class DSSRA:
             The objective (...).
         """
         costs = round_costs(self.parameters, state, allocation)
-        value: FloatArray = drift_plus_penalty(
-            costs.delay, state.backlog, costs.energy_ratio, self.tradeoff_v
-        )
-        if self.convergence_weight > 0.0:
-            value = value - self.convergence_weight * np.log(np.maximum(costs.survival, 1e-300)).sum(axis=-1)
-        return value
+        return round_objective(costs, state, self.tradeoff_v, self.convergence_weight)
 
     def _better(self, state: SystemState, first: Allocation, second: Allocation) -> Allocation:
         """Row by row the allocation with the smaller objective."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_leaf
 
-from .cluster_costs import RoundConstants
+from .round_input import RoundConstants
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -27,13 +27,16 @@ COLUMNS = 9
 
 
 class ChainConstants(NamedTuple):
-    """What all nodes of a cluster share, and what does not depend on powers.
+    """Figures that all nodes of a cluster share, and those that do not depend on powers.
 
-    ``fixed`` holds the delay and cost of computing, of the server and of the downlink; ``least_*`` the
-    slowest elements among them; ``uplink_snr`` is per watt and for the share.
+    ``fill`` is local steps over micro-batches; ``fixed`` holds the delay and cost of computing, of the server
+    and of the downlink; ``least_*`` the slowest elements among them; ``uplink_snr`` is per watt and for the
+    share.
     """
 
     delay_weight: float
+    fill: float
+    loss_price: float
     power_price: float
     fixed: float
     least_forward: float
@@ -110,10 +113,10 @@ def node_cost(
         slowest, slowest_slope = slowest + backward, slowest_slope + backward_slope
     else:
         slowest += others.backward
-    fill = constants.steps / constants.micro_batches
+    fill = cluster.fill
     price = chain[position, PRICE] * power
     air, air_slope = constants.steps * sums + air, constants.steps * sums_slope + air_slope
-    loss = constants.loss_price * constants.waterfall * exponent
+    loss = cluster.loss_price * constants.waterfall * exponent
     spent = cluster.power_price * power
     value = (
         cluster.delay_weight * (fill * sums + (constants.steps - fill) * slowest + once)
@@ -177,10 +180,10 @@ def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, constants
             chain[i, PRICE] * (constants.steps * airtime + chain[i, COLLECT]) + cluster.power_price
         ) * power
         exponent += (1.0 / chain[i, FORWARD_SNR] + 1.0 / chain[i, BACKWARD_SNR]) / power
-    fill = constants.steps / constants.micro_batches
+    fill = cluster.fill
     delay = fill * sums + (constants.steps - fill) * (forward + backward) + collect + upload
     total: float = cluster.fixed + cluster.delay_weight * delay + cost
-    total += constants.loss_price * constants.waterfall * exponent
+    total += cluster.loss_price * constants.waterfall * exponent
     return total
 
 

@@ -19,14 +19,7 @@ import numpy.typing as npt
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 
 from .closed_forms import optimal_power
-from .cluster_costs import (
-    LN2,
-    RoundConstants,
-    RoundInput,
-    delay_and_cost,
-    mean_active_power,
-    summarise_cluster,
-)
+from .cluster_costs import LN2, delay_and_cost, mean_active_power, summarise_cluster
 from .power_chain import (
     BACKWARD_SNR,
     COLLECT,
@@ -43,6 +36,7 @@ from .power_chain import (
     others_of,
     set_power,
 )
+from .round_input import RoundConstants, RoundInput
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -116,7 +110,7 @@ def cluster_cost(
         interference_price: What a watt of mean power costs the other clusters [1/W].
         inputs: The environment.
         constants: The scenario.
-        summary: Receives the cluster's summary (7,).
+        summary: Receives the cluster's summary (SUMMARY,).
     """
     summarise_cluster(n, segments, power, noise_w, inputs, constants, summary)
     delay, cost = delay_and_cost(share, summary, constants)
@@ -232,10 +226,12 @@ def search_powers(
     count = last + 1
     nodes[count] = 0
     downlink = constants.gradient_bits / (share * inputs.downlink_rate[n])
-    fill = constants.steps / constants.micro_batches
+    fill = constants.steps / inputs.micro_batches[n]
     hertz = share * constants.uplink_hz
     cluster = ChainConstants(
         delay_weight,
+        fill,
+        inputs.loss_price[n],
         interference_price / count,
         fixed + delay_weight * fill * (compute * (1.0 + ratio) + downlink),
         slowest,

@@ -17,15 +17,9 @@ from collapipe_env.compiled import compiled_inner
 
 from .bandwidth import share_band
 from .closed_forms import minmax_upload
-from .cluster_costs import (
-    SUMMARY,
-    RoundConstants,
-    RoundInput,
-    delay_and_cost,
-    mean_active_power,
-    summarise_cluster,
-)
+from .cluster_costs import SUMMARY, delay_and_cost, mean_active_power, summarise_cluster
 from .power_search import cluster_cost, search_powers, starting_power
+from .round_input import RoundConstants, RoundInput
 from .segment_dp import best_segments, plan_cost
 from .segment_problem import segment_problem
 
@@ -44,7 +38,7 @@ class RoundPlan(NamedTuple):
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
         share: ``beta`` (N,).
-        weight: What a second of each cluster's delay is worth, ``w`` (N,) [1/s].
+        weight: Worth of a second of each cluster's delay, ``w`` (N,) [1/s].
         noise: Noise plus interference of the device-to-device links (N,) [W].
     """
 
@@ -109,7 +103,7 @@ def evaluate(
 def interference_prices(
     plan: RoundPlan, weight: FloatArray, inputs: RoundInput, constants: RoundConstants
 ) -> FloatArray:
-    """What a watt of each cluster's mean power costs the others (N,) [1/W], by finite differences.
+    """Price of a watt of each cluster's mean power to the others (N,) [1/W], by finite differences.
 
     Args:
         plan: The present plan.

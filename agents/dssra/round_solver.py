@@ -29,7 +29,7 @@ import numpy.typing as npt
 from collapipe_env.compiled import compiled, compiled_inner
 
 from .block_moves import best_move, largest, move_count
-from .cluster_costs import RoundConstants, RoundInput
+from .round_input import RoundConstants, RoundInput, environment_row
 from .round_plan import RoundPlan, evaluate, first_guess, propose
 
 FloatArray = npt.NDArray[np.float64]
@@ -151,16 +151,7 @@ def solve_rounds(
     clusters, devices = segments.shape[1:]
     moves = budget.moves if move_count(clusters, devices) <= budget.most_tried else 0
     for e in range(first, last):
-        row = RoundInput(
-            inputs.block_s[e],
-            inputs.block_price[e],
-            inputs.price[e],
-            inputs.gain[e],
-            inputs.uplink_gain[e],
-            inputs.downlink_rate[e],
-            inputs.cross_gain[e],
-            inputs.cap[e],
-        )
+        row = environment_row(inputs, e)
         first_segments, first_power, first_share = first_guess(row, constants)
         objective, plan = evaluate(first_segments, first_power, first_share, row, constants)
         turn, moved = 0, 0

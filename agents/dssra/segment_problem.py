@@ -13,13 +13,8 @@ import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_inner
 
-from .cluster_costs import (
-    LN2,
-    RoundConstants,
-    RoundInput,
-    packet_seconds_per_bit,
-    uplink_seconds,
-)
+from .cluster_costs import LN2, packet_seconds_per_bit, uplink_seconds
+from .round_input import RoundConstants, RoundInput
 from .segment_dp import SegmentProblem
 
 FloatArray = npt.NDArray[np.float64]
@@ -52,7 +47,7 @@ def segment_problem(
     devices = inputs.cap.shape[1]
     nodes = devices + 1
     ratio = constants.backward_over_forward
-    fill = delay_weight * constants.steps / constants.micro_batches
+    fill = delay_weight * constants.steps / inputs.micro_batches[n]
     hop_cost = np.zeros((nodes, nodes))
     hop_forward = np.zeros((nodes, nodes))
     hop_backward = np.zeros((nodes, nodes))
@@ -70,7 +65,7 @@ def segment_problem(
                 fill * (forward + backward)
                 + constants.steps
                 * (inputs.price[n, i] * power[i] * forward + inputs.price[n, j] * power[j] * backward)
-                + constants.loss_price * constants.waterfall / snr * (1.0 / power[i] + 1.0 / power[j])
+                + inputs.loss_price[n] * constants.waterfall / snr * (1.0 / power[i] + 1.0 / power[j])
             )
     block_collect = np.zeros(devices)
     block_cost = np.zeros(devices)

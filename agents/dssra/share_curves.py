@@ -16,13 +16,15 @@ from collapipe_env.compiled import compiled_leaf
 from .cluster_costs import (
     BACKWARD_S,
     DOWNLINK_RATE,
+    FILL,
     FIXED_S,
     FORWARD_S,
     LN2,
+    LOSS_PRICE,
     UPLINK_PRICE,
     UPLINK_SNR,
-    RoundConstants,
 )
+from .round_input import RoundConstants
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -35,7 +37,7 @@ def delay_and_slopes(
 
     Args:
         share: ``beta_n``.
-        summary: The cluster's summary (7,).
+        summary: The cluster's summary (SUMMARY,).
         constants: The scenario.
     """
     snr = summary[UPLINK_SNR]
@@ -52,7 +54,7 @@ def delay_and_slopes(
     upload_slope = constants.update_bits * per_bit_slope
     downlink = constants.gradient_bits / (share * summary[DOWNLINK_RATE])
     downlink_slope = -downlink / share
-    fill = constants.steps / constants.micro_batches
+    fill = summary[FILL]
     delay_slope = fill * (uplink_slope + downlink_slope) + upload_slope
     slowest = summary[FORWARD_S] + summary[BACKWARD_S]
     if uplink > summary[FORWARD_S]:
@@ -69,7 +71,7 @@ def delay_and_slopes(
     )
     cost_slope = (
         summary[UPLINK_PRICE] * (constants.steps * uplink_slope + upload_slope)
-        + constants.loss_price * constants.waterfall / snr
+        + summary[LOSS_PRICE] * constants.waterfall / snr
     )
     return delay, delay_slope, cost_slope
 
@@ -80,7 +82,7 @@ def slopes(share: float, summary: FloatArray, constants: RoundConstants) -> tupl
 
     Args:
         share: ``beta_n``.
-        summary: The cluster's summary (7,).
+        summary: The cluster's summary (SUMMARY,).
         constants: The scenario.
     """
     _, delay_slope, cost_slope = delay_and_slopes(share, summary, constants)
@@ -103,7 +105,7 @@ def share_for_deadline(
         start: First guess.
         most: Largest share that helps.
         slowest: The cluster's delay with the least share [s].
-        summary: The cluster's summary (7,).
+        summary: The cluster's summary (SUMMARY,).
         constants: The scenario.
 
     Returns:
@@ -146,7 +148,7 @@ def share_for_price(
         least: Smallest share allowed.
         most_saved: What more band saves at that share.
         start: First guess.
-        summary: The cluster's summary (7,).
+        summary: The cluster's summary (SUMMARY,).
         constants: The scenario.
     """
     if most_saved <= price:
@@ -180,7 +182,7 @@ def most_useful_share(most: float, summary: FloatArray, constants: RoundConstant
 
     Args:
         most: Largest share.
-        summary: The cluster's summary (7,).
+        summary: The cluster's summary (SUMMARY,).
         constants: The scenario.
     """
     if not constants.retransmit or slopes(most, summary, constants)[0] <= 0.0:

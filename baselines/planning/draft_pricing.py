@@ -195,7 +195,7 @@ def lower_bound(
         micro_batches: ``M``.
 
     Returns:
-        Seconds, comparable with :func:`~collapipe_env.baselines.planning.chain_problem.plan_seconds`.
+        Seconds, comparable with :func:`~.chain_problem.plan_seconds`.
     """
     S, M = len(devices), micro_batches
     split = schedule == ZERO_BUBBLE

@@ -22,7 +22,7 @@ from .schedule_tuple import ScheduleTuple, placed
 
 
 class Space(NamedTuple):
-    """What is searched.
+    """Space that is searched.
 
     Attributes:
         schedules: Schedules; what they leave open is searched, what they fix stays.
@@ -37,7 +37,7 @@ class Point(NamedTuple):
     """A plan on its way through the search.
 
     Attributes:
-        seconds: What the plan decides of the cluster's delay [s].
+        seconds: Part of the cluster's delay that the plan decides [s].
         schedule: The schedule, nothing left open.
         draft: The plan, completed: with the partition and the caps that the memories allow.
         origin: Place in the space of the schedule that it is an instance of.
@@ -154,7 +154,7 @@ def search(problem: ChainProblem, space: Space, width: int) -> Point:
 
     Args:
         problem: The cluster.
-        space: What is searched.
+        space: The space.
         width: Plans that are followed at a time.
 
     Returns:

@@ -44,7 +44,7 @@ TICKS = 100_000
 
 
 class Step(NamedTuple):
-    """What every micro-batch goes through once.
+    """Step that every micro-batch goes through once.
 
     Attributes:
         resource: Number of the resource as in the simulation.
@@ -72,7 +72,7 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class ChainSolution:
-    """What the solver found.
+    """Result of the solver.
 
     Attributes:
         seconds: Makespan of the order found, exactly timed [s].

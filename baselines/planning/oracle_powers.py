@@ -243,7 +243,7 @@ class _Programme:
         return self._slope
 
     def slack(self, point: FloatArray) -> FloatArray:
-        """What is left of every constraint."""
+        """Slack of every constraint."""
         self._evaluate(point)
         return self._slack
 

@@ -1,4 +1,4 @@
-"""What searches over partition, placement and schedule share: drafts of plans, caps by rule, moves ([X])."""
+"""Parts of every search over partition, placement and schedule: drafts, caps by rule, moves ([X])."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def micro_batch_options(choices: Sequence[int], wanted: int | None) -> tuple[int
 def searched(
     parameters: SystemParameters, state: SystemState, search: Callable[[ChainProblem], Result]
 ) -> dict[tuple[int, int], Result]:
-    """What a search finds for every environment and cluster.
+    """Result of a search for every environment and cluster.
 
     Args:
         parameters: Scalars of the scenario.
@@ -145,7 +145,7 @@ class Found(NamedTuple):
     """A priced plan.
 
     Attributes:
-        seconds: What the plan decides of the cluster's delay [s].
+        seconds: Part of the cluster's delay that the plan decides [s].
         draft: The plan, completed.
         place: Place among the candidates.
     """

@@ -1,4 +1,4 @@
-"""What SplitFed and PiPar share: cutting the encoder between a cluster's strongest device and the server.
+"""Split training (SplitFed, PiPar): the encoder cut between a cluster's strongest device and the server.
 
 How the published systems are mapped to this one ([X]): a client is a cluster. Its data are on the control
 unit (CU), where the embedding is; the client-side model, the encoder's first ``l`` blocks, is computed by the
@@ -31,11 +31,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import equal_resources
 from collapipe_env.simulator.state import SystemParameters, SystemState
-
-from .group_plan import AllocationBaseline
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -108,7 +107,7 @@ def best_cuts(delay: FloatArray, broadcast: FloatArray) -> IntArray:
     return cuts
 
 
-class SplitTraining(AllocationBaseline):
+class SplitTraining(StateScheduler):
     """A scheduler that cuts the encoder between a cluster and the server anew in every round.
 
     Args:
@@ -116,7 +115,7 @@ class SplitTraining(AllocationBaseline):
     """
 
     def allocate(self, state: SystemState) -> Allocation:
-        """See :meth:`AllocationBaseline.act`; refused where no device of a cluster holds a block."""
+        """Decide one round; refused where no device of a cluster holds a block."""
         device, exists = strongest_devices(state, self.parameters.costs.blocks)
         if not exists[0].all():
             e, n = (int(i) for i in np.argwhere(~exists[0])[0])
@@ -141,7 +140,7 @@ class SplitTraining(AllocationBaseline):
     def priced(
         self, state: SystemState, device: IntArray, exists: BoolArray, micro_batches: int, server_mode: int
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """What the simulator charges for every cut, the same one in all clusters.
+        """Simulated delays of every cut, the same one in all clusters.
 
         Args:
             state: The system (E, ...).
@@ -169,6 +168,6 @@ class SplitTraining(AllocationBaseline):
 
 
 def devices_at(device: IntArray, cuts: IntArray) -> IntArray:
-    """Who computes each cluster's part (E, N), from the candidates (L, E, N) and cuts 1..L (E, N)."""
+    """Device that computes each cluster's part (E, N), from the candidates (L, E, N) and cuts 1..L (E, N)."""
     chosen: IntArray = np.take_along_axis(device, cuts[None] - 1, axis=0)[0]
     return chosen

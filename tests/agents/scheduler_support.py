@@ -1,9 +1,10 @@
 """What the tests of the schedulers share: systems, backlogs, an idle learner, and played rounds."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
+from collapipe_env.allocation import Allocation
 from collapipe_env.learners.base import LearningReport
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
@@ -59,9 +60,17 @@ def loaded_state(scenario, rows, seed=0, mean=3.0, silent=0.0):
 
 
 def decide(scheduler, state):
-    """The allocation that a scheduler's action stands for."""
-    codec = action_codec(scheduler.scenario)
-    return codec.decode(scheduler.act(None, state), state.memory_cap)
+    """The allocation that a scheduler's decision is or stands for."""
+    decision = scheduler.act(None, state)
+    if isinstance(decision, Allocation):
+        return decision
+    return action_codec(scheduler.scenario).decode(decision, state.memory_cap)
+
+
+def assert_same(first, second):
+    """Two allocations are equal, bit for bit."""
+    for field in fields(Allocation):
+        np.testing.assert_array_equal(getattr(first, field.name), getattr(second, field.name))
 
 
 def play(scheduler, rows, rounds, seed=0):

@@ -6,8 +6,8 @@ import scheduler_support as support
 from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan
-from collapipe_env.agents.dssra.cluster_costs import SUMMARY, UPLINK_SNR, RoundInput
-from collapipe_env.agents.dssra.policy import round_constants, round_input
+from collapipe_env.agents.dssra.cluster_costs import SUMMARY, UPLINK_SNR
+from collapipe_env.agents.dssra.round_input import RoundInput, round_constants, round_input
 from collapipe_env.compiled import called_from_python
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
@@ -23,14 +23,14 @@ noise_of = called_from_python(round_plan.noise_of)
 SCENARIOS = {"medium": support.MEDIUM, "moving": support.MOVING, "arq": support.ARQ}
 
 
-def random_case(scenario, seed, mean=3.0):
+def random_case(scenario, seed, mean=3.0, weight=0.0):
     """Parameters, state, a random allocation with the largest M, and what the search sees of them."""
     parameters = system_parameters(scenario)
     state = support.loaded_state(scenario, 1, seed, mean, silent=0.3)
     action = np.random.default_rng(seed).uniform(-1, 1, (1, action_codec(scenario).action_size))
     action.reshape(1, scenario.clusters, -1)[..., -2] = 1.0
     allocation = action_codec(scenario).decode(action, state.memory_cap)
-    inputs = RoundInput(*(a[0] for a in round_input(parameters, state)))
+    inputs = RoundInput(*(a[0] for a in round_input(parameters, state, convergence_weight=weight)))
     return parameters, state, allocation, inputs
 
 
@@ -46,9 +46,9 @@ def summaries(allocation, inputs, constants):
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scalar_formulas_are_the_simulators(name):
     for seed in range(15):
-        parameters, state, allocation, inputs = random_case(SCENARIOS[name], seed)
         weight = 0.7 if name == "medium" else 0.0
-        constants = round_constants(parameters, 1.0, convergence_weight=weight)
+        parameters, state, allocation, inputs = random_case(SCENARIOS[name], seed, weight=weight)
+        constants = round_constants(parameters, 1.0)
         _, _, summary = summaries(allocation, inputs, constants)
         costs = round_costs(parameters, state, allocation)
         expected = (state.backlog * costs.energy_ratio).sum(axis=-1) - weight * np.log(costs.survival)

@@ -31,12 +31,13 @@ def test_decisions_are_feasible_and_no_worse_than_the_even_split(name, mean):
     parameters = system_parameters(scenario)
     for seed in range(3):
         state = support.loaded_state(scenario, 2, seed, mean, silent=0.3)
-        action = scheduler.act(None, state)
-        assert action.dtype == np.float32
-        assert action.shape == (2, action_codec(scenario).action_size)
-        allocation = action_codec(scenario).decode(action, state.memory_cap)
+        allocation = scheduler.act(None, state)
         check_allocation(parameters, state, allocation)
         assert not allocation.blocks[~state.present].any()
+        # The box can express its plans, too.
+        decoded = action_codec(scenario).decode(action_codec(scenario).encode(allocation), state.memory_cap)
+        np.testing.assert_array_equal(decoded.blocks, allocation.blocks)
+        np.testing.assert_allclose(decoded.cu_power, allocation.cu_power, rtol=1e-6)
         even = scheduler.objective(state, even_split(parameters, state))
         assert (scheduler.objective(state, allocation) <= even * (1.0 + 1e-6)).all()
 
@@ -47,11 +48,11 @@ def test_a_row_of_a_batch_is_decided_as_if_alone(name):
     scheduler = DSSRA(SCENARIOS[name])
     together = scheduler.act(None, state)
     for row in range(4):
-        np.testing.assert_array_equal(scheduler.act(None, state[row : row + 1])[0], together[row])
+        support.assert_same(scheduler.act(None, state[row : row + 1])[0], together[row])
     for threads in (1, 3):
-        np.testing.assert_array_equal(DSSRA(SCENARIOS[name], threads=threads).act(None, state), together)
+        support.assert_same(DSSRA(SCENARIOS[name], threads=threads).act(None, state), together)
     scheduler.reset(5)
-    np.testing.assert_array_equal(scheduler.act(None, state), together)
+    support.assert_same(scheduler.act(None, state), together)
 
 
 def test_threads_follow_the_environment_variable_and_the_processors(monkeypatch):
@@ -170,6 +171,10 @@ def test_bad_arguments_and_impossible_systems_are_refused():
     cap[1, 0] = 1
     with pytest.raises(AllocationError, match=r"environment 1, cluster 0: .* \d+ blocks"):
         DSSRA(support.SMALL).act(None, replace(state, memory_cap=cap))
+    with pytest.raises(AllocationError, match=r"DSSRA\('small'\): expected a Scenario"):
+        DSSRA("small")
+    with pytest.raises(AllocationError, match=r"DSSRA schedules 4 clusters of up to .* shape \(2, 2, 3\)"):
+        DSSRA(support.MEDIUM).act(None, state)
 
 
 def test_simple_baselines():

@@ -6,8 +6,8 @@ import scheduler_support as support
 from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import power_search
-from collapipe_env.agents.dssra.cluster_costs import SUMMARY, RoundInput
-from collapipe_env.agents.dssra.policy import round_constants, round_input
+from collapipe_env.agents.dssra.cluster_costs import SUMMARY
+from collapipe_env.agents.dssra.round_input import RoundInput, round_constants, round_input
 from collapipe_env.compiled import called_from_python
 from collapipe_env.simulator.build import system_parameters
 
@@ -19,11 +19,12 @@ search_powers = called_from_python(power_search.search_powers)
 @pytest.mark.parametrize("loss_price", [0.0, 3.0])
 def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
     parameters = system_parameters(scenario)
-    constants = round_constants(parameters, 1.4)._replace(loss_price=loss_price)
+    constants = round_constants(parameters, 1.4)
     low, high = np.log(constants.power_min_w), np.log(constants.power_max_w)
     for seed in range(4):
         state = support.loaded_state(scenario, 1, seed, 3.0, silent=0.3)
         inputs = RoundInput(*(a[0] for a in round_input(parameters, state)))
+        inputs.loss_price[:] = loss_price
         devices = int(state.present[0, 1].sum())
         segments = np.zeros(state.present.shape[-1], dtype=np.int64)
         stages = np.sort(np.random.default_rng(seed).permutation(devices)[: 1 + seed])

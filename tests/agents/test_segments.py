@@ -8,7 +8,7 @@ import pytest
 
 from collapipe_env.agents.dssra import segment_dp
 from collapipe_env.agents.dssra import segment_problem as pricing
-from collapipe_env.agents.dssra.policy import round_constants, round_input
+from collapipe_env.agents.dssra.round_input import round_constants, round_input
 from collapipe_env.agents.dssra.segment_dp import SegmentProblem
 from collapipe_env.allocation import Allocation
 from collapipe_env.compiled import called_from_python

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collapipe_env.baselines.best_single_device import BestSingleDevice
 from collapipe_env.baselines.flop_proportional import FlopProportional
 from collapipe_env.baselines.memory_proportional import MemoryProportional
-from collapipe_env.baselines.planning.segment_baseline import fill_in_order
+from collapipe_env.baselines.planning.plan_baseline import fill_in_order
 
 
 def system(speed, cap, memory):

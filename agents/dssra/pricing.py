@@ -1,0 +1,151 @@
+"""Price of a given plan under drift plus penalty, with the shares that suit it best ([R])."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import Allocation, own_arrays
+from collapipe_env.compiled import compiled
+from collapipe_env.errors import AllocationError
+from collapipe_env.physics.queues import drift_plus_penalty
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.state import SystemState
+
+from .parallel_rounds import as_record
+from .round_input import RoundConstants, RoundInput, environment_row, round_constants, round_input
+from .round_plan import evaluate
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class PlanPrice:
+    """Price of a plan in each of E environments.
+
+    Attributes:
+        costs: The round's costs with the best shares; ``costs.allocation`` is the plan with them.
+        shares: Best shares of the uplink ``beta`` (E, N), with sum 1.
+        worth: Worth of each cluster's delay ``w`` (E, N) [1/s], >= 0 and with sum ``V``: how fast the
+            objective falls with that delay. Clusters with time to spare have 0.
+        objective: ``V T + sum z e`` (E,), the convergence term in it where there is one.
+    """
+
+    costs: RoundCosts
+    shares: FloatArray
+    worth: FloatArray
+    objective: FloatArray
+
+
+def price_plan(
+    scenario: Scenario,
+    state: SystemState,
+    plan: Allocation,
+    *,
+    tradeoff_v: float | None = None,
+    convergence_weight: float = 0.0,
+) -> PlanPrice:
+    """Price segments, micro-batches and powers, and find the best shares of the uplink for them.
+
+    Shares minimise ``V max_n T_n + sum z e``, a convex problem, to about 1e-6 of the objective. So a search
+    over segments and powers can leave them out, and learns from ``worth`` which clusters' delays count. The
+    exception is an uplink under ``arq`` with so little power that repeats outgrow the rate: there more band
+    costs energy, the problem is not convex, and other shares can be better.
+
+    >>> from collapipe_env import CollaPipeVectorEnv, load_scenario
+    >>> from collapipe_env.agents.dssra import DSSRA, price_plan
+    >>> scenario = load_scenario("medium")
+    >>> env = CollaPipeVectorEnv(scenario=scenario, num_envs=2, learner="surrogate")
+    >>> _ = env.reset(seed=0)
+    >>> price = price_plan(scenario, env.state, DSSRA(scenario).allocate(env.state))
+    >>> price.shares.shape, price.costs.delay.shape
+    ((2, 4), (2,))
+    >>> bool(abs(price.worth.sum(axis=-1) / scenario.budgets.tradeoff_v - 1).max() < 1e-6)
+    True
+
+    Args:
+        scenario: The scenario of the state.
+        state: The system before the round (E, ...).
+        plan: A plan of CollaPipe's own form (E, ...): one device a stage, GPipe. Its shares are not read.
+        tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
+        convergence_weight: Weight of ``-ln(survival)``, as for :class:`DSSRA`, >= 0.
+
+    Raises:
+        AllocationError: The plan has groups, schedules or split training or breaks a constraint, or a
+            number is out of its range.
+    """
+    parameters = system_parameters(scenario)
+    V = parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
+    require_numbers("price_plan", V, convergence_weight)
+    even = np.full(state.uplink_gain.shape, 1.0 / parameters.clusters)
+    plan = own_arrays(replace(plan, bandwidth=even))
+    if not plan.is_plain:
+        raise AllocationError(
+            "price_plan prices plans with one device a stage, GPipe and no split training: this one has "
+            "groups, a schedule or server_blocks; round_costs prices any plan for given shares"
+        )
+    check_allocation(parameters, state, plan)
+    inputs = round_input(parameters, state, plan.micro_batches, convergence_weight)
+    constants = as_record(round_constants(parameters, V))
+    shares, worth = even.copy(), np.empty_like(even)
+    _best_shares(inputs, constants, plan.blocks, np.ascontiguousarray(plan.node_power), shares, worth)
+    costs = round_costs(parameters, state, replace(plan, bandwidth=shares))
+    return PlanPrice(costs, shares, worth, round_objective(costs, state, V, convergence_weight))
+
+
+def round_objective(
+    costs: RoundCosts, state: SystemState, tradeoff_v: float, convergence_weight: float = 0.0
+) -> FloatArray:
+    """Objective of a round, ``V T + sum z e - c sum_n ln(survival_n)``.
+
+    Args:
+        costs: What the plan costs (...).
+        state: The system before the round (...).
+        tradeoff_v: ``V`` [1/s].
+        convergence_weight: ``c``; has no effect unless ``link_errors`` is ``drop``.
+    """
+    value: FloatArray = drift_plus_penalty(costs.delay, state.backlog, costs.energy_ratio, tradeoff_v)
+    if convergence_weight > 0.0:
+        value = value - convergence_weight * np.log(np.maximum(costs.survival, 1e-300)).sum(axis=-1)
+    return value
+
+
+def require_numbers(caller: str, tradeoff_v: float, convergence_weight: float) -> None:
+    """Refuse a trade-off or a weight that is out of its range.
+
+    Args:
+        caller: Who was given them, for the error.
+        tradeoff_v: ``V``, finite and above 0.
+        convergence_weight: ``c``, finite and at least 0.
+
+    Raises:
+        AllocationError: Names the number and its range.
+    """
+    if not 0.0 < tradeoff_v < np.inf:
+        raise AllocationError(f"{caller}(tradeoff_v: expected a finite number above 0, got {tradeoff_v!r})")
+    if not 0.0 <= convergence_weight < np.inf:
+        raise AllocationError(
+            f"{caller}(convergence_weight: expected at least 0, got {convergence_weight!r})"
+        )
+
+
+@compiled
+def _best_shares(
+    inputs: RoundInput,
+    constants: RoundConstants,
+    segments: IntArray,
+    power: FloatArray,
+    share: FloatArray,
+    worth: FloatArray,
+) -> None:
+    """Write the best shares and the worths (E, N) of given segments (E, N, K) and powers (E, N, K+1)."""
+    for e in range(segments.shape[0]):
+        _, plan = evaluate(segments[e], power[e], share[e], environment_row(inputs, e), constants)
+        for n in range(segments.shape[1]):
+            share[e, n], worth[e, n] = plan.share[n], plan.weight[n]

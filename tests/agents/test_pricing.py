@@ -1,0 +1,116 @@
+"""The price of a plan: the simulator's costs, the oracle's objective, and what a second of delay is worth."""
+
+import doctest
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scheduler_support as support
+
+from collapipe_env.agents.dssra import DSSRA, price_plan, pricing
+from collapipe_env.allocation import with_schedule
+from collapipe_env.baselines.oracle import Oracle
+from collapipe_env.errors import AllocationError
+from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.costs import round_costs
+
+SCENARIOS = {"medium": support.MEDIUM, "moving": support.MOVING, "arq": support.ARQ}
+
+
+def random_plan(scenario, state, seed):
+    """Random segments, powers and micro-batches, other ones in every cluster."""
+    codec = action_codec(scenario)
+    actions = np.random.default_rng(seed).uniform(-1, 1, (len(state.present), codec.action_size))
+    return codec.decode(actions, state.memory_cap)
+
+
+def test_the_example_of_the_documentation_runs():
+    (example,) = (t for t in doctest.DocTestFinder().find(pricing) if t.name.endswith(".price_plan"))
+    assert len(example.examples) == 8
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("weight", [0.0, 0.7])
+def test_costs_and_objective_are_the_simulators_and_no_other_shares_are_better(name, weight):
+    scenario = SCENARIOS[name]
+    parameters = system_parameters(scenario)
+    rng = np.random.default_rng(5)
+    for seed in range(4):
+        state = support.loaded_state(scenario, 3, seed, silent=0.3)
+        plan = random_plan(scenario, state, seed)
+        if name == "arq":  # with many repeats, at low powers, the problem is not convex
+            plan = replace(plan, cu_power=np.full_like(plan.cu_power, parameters.power_max_w))
+        price = price_plan(scenario, state, plan, tradeoff_v=2.0, convergence_weight=weight)
+
+        def objective(allocation, state=state):
+            costs = round_costs(parameters, state, allocation)
+            spent = (state.backlog * costs.energy_ratio).sum(axis=(-2, -1))
+            return 2.0 * costs.delay + spent - weight * np.log(costs.survival).sum(axis=-1), costs
+
+        value, costs = objective(replace(plan, bandwidth=price.shares))
+        np.testing.assert_allclose(price.objective, value, rtol=1e-12)
+        np.testing.assert_array_equal(price.costs.delay, costs.delay)
+        np.testing.assert_array_equal(price.costs.allocation.micro_batches, plan.micro_batches)
+        np.testing.assert_allclose(price.shares.sum(axis=-1), 1.0, rtol=1e-12)
+        floor = parameters.bandwidth_floor
+        assert (price.shares >= floor * (1.0 - 1e-12)).all()
+        assert (price.worth >= 0.0).all()
+        np.testing.assert_allclose(price.worth.sum(axis=-1), 2.0, rtol=1e-6)
+        # Near the shares found and far from them.
+        for spread in (0.01, 0.1, 1.0, 10.0):
+            for _ in range(50):
+                drawn = price.shares * np.exp(spread * rng.standard_normal(price.shares.shape))
+                drawn = floor + (1.0 - floor * drawn.shape[-1]) * drawn / drawn.sum(axis=-1, keepdims=True)
+                assert (value <= objective(replace(plan, bandwidth=drawn))[0] * (1.0 + 1e-6)).all()
+
+
+def test_the_objective_is_that_of_the_oracles_plan():
+    oracle = Oracle(support.SMALL, restarts=0)
+    state = support.loaded_state(support.SMALL, 1, 3)
+    state = replace(state, memory_cap=np.minimum(state.memory_cap, [[[4, 4, 0], [4, 4, 0]]]))
+    solution = oracle.solve(state[0])
+    plan = solution.allocation.map(lambda a: a[None])
+    wrong = np.array([[0.9, 0.1]])  # must not matter
+    price = price_plan(support.SMALL, state, replace(plan, bandwidth=wrong))
+    np.testing.assert_allclose(price.objective, solution.objective, rtol=1e-5)
+    np.testing.assert_allclose(price.shares, plan.bandwidth, atol=0.01)
+
+
+@pytest.mark.parametrize("name", ["medium", "arq"])
+def test_worth_is_the_slope_of_the_objective_with_a_clusters_delay(name):
+    scenario = SCENARIOS[name]
+    state = support.loaded_state(scenario, 2, 1, mean=1.0)
+    plan = DSSRA(scenario).allocate(state)
+    price = price_plan(scenario, state, plan)
+    checked = 0
+    for n in range(state.present.shape[1]):
+        values, delays = [], []
+        for side in (-1.0, 1.0):
+            # Slower devices of proportionally less power: the delay changes, no energy does.
+            factor = np.ones(state.present.shape)
+            factor[:, n] = 1.0 + side * 1e-3
+            other = replace(state, speed=state.speed * factor, compute_power=state.compute_power * factor)
+            values.append(price_plan(scenario, other, plan).objective)
+            delays.append(
+                round_costs(system_parameters(scenario), other, price.costs.allocation).cluster_delay[:, n]
+            )
+        slope = (values[1] - values[0]) / (delays[1] - delays[0])
+        np.testing.assert_allclose(
+            slope, price.worth[:, n], rtol=0.03, atol=0.01 * scenario.budgets.tradeoff_v
+        )
+        checked += (price.worth[:, n] > 0.1 * scenario.budgets.tradeoff_v).sum()
+    assert checked >= 3
+
+
+def test_bad_numbers_and_foreign_plans_are_refused():
+    state = support.loaded_state(support.SMALL, 1)
+    plan = DSSRA(support.SMALL).allocate(state)
+    with pytest.raises(AllocationError, match=r"price_plan\(tradeoff_v: .*got 0"):
+        price_plan(support.SMALL, state, plan, tradeoff_v=0.0)
+    with pytest.raises(AllocationError, match=r"price_plan\(convergence_weight: .*got -1"):
+        price_plan(support.SMALL, state, plan, convergence_weight=-1)
+    with pytest.raises(AllocationError, match="this one has groups, a schedule"):
+        price_plan(support.SMALL, state, with_schedule(plan, "1f1b", 2))
+    with pytest.raises(AllocationError, match="cu_power of environment 0, cluster 1 is 7"):
+        price_plan(support.SMALL, state, replace(plan, cu_power=np.array([[0.1, 7.0]])))
