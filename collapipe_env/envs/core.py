@@ -14,7 +14,7 @@ from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.arrays import total
 from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
-from collapipe_env.envs.rewards import Reward, RewardInputs, make_reward
+from collapipe_env.envs.rewards import OwnReward, Reward, make_reward
 from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners.base import Learner
@@ -89,8 +89,6 @@ class BatchMDP:
         # A metric that holds nothing and cannot be written to: it need not be looked at in every step.
         self._no_metric: FloatArray | None = None
         self.ended_summaries: dict[str, npt.NDArray[Any]] = {}
-        # Present devices, and with the CUs all present nodes.
-        self._nodes: tuple[BoolArray | None, BoolArray] = (None, np.zeros(0, dtype=np.bool_))
 
     def action_space(self) -> spaces.Box:
         """Box(-1, 1, (N (2K + 3),), float32)."""
@@ -145,20 +143,17 @@ class BatchMDP:
         costs, loss = record.costs, record.smoothed_loss
         target = self.scenario.dynamics.target_loss
         terminated = np.zeros(self.num_envs, dtype=np.bool_) if target is None else loss <= target
-        # A reward of the user's own may fail: the round is taken only when it has not.
-        reward = self.reward(
-            RewardInputs(
-                delay=costs.delay,
-                energy_ratio=costs.energy_ratio,
-                present=self.node_present(record),
-                backlog_before=record.state.backlog,
-                backlog_after=record.backlog,
-                loss=loss,
-                target_reached=terminated,
-            )
-        )
+        before = self.simulator.state
+        # A reward of the user's own may fail, and then the round is not taken.
+        undo = self.simulator.remember(learner=False) if isinstance(self.reward, OwnReward) else None
         self.simulator.take(record)
         state = self.simulator.state
+        try:
+            reward = self.reward(before, costs, state)
+        except BaseException:
+            if undo is not None:
+                undo()
+            raise
         self._total_delay += costs.delay
         self._total_energy_ratio += costs.energy_ratio
         if target is not None:
@@ -255,15 +250,6 @@ class BatchMDP:
             elif not metric.flags.writeable:
                 self._no_metric = metric
         return info
-
-    def node_present(self, record: RoundRecord) -> BoolArray:
-        """Nodes that exist (E, N, K+1): every CU and the present devices. To be read, not written to."""
-        devices = record.state.present
-        if self._nodes[0] is not devices:
-            nodes = np.concatenate((np.ones_like(devices[..., :1]), devices), axis=-1)
-            nodes.setflags(write=False)
-            self._nodes = devices, nodes
-        return self._nodes[1]
 
     def summaries(self, rows: BoolArray) -> dict[str, npt.NDArray[Any]]:
         """The episodes of some rows so far, as arrays (E,) by name, each with a mask ``_name``.

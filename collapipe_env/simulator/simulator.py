@@ -283,21 +283,25 @@ class Simulator:
         self._started = bool(was_reset.all())
         self._last_round, self._saved_round = None, saved
 
-    def remember(self) -> Callable[[], None]:
+    def remember(self, *, learner: bool = True) -> Callable[[], None]:
         """Remember everything that a step or a reset changes; returns a function that puts it back.
 
         The same as taking and setting the state, but quicker, and with the very objects of before.
 
+        Args:
+            learner: Whether the learner is remembered, too.
+
         Raises:
             StateError: If the learner cannot say its state.
         """
-        learner, parts = require_snapshots(self.learner), self._parts_state()
-        trained = learner.get_state()
+        trains = require_snapshots(self.learner) if learner else None
+        trained, parts = None if trains is None else trains.get_state(), self._parts_state()
         # These are replaced and never written to.
         kept = self.state, self.learning, self._last_round, self._started
 
         def put_back() -> None:
-            learner.set_state(trained)
+            if trains is not None and trained is not None:
+                trains.set_state(trained)
             self._set_parts(parts)
             self.state, self.learning, self._last_round, self._started = kept
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from collapipe_env.envs.observation import ObservationBuilder
-from collapipe_env.envs.rewards import OwnReward, Reward, RewardInputs, make_reward
+from collapipe_env.envs.rewards import OwnReward, Reward, make_reward
 from collapipe_env.envs.summaries import merge_rows
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import reference_delay
@@ -129,20 +129,7 @@ class TorchMDP:
         self, before: SystemState, after: SystemState, costs: RoundCosts
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Observation, reward and infos of a round."""
-        present = before.present
-        target = self.scenario.dynamics.target_loss
-        never = torch.zeros_like(present[:, 0, 0])
-        reward: Tensor = self.reward(
-            RewardInputs(
-                delay=costs.delay,
-                energy_ratio=costs.energy_ratio,
-                present=torch.cat((torch.ones_like(present[..., :1]), present), dim=-1),
-                backlog_before=before.backlog,
-                backlog_after=after.backlog,
-                loss=after.loss,
-                target_reached=never if target is None else after.loss <= target,
-            )
-        )
+        reward: Tensor = self.reward(before, costs, after)
         info = {
             "delay": costs.delay,
             "cost": torch.clamp(costs.energy_ratio - 1.0, min=0.0).sum(dim=(-2, -1)),
