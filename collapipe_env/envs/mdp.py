@@ -12,17 +12,18 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.allocation import Allocation, own_arrays
-from collapipe_env.arrays import Array, at_least, concatenate, namespace, total
+from collapipe_env.arrays import Array, at_least, namespace, total
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
-from collapipe_env.envs.rewards import OwnReward, Reward, RewardInputs, make_reward
+from collapipe_env.envs.rewards import OwnReward, Reward, make_reward
 from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners.base import Learner, QuickLearner
 from collapipe_env.learners.factory import make_learner
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, reference_delay
+from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.world import World
@@ -96,13 +97,11 @@ class BatchMDP:
         # A metric that holds nothing and cannot be written to: it need not be looked at in every step.
         self._no_metric: Array | None = None
         self.ended_summaries: dict[str, Array] = {}
-        # Present devices, and with the CUs all present nodes.
-        self._nodes: tuple[Array, Array] | None = None
 
     def _column(self, value: float) -> Array:
         return self.backend.array(np.full(self.num_envs, value))
 
-    def _fused_reward(self) -> Callable[[RewardInputs], Array] | None:
+    def _fused_reward(self) -> Reward | None:
         """The reward as the backend compiles it; ``None`` where it compiles nothing."""
         own = self.reward if isinstance(self.reward, OwnReward) else None
         plain = self.reward if own is None else own.on_copies
@@ -110,10 +109,10 @@ class BatchMDP:
         if fused is plain or own is None:
             return None if fused is plain else fused
 
-        def checked(inputs: RewardInputs) -> Array:
+        def checked(before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
             # What is compiled holds no checks: its result is looked at afterwards.
-            rewards = fused(inputs)
-            own.check_shape(rewards, inputs.delay)
+            rewards = fused(before, costs, after)
+            own.check_shape(rewards, costs.delay)
             return rewards
 
         return checked
@@ -184,17 +183,8 @@ class BatchMDP:
         target = self.scenario.dynamics.target_loss
         reached = None if target is None else loss <= target
         # A reward of the user's own may fail: the round is taken only when it has not.
-        inputs = RewardInputs(
-            delay=costs.delay,
-            energy_ratio=costs.energy_ratio,
-            present=self.node_present(record),
-            backlog_before=record.state.backlog,
-            backlog_after=record.backlog,
-            loss=loss,
-            target_reached=self._never() if reached is None else reached,
-        )
         try:
-            reward = (self._compiled_reward or self.reward)(inputs)
+            reward = (self._compiled_reward or self.reward)(record.state, costs, after)
         except BaseException:  # a reward of the user's may raise anything while it is compiled
             if untrained is not None:
                 untrained()
@@ -219,10 +209,6 @@ class BatchMDP:
                 **_left_out(record),
             },
         )
-
-    def _never(self) -> Array:
-        """False for every environment (E,)."""
-        return self.world.state.round_index < 0
 
     def truncated(self) -> Array:
         """Rows whose episode's rounds are over (E,), bool."""
@@ -301,16 +287,6 @@ class BatchMDP:
             elif not metric.flags.writeable:
                 self._no_metric = metric
         return info
-
-    def node_present(self, record: RoundRecord) -> Array:
-        """Nodes that exist (E, N, K+1): every CU and the present devices. To be read, not written to."""
-        devices = record.state.present
-        if self._nodes is None or self._nodes[0] is not devices:
-            nodes = concatenate((namespace(devices).ones_like(devices[..., :1]), devices))
-            if type(nodes) is np.ndarray:
-                nodes.setflags(write=False)
-            self._nodes = devices, nodes
-        return self._nodes[1]
 
     def summaries(self, rows: Array, *, reached: bool = True) -> dict[str, Array]:
         """The episodes of some rows so far, as arrays (E,) by name, each with a mask ``_name``.

@@ -1,148 +1,50 @@
-"""Rewards by name (`environment.md`, Reward). A reward is any callable from :class:`RewardInputs`."""
+"""Rewards ``reward(before, costs, after)`` by name (`environment.md`, Reward)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
+from typing import Any, Protocol, TypeVar, overload
 
 from collapipe_env.arrays import Array, at_most, namespace
-from collapipe_env.errors import RewardError, ScenarioError, nearest_name
+from collapipe_env.envs.own_reward import OwnReward
+from collapipe_env.envs.reward_inputs import RewardInputs, node_present, target_reached
+from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.queues import lyapunov
+from collapipe_env.registry import Registry
 from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.state import SystemState
 
+__all__ = [
+    "REWARDS",
+    "DelayReward",
+    "DriftPlusPenaltyReward",
+    "LyapunovReward",
+    "OwnReward",
+    "Reward",
+    "RewardInputs",
+    "make_reward",
+    "node_present",
+    "register_reward",
+    "target_reached",
+]
 
-@dataclass(frozen=True)
-class RewardInputs:
-    """What one round offers a reward, for ``E`` environments: NumPy arrays, or tensors of the torch backend.
-
-    Attributes:
-        delay: Round delay ``T`` (E,) [s].
-        energy_ratio: Energy over budget ``e`` (E, N, K+1).
-        present: Nodes that exist (E, N, K+1), bool.
-        backlog_before: Queues ``z(t)`` (E, N, K+1).
-        backlog_after: Queues ``z(t+1)`` (E, N, K+1).
-        loss: Smoothed evaluation loss (E,).
-        target_reached: The target loss is reached (E,), bool.
-    """
-
-    delay: Array
-    energy_ratio: Array
-    present: Array
-    backlog_before: Array
-    backlog_after: Array
-    loss: Array
-    target_reached: Array
+Given = TypeVar("Given")
 
 
 class Reward(Protocol):
-    """Turns a round into one number for each environment."""
+    """Turns a round into one number for each of ``E`` environments."""
 
-    def __call__(self, inputs: RewardInputs) -> Array:
-        """Return the rewards (E,)."""
-        ...
-
-
-@dataclass(frozen=True)
-class OwnReward:
-    """A callable of the user's, whose rewards are looked at in every step.
-
-    It sees read-only views of NumPy arrays and copies of tensors, so it cannot change the round.
-
-    Attributes:
-        function: The callable.
-
-    Raises:
-        ScenarioError: If it cannot be called.
-    """
-
-    function: Reward
-
-    def __post_init__(self) -> None:
-        if not callable(self.function):
-            raise ScenarioError(
-                f"reward = {self.function!r} is neither a name ({', '.join(REWARDS)}) nor a callable"
-            )
-
-    def __call__(self, inputs: RewardInputs) -> Array:
+    def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
         """Return the rewards (E,).
 
-        Raises:
-            RewardError: If the callable fails, or returns anything but a finite number for each environment.
-        """
-        on_numpy = namespace(inputs.delay) is np
-        try:
-            rewards = self.function(_each(inputs, _read_only)) if on_numpy else self.on_copies(inputs)
-        except Exception as error:
-            raise RewardError(
-                f"the reward {self.name} failed with {type(error).__name__}: {error}; it gets a RewardInputs "
-                "and returns an array (E,)"
-            ) from error
-        if on_numpy:
-            return self._numbers(rewards, inputs.delay.shape)
-        self.check_shape(rewards, inputs.delay)
-        return rewards
-
-    @property
-    def name(self) -> str:
-        """What its author calls it."""
-        return str(getattr(self.function, "__qualname__", type(self.function).__qualname__))
-
-    def on_copies(self, inputs: RewardInputs) -> Array:
-        """Return what the callable says of copies of tensors, without a look at it."""
-        return self.function(_each(inputs, lambda tensor: tensor.clone()))
-
-    def check_shape(self, rewards: Array, like: Array) -> None:
-        """Refuse what is not a tensor of one real number for each environment; does not wait for a device.
-
         Args:
-            rewards: What was returned.
-            like: A tensor (E,).
-
-        Raises:
-            RewardError: Names the reward, and type and shape.
+            before: The system before the round (E, ...): NumPy arrays, or tensors of the torch backend.
+            costs: What the round cost (E, ...).
+            after: The system after it (E, ...): moved queues, the next round's channels, the new loss.
         """
-        if type(rewards) is not type(like) or rewards.shape != like.shape:
-            raise self._refusal(rewards, tuple(like.shape))
-        if not namespace(like).isdtype(rewards.dtype, ("integral", "real floating")):
-            raise self._refusal(rewards, tuple(like.shape))
-
-    def _numbers(self, rewards: Array, shape: tuple[int, ...]) -> Array:
-        try:
-            numbers = np.asarray(rewards)
-        except Exception:  # ragged lists, tensors elsewhere, and whatever an object's own __array__ raises
-            raise self._refusal(rewards, shape) from None
-        if isinstance(rewards, np.ma.MaskedArray):
-            raise self._refusal(rewards, shape)
-        if numbers.shape != shape or numbers.dtype.kind not in "fiu":
-            raise self._refusal(rewards, shape)
-        if not np.isfinite(numbers).all():
-            row = int(np.argmin(np.isfinite(numbers)))
-            raise RewardError(
-                f"the reward {self.name} is {numbers[row]} in environment {row}, expected a finite number"
-            )
-        return numbers.astype(np.float64)
-
-    def _refusal(self, rewards: Array, shape: tuple[int, ...]) -> RewardError:
-        found = f"a {type(rewards).__name__}"
-        if hasattr(rewards, "shape"):
-            found += f" of shape {tuple(rewards.shape)} and type {rewards.dtype}"
-        return RewardError(
-            f"the reward {self.name} returned {found}, expected real numbers of shape {shape}: one for each "
-            "environment, as inputs.delay has"
-        )
-
-
-def _each(inputs: RewardInputs, function: Callable[[Array], Array]) -> RewardInputs:
-    return RewardInputs(**{name: function(array) for name, array in vars(inputs).items()})
-
-
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+        ...
 
 
 @dataclass(frozen=True)
@@ -155,10 +57,10 @@ class LyapunovReward:
     tradeoff_v: float
     reference_delay: float
 
-    def __call__(self, inputs: RewardInputs) -> Array:
+    def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
         """Return the rewards (E,)."""
-        drift = lyapunov(inputs.backlog_after) - lyapunov(inputs.backlog_before)
-        reward: Array = -(self.tradeoff_v * inputs.delay + drift) / (self.tradeoff_v * self.reference_delay)
+        drift = lyapunov(after.backlog) - lyapunov(before.backlog)
+        reward: Array = -(self.tradeoff_v * costs.delay + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
 
 
@@ -170,11 +72,11 @@ class DriftPlusPenaltyReward:
     reference_delay: float
     backlog_cap: float
 
-    def __call__(self, inputs: RewardInputs) -> Array:
+    def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:  # noqa: ARG002
         """Return the rewards (E,)."""
-        pressure = at_most(inputs.backlog_before, self.backlog_cap)
-        drift = namespace(pressure).sum(pressure * (inputs.energy_ratio - 1.0), axis=(-2, -1))
-        reward: Array = -(self.tradeoff_v * inputs.delay + drift) / (self.tradeoff_v * self.reference_delay)
+        pressure = at_most(before.backlog, self.backlog_cap)
+        drift = namespace(pressure).sum(pressure * (costs.energy_ratio - 1.0), axis=(-2, -1))
+        reward: Array = -(self.tradeoff_v * costs.delay + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
 
 
@@ -184,9 +86,9 @@ class DelayReward:
 
     reference_delay: float
 
-    def __call__(self, inputs: RewardInputs) -> Array:
+    def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:  # noqa: ARG002
         """Return the rewards (E,)."""
-        return -inputs.delay / self.reference_delay
+        return -costs.delay / self.reference_delay
 
 
 def _lyapunov(scenario: Scenario, reference_delay: float) -> Reward:
@@ -221,29 +123,80 @@ def _positive_v(scenario: Scenario, name: str) -> float:
     return v
 
 
-REWARDS: dict[str, Callable[[Scenario, float], Reward]] = {
-    "lyapunov": _lyapunov,
-    "drift_plus_penalty": _drift_plus_penalty,
-    "delay": _delay,
-    "time_to_target": _time_to_target,
-}
-"""Rewards by name; each entry builds one from the scenario and its reference delay."""
+def _check(name: str, reward: object) -> None:
+    if not callable(reward):
+        raise ScenarioError(
+            f"reward {name!r}: {reward!r} cannot be called: register a function reward(before, costs, "
+            "after), or a class that is called with the scenario and makes one"
+        )
+
+
+REWARDS: Registry[Any] = Registry(
+    "reward",
+    {
+        "lyapunov": _lyapunov,
+        "drift_plus_penalty": _drift_plus_penalty,
+        "delay": _delay,
+        "time_to_target": _time_to_target,
+    },
+    check=_check,
+)
+"""Rewards by name. The package's own are built from the scenario and its reference delay ``T_ref`` [s]; one
+that was registered is the reward itself, or a class that is called with the scenario."""
+
+
+@overload
+def register_reward(name: str, reward: Given, *, replace: bool = False) -> Given: ...
+
+
+@overload
+def register_reward(name: str, *, replace: bool = False) -> Callable[[Given], Given]: ...
+
+
+def register_reward(name: str, reward: Any = None, *, replace: bool = False) -> Any:
+    """Give a reward of your own a name, for this process; also a decorator.
+
+    Args:
+        name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
+        reward: A function or object ``reward(before, costs, after)``; or a class, which is called with the
+            scenario and makes one; or ``"package.module:Name"`` of either.
+        replace: Whether another reward that was registered under this name gives way.
+
+    Returns:
+        The reward; without one, a decorator.
+
+    Raises:
+        ScenarioError: If the name is taken or not of that form, or the reward cannot be called.
+
+    Example:
+        >>> @register_reward("loss_per_second")
+        ... def loss_per_second(before, costs, after):
+        ...     return (before.loss - after.loss) / costs.delay
+        >>> env = gym.make("CollaPipeSurrogate-v0", reward="loss_per_second")      # doctest: +SKIP
+    """
+    if reward is None:
+        return REWARDS.decorator(name, replace=replace)
+    return REWARDS.register(name, reward, replace=replace)
 
 
 def make_reward(reward: str | Reward, scenario: Scenario, reference_delay: float) -> Reward:
-    """Build a reward from its name, or pass an object through.
+    """Build a reward from its name, or take one of the user's own.
 
     Args:
-        reward: ``"lyapunov"``, ``"drift_plus_penalty"``, ``"delay"``, ``"time_to_target"`` or a callable.
+        reward: ``"lyapunov"``, ``"drift_plus_penalty"``, ``"delay"``, ``"time_to_target"``, a registered name
+            or a callable ``reward(before, costs, after)``. One of a single argument, ``RewardInputs``, as
+            before, works with a DeprecationWarning.
         scenario: The scenario.
         reference_delay: ``T_ref`` [s].
 
     Raises:
-        ScenarioError: For an unknown name, what cannot be called, or a scenario that the reward cannot be
+        ScenarioError: For an unknown name, what cannot be called so, or a scenario that the reward cannot be
             used with.
     """
     if not isinstance(reward, str):
-        return OwnReward(reward)
-    if reward not in REWARDS:
-        raise ScenarioError(f"reward = {reward!r} is not known: {nearest_name(reward, REWARDS)}")
-    return REWARDS[reward](scenario, reference_delay)
+        return OwnReward(reward, scenario.dynamics.target_loss)
+    found = REWARDS.get(reward)
+    if reward in REWARDS.shipped():
+        built: Reward = found(scenario, reference_delay)
+        return built
+    return OwnReward(found(scenario) if isinstance(found, type) else found, scenario.dynamics.target_loss)

@@ -1,5 +1,10 @@
 """Rewards of one's own cannot change the physics, and a failing one takes no round."""
 
+# ruff: noqa: ARG002, ARG005 - every reward takes the same three
+
+from operator import attrgetter
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,11 +15,30 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import RewardError
 
 E, ROUNDS = 2, 3
-FIELDS = ("delay", "energy_ratio", "present", "backlog_before", "backlog_after", "loss", "target_reached")
+FIELDS = (
+    "before.backlog",
+    "before.present",
+    "before.d2d_gain",
+    "costs.delay",
+    "costs.energy_ratio",
+    "costs.elements.uplink",
+    "costs.allocation.device_power",
+    "after.backlog",
+    "after.speed",
+    "after.loss",
+)
+"""Some of the arrays that a reward sees."""
 
 
 def on_tensors(reward, **kwargs):
     return CollaPipeTorchVectorEnv(E, shortened("moving", ROUNDS), reward=reward, **kwargs)
+
+
+def seen(field, *round_of):
+    """One of the arrays, by its dotted name."""
+    return attrgetter(field)(
+        SimpleNamespace(**dict(zip(("before", "costs", "after"), round_of, strict=True)))
+    )
 
 
 class Failing:
@@ -23,14 +47,14 @@ class Failing:
     def __init__(self, *calls):
         self.calls, self.count = calls, -1
 
-    def __call__(self, inputs):
+    def __call__(self, before, costs, after):
         self.count += 1
-        return None if self.count in self.calls else -inputs.delay
+        return None if self.count in self.calls else -costs.delay
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.bool])
 def test_rewards_on_tensors_are_real_numbers(dtype):
-    env = on_tensors(lambda inputs: inputs.delay.to(dtype))
+    env = on_tensors(lambda _, costs, after: costs.delay.to(dtype))
     env.reset(seed=0)
     with pytest.raises(RewardError, match=f"{dtype}, expected real numbers"):
         env.step(np.zeros(env.action_space.shape))
@@ -38,13 +62,13 @@ def test_rewards_on_tensors_are_real_numbers(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
 def test_rewards_on_tensors_may_be_of_any_real_type(dtype):
-    env = on_tensors(lambda inputs: torch.full_like(inputs.delay, -2.0).to(dtype))
+    env = on_tensors(lambda _, costs, after: torch.full_like(costs.delay, -2.0).to(dtype))
     env.reset(seed=0)
     assert env.step(np.zeros(env.action_space.shape))[1].tolist() == [-2.0, -2.0]
 
 
 def test_masked_rewards_are_refused():
-    env = make_env(reward=lambda inputs: np.ma.masked_array(inputs.delay, mask=True))
+    env = make_env(reward=lambda _, costs, after: np.ma.masked_array(costs.delay, mask=True))
     env.reset(seed=0)
     with pytest.raises(RewardError, match="MaskedArray"):
         env.step(np.zeros(env.action_space.shape))
@@ -52,9 +76,9 @@ def test_masked_rewards_are_refused():
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_writing_to_what_a_reward_sees_is_a_clear_error(field):
-    def writes(inputs):
-        getattr(inputs, field)[:] = 1
-        return -inputs.delay
+    def writes(before, costs, after):
+        seen(field, before, costs, after)[:] = 1
+        return -costs.delay
 
     env, untouched = make_env("moving", reward=writes), make_env("moving", reward="delay")
     action = make_actions(env, 1)[0]
@@ -69,12 +93,12 @@ def test_writing_to_what_a_reward_sees_is_a_clear_error(field):
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_writing_to_tensors_that_a_reward_sees_changes_nothing(field):
-    def writes(inputs):
-        delay = inputs.delay.clone()
-        getattr(inputs, field).fill_(1)
+    def writes(before, costs, after):
+        delay = costs.delay.clone()
+        seen(field, before, costs, after).fill_(1)
         return -delay
 
-    env, untouched = on_tensors(writes), on_tensors(lambda inputs: -inputs.delay)
+    env, untouched = on_tensors(writes), on_tensors(lambda _, costs, after: -costs.delay)
     for one in (env, untouched):
         one.reset(seed=0)
     for action in make_actions(env, ROUNDS + 2, lead=(E,)):
@@ -86,17 +110,17 @@ def test_writing_to_tensors_that_a_reward_sees_changes_nothing(field):
 
 
 def test_rewards_may_keep_what_they_saw():
-    seen = []
+    kept = []
 
-    def keeps(inputs):
-        seen.append(inputs.backlog_after)
-        return -inputs.delay
+    def keeps(before, costs, after):
+        kept.append(after.backlog)
+        return -costs.delay
 
     env = make_env(reward=keeps)
     env.reset(seed=0)
     for action in make_actions(env, 2):
         env.step(action)
-        np.testing.assert_array_equal(seen[-1], env.last_round.backlog)
+        np.testing.assert_array_equal(kept[-1], env.last_round.backlog)
 
 
 @pytest.mark.parametrize("failing", [0, 1, ROUNDS - 1])

@@ -107,7 +107,7 @@ def test_lyapunov_rewards_telescope():
 
 
 def test_a_callable_can_be_the_reward():
-    env = make_env(reward=lambda inputs: inputs.delay * 0.0 + 7.0)
+    env = make_env(reward=lambda _, costs, __: costs.delay * 0.0 + 7.0)
     assert play(env, make_actions(env, 2), seed=0)[1] == [7.0, 7.0]
 
 

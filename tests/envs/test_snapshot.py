@@ -241,7 +241,7 @@ def test_vector_simulation_is_the_step_and_leaves_no_trace(mode):
 
 
 def test_failed_simulation_leaves_no_trace():
-    def fails(inputs):
+    def fails(before, costs, after):
         raise KeyError("broken")
 
     env = single(reward=fails)

@@ -1,5 +1,7 @@
 """Actions, allocations and rewards that are no real numbers: one clear error in every environment."""
 
+# ruff: noqa: ARG002, ARG005 - every reward takes the same three
+
 import dataclasses
 import re
 
@@ -47,8 +49,8 @@ ARRAYS = {
     "dates": (r"datetime64\[D\]", lambda a: a.astype(np.int64).astype("datetime64[D]")),
     "durations": (r"timedelta64\[s\]", lambda a: a.astype(np.int64).astype("timedelta64[s]")),
     "a mask": ("bool", lambda a: a > 0),
-    "one word": ("<U4", lambda a: "even"),  # noqa: ARG005
-    "nothing": ("object", lambda a: None),  # noqa: ARG005
+    "one word": ("<U4", lambda a: "even"),
+    "nothing": ("object", lambda a: None),
     "ragged": ("no array", lambda a: [[0.0], [0.0, 1.0], *a[2:].tolist()]),
 }
 
@@ -137,33 +139,33 @@ def test_what_is_no_allocation_is_refused():
         env.step_allocation(dataclasses.replace(plan, micro_batches=[[1, 2], [3]]))
 
 
-def per_cluster(inputs):
-    return -inputs.backlog_after.sum(axis=-1)
+def per_cluster(before, costs, after):
+    return -after.backlog.sum(axis=-1)
 
 
-def one_number(inputs):
+def one_number(before, costs, after):
     return -1.0
 
 
-def nothing(inputs):
+def nothing(before, costs, after):
     return None
 
 
-def words(inputs):
-    return ["good"] * len(inputs.delay)
+def words(before, costs, after):
+    return ["good"] * len(costs.delay)
 
 
-def ragged(inputs):
-    return [[0.0] * row for row in range(1, len(inputs.delay) + 1)]
+def ragged(before, costs, after):
+    return [[0.0] * row for row in range(1, len(costs.delay) + 1)]
 
 
-def raising(inputs):
-    return inputs.latency
+def raising(before, costs, after):
+    return costs.latency
 
 
 class TooLong:
-    def __call__(self, inputs):
-        return inputs.loss.repeat(2)
+    def __call__(self, before, costs, after):
+        return after.loss.repeat(2)
 
 
 @pytest.mark.parametrize("build", [single, vector, on_tensors, adapted])
@@ -187,8 +189,8 @@ def test_reward_that_is_no_number_a_row_is_refused_by_name(build, reward, messag
 
 @pytest.mark.parametrize("build", [single, vector, adapted])
 def test_reward_that_is_not_finite_is_refused_with_its_row(build):
-    def broken(inputs):
-        rewards = -inputs.delay
+    def broken(before, costs, after):
+        rewards = -costs.delay
         rewards[-1] = np.nan
         return rewards
 
@@ -204,7 +206,7 @@ def test_what_cannot_be_called_is_no_reward(build):
 
 
 def test_rewards_in_other_real_types_count():
-    env = ready(vector, reward=lambda inputs: -np.ones(len(inputs.delay), dtype=np.int32))
+    env = ready(vector, reward=lambda _, costs, after: -np.ones(len(costs.delay), dtype=np.int32))
     rewards = env.step(np.zeros_like(action_of(env)))[1]
     assert rewards.dtype == np.float64
     assert rewards.tolist() == [-1.0, -1.0]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.envs.observation import ObservationBuilder
-from collapipe_env.envs.rewards import RewardInputs, make_reward
+from collapipe_env.envs.rewards import make_reward
 from collapipe_env.learners.surrogate import SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import fit_for
 from collapipe_env.physics.learning_curve import loss_at
@@ -88,21 +88,8 @@ def test_a_round(mode, seed):
     np.testing.assert_allclose(update_backlog(tensors.backlog, tensor_costs.energy_ratio), backlog, **EXACT)
     for name in ("lyapunov", "drift_plus_penalty", "delay"):
         reward = make_reward(name, scenario, reference_delay(scenario))
-        rest = {"present": None, "loss": None, "target_reached": None}
-        expected = reward(
-            RewardInputs(
-                costs.delay, costs.energy_ratio, backlog_before=state.backlog, backlog_after=backlog, **rest
-            )
-        )
-        found = reward(
-            RewardInputs(
-                tensor_costs.delay,
-                tensor_costs.energy_ratio,
-                backlog_before=tensors.backlog,
-                backlog_after=torch.from_numpy(backlog),
-                **rest,
-            )
-        )
+        expected = reward(state, costs, dataclasses.replace(state, backlog=backlog))
+        found = reward(tensors, tensor_costs, dataclasses.replace(tensors, backlog=torch.from_numpy(backlog)))
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 

@@ -245,7 +245,9 @@ def test_bad_resets_are_refused(reset, message):
 
 
 def test_own_rewards_compute_with_tensors():
-    env = CollaPipeTorchVectorEnv(3, scenario_of("small"), reward=lambda inputs: -torch.sqrt(inputs.delay))
+    env = CollaPipeTorchVectorEnv(
+        3, scenario_of("small"), reward=lambda _, costs, __: -torch.sqrt(costs.delay)
+    )
     env.reset(seed=0)
     _, reward, _, _, info = env.step(random_actions(env, 1)[0])
     torch.testing.assert_close(reward, -torch.sqrt(info["delay"]).float())

@@ -1,0 +1,200 @@
+"""Rewards of the user's own: guarded from changing the round, and looked at in every step."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.deprecation import warn_deprecated
+from collapipe_env.envs.reward_inputs import RewardInputs
+from collapipe_env.errors import RewardError, ScenarioError, reason, shown
+from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.state import SystemState
+
+FORM = "reward(before, costs, after)"
+
+
+@dataclass(frozen=True)
+class OwnReward:
+    """A callable of the user's, whose rewards are looked at in every step.
+
+    It sees read-only views of NumPy arrays and copies of tensors, so it cannot change the round.
+
+    Attributes:
+        function: The callable: ``reward(before, costs, after)``, or of one argument
+            (:class:`~collapipe_env.envs.reward_inputs.RewardInputs`), as before.
+        target_loss: ``dynamics.target_loss`` of the scenario, for those of one argument.
+
+    Raises:
+        ScenarioError: If it cannot be called so.
+
+    Warns:
+        DeprecationWarning: If it takes one argument.
+    """
+
+    function: Callable[..., Array]
+    target_loss: float | None = None
+    _takes_inputs: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise ScenarioError(
+                f"reward = {shown(self.function)} is neither a name nor a callable {FORM}: names are in "
+                "collapipe_env.envs.rewards.REWARDS"
+            )
+        object.__setattr__(self, "_takes_inputs", takes_inputs(self.function))
+        if self._takes_inputs:
+            warn_deprecated(
+                f"the reward {self.name} takes one argument, a RewardInputs: write {FORM}, with the states "
+                "before and after the round and its costs"
+            )
+
+    def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
+        """Return the rewards (E,).
+
+        Raises:
+            RewardError: If the callable fails, or returns anything but a finite number for each environment.
+        """
+        on_numpy = namespace(costs.delay) is np
+        try:
+            if on_numpy:
+                rewards = self._asked(before, costs, after, _read_only)
+            else:
+                rewards = self.on_copies(before, costs, after)
+        except Exception as error:
+            form = "a RewardInputs" if self._takes_inputs else "(before, costs, after)"
+            raise RewardError(
+                f"the reward {self.name} failed with {type(error).__name__}: {reason(error)}; it gets {form} "
+                "and returns an array (E,)"
+            ) from error
+        if on_numpy:
+            return self._numbers(rewards, costs.delay.shape)
+        self.check_shape(rewards, costs.delay)
+        return rewards
+
+    @property
+    def name(self) -> str:
+        """The name that its author gave it."""
+        return str(getattr(self.function, "__qualname__", type(self.function).__qualname__))
+
+    def on_copies(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
+        """Return the callable's answer to copies of tensors, without a look at it."""
+        return self._asked(before, costs, after, _copied)
+
+    def _asked(
+        self, before: SystemState, costs: RoundCosts, after: SystemState, guard: Callable[[Array], Array]
+    ) -> Array:
+        if self._takes_inputs:
+            inputs = RewardInputs.of_round(before, costs, after, self.target_loss)
+            return self.function(_guarded(inputs, guard))
+        return self.function(_guarded(before, guard), _guarded(costs, guard), _guarded(after, guard))
+
+    def check_shape(self, rewards: Array, like: Array) -> None:
+        """Refuse what is not a tensor of one real number for each environment; does not wait for a device.
+
+        Args:
+            rewards: The answer.
+            like: A tensor (E,).
+
+        Raises:
+            RewardError: Names the reward, and type and shape.
+        """
+        if type(rewards) is not type(like) or rewards.shape != like.shape:
+            raise self._refusal(rewards, tuple(like.shape))
+        if not namespace(like).isdtype(rewards.dtype, ("integral", "real floating")):
+            raise self._refusal(rewards, tuple(like.shape))
+
+    def _numbers(self, rewards: Array, shape: tuple[int, ...]) -> Array:
+        try:
+            numbers = np.asarray(rewards)
+        except Exception:  # ragged lists, tensors elsewhere, and whatever an object's own __array__ raises
+            raise self._refusal(rewards, shape) from None
+        if isinstance(rewards, np.ma.MaskedArray):
+            raise self._refusal(rewards, shape)
+        if numbers.shape != shape or numbers.dtype.kind not in "fiu":
+            raise self._refusal(rewards, shape)
+        if not np.isfinite(numbers).all():
+            row = int(np.argmin(np.isfinite(numbers)))
+            raise RewardError(
+                f"the reward {self.name} is {numbers[row]} in environment {row}, expected a finite number"
+            )
+        return numbers.astype(np.float64)
+
+    def _refusal(self, rewards: Array, shape: tuple[int, ...]) -> RewardError:
+        found = f"a {type(rewards).__name__}"
+        if hasattr(rewards, "shape"):
+            found += f" of shape {tuple(rewards.shape)} and type {rewards.dtype}"
+        place = "inputs.delay" if self._takes_inputs else "costs.delay"
+        return RewardError(
+            f"the reward {self.name} returned {found}, expected real numbers of shape {shape}: one for each "
+            f"environment, as {place} has"
+        )
+
+
+def takes_inputs(function: Callable[..., Any]) -> bool:
+    """Whether a reward is of the old form, with one argument.
+
+    It is where one argument without a default is all that it needs; with three or with any number (``*args``)
+    it is of the present form. One that does not say its arguments is taken for the present form.
+
+    Args:
+        function: Function, class instance, partial or PyTorch module.
+
+    Raises:
+        ScenarioError: If it can be called neither with one argument nor with three.
+    """
+    # A module of PyTorch is called with anything; its forward says with what.
+    said = getattr(function, "forward", function) if hasattr(function, "parameters") else function
+    try:
+        signature = inspect.signature(said)
+    except (TypeError, ValueError):  # compiled ones may not say
+        return False
+    positional = [p for p in signature.parameters.values() if p.kind in _POSITIONAL]
+    needed = sum(p.default is p.empty for p in positional)
+    rest = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    if _binds(signature, 3) and (rest or needed != 1):
+        return False
+    if _binds(signature, 1):
+        return True
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    raise ScenarioError(f"reward = {name}{signature}: it is called as {FORM}, so it takes three arguments")
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _binds(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*(None,) * count)
+    except TypeError:
+        return False
+    return True
+
+
+def _guarded(value: Any, guard: Callable[[Array], Array]) -> Any:
+    """The same records of guarded arrays; what is no array (``None``, a text) stays."""
+    if is_dataclass(value):
+        names = _names(type(value))
+        return type(value)(**{name: _guarded(getattr(value, name), guard) for name in names})
+    return guard(value) if hasattr(value, "dtype") else value
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _copied(tensor: Array) -> Array:
+    return tensor.clone()

@@ -1,0 +1,203 @@
+"""Registry: things of one kind by name, the package's own and the user's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, Generic, TypeVar, cast
+
+from collapipe_env.errors import CollaPipeError, ScenarioError, nearest_name, reason, shown
+
+Entry = TypeVar("Entry")
+Given = TypeVar("Given")
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+LAZY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""An entry that is imported when it is asked for: ``"package.module:Name"``."""
+
+
+class Registry(Generic[Entry]):
+    """Things of one kind by name.
+
+    An entry is the thing itself or the text ``"package.module:Name"``, which is imported when the entry is
+    asked for; so a registry can list what is slow to import. The package's own entries stay as they are;
+    others are added for this process.
+
+    Args:
+        kind: What it is a registry of, as messages call it: ``"scheduler"``.
+        shipped: The package's own entries, by name.
+        error: Class of the errors that it raises.
+        reserved: Names that mean something else where this registry is used.
+        hint: What the error for an unknown name ends with, say how to name one that is not registered.
+        check: Is given the name and the thing when it is added, and raises an error if it is none of this
+            kind. Entries that are imported later are checked when they are asked for.
+        names: Form of the names that may be added; ``None`` for any text of 1 to 40 characters.
+
+    Example:
+        >>> shapes = Registry("shape", {"round": "math:pi"})
+        >>> shapes.register("square", 4.0)
+        4.0
+        >>> shapes.names()
+        ('round', 'square')
+        >>> shapes.get("round")
+        3.141592653589793
+        >>> shapes.get("sqare")
+        Traceback (most recent call last):
+        ...
+        collapipe_env.errors.ScenarioError: shape 'sqare' is not known: did you mean 'square'?
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        shipped: Mapping[str, Entry | str] | None = None,
+        *,
+        error: type[CollaPipeError] = ScenarioError,
+        reserved: tuple[str, ...] = (),
+        hint: str = "",
+        check: Callable[[str, Any], object] | None = None,
+        names: re.Pattern[str] | None = NAME,
+    ) -> None:
+        self.kind = kind
+        self._shipped: dict[str, Entry | str] = dict(shipped or {})
+        self._added: dict[str, Entry | str] = {}
+        self._error, self._reserved, self._hint = error, reserved, hint
+        self._check, self._form = check, names
+
+    def register(self, name: str, entry: Given, *, replace: bool = False) -> Given:
+        """Add an entry, for this process.
+
+        Args:
+            name: Its name: lower-case letters, digits and underscores, at most 40, beginning with a letter.
+            entry: The thing, or ``"package.module:Name"``.
+            replace: Whether an entry that was added before gives way. Without it only the same definition may
+                be added again, so that a notebook's cell can be run twice. The package's own entries stay.
+
+        Returns:
+            The entry.
+
+        Raises:
+            CollaPipeError: Of the registry's class, if the name is taken or not of that form, or the entry is
+                none of this kind.
+        """
+        self._check_name(name)
+        if isinstance(entry, str):
+            if not LAZY.fullmatch(entry):
+                raise self._error(
+                    f"{self.kind} {name!r}: {shown(entry)} does not say where it is: write "
+                    "'package.module:Name'"
+                )
+        elif self._check is not None:
+            self._check(name, entry)
+        before = self._added.get(name)
+        if before is not None and not replace and not _same(before, entry):
+            raise self._error(f"{self.kind} name {name!r} is taken by {origin(before)}: choose another")
+        self._added[name] = cast("Entry | str", entry)
+        return entry
+
+    def decorator(self, name: str, *, replace: bool = False) -> Callable[[Given], Given]:
+        """Return a decorator that registers a class or function under a name; see :meth:`register`."""
+        self._check_name(name)
+
+        def register(entry: Given) -> Given:
+            return self.register(name, entry, replace=replace)
+
+        return register
+
+    def get(self, name: str) -> Entry:
+        """Return the entry of a name; imports it if need be.
+
+        Raises:
+            CollaPipeError: Of the registry's class, if there is none, naming the nearest; or if it cannot be
+                imported.
+        """
+        self.require(name)
+        entry = self._added[name] if name in self._added else self._shipped[name]
+        if not isinstance(entry, str):
+            return entry
+        module, _, attribute = entry.partition(":")
+        try:
+            found = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise self._error(
+                f"{self.kind} {name!r} cannot be imported from {entry}: {reason(error)}"
+            ) from error
+        if self._check is not None:
+            self._check(name, found)
+        return cast("Entry", found)
+
+    def require(self, name: object) -> None:
+        """Refuse a name that is not known; imports nothing.
+
+        Raises:
+            CollaPipeError: Of the registry's class; names the nearest.
+        """
+        if name not in self:
+            raise self.unknown(name)
+
+    def unknown(self, name: object, more: tuple[str, ...] = ()) -> CollaPipeError:
+        """Return the error for a name that is not known.
+
+        Args:
+            name: The name.
+            more: Further names that would have been valid at that place.
+        """
+        hint = f" ({self._hint})" if self._hint else ""
+        nearest = nearest_name(name, (*self.names(), *more))
+        return self._error(f"{self.kind} {shown(name)} is not known: {nearest}{hint}")
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names: the package's own, then those added, each in their order."""
+        return (*self._shipped, *self._added)
+
+    def shipped(self) -> tuple[str, ...]:
+        """Return the names of the package's own entries."""
+        return tuple(self._shipped)
+
+    def added(self) -> tuple[str, ...]:
+        """Return the names that were added in this process."""
+        return tuple(self._added)
+
+    def where(self, name: str) -> str:
+        """Return where the thing of a known name is defined, as ``package.module:Name``; imports nothing."""
+        return origin(self._added[name] if name in self._added else self._shipped[name])
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (name in self._shipped or name in self._added)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def _check_name(self, name: object) -> None:
+        if self._form is not None:
+            if not isinstance(name, str) or not self._form.fullmatch(name):
+                raise self._error(
+                    f"{self.kind} name {shown(name)}: use lower-case letters, digits and underscores, at "
+                    "most 40, beginning with a letter"
+                )
+        elif not isinstance(name, str) or not 1 <= len(name.strip()) <= 40 or not name.isprintable():
+            raise self._error(f"{self.kind} name {shown(name)}: use a text of 1 to 40 characters")
+        if name in self._shipped or name in self._reserved:
+            raise self._error(f"{self.kind} name {name!r} is taken by the package: choose another")
+
+
+def origin(entry: object) -> str:
+    """Return where a thing is defined, as ``package.module:Name``.
+
+    Args:
+        entry: Class, function, object, or text of that form. For an object its class counts; data (mappings,
+            numbers) are shown.
+    """
+    if isinstance(entry, str):
+        return entry
+    named = entry if hasattr(entry, "__qualname__") else type(entry)
+    module = str(getattr(named, "__module__", ""))
+    return shown(entry) if module == "builtins" else f"{module}:{getattr(named, '__qualname__', '')}"
+
+
+def _same(before: object, entry: object) -> bool:
+    """Whether two definitions are one that was run twice; objects must be equal, too."""
+    if hasattr(entry, "__qualname__") or isinstance(entry, str):
+        return origin(before) == origin(entry)
+    return type(before) is type(entry) and (before is entry or bool(before == entry))

@@ -1,0 +1,323 @@
+"""Rewards ``reward(before, costs, after)`` in every kind of environment, by name, and of the old form."""
+
+# ruff: noqa: ARG002, ARG005 - every reward takes the same three
+
+import functools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from env_support import VARIANTS, make_actions, shortened
+
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.own_reward import takes_inputs
+from collapipe_env.envs.rewards import (
+    REWARDS,
+    RewardInputs,
+    node_present,
+    register_reward,
+    target_reached,
+)
+from collapipe_env.envs.sb3 import make_sb3_vec_env
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import ScenarioError
+from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
+
+E, ROUNDS = 3, 6
+
+
+def loss_per_second(before, costs, after):
+    """Decrease of the loss in a second [nat/s]."""
+    return (before.loss - after.loss) / costs.delay
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """Nothing stays registered."""
+    monkeypatch.setattr(REWARDS, "_added", {})
+
+
+def single(reward):
+    return CollaPipeEnv(shortened("moving", ROUNDS), "surrogate", reward)
+
+
+def vector(reward):
+    return CollaPipeVectorEnv(E, shortened("moving", ROUNDS), "surrogate", reward)
+
+
+def on_tensors(reward, **more):
+    return CollaPipeTorchVectorEnv(E, shortened("moving", ROUNDS), reward=reward, **more)
+
+
+def played(env):
+    """Rewards, losses before and after, and delays (T, E) of an episode, from what the environment says."""
+    observation, info = env.reset(seed=5)
+    assert observation is not None
+    loss, rows = smoothed(env), []
+    for action in make_actions(env, ROUNDS, lead=np.shape(info["loss"])):
+        _, reward, _, _, info = env.step(action)
+        after = smoothed(env)
+        rows.append([np.asarray(x, dtype=float) * np.ones(np.shape(info["delay"])) for x in
+                     (reward, loss, after, info["delay"])])  # fmt: skip
+        loss = after
+    return np.moveaxis(np.array(rows), 1, 0)
+
+
+def smoothed(env):
+    """The smoothed loss, which is in the observation of the system."""
+    state = env._mdp.world.state if isinstance(env, CollaPipeTorchVectorEnv) else env.state
+    loss = np.asarray(state.loss, dtype=float)
+    return loss[0] if isinstance(env, CollaPipeEnv) else loss.copy()
+
+
+@pytest.mark.parametrize("build", [single, vector, on_tensors])
+def test_loss_decrease_per_second_written_from_outside(build):
+    reward, before, after, delay = played(build(loss_per_second))
+    assert (before != after).all()
+    np.testing.assert_allclose(reward, (before - after) / delay, rtol=2e-7)
+
+
+def test_loss_decrease_per_second_in_stable_baselines():
+    env = make_sb3_vec_env(shortened("moving", ROUNDS), E, learner="surrogate", reward=loss_per_second)
+    same = CollaPipeVectorEnv(E, shortened("moving", ROUNDS), "surrogate", loss_per_second)
+    env.seed(5)
+    env.reset()
+    same.reset(seed=5)
+    for action in make_actions(same, ROUNDS - 1, lead=(E,)):
+        found = env.step(action)[1]
+        np.testing.assert_allclose(found, same.step(action)[1], rtol=1e-6)
+        assert (found != 0.0).all()
+
+
+def test_after_is_the_state_that_the_next_round_begins_with():
+    """Channels and speeds of the next round included, in NumPy and on tensors."""
+    for env in (vector(keep := Keeping()), on_tensors(keep)):
+        keep.rounds.clear()
+        env.reset(seed=1)
+        for action in make_actions(env, ROUNDS - 1, lead=(E,)):
+            env.step(action)
+        for (_, _, after), (before, _, _) in zip(keep.rounds, keep.rounds[1:], strict=False):
+            for name in ("uplink_gain", "speed", "backlog", "round_index", "loss"):
+                np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+        gains = [before.uplink_gain for before, _, _ in keep.rounds]
+        assert not np.array_equal(gains[0], gains[1])
+
+
+class Keeping:
+    """Minus the delay; keeps what it sees."""
+
+    def __init__(self):
+        self.rounds = []
+
+    def __call__(self, before, costs, after):
+        self.rounds.append((before, costs, after))
+        return -costs.delay
+
+
+@pytest.mark.slow
+def test_own_rewards_can_be_compiled():
+    one, two = on_tensors(loss_per_second), on_tensors(loss_per_second, compiled=True)
+    for env in (one, two):
+        env.reset(seed=0)
+    for action in make_actions(one, 2, lead=(E,)):
+        torch.testing.assert_close(two.step(action)[1], one.step(action)[1], rtol=1e-5, atol=1e-7)
+
+
+def test_nodes_and_targets_of_a_state():
+    env = CollaPipeVectorEnv(E, VARIANTS["uneven"], "surrogate")
+    env.reset(seed=0)
+    present = node_present(env.state)
+    assert present.shape == (E, 4, 6)
+    assert present[..., 0].all()
+    assert present[..., 1:].sum(axis=-1).tolist() == [[5, 3, 4, 5]] * E
+    tensors = env.state.map(torch.from_numpy)
+    assert torch.equal(node_present(tensors), torch.from_numpy(present))
+    losses = env.state.loss
+    for target, expected in ((None, [False] * E), (losses[1], losses <= losses[1]), (-1.0, [False] * E)):
+        assert target_reached(env.state, target).tolist() == list(expected)
+        assert target_reached(tensors, target).tolist() == list(expected)
+        assert target_reached(env.state, target).dtype == np.bool_
+
+
+# Names
+
+
+def test_a_registered_reward_is_a_name():
+    assert register_reward("loss_per_second", loss_per_second) is loss_per_second
+    assert "loss_per_second" in REWARDS
+    by_name, by_hand = played(vector("loss_per_second")), played(vector(loss_per_second))
+    np.testing.assert_array_equal(by_name, by_hand)
+    env = gym.make("CollaPipeSurrogate-v0", scenario="small", reward="loss_per_second")
+    env.reset(seed=0)
+    assert env.step(env.action_space.sample())[1] != 0.0
+
+
+def test_a_class_makes_a_reward_of_the_scenario():
+    @register_reward("per_round")
+    class PerRound:
+        """Minus the delay over the rounds of an episode."""
+
+        def __init__(self, scenario):
+            self.rounds = scenario.dynamics.rounds
+
+        def __call__(self, before, costs, after):
+            return -costs.delay / self.rounds
+
+    reward, _, _, delay = played(single("per_round"))
+    np.testing.assert_allclose(reward, -delay / ROUNDS, rtol=1e-12)
+
+
+def test_a_reward_may_be_registered_by_its_place():
+    register_reward("lazy", f"{__name__}:loss_per_second")
+    reward, before, after, delay = played(single("lazy"))
+    np.testing.assert_allclose(reward, (before - after) / delay, rtol=1e-12)
+
+
+def test_names_of_rewards_that_are_refused():
+    with pytest.raises(ScenarioError, match=r"reward 'lyapunof' is not known: did you mean 'lyapunov'\?"):
+        single("lyapunof")
+    with pytest.raises(ScenarioError, match="reward name 'delay' is taken by the package"):
+        register_reward("delay", loss_per_second)
+    with pytest.raises(ScenarioError, match=r"reward 'five': 5 cannot be called: register a function reward"):
+        register_reward("five", 5)
+    assert REWARDS.names() == ("lyapunov", "drift_plus_penalty", "delay", "time_to_target")
+
+
+# The old form
+
+
+def minus_delay(inputs):
+    return -inputs.delay
+
+
+class OldReward:
+    def __call__(self, inputs: RewardInputs):
+        return -inputs.delay
+
+
+class NewReward:
+    def __call__(self, before, costs, after):
+        return -costs.delay
+
+    def method(self, before, costs, after):
+        return self(before, costs, after)
+
+    @staticmethod
+    def old(inputs):
+        return -inputs.delay
+
+
+class OldModule(torch.nn.Module):
+    def forward(self, inputs):
+        return -inputs.delay
+
+
+class NewModule(torch.nn.Module):
+    def forward(self, before, costs, after):
+        return -costs.delay
+
+
+def wrapped(function):
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return call
+
+
+OLD = {
+    "function": minus_delay,
+    "lambda": lambda inputs: -inputs.delay,
+    "options": lambda inputs, weight=1.0, offset=0.0: offset - weight * inputs.delay,
+    "object": OldReward(),
+    "static": NewReward.old,
+    "partial": functools.partial(lambda weight, inputs: -weight * inputs.delay, 1.0),
+    "wrapped": wrapped(minus_delay),
+    "module": OldModule(),
+}
+NEW = {
+    "function": loss_per_second,
+    "lambda": lambda before, costs, after: -costs.delay,
+    "any": lambda *args: -args[1].delay,
+    "option": lambda before, costs, after, weight=1.0: -weight * costs.delay,
+    "rest": lambda before, *rest: -rest[0].delay,
+    "two": lambda before, costs, after=None: -costs.delay,
+    "object": NewReward(),
+    "method": NewReward().method,
+    "partial": functools.partial(lambda weight, before, costs, after: -weight * costs.delay, 1.0),
+    "keyword": functools.partial(lambda before, costs, after, *, weight: -weight * costs.delay, weight=1.0),
+    "wrapped": wrapped(loss_per_second),
+    "module": NewModule(),
+    "silent": max,
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_callables_of_one_argument_are_known(name):
+    assert takes_inputs(OLD[name])
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_callables_of_three_arguments_are_known(name):
+    assert not takes_inputs(NEW[name])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda: 1.0, lambda a, b: a, lambda a, b, c, d: a, lambda *, costs: costs],
+    ids=["none", "two", "four", "keyword"],
+)
+def test_callables_of_other_numbers_of_arguments_are_refused(wrong):
+    with pytest.raises(ScenarioError, match=r"reward = .*it is called as reward\(before, costs, after\)"):
+        single(wrong)
+
+
+@pytest.mark.parametrize("name", OLD)
+@pytest.mark.parametrize("build", [single, on_tensors])
+def test_the_old_form_works_with_a_warning(build, name):
+    with pytest.warns(
+        DeprecationWarning, match=r"takes one argument.*write reward\(before, costs, after\)"
+    ) as seen:
+        env = build(OLD[name])
+    assert len(seen) == 1
+    assert seen[0].filename == __file__
+    reward, _, _, delay = played(env)
+    np.testing.assert_allclose(reward, -delay, rtol=2e-7)
+
+
+def test_the_old_form_sees_what_it_saw():
+    saw = []
+
+    def reward(inputs):
+        saw.append(inputs)
+        return -inputs.delay
+
+    target = shortened("moving", ROUNDS)
+    target["dynamics"]["target_loss"] = 0.7056
+    with pytest.warns(DeprecationWarning, match="takes one argument"):
+        env = CollaPipeVectorEnv(E, target, "surrogate", reward)
+    env.reset(seed=0)
+    ended = np.zeros(E, dtype=bool)
+    for action in make_actions(env, 3, lead=(E,)):
+        before = env.state
+        _, _, terminated, _, info = env.step(action)
+        inputs, played_round = saw[-1], env.last_round
+        np.testing.assert_array_equal(inputs.delay, info["delay"])
+        np.testing.assert_array_equal(inputs.energy_ratio, played_round.costs.energy_ratio)
+        np.testing.assert_array_equal(inputs.backlog_before, before.backlog)
+        np.testing.assert_array_equal(inputs.backlog_after, played_round.backlog)
+        np.testing.assert_array_equal(inputs.loss, played_round.smoothed_loss)
+        np.testing.assert_array_equal(inputs.target_reached, terminated)
+        ended |= terminated
+        np.testing.assert_array_equal(inputs.present[..., 1:], before.present)
+        assert inputs.present[..., 0].all()
+        with pytest.raises(ValueError, match="read-only"):
+            inputs.backlog_after[:] = 0.0
+    assert ended.any()
+
+
+def test_a_warning_through_gymnasium_points_here():
+    with pytest.warns(DeprecationWarning, match="RewardInputs") as seen:
+        gym.make("CollaPipeSurrogate-v0", scenario="small", reward=minus_delay)
+    assert [warning.filename for warning in seen] == [__file__]
