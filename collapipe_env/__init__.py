@@ -18,6 +18,7 @@ from collapipe_env.moved_modules import forward_moved_modules
 if TYPE_CHECKING:
     from collapipe_env.agents.learned.policy_scheduler import PolicyScheduler
     from collapipe_env.allocation import Allocation
+    from collapipe_env.dynamics.process import Process, register_process
     from collapipe_env.envs.env import CollaPipeEnv
     from collapipe_env.envs.vector import CollaPipeVectorEnv
     from collapipe_env.evaluation.evaluate import Evaluation, evaluate
@@ -33,11 +34,13 @@ __all__ = [
     "CollaPipeVectorEnv",
     "Evaluation",
     "PolicyScheduler",
+    "Process",
     "Scenario",
     "Scheduler",
     "__version__",
     "evaluate",
     "load_scenario",
+    "register_process",
     "register_scheduler",
     "scenario_names",
 ]
@@ -48,10 +51,12 @@ _HOMES = {
     "CollaPipeVectorEnv": "collapipe_env.envs.vector",
     "Evaluation": "collapipe_env.evaluation.evaluate",
     "PolicyScheduler": "collapipe_env.agents.learned.policy_scheduler",
+    "Process": "collapipe_env.dynamics.process",
     "Scenario": "collapipe_env.scenario",
     "Scheduler": "collapipe_env.schedulers",
     "evaluate": "collapipe_env.evaluation.evaluate",
     "load_scenario": "collapipe_env.scenario",
+    "register_process": "collapipe_env.dynamics.process",
     "register_scheduler": "collapipe_env.evaluation.registry",
     "scenario_names": "collapipe_env.scenario",
 }

@@ -4,13 +4,23 @@ Shadowing, fading and load come with the package; :func:`register_process` adds 
 """
 
 from collapipe_env.dynamics.process import (
+    PROCESSES,
+    Feature,
     Interruption,
     Limits,
     Price,
     Process,
-    process_names,
     register_process,
 )
 from collapipe_env.dynamics.system import System
 
-__all__ = ["Interruption", "Limits", "Price", "Process", "System", "process_names", "register_process"]
+__all__ = [
+    "PROCESSES",
+    "Feature",
+    "Interruption",
+    "Limits",
+    "Price",
+    "Process",
+    "System",
+    "register_process",
+]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.arrays import Array, namespace
-from collapipe_env.dynamics.process import Carried, Process, register_process
+from collapipe_env.dynamics.process import Carried, Process
 from collapipe_env.dynamics.randomness import MOST_FACTORS, normal
 from collapipe_env.dynamics.system import System
 from collapipe_env.errors import StateError
@@ -16,7 +16,6 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import REMEDY
 
 
-@register_process
 class Fading(Process):
     """Mean power of ``m`` complex Gaussian AR(1) branches on every link ([R]).
 

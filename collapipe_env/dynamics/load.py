@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.arrays import Array, Constant, namespace
-from collapipe_env.dynamics.process import Carried, Process, register_process
+from collapipe_env.dynamics.process import Carried, Process
 from collapipe_env.dynamics.system import System
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import require_within
 
 
-@register_process
 class Load(Process):
     """Share of its full speed that each device has ([X]): ``dynamics.load_levels`` in their order.
 

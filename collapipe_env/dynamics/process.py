@@ -11,11 +11,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from collapipe_env.arrays import Array
 from collapipe_env.dynamics.system import System
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.errors import ScenarioError
+from collapipe_env.registry import Registry
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -225,10 +226,42 @@ class Process:
         return getattr(type(self), part) is not getattr(Process, part)
 
 
-_PROCESSES: dict[str, type[Process]] = {}
+def _check(name: str, process: object) -> None:
+    """Refuse what is no process of this name."""
+    if not (isinstance(process, type) and issubclass(process, Process)):
+        raise ScenarioError(f"{process!r} is no process: derive a class from collapipe_env.dynamics.Process")
+    if getattr(process, "name", None) != name:
+        raise ScenarioError(
+            f"the process {process.__qualname__} has no name: give its class an attribute name, a word of "
+            "lower-case letters, digits and underscores"
+        )
+    spec = process.Spec
+    if spec is not None and not _is_frozen(spec):
+        raise ScenarioError(
+            f"the Spec of the process {name!r} is {spec!r}: use a frozen dataclass, as scenarios are hashable"
+        )
 
 
-def register_process(process: type[Process]) -> type[Process]:
+def _is_frozen(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind) and bool(getattr(kind, "__dataclass_params__").frozen)  # noqa: B009
+
+
+PROCESSES: Registry[type[Process]] = Registry(
+    "process",
+    {
+        "shadowing": "collapipe_env.dynamics.shadowing:Shadowing",
+        "fading": "collapipe_env.dynamics.fading:Fading",
+        "load": "collapipe_env.dynamics.load:Load",
+    },
+    hint="one of your own is registered with collapipe_env.register_process",
+    check=_check,
+)
+"""Processes by name."""
+
+Kind = TypeVar("Kind", bound=type[Process])
+
+
+def register_process(process: Kind) -> Kind:
     """Let scenarios name a process under ``dynamics.processes``; works as a decorator of its class.
 
     Args:
@@ -237,50 +270,7 @@ def register_process(process: type[Process]) -> type[Process]:
     Raises:
         ScenarioError: If it is no such class, or another process has its name.
     """
-    if not (isinstance(process, type) and issubclass(process, Process)):
-        raise ScenarioError(f"{process!r} is no process: derive a class from collapipe_env.dynamics.Process")
-    name = getattr(process, "name", None)
-    if not isinstance(name, str) or not name.isidentifier():
-        raise ScenarioError(
-            f"the process {process.__qualname__} has the name {name!r}: give its class an attribute name, a "
-            "word of letters, digits and underscores"
-        )
-    spec = process.Spec
-    if spec is not None and not _is_frozen(spec):
-        raise ScenarioError(
-            f"the Spec of the process {name!r} is {spec!r}: use a frozen dataclass, as scenarios are hashable"
-        )
-    known = _PROCESSES.get(name)
-    if known is not None and _home(known) != _home(process):
-        raise ScenarioError(f"a process {name!r} is registered already: choose another name")
-    _PROCESSES[name] = process
-    return process
-
-
-def _home(process: type[Process]) -> tuple[str, str]:
-    """Where a class is written: a module that is imported anew brings the same one again."""
-    return process.__module__, process.__qualname__
-
-
-def process_names() -> list[str]:
-    """Names of the processes that scenarios can have."""
-    _load_shipped()
-    return list(_PROCESSES)
-
-
-def get_process(name: str) -> type[Process]:
-    """The class of a process.
-
-    Raises:
-        ScenarioError: If there is none of this name; names the nearest.
-    """
-    _load_shipped()
-    if name not in _PROCESSES:
-        raise ScenarioError(
-            f"{name!r} is no registered process: {nearest_name(name, _PROCESSES)}; one of your own is "
-            "registered with collapipe_env.register_process"
-        )
-    return _PROCESSES[name]
+    return PROCESSES.register(getattr(process, "name", ""), process)
 
 
 def active_processes(scenario: Scenario) -> tuple[Process, ...]:
@@ -289,8 +279,8 @@ def active_processes(scenario: Scenario) -> tuple[Process, ...]:
     Raises:
         ScenarioError: If processes wait for each other.
     """
-    _load_shipped()
-    waiting = {name: on for name, kind in _PROCESSES.items() if (on := kind.of(scenario)) is not None}
+    kinds = {name: PROCESSES.get(name) for name in PROCESSES}
+    waiting = {name: on for name, kind in kinds.items() if (on := kind.of(scenario)) is not None}
     ordered: list[Process] = []
     while waiting:
         ready = next((n for n, p in waiting.items() if not waiting.keys() & set(p.after)), None)
@@ -300,12 +290,3 @@ def active_processes(scenario: Scenario) -> tuple[Process, ...]:
             )
         ordered.append(waiting.pop(ready))
     return tuple(ordered)
-
-
-def _is_frozen(kind: Any) -> bool:
-    return dataclasses.is_dataclass(kind) and bool(getattr(kind, "__dataclass_params__").frozen)  # noqa: B009
-
-
-def _load_shipped() -> None:
-    # Registered by their import, here and not at the head, as they are made of this module.
-    from collapipe_env.dynamics import fading, load, shadowing  # noqa: F401

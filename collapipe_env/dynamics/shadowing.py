@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.arrays import Array, Constant, namespace
-from collapipe_env.dynamics.process import Carried, Process, register_process
+from collapipe_env.dynamics.process import Carried, Process
 from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.system import System
 from collapipe_env.scenario import Scenario
 
 
-@register_process
 class Shadowing(Process):
     """Gains in dB that are normal with the scenario's deviations ([R]); a pair's is the same both ways.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -180,8 +180,10 @@ def _binds(signature: inspect.Signature, count: int) -> bool:
 def _guarded(value: Any, guard: Callable[[Array], Array]) -> Any:
     """The same records of guarded arrays; what is no array (``None``, a text) stays."""
     if is_dataclass(value):
-        names = _names(type(value))
-        return type(value)(**{name: _guarded(getattr(value, name), guard) for name in names})
+        kind: Any = type(value)
+        return kind(**{name: _guarded(getattr(value, name), guard) for name in _names(kind)})
+    if isinstance(value, Mapping):
+        return {name: _guarded(part, guard) for name, part in value.items()}
     return guard(value) if hasattr(value, "dtype") else value
 
 

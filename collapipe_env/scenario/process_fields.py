@@ -23,10 +23,10 @@ def _read(given: object) -> object:
 
 def _spec(name: str, fields: object) -> Any:
     # Imported late: processes know of scenarios.
-    from collapipe_env.dynamics.process import get_process
+    from collapipe_env.dynamics.process import PROCESSES
 
     try:
-        kind = get_process(name).Spec
+        kind = PROCESSES.get(name).Spec
     except CollaPipeError as error:
         raise ValueError(str(error)) from None
     if kind is None:
