@@ -5,9 +5,9 @@ Shadowing, fading and load come with the package; :func:`register_process` adds 
 
 from collapipe_env.dynamics.process import (
     PROCESSES,
-    Feature,
     Interruption,
     Limits,
+    Observed,
     Price,
     Process,
     register_process,
@@ -16,9 +16,9 @@ from collapipe_env.dynamics.system import System
 
 __all__ = [
     "PROCESSES",
-    "Feature",
     "Interruption",
     "Limits",
+    "Observed",
     "Price",
     "Process",
     "System",

@@ -69,25 +69,24 @@ class Interruption(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Feature:
-    """One part of the observation that a process adds, read from what it carries.
+class Observed:
+    """A carried array that schedulers see, as a feature of the observation.
 
     Attributes:
-        name: Its name in the layout of the observation.
-        carried: Name of the carried array (R, *shape).
+        carried: Name of the carried array (R, *shape); the feature is called after the process and it,
+            ``enclosure_temperature`` say.
         shape: ``(N, K)``, ``(N,)`` or ``()``.
-        low: Lower bound, after scaling.
-        high: Upper bound, after scaling.
-        scale: The carried number is divided by this and clipped to the bounds.
-        description: What it holds, with its scaling.
+        unit: Unit of the carried numbers.
+        low: Carried number that the feature shows as 0; smaller ones are shown as it.
+        high: Carried number that the feature shows as 1; larger ones are shown as it.
+        description: What the carried array holds.
     """
 
-    name: str
     carried: str
     shape: tuple[int, ...]
+    unit: str
     low: float
     high: float
-    scale: float
     description: str
 
 
@@ -106,8 +105,8 @@ class Process:
             :meth:`collapipe_env.backends.base.Backend.uniform`.
         interrupt_numbers: Uniform numbers of :meth:`interrupt`.
         estimate_numbers: Uniform numbers of :meth:`estimate`.
-        features: What schedulers see of it in the observation. Where there are any, what it carries is in
-            ``state.processes[name]``, too.
+        observed: What schedulers see of it in the observation. Where there is anything, all that it carries is
+            in ``state.processes[name]``, too.
 
     Args:
         scenario: The scenario.
@@ -122,7 +121,7 @@ class Process:
     factors: int = 1
     interrupt_numbers: int = 0
     estimate_numbers: int = 0
-    features: tuple[Feature, ...] = ()
+    observed: tuple[Observed, ...] = ()
 
     def __init__(self, scenario: Scenario, spec: Any) -> None:
         self.scenario, self.spec = scenario, spec
@@ -226,11 +225,11 @@ class Process:
         return getattr(type(self), part) is not getattr(Process, part)
 
 
-def _check(name: str, process: object) -> None:
+def _check(name: object, process: object) -> None:
     """Refuse what is no process of this name."""
     if not (isinstance(process, type) and issubclass(process, Process)):
         raise ScenarioError(f"{process!r} is no process: derive a class from collapipe_env.dynamics.Process")
-    if getattr(process, "name", None) != name:
+    if name is None or getattr(process, "name", None) != name:
         raise ScenarioError(
             f"the process {process.__qualname__} has no name: give its class an attribute name, a word of "
             "lower-case letters, digits and underscores"
@@ -270,7 +269,9 @@ def register_process(process: Kind) -> Kind:
     Raises:
         ScenarioError: If it is no such class, or another process has its name.
     """
-    return PROCESSES.register(getattr(process, "name", ""), process)
+    name = getattr(process, "name", None)
+    _check(name, process)
+    return PROCESSES.register(process.name, process)
 
 
 def active_processes(scenario: Scenario) -> tuple[Process, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ MOVED_FIELDS = (
 )
 """Fields of a state that layout and processes decide."""
 
-_NOTHING: Mapping[str, Carried] = MappingProxyType({})
+_NOTHING: Mapping[str, Carried] = {}
 
 
 class MovingSystem:
@@ -67,7 +66,7 @@ class MovingSystem:
         self._limiting = tuple(p for p in self.processes if p.defines("limits"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
         self._estimating = tuple(p for p in self.processes if p.defines("estimate"))
-        self._seen = tuple(p.name for p in self.processes if p.features)
+        self._seen = tuple(p.name for p in self.processes if p.observed)
         self.streams = _streams(self.processes)
         self._seeds = {name: backend.array(np.zeros(num_envs, dtype=np.uint64)) for name in self.streams}
         self._first = backend.array(np.zeros(num_envs, dtype=np.int64))

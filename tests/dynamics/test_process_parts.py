@@ -1,0 +1,227 @@
+"""Every part that a process may define, each with a throw-away process and computed another way."""
+
+import copy
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hook_processes import (
+    ALL,
+    Absence,
+    Guess,
+    Idle,
+    Outage,
+    Shown,
+    Slowing,
+    Toll,
+    actions_of,
+    scenario_with,
+)
+
+from collapipe_env.dynamics import PROCESSES, register_process
+from collapipe_env.envs.sb3 import make_sb3_vec_env
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.simulator import costs as cost_module
+from collapipe_env.simulator.build import system_parameters
+
+PLAIN = {"base": "small", "dynamics": {"rounds": 6}}
+MEMORY = 3e8
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    for process in ALL:
+        register_process(process)
+    yield
+    for process in ALL:
+        PROCESSES._added.pop(process.name)
+
+
+def vector(scenario, num_envs=3):
+    return CollaPipeVectorEnv(num_envs, scenario, "surrogate")
+
+
+def pair(process, size=0.0):
+    """The environment with a process and without it, both before their first round."""
+    envs = vector(scenario_with(process, size)), vector(PLAIN)
+    for env in envs:
+        env.reset(seed=4)
+    return envs
+
+
+def test_a_process_that_does_nothing_changes_no_number():
+    own, plain = pair(Idle)
+    for action in actions_of(plain, 9):
+        for a, b in zip(own.step(action)[:4], plain.step(action)[:4], strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert own.last_round is not None
+    assert own.state.processes == {}
+
+
+def test_it_is_told_the_seconds_and_draws_its_own_numbers():
+    env = vector(scenario_with(Idle))
+    env.reset(seed=4)
+    total, drawn = np.zeros(3), []
+    for action in actions_of(env, 4):
+        carried = env._mdp.world.system.carried["idle_process"]
+        np.testing.assert_array_equal(carried["count"], total)
+        drawn.append(carried["drawn"])
+        total = total + env.step(action)[4]["delay"]
+    numbers = np.concatenate(drawn)
+    assert len(np.unique(numbers)) == numbers.size
+    assert ((numbers > 0.0) & (numbers < 1.0)).all()
+
+
+def test_apply():
+    own, plain = pair(Slowing, 0.5)
+    for _ in range(2):
+        np.testing.assert_array_equal(own.state.speed, 0.5 * plain.state.speed)
+        for env in (own, plain):
+            env.step(actions_of(plain, 1)[0])
+
+
+def test_limits_hold_before_decoding():
+    own, plain = pair(Absence, MEMORY)
+    c = system_parameters(own.scenario).costs
+    offered = np.minimum(plain.state.memory_bytes, MEMORY)
+    held = np.floor(offered / (c.block_state_bytes + c.batch_size * c.stored_activation_bytes))
+    held[..., 0] = 0
+    np.testing.assert_array_equal(own.state.memory_cap, held)
+    assert not own.state.present[..., 0].any()
+    np.testing.assert_array_equal(own.state.present[..., 1:], plain.state.present[..., 1:])
+    for action in actions_of(own, 3):
+        own.step(action)
+        assert (own.last_round.allocation.blocks[..., 0] == 0).all()
+        assert (own.last_round.costs.energy[..., 1] == 0.0).all()
+
+
+def test_price():
+    own, plain = pair(Toll, 2.0)
+    for action in actions_of(own, 3):
+        own.step(action)
+        plain.step(action)
+        with_toll, without = own.last_round.costs, plain.last_round.costs
+        used = 2.0 * (own.last_round.allocation.blocks > 0)
+        late = without.cluster_delay + used.sum(axis=-1)
+        np.testing.assert_allclose(with_toll.cluster_delay, late, rtol=1e-13)
+        np.testing.assert_allclose(with_toll.delay, late.max(axis=-1) + without.broadcast, rtol=1e-13)
+        energy = without.energy.copy()
+        energy[..., 1:] += used
+        np.testing.assert_allclose(with_toll.energy, energy, rtol=1e-13)
+        np.testing.assert_allclose(with_toll.energy_ratio, energy / own.state.budget, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("bound", "share"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)])
+def test_interrupt(bound, share):
+    own, plain = vector(scenario_with(Outage, bound), 100), vector(PLAIN, 100)
+    for env in (own, plain):
+        env.reset(seed=0)
+    before = own.state.loss.copy()
+    for action in actions_of(own, 2):
+        own.step(action)
+        plain.step(action)
+    record, other = own.last_round, plain.last_round
+    lost = ~record.interruption.trained
+    assert abs(lost.mean() - share) < 0.1
+    np.testing.assert_array_equal(record.arrivals.counts, np.where(lost[..., None], 0, other.arrivals.counts))
+    np.testing.assert_allclose(record.costs.cluster_delay, other.costs.cluster_delay + 5.0 * lost)
+    if share == 1.0:
+        np.testing.assert_array_equal(own.state.loss, before)
+    else:
+        assert (own.state.loss < before).mean() > 0.4
+
+
+def test_estimate_is_what_schedulers_see_and_no_more():
+    own, plain = pair(Guess, 1.0)
+    layout = own.observation_layout
+    for action in actions_of(own, 3):
+        truth, seen = own._mdp.world.state, own.state
+        np.testing.assert_array_equal(truth.uplink_gain, plain.state.uplink_gain)
+        ratio = seen.uplink_gain / truth.uplink_gain
+        assert ((ratio > 1.0) & (ratio < 2.0)).all()
+        a, b = own.step(action), plain.step(action)
+        np.testing.assert_array_equal(a[1], b[1])  # rewards are those of the truth
+        ahead = own.state.uplink_gain / plain.state.uplink_gain
+        one, other = (layout.unpack(step[0])["uplink_gain"] for step in (a, b))
+        inside = (np.abs(one) < 3.0) & (np.abs(other) < 3.0)
+        half = (np.log10(ahead) * 10.0 / (one.astype(float) - other))[inside]
+        np.testing.assert_allclose(half, half.mean(), rtol=1e-3)
+
+
+def test_observed():
+    env = vector(scenario_with(Shown))
+    first, _ = env.reset(seed=1)
+    layout = env.observation_layout
+    assert env.observation_space.contains(first)
+    total = np.zeros(3)
+    for action in actions_of(env, 4):
+        observation, *_, info = env.step(action)
+        total += info["delay"]
+        np.testing.assert_allclose(layout.unpack(observation)["shown_count"], total / 1000.0, rtol=1e-5)
+        np.testing.assert_allclose(layout.physical(observation)["shown_count"], total, rtol=1e-5)
+        np.testing.assert_allclose(env.state.processes["shown"]["count"], total)
+    core = vector(PLAIN)
+    np.testing.assert_array_equal(core.reset(seed=1)[0], first[:, : core.observation_layout.size])
+
+
+CASES = [(Slowing, 0.5), (Absence, MEMORY), (Toll, 2.0), (Outage, 0.5), (Guess, 1.0), (Shown, 0.0)]
+
+
+@pytest.mark.parametrize(("process", "size"), CASES, ids=lambda c: getattr(c, "__name__", None))
+def test_single_vector_sb3_and_torch_play_the_same(process, size, monkeypatch):
+    def never(*_):
+        raise AssertionError("the compiled loop was left")
+
+    scenario = scenario_with(process, size)
+    rows = vector(scenario)
+    single = gym.make("CollaPipeSurrogate-v0", scenario=scenario)
+    tensors = CollaPipeTorchVectorEnv(3, scenario)
+    adapter = make_sb3_vec_env(scenario, 3, learner="surrogate")
+    adapter.seed(5)
+    first = rows.reset(seed=5)[0]
+    np.testing.assert_array_equal(adapter.reset(), first)
+    np.testing.assert_array_equal(single.reset(seed=6)[0], first[1])
+    np.testing.assert_allclose(tensors.reset(seed=5)[0].numpy(), first, rtol=1e-5, atol=1e-6)
+    for action in actions_of(rows, 5):
+        on_tensors = tensors.step(action)
+        with monkeypatch.context() as patch:
+            patch.setattr(cost_module, "general_round_costs", never)
+            expected, alone, adapted = rows.step(action), single.step(action[1]), adapter.step(action)
+        np.testing.assert_array_equal(adapted[0], expected[0])
+        np.testing.assert_array_equal(alone[0], expected[0][1])
+        assert alone[1] == expected[1][1]
+        np.testing.assert_allclose(on_tensors[0].numpy(), expected[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(on_tensors[1].numpy(), expected[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("process", "size"), CASES, ids=lambda c: getattr(c, "__name__", None))
+def test_states_hold_what_processes_carry(process, size, tmp_path):
+    env, other = vector(scenario_with(process, size)), vector(scenario_with(process, size))
+    env.reset(seed=2)
+    actions = actions_of(env, 9)
+    for action in actions[:2]:
+        env.step(action)
+    env.save_state(tmp_path / "state.npz")
+    other.load_state(tmp_path / "state.npz")
+    np.testing.assert_array_equal(other.last_round.costs.delay, env.last_round.costs.delay)
+    twin = copy.deepcopy(env)
+    tried = env.simulate(actions[2])
+    for number, action in enumerate(actions[2:]):
+        steps = [one.step(action) for one in (env, other, twin)]
+        for step in steps[1:] + ([tried] if number == 0 else []):
+            for a, b in zip(steps[0][:4], step[:4], strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_a_compiled_round_on_tensors_is_the_same():
+    scenario = scenario_with(Slowing, 0.5)
+    plain, fused = (CollaPipeTorchVectorEnv(2, scenario, compiled=compiled) for compiled in (False, True))
+    actions = actions_of(plain, 2)
+    for env in (plain, fused):
+        env.reset(seed=0)
+    for action in actions:
+        a, b = plain.step(action), fused.step(action)
+        torch.testing.assert_close(a[1], b[1], rtol=1e-6, atol=1e-6)

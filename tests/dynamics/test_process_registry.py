@@ -1,0 +1,101 @@
+"""Processes by name: what scenarios may say of them, and what is refused."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from collapipe_env import Scenario, load_scenario, register_process
+from collapipe_env.dynamics import PROCESSES, Process
+from collapipe_env.dynamics.process import active_processes
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario.loading import scenario_digest
+
+
+@dataclass(frozen=True)
+class WindFields:
+    speed: float = 1.0
+    gusts: int = 2
+
+
+class Wind(Process):
+    name = "wind"
+    after = ("fading",)
+    Spec = WindFields
+
+
+@pytest.fixture
+def wind():
+    yield register_process(Wind)
+    del PROCESSES._added["wind"]
+
+
+def test_a_scenario_names_it_and_sets_its_fields(wind, tmp_path):
+    scenario = load_scenario({"base": "small", "dynamics": {"processes": {"wind": {"speed": 3.0}}}})
+    assert dict(scenario.dynamics.processes) == {"wind": WindFields(3.0)}
+    assert [p.name for p in active_processes(scenario)] == ["shadowing", "fading", "wind"]
+    assert hash(scenario) != hash(load_scenario("small"))
+    gusty = scenario.with_overrides({"dynamics.processes.wind.gusts": 3})
+    assert scenario_digest(scenario) != scenario_digest(gusty)
+    path = tmp_path / "windy.yaml"
+    path.write_text(scenario.to_yaml())
+    assert load_scenario(path) == scenario == load_scenario(scenario.to_dict())
+    plain = load_scenario("small")
+    assert plain.with_overrides({"dynamics.processes.wind": {"speed": 3.0}}).dynamics == scenario.dynamics
+
+
+def test_without_processes_nothing_of_a_scenario_changes(wind):
+    plain = load_scenario("small")
+    assert "processes" not in plain.to_dict()["dynamics"]
+    assert [p.name for p in active_processes(plain)] == ["shadowing", "fading"]
+
+
+@pytest.mark.parametrize(
+    ("processes", "message"),
+    [
+        ({"wnd": {}}, "process 'wnd' is not known: did you mean 'wind'"),
+        ({"wind": {"sped": 1.0}}, r"wind has no field 'sped'; did you mean 'speed'"),
+        ({"wind": {"speed": "fast"}}, r"wind\.speed = 'fast'"),
+        ({"wind": 5}, r"wind is 5, not a mapping"),
+        ({"fading": {}}, r"'fading' has no fields here"),
+        ([1], r"no mapping of processes"),
+    ],
+)
+def test_faults_are_named(wind, processes, message):
+    with pytest.raises(ScenarioError, match=message):
+        load_scenario({"base": "small", "dynamics": {"processes": processes}})
+
+
+@pytest.mark.parametrize("path", ["dynamics.processes.wind.sped", "dynamics.processes.wnd.speed"])
+def test_overrides_name_faults(wind, path):
+    scenario = load_scenario({"base": "small", "dynamics": {"processes": {"wind": {}}}})
+    with pytest.raises(ScenarioError, match="did you mean"):
+        scenario.with_overrides({path: 1.0})
+
+
+def test_what_is_no_process_is_refused():
+    @dataclass
+    class Loose:
+        x: float = 0.0
+
+    nameless = type("Nameless", (Process,), {})
+    loose = type("Careless", (Process,), {"name": "careless", "Spec": Loose})
+    for kind, message in ((int, "is no process"), (nameless, "name"), (loose, "frozen dataclass")):
+        with pytest.raises(ScenarioError, match=message):
+            register_process(kind)
+    taken = type("Taken", (Process,), {"name": "fading"})
+    with pytest.raises(ScenarioError, match="'fading' is taken"):
+        register_process(taken)
+
+
+def test_processes_that_wait_for_each_other_are_refused(wind):
+    other = type("Waves", (Process,), {"name": "waves", "after": ("wind",), "Spec": WindFields})
+    register_process(other)
+    wind.after = ("waves",)
+    try:
+        scenario = load_scenario({"base": "small", "dynamics": {"processes": {"wind": {}, "waves": {}}}})
+        with pytest.raises(ScenarioError, match="wind, waves wait for each other"):
+            active_processes(scenario)
+    finally:
+        wind.after = ("fading",)
+        del PROCESSES._added["waves"]
+    assert isinstance(scenario, Scenario)
