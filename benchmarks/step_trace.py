@@ -3,8 +3,8 @@
     python benchmarks/step_trace.py
     python benchmarks/step_trace.py --scenario xlarge --functions
 
-An entry is a call from one file into another. A return is an entry into a file that was entered before: a reader
-who follows the step has to come back to it.
+An entry is a call from one file into another. A return is an entry into a file that was entered before: a
+reader who follows the step has to come back to it.
 """
 
 from __future__ import annotations

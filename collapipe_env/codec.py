@@ -68,10 +68,10 @@ class ActionCodec:
             AllocationError: If the action has the wrong length, anything but real numbers, or one that is not
                 finite.
         """
-        xp = namespace(memory_cap)
-        if xp is np:
+        if type(memory_cap) is np.ndarray:
             action = real_numbers("action", action)
             return self._decode_rows(np.ascontiguousarray(action, dtype=np.float64), memory_cap)
+        xp = namespace(memory_cap)
         a = xp.astype(action, xp.float64)
         self.check_action(a)
         return self.decode_finite(a, memory_cap)

@@ -90,10 +90,11 @@ class Fading(Process):
 
     def _independent(self, u: Array) -> Array:
         """Gamma(m) / m (R, links): a sum of exponentials is minus the logarithm of a product."""
-        xp, m = namespace(u), self._diversity
+        m = self._diversity
         # The numbers were drawn for this process alone: in their place, no memory has to be found.
-        total = np.log(u, out=u) if type(u) is np.ndarray else xp.log(u)
+        total = np.log(u, out=u) if type(u) is np.ndarray else namespace(u).log(u)
         if m > MOST_FACTORS:
+            xp = namespace(u)
             total = xp.sum(xp.reshape(total, (total.shape[0], self._links, m)), axis=-1)
         total *= -1.0 / m
         return total

@@ -105,8 +105,8 @@ class Process:
             :meth:`collapipe_env.backends.base.Backend.uniform`.
         interrupt_numbers: Uniform numbers of :meth:`interrupt`.
         estimate_numbers: Uniform numbers of :meth:`estimate`.
-        observed: What schedulers see of it in the observation. Where there is anything, all that it carries is
-            in ``state.processes[name]``, too.
+        observed: What schedulers see of it in the observation. Where there is anything, all that it carries
+            is in ``state.processes[name]``, too.
 
     Args:
         scenario: The scenario.

@@ -104,11 +104,11 @@ def split_links(link_gain: Array, small_scale: Array | None, devices: tuple[int,
     """
     N, K = devices
     rows, nodes = len(link_gain), K + 1
-    xp = namespace(link_gain)
-    if xp is np:
+    if type(link_gain) is np.ndarray:
         uplink, d2d = np.empty((rows, N)), np.empty((rows, N, nodes, nodes))
         link_matrices(link_gain, np.ones_like(link_gain) if small_scale is None else small_scale, uplink, d2d)
         return uplink, d2d
+    xp = namespace(link_gain)
     if small_scale is not None:
         link_gain = link_gain * small_scale
     pairs = xp.reshape(link_gain[:, N:], (rows, N, -1))

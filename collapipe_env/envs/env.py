@@ -151,8 +151,10 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             AllocationError: For another shape or type, or a number that is not finite; the environment is
                 left as it was.
         """
-        action = real_numbers("action", action)
+        if type(action) is not np.ndarray:
+            action = real_numbers("action", action)
         if action.shape != self.action_space.shape:
+            action = real_numbers("action", action)  # says what is wrong with its type first
             raise AllocationError(f"action has shape {action.shape}, expected {self.action_space.shape}")
         try:
             step = self._mdp.step(action[None])

@@ -143,7 +143,7 @@ class BatchMDP:
                 then.
         """
         cap = self.world.seen.memory_cap
-        if namespace(cap) is np:
+        if self.backend is NUMPY:
             allocation = self.codec.decode(actions, cap)
         else:
             if check:
@@ -206,7 +206,7 @@ class BatchMDP:
                 "cost": record.energy_excess,
                 "backlog": record.backlog_sum,
                 **self.learning_info(),
-                **_left_out(record),
+                **(_left_out(record) if allocation.stage is not None else {}),
             },
         )
 
@@ -277,11 +277,12 @@ class BatchMDP:
     def learning_info(self) -> dict[str, Array]:
         """Loss and metric of the last evaluation (E,), fresh arrays; no metric where the learner has none."""
         learning = self.world.learning
-        xp = namespace(learning.loss)
-        info = {"loss": xp.asarray(learning.loss, copy=True)}
+        if self.backend is not NUMPY:
+            return {"loss": namespace(learning.loss).asarray(learning.loss, copy=True)}
+        info = {"loss": learning.loss.copy()}
         # NaN never equals itself: it would make two equal trajectories differ.
         metric = learning.metric
-        if xp is np and metric is not self._no_metric:
+        if metric is not self._no_metric:
             if not np.isnan(metric).all():
                 info["metric"] = metric.copy()
             elif not metric.flags.writeable:
@@ -339,8 +340,6 @@ _SUMS = ("total_delay", "total_energy_ratio", "total_reward", "time_to_target")
 
 def _left_out(record: RoundRecord) -> dict[str, Array]:
     """For plans with groups: how many present devices take no part (E,), for instance for want of memory."""
-    if record.allocation.stage is None:
-        return {}
     idle = record.state.present & ~record.costs.graph.active
     xp = namespace(idle)
     return {"left_out": xp.sum(xp.astype(idle, record.state.backlog.dtype), axis=(-2, -1))}

@@ -10,8 +10,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from collapipe_env.deprecation import warn_deprecated
 from collapipe_env.errors import StateError
-from collapipe_env.renamed_fields import renamed_fields
 from collapipe_env.state_trees import Tree
 
 IntArray = npt.NDArray[np.int64]
@@ -77,7 +77,6 @@ class Arrivals:
         return survived
 
 
-@renamed_fields(success="survival")
 @dataclass(frozen=True)
 class RoundOutcome:
     """Outcome of one simulated round, as far as learners need it; the leading axis E counts environments.
@@ -107,6 +106,12 @@ class RoundOutcome:
     server_blocks: IntArray | None = None
     server_mode: IntArray | None = None
     staleness: IntArray | None = None
+
+    @property
+    def success(self) -> FloatArray:
+        """Former name of ``survival``."""
+        warn_deprecated("RoundOutcome.success is now called survival")
+        return self.survival
 
     @property
     def survived(self) -> BoolArray:

@@ -45,8 +45,8 @@ class MicroBatchArrivals:
             micro_batches: ``M`` (E, N).
         """
         shape = (len(seeds), *self._shape)
-        xp = namespace(survival)
-        if xp is not np:
+        if type(survival) is not np.ndarray:
+            xp = namespace(survival)
             if self._lossy:
                 counts = self._count(seeds, rounds, survival, micro_batches)
             else:

@@ -52,6 +52,8 @@ class MovingSystem:
     Attributes:
         processes: Those that are on, in the order in which they act.
         carried: What they carry now (E, ...).
+        can_interrupt: Whether any of them interrupts rounds.
+        estimates: Whether any of them gives schedulers an estimate in place of the truth.
     """
 
     def __init__(self, scenario: Scenario, costs: WorkloadCosts, num_envs: int, backend: Backend) -> None:
@@ -65,7 +67,9 @@ class MovingSystem:
         self._moving = self.processes[self._still :]
         self._limiting = tuple(p for p in self.processes if p.defines("limits"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
+        self.can_interrupt = bool(self._interrupting)
         self._estimating = tuple(p for p in self.processes if p.defines("estimate"))
+        self.estimates = bool(self._estimating)
         self._seen = tuple(p.name for p in self.processes if p.observed)
         self.streams = _streams(self.processes)
         self._seeds = {name: backend.array(np.zeros(num_envs, dtype=np.uint64)) for name in self.streams}
@@ -144,7 +148,7 @@ class MovingSystem:
         following = dict(carried)
         for process in self._moving:
             name = process.name
-            u = self._numbers(process, seeds[name], rounds)
+            u = self._backend.uniform(seeds[name], rounds, process.numbers, process.factors)
             following[name] = process.advance(carried[name], state, costs, u, costs.delay)
         return following
 
@@ -201,8 +205,8 @@ class MovingSystem:
             state = process.estimate(self.carried[process.name], state, u)
         return state
 
-    def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption | None:
-        """What happens inside a round, all processes together; ``None`` where none can interrupt.
+    def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption:
+        """What happens inside a round, all processes together; at least one of them can interrupt.
 
         Args:
             state: The system before the round (E, ...).
@@ -220,6 +224,7 @@ class MovingSystem:
                     together.trained & one.trained,
                 )
             together = one
+        assert together is not None
         return together
 
     def _extra(self, process: Process, part: str, count: int, state: SystemState) -> Array:

@@ -1,4 +1,4 @@
-"""The full record of one round."""
+"""The full record of one round, and the energy queues after it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array
+from collapipe_env.arrays import Array, at_least, total
 from collapipe_env.dynamics.process import Interruption
+from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.learners.base import Arrivals, LearningReport
+from collapipe_env.physics.queues import update_backlog
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
@@ -61,3 +63,23 @@ class RoundRecord:
         """Share of each cluster's micro-batches that survived (E, N)."""
         fraction: npt.NDArray[np.float64] = self.arrivals.counts.mean(axis=-1) / self.allocation.micro_batches
         return fraction
+
+
+def queue_round(backlog: Array, energy_ratio: Array) -> tuple[Array, Array, Array]:
+    """Move the queues on, in a compiled loop where the arrays are NumPy's.
+
+    Args:
+        backlog: ``z(t)`` (E, N, K+1).
+        energy_ratio: Energy over budget ``e(t)`` (E, N, K+1).
+
+    Returns:
+        ``z(t+1)`` (E, N, K+1); the sum over all nodes of the energy above budget, in budgets (E,); the sum of
+        ``z(t+1)`` (E,).
+    """
+    if type(backlog) is not np.ndarray:
+        following = update_backlog(backlog, energy_ratio)
+        return following, total(at_least(energy_ratio - 1.0, 0.0)), total(following)
+    following = np.empty_like(backlog)
+    excess, held = np.empty(len(backlog)), np.empty(len(backlog))
+    queue_rows(backlog, np.ascontiguousarray(energy_ratio), following, excess, held)
+    return following, excess, held

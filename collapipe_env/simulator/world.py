@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import namespace
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.dynamics.randomness import SeededGenerators, episode_seeds
@@ -32,8 +31,7 @@ from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
-from collapipe_env.simulator.queue_round import queue_round
-from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.record import RoundRecord, queue_round
 from collapipe_env.simulator.saved_round import (
     SavedRound,
     report_of,
@@ -183,19 +181,20 @@ class World:
         arrivals = self._arrivals.draw(
             self._seeds, state.round_index, costs.survival, allocation.micro_batches
         )
-        interruption = self.system.interruption(state, allocation, costs)
-        if interruption is not None:
+        interruption = None
+        if self.system.can_interrupt:
+            interruption = self.system.interruption(state, allocation, costs)
             costs = priced(costs, state, interruption)
             arrivals = arrivals.only(interruption.trained)
         learning = self.learner.train_round(
             RoundOutcome(
-                blocks=pipeline_blocks(allocation),
+                blocks=allocation.blocks if allocation.chunks is None else pipeline_blocks(allocation),
                 micro_batches=allocation.micro_batches,
                 arrivals=arrivals,
                 survival=costs.survival,
                 server_blocks=allocation.server_blocks,
                 server_mode=allocation.server_mode,
-                staleness=version_gaps(allocation),
+                staleness=None if allocation.schedule is None else version_gaps(allocation),
             )
         )
         record = self._recorded(state, allocation, costs, arrivals, learning, interruption)
@@ -213,10 +212,10 @@ class World:
         """
         self.learning, self._last_round = played.record.learning, played.record
         self.system.carried, self.state = played.carried, played.following
-        self.seen = self.system.estimate(self.state)
+        self.seen = self.system.estimate(self.state) if self.system.estimates else self.state
 
     def _check(self, state: SystemState, allocation: Allocation) -> None:
-        if namespace(state.backlog) is np:
+        if self.backend is NUMPY:
             check_allocation(self.parameters, state, allocation)
             return
         host = self.backend.host

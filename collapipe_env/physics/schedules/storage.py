@@ -7,6 +7,8 @@ What is in flight at a stage is in flight at every stage before it, so ``K_s`` i
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -76,8 +78,8 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
         allocation: A plan that names schedules.
         local_steps: ``H``.
     """
-    slots = (allocation.caps, allocation.blocks)
-    clusters = (allocation.schedule, allocation.chunks, allocation.micro_batches)
+    slots: tuple[Any, ...] = (allocation.caps, allocation.blocks)
+    clusters: tuple[Any, ...] = (allocation.schedule, allocation.chunks, allocation.micro_batches)
     shape = np.broadcast_shapes(*(np.shape(a) for a in slots), *((*np.shape(a), 1) for a in clusters))
     K = shape[-1]
 
