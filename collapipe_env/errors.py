@@ -32,6 +32,13 @@ class UnknownArgumentError(ScenarioError, TypeError):
     """
 
 
+class NotResetError(ScenarioError, RuntimeError):
+    """An environment was stepped before its first reset.
+
+    Also a ``RuntimeError``, as calls in a wrong order are.
+    """
+
+
 class AllocationError(CollaPipeError):
     """An allocation is infeasible or has the wrong shape."""
 

@@ -1,7 +1,8 @@
-"""The layers of CONTRIBUTING.md: each part of the package has its row, and imports point downwards."""
+"""The layers of CONTRIBUTING.md: each part has its row, imports point downwards and never in a circle."""
 
 import ast
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,82 @@ def test_imports_point_downwards(rows: dict[str, int]) -> None:
                     wrong.append(f"{path.relative_to(PACKAGE)} imports {other}")
     assert not wrong
     assert seen > 500
+
+
+def modules(folder: Path, package: str) -> dict[str, Path]:
+    """Files of a package by the names of their modules."""
+    found = {}
+    for top in (folder, *(part for part in folder.iterdir() if part.is_dir())):
+        # The folders at the top may be links, into which a search does not go by itself.
+        for path in top.glob("*.py") if top == folder else top.rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join((package, *parts)).removesuffix(".__init__")] = path
+    return found
+
+
+def graph(folder: Path, package: str) -> dict[str, set[str]]:
+    """Modules of a package, and which others of it each imports at its head."""
+    files = modules(folder, package)
+    found: dict[str, set[str]] = {}
+    for name, path in files.items():
+        named = set()
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                base = node.module or ""
+                if node.level:
+                    above = name.split(".")[: len(name.split(".")) - node.level + (path.stem == "__init__")]
+                    base = ".".join((*above, *filter(None, (base,))))
+                # What is imported is a module, or something in one.
+                named |= {
+                    whole if (whole := f"{base}.{alias.name}") in files else base for alias in node.names
+                }
+        found[name] = named & set(files)
+    return found
+
+
+def circle(imports: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in turn, the first one again at the end; empty where there is none."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other() -> None:
+    imports = graph(PACKAGE, "collapipe_env")
+    assert {part.split(".")[1] for part in imports if "." in part} - FRONT == parts()
+    assert sum(map(len, imports.values())) > 1000
+    assert circle(imports) == []
+
+
+def test_circles_are_found(tmp_path: Path) -> None:
+    files = {
+        "__init__": "from own.low import nothing",
+        "low": "import os\n\n\ndef late():\n    import own.folder.one",
+        "folder/__init__": "from . import one",
+        "folder/one": "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    import own.folder",
+        "folder/two": "from ..low import late\nfrom .one import thing",
+    }
+
+    def write() -> dict[str, set[str]]:
+        for name, text in files.items():
+            path = tmp_path / f"{name}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        return graph(tmp_path, "own")
+
+    assert write() == {
+        "own": {"own.low"},
+        "own.low": set(),
+        "own.folder": {"own.folder.one"},
+        "own.folder.one": set(),
+        "own.folder.two": {"own.low", "own.folder.one"},
+    }
+    assert circle(graph(tmp_path, "own")) == []
+    files["folder/one"] = "from .two import late"
+    assert set(circle(write())) == {"own.folder.one", "own.folder.two"}
+    files["folder/one"] = "from own import folder"
+    assert set(circle(write())) == {"own.folder", "own.folder.one"}

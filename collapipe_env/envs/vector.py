@@ -136,11 +136,7 @@ class CollaPipeVectorEnv(
         seed_rows(self._rngs, seed, mask)
         mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
         observation = self._start(mask)
-        info: dict[str, Any] = {}
-        rows = self._mdp.backend.rows(mask.copy())
-        for name, values in self._mdp.reset_info().items():
-            info[name], info[f"_{name}"] = values, rows.here
-        return observation, info
+        return observation, masked(self._mdp.reset_info(), self._mdp.backend.rows(mask).here)
 
     def _start(self, mask: BoolArray) -> Any:
         """Begin episodes in some rows (E,); returns all rows' observations."""

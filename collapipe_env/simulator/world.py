@@ -13,7 +13,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.dynamics.randomness import SeededGenerators, episode_seeds
-from collapipe_env.errors import StateError
+from collapipe_env.errors import NotResetError, StateError
 from collapipe_env.learners.base import (
     Arrivals,
     CountsRounds,
@@ -167,11 +167,11 @@ class World:
 
         Raises:
             AllocationError: If an allocation is infeasible.
-            RuntimeError: If a row was never reset.
+            NotResetError: If a row was never reset.
         """
         if not self._was_reset.all():
             row = int(np.argmin(self._was_reset))
-            raise RuntimeError(f"environment {row} was stepped before its first reset: call reset() first")
+            raise NotResetError(f"environment {row} was stepped before its first reset: call reset() first")
         state = self.state
         if check:
             self._check(state, allocation)

@@ -12,7 +12,7 @@ import pytest
 from env_support import ConstantLearner, make_actions, make_env, shortened
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, RewardError, StateError
+from collapipe_env.errors import AllocationError, NotResetError, RewardError, StateError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.simulator.even_split import even_split
 
@@ -258,9 +258,10 @@ def test_state_before_the_first_reset_is_one_too():
     env, other = single(), single()
     other.reset(seed=0)
     other.set_state(env.get_state())
-    with pytest.raises(RuntimeError, match="before its first reset"):
+    with pytest.raises(NotResetError, match="before its first reset") as caught:
         other.step(make_actions(env, 1)[0])
     assert other.last_round is None
+    assert isinstance(caught.value, RuntimeError)
 
 
 def test_a_state_is_plain():

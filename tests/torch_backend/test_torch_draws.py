@@ -5,18 +5,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_support import NAMES, ROUNDS, make_torch, random_actions, trajectory
+from torch_support import NAMES, ROUNDS, arrays_of, make_torch, random_actions, trajectory
 
+from collapipe_env.backends import NUMPY
+from collapipe_env.backends.torch_backend import TorchBackend, numbers
+from collapipe_env.dynamics.fading import Fading
+from collapipe_env.dynamics.load import Load
+from collapipe_env.dynamics.randomness import normal
+from collapipe_env.dynamics.shadowing import Shadowing
+from collapipe_env.dynamics.system import laid_out
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.arrivals import MicroBatchLosses
-from collapipe_env.simulator.channels import Fading, LoadChain
-from collapipe_env.simulator.simulator import COMPONENTS
-from collapipe_env.simulator.streams import Stream, episode_seeds
-from collapipe_env.simulator.streams import normal as numpy_normal
-from collapipe_env.torch_backend.draws import Draws
-from collapipe_env.torch_backend.placement import Placement
-from collapipe_env.torch_backend.rows import Rows
-from collapipe_env.torch_backend.streams import normal, numbers, uniform
+from collapipe_env.simulator.arrivals import MicroBatchArrivals
 
 E = 5
 MASK = 2**64 - 1
@@ -39,68 +39,112 @@ def test_numbers_are_those_of_the_published_function(words):
 
 
 @settings(max_examples=30, deadline=None)
-@given(seeds=st.lists(st.integers(0, MASK), min_size=1, max_size=4), pairs=st.integers(1, 9), data=st.data())
-def test_rounds_of_a_stream(seeds, pairs, data):
+@given(
+    seeds=st.lists(st.integers(0, MASK), min_size=1, max_size=4),
+    shape=st.tuples(st.integers(1, 9), st.integers(1, 3)),
+    data=st.data(),
+)
+def test_uniform_numbers_have_the_same_bits(seeds, shape, data):
     words = np.array(seeds, dtype=np.uint64)
     rounds = np.array([data.draw(st.integers(0, 1000)) for _ in seeds])
-    stream = Stream(len(seeds), 2 * pairs)
-    stream.reset(np.arange(len(seeds)), words)
-    stream.rounds += rounds.astype(np.uint64)
-    found = uniform(torch.from_numpy(words.view(np.int64)), torch.from_numpy(rounds), 2 * pairs)
-    np.testing.assert_array_equal(found, stream.uniform())
-    np.testing.assert_allclose(normal(found), numpy_normal(stream.uniform()), rtol=1e-12, atol=1e-14)
+    columns, factors = shape
+    expected = NUMPY.uniform(words, rounds, columns, 1)
+    for dtype in ("float64", "float32"):
+        place = TorchBackend("cpu", dtype)
+        on_tensors = place.array(words), place.array(rounds)
+        assert (place.host(on_tensors[0]).view(np.uint64) == words).all()
+        found = place.uniform(*on_tensors, columns)
+        assert found.dtype == torch.float64
+        np.testing.assert_array_equal(found, expected)
+        # Products are of the same numbers, in an order of their own.
+        products = place.uniform(*on_tensors, columns * factors, factors)
+        assert products.shape == (len(seeds), columns)
+        whole = NUMPY.uniform(words, rounds, columns * factors, factors)
+        np.testing.assert_allclose(products, whole, rtol=1e-14)
+    if columns % 2 == 0:
+        np.testing.assert_allclose(normal(found), normal(expected), rtol=1e-12, atol=1e-14)
 
 
-def make_draws(dtype="float64", **sections):
-    """Draws of ``small`` that have begun their episodes, and the seeds of its components."""
-    scenario = load_scenario({"base": "small", **sections})
-    draws = Draws(scenario, E, Placement.of("cpu", dtype))
-    draws.seed(7, None)
-    rngs = [np.random.default_rng(7 + row) for row in range(E)]
-    seeds = episode_seeds(np.arange(E), rngs, COMPONENTS)
-    start = draws.start(Rows(np.ones(E, dtype=bool), torch.device("cpu")))
-    return scenario, draws, start, seeds.T
+WORDS = np.random.SeedSequence(7).generate_state(E, np.uint64)
 
 
-def after(rounds):
-    return torch.full((E,), rounds)
+def course(process, backend, rounds):
+    """System of the layout under a process in each round, from the first, and what it carries."""
+    words = backend.array(WORDS)
+
+    def drawn(t):
+        rounds = backend.array(np.full(E, t))
+        return backend.uniform(words, rounds, process.numbers, process.factors)
+
+    system = laid_out(process.scenario, WORDS, backend)
+    carried = process.begin(system, drawn(0))
+    for t in range(1, rounds + 1):
+        yield process.apply(system, carried), carried
+        if process.moves:
+            carried = process.advance(carried, None, None, drawn(t), None)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def assert_same_course(process, dtype, rounds):
+    """Play a process on both backends."""
+    tolerance = EXACT if dtype == "float64" else {"rtol": 2e-6, "atol": 1e-30}
+    place = TorchBackend("cpu", dtype)
+    pairs = zip(course(process, NUMPY, rounds), course(process, place, rounds), strict=True)
+    for (system, carried), (on_tensors, kept) in pairs:
+        assert set(carried) == set(kept)
+        for name, expected in (system._asdict() | dict(carried)).items():
+            found = kept[name] if name in kept else getattr(on_tensors, name)
+            if expected.dtype == np.float64:
+                np.testing.assert_allclose(found, expected, err_msg=name, **tolerance)
+            else:
+                np.testing.assert_array_equal(found, expected, err_msg=name)
+        reals = [a for a in on_tensors if a.is_floating_point()]
+        assert {a.dtype for a in reals} == {getattr(torch, dtype)}
+        assert on_tensors.present.dtype == torch.bool
+
+
+DTYPES = ["float64", "float32"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rho", [0.0, 0.7])
 @pytest.mark.parametrize("m", [1, 4, 17])
 def test_fading(m, rho, dtype):
-    _, draws, start, seeds = make_draws(dtype, radio={"diversity": m, "fading_correlation": rho})
-    fading = Fading(E, start.fading.shape[1], m, rho)
-    tolerance = EXACT if dtype == "float64" else {"rtol": 1e-6}
-    np.testing.assert_allclose(start.fading, fading.reset(np.arange(E), seeds[2]), **tolerance)
-    for t in range(1, 4):
-        found = draws.fading(after(t))
-        assert found.dtype == getattr(torch, dtype)
-        np.testing.assert_allclose(found, fading.advance(), **tolerance)
+    radio = {"diversity": m, "fading_correlation": rho}
+    assert_same_course(Fading(load_scenario({"base": "small", "radio": radio})), dtype, 4)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("levels", [[0.5], [0.3, 0.6], [0.4, 0.6, 0.8, 1.0]], ids=len)
 @pytest.mark.parametrize("stay", [0.0, 0.6, 1.0])
-def test_loads(levels, stay):
+def test_loads(levels, stay, dtype):
     dynamics = {"load_levels": levels, "load_stay_probability": stay}
-    scenario, draws, start, seeds = make_draws(dynamics=dynamics)
-    load = LoadChain(E, (scenario.clusters, scenario.max_devices), tuple(levels), stay)
-    np.testing.assert_array_equal(start.load, load.reset(np.arange(E), seeds[3]))
-    for t in range(1, 6):
-        found = draws.load(after(t))
-        if len(levels) == 1:
-            assert found is None
-        else:
-            np.testing.assert_array_equal(found, load.advance())
+    assert_same_course(Load(load_scenario({"base": "small", "dynamics": dynamics})), dtype, 6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", ["fixed", "per_episode"])
+@pytest.mark.parametrize("devices", [[3, 2], [2, 2]])
+def test_shadowing_and_layouts(devices, layout, dtype):
+    radio = {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0}
+    scenario = load_scenario(
+        {"base": "small", "radio": radio, "cluster": {"layout": layout, "devices": devices}}
+    )
+    assert_same_course(Shadowing.of(scenario), dtype, 2)
+
+
+def arrivals_of(scenario, backend, lossy=True):
+    work = scenario.workload
+    return MicroBatchArrivals(
+        scenario.clusters, work.local_steps, work.micro_batch_choices[-1], backend, lossy=lossy
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_arrivals(steps):
-    scenario, draws, _, seeds = make_draws(workload={"local_steps": steps})
+    scenario = load_scenario({"base": "small", "workload": {"local_steps": steps}})
     choices = scenario.workload.micro_batch_choices
-    losses = MicroBatchLosses(E, scenario.clusters, steps, choices[-1], lossy=True)
-    losses.reset(np.arange(E), seeds[4])
+    place = TorchBackend()
+    one, two = arrivals_of(scenario, NUMPY), arrivals_of(scenario, place)
     rng = np.random.default_rng(0)
     shape = (E, scenario.clusters)
     # Certain, nearly certain and any outcomes.
@@ -108,20 +152,31 @@ def test_arrivals(steps):
     for t, survival in enumerate(
         [*edges, *rng.random((40, *shape)), *(1.0 - 0.01 * rng.random((20, *shape)))]
     ):
-        micro_batches = rng.choice(choices, shape)
-        expected = losses.draw(survival, micro_batches).counts
-        losses.next_round()
-        found = draws.arrived(torch.from_numpy(survival), torch.from_numpy(micro_batches), after(t))
-        assert found.dtype == torch.float64
-        np.testing.assert_array_equal(found, expected)
+        given = WORDS, np.full(E, t), survival, rng.choice(choices, shape)
+        expected, found = one.draw(*given), two.draw(*map(place.array, given))
+        assert found.counts.dtype == torch.float64
+        assert found.most == expected.most
+        np.testing.assert_array_equal(found.counts, expected.counts)
+
+
+def test_everything_arrives_where_links_do_not_drop():
+    place = TorchBackend("cpu", "float32")
+    scenario = load_scenario({"base": "small", "workload": {"local_steps": 2}})
+    M = place.array(np.array([[4, 8]] * E))
+    survival = place.array(np.zeros((E, 2)))
+    rounds = place.array(np.zeros(E, dtype=np.int64))
+    arrived = arrivals_of(scenario, place, lossy=False).draw(place.array(WORDS), rounds, survival, M)
+    assert arrived.counts.dtype == torch.float32
+    assert arrived.counts.tolist() == [[[4.0, 4.0], [8.0, 8.0]]] * E
 
 
 @pytest.mark.parametrize("mode", ["arq", "none"])
-def test_everything_arrives_where_links_do_not_drop(mode):
-    _, draws, _, _ = make_draws(radio={"link_errors": mode})
-    survival = torch.zeros((E, 2), dtype=torch.float64)
-    arrived = draws.arrived(survival, torch.tensor([[4, 8]] * E), after(0))
-    assert arrived.squeeze(-1).tolist() == [[4.0, 8.0]] * E
+def test_scenarios_whose_links_do_not_drop_lose_nothing(mode):
+    env = CollaPipeTorchVectorEnv(E, {"base": "small", "radio": {"link_errors": mode}})
+    env.reset(seed=0)
+    env.step(random_actions(env, 1)[0])
+    record = env.last_round
+    np.testing.assert_array_equal(record.arrivals.counts[..., 0], record.allocation.micro_batches)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -173,8 +228,8 @@ def test_rows_that_go_on_keep_their_own():
     env.step(random_actions(env, 1)[0])
     before = env.state
     env.reset(options={"reset_mask": np.array([False, True, False])})
-    for name, old in vars(before).items():
-        new = getattr(env.state, name)
-        assert torch.equal(old[[0, 2]], new[[0, 2]]), name
+    kept = [0, 2]
+    for (name, old), new in zip(arrays_of(before[kept]), arrays_of(env.state[kept]), strict=True):
+        assert torch.equal(old, new[1]), name
     assert not torch.equal(before.uplink_gain[1], env.state.uplink_gain[1])
     assert env.state.round_index.tolist() == [1, 0, 1]

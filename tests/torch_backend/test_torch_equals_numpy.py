@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from torch_support import NAMES, ROUNDS, make_pair, random_actions, scenario_of
+from torch_support import NAMES, ROUNDS, arrays_of, make_pair, random_actions, scenario_of
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 
@@ -42,8 +42,8 @@ def assert_same_step(expected, found, message):
 
 
 def assert_same_state(one, two):
-    for name, expected in vars(one.state).items():
-        found = getattr(two.state, name)
+    for (name, expected), (same, found) in zip(arrays_of(one.state), arrays_of(two.state), strict=True):
+        assert same == name
         assert found.shape == expected.shape
         np.testing.assert_allclose(found.numpy(), expected, err_msg=name, **EXACT)
 

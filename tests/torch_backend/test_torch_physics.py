@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch_support import arrays_of
 
 from collapipe_env.envs.observation import ObservationBuilder
 from collapipe_env.envs.rewards import make_reward
@@ -29,9 +30,9 @@ EXACT = {"rtol": 1e-11, "atol": 1e-14}
 def random_state(scenario, rng, rows=4):
     """Random layouts, gains, loads and queues (rows, ...)."""
     states = [mean_state(scenario, draw_layout(scenario, rng)) for _ in range(rows)]
-    together = states[0].map(lambda a: a)
+    names = [name for name, _ in arrays_of(states[0])]
     together = dataclasses.replace(
-        together, **{f: np.stack([np.asarray(getattr(s, f)) for s in states]) for f in vars(together)}
+        states[0], **{f: np.stack([np.asarray(getattr(s, f)) for s in states]) for f in names}
     )
     fading = rng.standard_gamma(2.0, together.d2d_gain.shape) / 2.0
     return dataclasses.replace(

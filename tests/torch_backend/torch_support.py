@@ -69,3 +69,13 @@ def trajectory(env, actions, **reset):
         observation, reward, terminated, truncated, info = env.step(action)
         out += [observation, reward, terminated, truncated, info["delay"]]
     return out
+
+
+def arrays_of(state):
+    """Arrays of a state by name, those that processes show included."""
+    for name, value in vars(state).items():
+        if name == "processes":
+            for process, carried in value.items():
+                yield from ((f"{process}/{key}", array) for key, array in carried.items())
+        else:
+            yield name, value

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from collapipe_env.backends import NUMPY
+from collapipe_env.dynamics.fading import Fading
+from collapipe_env.dynamics.load import Load
+from collapipe_env.dynamics.system import laid_out
 from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.arrivals import MicroBatchLosses
+from collapipe_env.simulator.arrivals import MicroBatchArrivals
 from collapipe_env.simulator.build import action_codec
-from collapipe_env.simulator.channels import Fading, LoadChain
 from collapipe_env.simulator.world import World
 
 
@@ -20,16 +23,44 @@ def seeds(count, seed=0):
     return np.random.SeedSequence(seed).generate_state(count, np.uint64)
 
 
-def series(process, rows, rounds):
-    first = process.reset(np.arange(rows), seeds(rows))
-    return np.stack([first, *(process.advance() for _ in range(rounds - 1))])
+def numbers(process, words, t):
+    """What a process draws in a round."""
+    return NUMPY.uniform(words, np.full(len(words), t), process.numbers, process.factors)
+
+
+def course(process, rows, rounds):
+    """What a process carries in each round, from the first."""
+    words = seeds(rows)
+    system = laid_out(process.scenario, words, NUMPY)
+    carried = [process.begin(system, numbers(process, words, 0))]
+    for t in range(1, rounds):
+        moved = carried[-1]
+        if process.moves:
+            moved = process.advance(moved, None, None, numbers(process, words, t), None)
+        carried.append(moved)
+    return system, carried
+
+
+def fading_gains(rows, links, diversity, rho, rounds):
+    """Gains of links (rounds, rows, links)."""
+    scenario = load_scenario({"base": "small", "radio": {"diversity": diversity}})
+    fading = Fading(scenario, links=links, correlation=rho)
+    return np.stack([fading.gain(carried) for carried in course(fading, rows, rounds)[1]])
+
+
+def load_path(rows, levels, stay, rounds):
+    """Shares of the full speed (rounds, rows, N, K)."""
+    dynamics = {"load_levels": levels, "load_stay_probability": stay}
+    load = Load(load_scenario({"base": "small", "dynamics": dynamics}))
+    system, carried = course(load, rows, rounds)
+    return np.stack([load.apply(system, c).speed / system.speed for c in carried])
 
 
 @pytest.mark.parametrize("diversity", [1, 4])
 @pytest.mark.parametrize("rho", [0.0, 0.6, 0.95])
 def test_fading_law(diversity, rho):
     rows, links, rounds = 200, 20, 40
-    gains = series(Fading(rows, links, diversity, rho), rows, rounds)
+    gains = fading_gains(rows, links, diversity, rho, rounds)
     assert gains.shape == (rounds, rows, links)
     # Correlated rounds tell less: of n rounds about n (1 - rho^2) / (1 + rho^2) count.
     samples = gains.size * (1 - rho**2) / (1 + rho**2)
@@ -45,7 +76,7 @@ def test_fading_law(diversity, rho):
 
 
 def test_links_and_environments_fade_independently():
-    gains = series(Fading(100, 6, 2, 0.0), 100, 60) - 1.0
+    gains = fading_gains(100, 6, 2, 0.0, 60) - 1.0
     links = np.corrcoef(gains.reshape(-1, 6).T)
     assert np.abs(links - np.eye(6)).max() < 0.06
     environments = np.corrcoef(gains[:, :8].transpose(1, 0, 2).reshape(8, -1))
@@ -54,7 +85,7 @@ def test_links_and_environments_fade_independently():
 
 
 def test_single_branch_is_exponential():
-    gains = series(Fading(100, 20, 1, 0.0), 100, 20).ravel()
+    gains = fading_gains(100, 20, 1, 0.0, 20).ravel()
     for threshold in (0.1, 1.0, 3.0):
         assert (gains > threshold).mean() == pytest.approx(np.exp(-threshold), abs=0.01)
 
@@ -63,10 +94,10 @@ def test_single_branch_is_exponential():
 @pytest.mark.parametrize("stay", [0.0, 0.7])
 def test_load_chain_is_stationary_and_moves_to_neighbours(levels, stay):
     rows = 400
-    chain = LoadChain(rows, (2, 5), levels, stay)
-    path = series(chain, rows, 12)
+    path = load_path(rows, levels, stay, 12)
     n = len(levels)
-    index = np.searchsorted(levels, path)
+    index = np.searchsorted(levels, path - 1e-9)
+    np.testing.assert_allclose(np.array(levels)[index], path, rtol=1e-12)
     # Ends have one neighbour, inner levels two: these are visited twice as often.
     law = np.array([1.0, *[2.0] * (n - 2), 1.0])
     law /= law.sum()
@@ -82,14 +113,41 @@ def test_load_chain_is_stationary_and_moves_to_neighbours(levels, stay):
 
 
 def test_constant_load_draws_nothing():
-    chain = LoadChain(2, (1, 2), (0.8,), 0.5)
-    assert chain.constant
-    assert (series(chain, 2, 3) == 0.8).all()
+    load = Load.of(load_scenario({"base": "small", "dynamics": {"load_levels": [0.8]}}))
+    assert not load.moves
+    assert load.numbers == 0
+    np.testing.assert_allclose(load_path(2, (0.8,), 0.5, 3), 0.8, rtol=1e-15)
+
+
+def test_load_is_off_where_all_devices_have_their_full_speed():
+    assert Load.of(load_scenario({"base": "small", "dynamics": {"load_levels": [1.0]}})) is None
 
 
 def test_load_that_always_stays():
-    path = series(LoadChain(5, (2, 3), (0.5, 0.75, 1.0), 1.0), 5, 6)
+    path = load_path(5, (0.5, 0.75, 1.0), 1.0, 6)
+    assert len(np.unique(path)) == 3
     np.testing.assert_array_equal(path, np.broadcast_to(path[0], path.shape))
+
+
+def test_fading_without_memory_is_the_mean_of_exponentials():
+    # Also beyond the number of factors that a product of uniform numbers may have.
+    for diversity in (1, 3, 16, 17):
+        gains = fading_gains(2, 5, diversity, 0.0, 2)
+        u = NUMPY.uniform(seeds(2), np.ones(2, dtype=np.int64), 5 * diversity)
+        shape, axis = ((2, diversity, 5), 1) if diversity <= 16 else ((2, 5, diversity), 2)
+        expected = -np.log(u.reshape(shape)).mean(axis=axis)
+        np.testing.assert_allclose(gains[1], expected, rtol=1e-12)
+
+
+def test_fading_with_memory_follows_its_recurrence():
+    rho, m = 0.7, 2
+    gains = fading_gains(3, 4, m, rho, 3)
+    branches = 0.0
+    for t in range(3):
+        u = NUMPY.uniform(seeds(3), np.full(3, t), 4 * 2 * m).reshape(3, 4, m, 2)
+        w = np.sqrt(-np.log(u[..., 0])) * np.exp(2j * np.pi * u[..., 1])  # CN(0, 1)
+        branches = w if t == 0 else rho * branches + np.sqrt(1.0 - rho**2) * w
+        np.testing.assert_allclose(gains[t], (np.abs(branches) ** 2).mean(axis=-1), rtol=1e-12)
 
 
 def test_survival_has_the_probability_of_the_round():
@@ -124,11 +182,15 @@ def test_survival_has_the_probability_of_the_round():
     assert abs(hits - expected) < 4.0 * np.sqrt(variance)
 
 
+def draw(survival, micro_batches, most, steps, words, t=0, **kwargs):
+    """Arrivals of rows (E, N) in a round."""
+    lossy = MicroBatchArrivals(survival.shape[1], steps, most, NUMPY, **{"lossy": True, **kwargs})
+    return lossy.draw(words, np.full(len(words), t), survival, micro_batches)
+
+
 def lost(survival, micro_batches, rows=200, clusters=5, steps=4):
-    losses = MicroBatchLosses(rows, clusters, steps, 8, lossy=True)
-    losses.reset(np.arange(rows), seeds(rows))
     counts = np.full((rows, clusters), micro_batches)
-    return losses.draw(np.full((rows, clusters), survival), counts)
+    return draw(np.full((rows, clusters), survival), counts, 8, steps, seeds(rows))
 
 
 @pytest.mark.parametrize("survival", [0.02, 0.4, 0.5, 0.9, 0.999])
@@ -152,9 +214,7 @@ def test_arrivals_are_binomial_and_any_set_is_equally_likely(survival):
 @pytest.mark.parametrize("survival", [0.3, 0.55, 0.98, 0.9999])
 @pytest.mark.parametrize("M", [64, 2048, 65536])
 def test_many_micro_batches(survival, M):
-    losses = MicroBatchLosses(40, 2, 1, M, lossy=True)
-    losses.reset(np.arange(40), seeds(40))
-    counts = losses.draw(np.full((40, 2), survival), np.full((40, 2), M)).counts
+    counts = draw(np.full((40, 2), survival), np.full((40, 2), M), M, 1, seeds(40)).counts
     deviation = np.sqrt(M * survival * (1.0 - survival))
     assert abs(counts.mean() - M * survival) < 5.0 * deviation / np.sqrt(counts.size)
     assert counts.std() == pytest.approx(deviation, rel=0.35, abs=1.0)
@@ -163,13 +223,33 @@ def test_many_micro_batches(survival, M):
 def test_certain_outcomes():
     assert (lost(1.0, 8).counts == 8).all()
     assert (lost(0.0, 8).counts == 0).all()
-    assert MicroBatchLosses(2, 3, 2, 8, lossy=False).draw(np.zeros((2, 3)), np.full((2, 3), 8)).survived.all()
+    assert draw(np.zeros((2, 3)), np.full((2, 3), 8), 8, 2, seeds(2), lossy=False).survived.all()
 
 
 def test_luck_does_not_depend_on_the_allocation():
     poor, rich = lost(0.3, 8), lost(0.8, 8)
     assert (poor.survived <= rich.survived).all()
     assert poor.counts.sum() < rich.counts.sum()
+
+
+def test_every_round_and_row_has_its_own_luck():
+    survival, M = np.full((50, 4), 0.5), np.full((50, 4), 8)
+    words = seeds(50)
+    first, second = (draw(survival, M, 8, 3, words, t).counts for t in (0, 1))
+    np.testing.assert_array_equal(draw(survival, M, 8, 3, words).counts, first)
+    assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 5.0 / np.sqrt(first.size)
+    alone = draw(survival[7:8], M[7:8], 8, 3, words[7:8], 1)
+    np.testing.assert_array_equal(alone.counts[0], second[7])
+
+
+def test_clusters_whose_round_is_lost_deliver_nothing():
+    drawn = lost(0.7, 8, rows=3)
+    trained = np.random.default_rng(0).random((3, 5)) < 0.5
+    kept = drawn.only(trained)
+    for whole in (kept, type(drawn).of(drawn.survived, drawn.micro_batches).only(trained)):
+        np.testing.assert_array_equal(whole.counts, np.where(trained[..., None], drawn.counts, 0))
+        expected = np.where(trained[..., None, None], drawn.survived, False)
+        np.testing.assert_array_equal(whole.survived, expected)
 
 
 def test_shadowing_is_lognormal_and_symmetric():
