@@ -7,6 +7,8 @@ What is in flight at a stage is in flight at every stage before it, so ``K_s`` i
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -76,14 +78,14 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
         allocation: A plan that names schedules.
         local_steps: ``H``.
     """
-    slots = (allocation.caps, allocation.blocks)
-    clusters = (allocation.schedule, allocation.chunks, allocation.micro_batches)
+    slots = [np.asarray(a) for a in (allocation.caps, allocation.blocks)]
+    clusters = [np.asarray(a) for a in (allocation.schedule, allocation.chunks, allocation.micro_batches)]
     shape = np.broadcast_shapes(*(a.shape for a in slots), *((*a.shape, 1) for a in clusters))
     K = shape[-1]
 
-    def rows(values: Array, *last: int) -> IntArray:
-        array = np.broadcast_to(np.asarray(values), (*shape[:-1], *last))
-        return np.ascontiguousarray(array.reshape(-1, *last), dtype=np.int64)
+    def rows(array: npt.NDArray[Any], *last: int) -> IntArray:
+        whole = np.broadcast_to(array, (*shape[:-1], *last)).reshape(-1, *last)
+        return np.ascontiguousarray(whole, dtype=np.int64)
 
     caps, blocks = (rows(a, K) for a in slots)
     schedule, chunks, micro_batches = (rows(a) for a in clusters)
