@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, concatenate, namespace
+from collapipe_env.kernels.plain_round import CLUSTER, DEVICE, NODE, ROUND
 from collapipe_env.physics import delay, energy, radio
 from collapipe_env.physics.elements import (
     PipelineElements,
@@ -101,27 +102,27 @@ def _named(costs: PlainCosts, allocation: Allocation) -> RoundCosts:
     """The compiled loop's rows as one object."""
     rounds, clusters, nodes, devices = costs
     return RoundCosts(
-        delay=rounds.delay,
-        cluster_delay=clusters.delay,
-        local_step=clusters.local_step,
-        allreduce=clusters.allreduce,
-        collect=clusters.collect,
-        upload=clusters.upload,
-        broadcast=rounds.broadcast,
-        energy=nodes.energy,
-        energy_ratio=nodes.energy_ratio,
-        memory=devices.memory,
-        survival=clusters.survival,
-        interference=clusters.interference,
+        delay=rounds[ROUND.delay],
+        cluster_delay=clusters[CLUSTER.delay],
+        local_step=clusters[CLUSTER.local_step],
+        allreduce=clusters[CLUSTER.allreduce],
+        collect=clusters[CLUSTER.collect],
+        upload=clusters[CLUSTER.upload],
+        broadcast=rounds[ROUND.broadcast],
+        energy=nodes[NODE.energy],
+        energy_ratio=nodes[NODE.energy_ratio],
+        memory=devices[DEVICE.memory],
+        survival=clusters[CLUSTER.survival],
+        interference=clusters[CLUSTER.interference],
         elements=PipelineElements(
-            hop_forward=nodes.hop_forward,
-            hop_backward=nodes.hop_backward,
-            compute_forward=devices.compute_forward,
-            compute_backward=devices.compute_backward,
-            uplink=clusters.uplink,
-            downlink=clusters.downlink,
-            server_forward=clusters.server_forward,
-            server_backward=clusters.server_backward,
+            hop_forward=nodes[NODE.hop_forward],
+            hop_backward=nodes[NODE.hop_backward],
+            compute_forward=devices[DEVICE.compute_forward],
+            compute_backward=devices[DEVICE.compute_backward],
+            uplink=clusters[CLUSTER.uplink],
+            downlink=clusters[CLUSTER.downlink],
+            server_forward=clusters[CLUSTER.server_forward],
+            server_backward=clusters[CLUSTER.server_backward],
         ),
         allocation=allocation,
     )
