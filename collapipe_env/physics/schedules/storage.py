@@ -78,14 +78,14 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
         allocation: A plan that names schedules.
         local_steps: ``H``.
     """
-    slots: tuple[Any, ...] = (allocation.caps, allocation.blocks)
-    clusters: tuple[Any, ...] = (allocation.schedule, allocation.chunks, allocation.micro_batches)
-    shape = np.broadcast_shapes(*(np.shape(a) for a in slots), *((*np.shape(a), 1) for a in clusters))
+    slots = [np.asarray(a) for a in (allocation.caps, allocation.blocks)]
+    clusters = [np.asarray(a) for a in (allocation.schedule, allocation.chunks, allocation.micro_batches)]
+    shape = np.broadcast_shapes(*(a.shape for a in slots), *((*a.shape, 1) for a in clusters))
     K = shape[-1]
 
-    def rows(values: Array, *last: int) -> IntArray:
-        array = np.broadcast_to(np.asarray(values), (*shape[:-1], *last))
-        return np.ascontiguousarray(array.reshape(-1, *last), dtype=np.int64)
+    def rows(array: npt.NDArray[Any], *last: int) -> IntArray:
+        whole = np.broadcast_to(array, (*shape[:-1], *last)).reshape(-1, *last)
+        return np.ascontiguousarray(whole, dtype=np.int64)
 
     caps, blocks = (rows(a, K) for a in slots)
     schedule, chunks, micro_batches = (rows(a) for a in clusters)
