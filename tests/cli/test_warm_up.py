@@ -17,7 +17,7 @@ sys.exit(main(["warm-up", "--schedulers", "greedy_dpp"]))
 
 
 def said(environment=None):
-    """What a run in a process of its own prints; nothing but that."""
+    """Output of a run in a process of its own."""
     result = subprocess.run(
         [sys.executable, "-c", RUN], env=environment, capture_output=True, text=True, check=True
     )

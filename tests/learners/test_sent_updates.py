@@ -1,4 +1,4 @@
-"""What is sent inside real runs, down to the simulated upload of a scenario."""
+"""Messages sent inside real runs, down to the simulated upload of a scenario."""
 
 from dataclasses import replace
 
