@@ -30,7 +30,7 @@ class ProxySpec:
 
     style: Annotated[
         Literal["pre-ln", "transformer", "bert"] | None,
-        described('how blocks and embedding are built: "pre-ln", "transformer" or "bert"; empty = as priced'),
+        described('style of blocks and embedding: "pre-ln", "transformer" or "bert"; empty = as priced'),
     ] = None
     width: Annotated[int, whole("model width d, a multiple of heads", 2, 8192)] = 32
     feedforward: Annotated[int, whole("feed-forward width d_ff", 1, 65536)] = 64
@@ -206,13 +206,13 @@ class LearningSpec:
     metric_every: Annotated[int, whole("rounds between metrics", 1, 1_000_000)] = 5
     metric_samples: Annotated[int, whole("evaluated samples that enter metrics", 1, 1_000_000)] = 512
     evaluation: Annotated[
-        Literal["inline", "background"], described('when to evaluate: "inline" or "background"')
+        Literal["inline", "background"], described('time of evaluation: "inline" or "background"')
     ] = "inline"
     device: Annotated[
-        Literal["auto", "cpu", "cuda"], described('where to train: "auto", "cpu" or "cuda"')
+        Literal["auto", "cpu", "cuda"], described('device to train on: "auto", "cpu" or "cuda"')
     ] = "auto"
     precision: Annotated[
-        Literal["float32", "bfloat16"], described('of forward passes: "float32" or "bfloat16"')
+        Literal["float32", "bfloat16"], described('precision of forward passes: "float32" or "bfloat16"')
     ] = "float32"
 
     @model_validator(mode="after")

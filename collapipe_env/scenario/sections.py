@@ -47,7 +47,7 @@ def _known_task(name: str) -> str:
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class WorkloadSpec:
-    """The priced Transformer and how one round trains it (what every delay and energy is charged for)."""
+    """The priced Transformer and its training in one round: every delay and energy is charged for it."""
 
     task: Annotated[
         str,
@@ -64,7 +64,7 @@ class WorkloadSpec:
     ] = 8000
     style: Annotated[
         Literal["pre-ln", "transformer", "bert"],
-        described("how blocks and embedding are built; no unit, one of pre-ln, transformer, bert"),
+        described("style of blocks and embedding; no unit, one of pre-ln, transformer, bert"),
     ] = "pre-ln"
     learned_positions: Annotated[
         int, whole("rows of the table of learned positions, at least q with style bert, else 0", 0, 65536)
@@ -98,7 +98,7 @@ class WorkloadSpec:
     update_compression: Annotated[
         Literal["none", "top-k", "lora"],
         described(
-            "what of an update is sent: all of it, the largest entries with error feedback, or low-rank "
+            "part of an update that is sent: all of it, the largest entries with error feedback, or low-rank "
             "adapters; no unit, one of none, top-k, lora"
         ),
     ] = "none"
@@ -331,7 +331,7 @@ class RadioSpec:
     ] = "full"
     link_errors: Annotated[
         Literal["drop", "arq", "none"],
-        described("what a packet error does: lose the micro-batch, resend, nothing; one of drop, arq, none"),
+        described("effect of a packet error: micro-batch dropped, sent again, none; one of drop, arq, none"),
     ] = "drop"
     waterfall_threshold: Annotated[
         float, real("waterfall threshold of the packet error rate, linear", "1", ge=0.0, le=1e3)
