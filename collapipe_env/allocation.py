@@ -1,4 +1,4 @@
-"""The allocation: what a scheduler decides for one round."""
+"""Allocation: a scheduler's decision for one round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ASYNC = range(len(SCHEDULES))
 
 ServerMode = Literal["copies", "sequential"]
 SERVER_MODES: tuple[ServerMode, ...] = get_args(ServerMode)
-"""How the edge server trains its part under split training; an allocation names them by their place here."""
+"""Ways of the edge server to train its part under split training; allocations hold their place here."""
 COMMON, COPIES, SEQUENTIAL = -1, 0, 1
 """``COMMON`` is CollaPipe's own server: one head that follows the mean gradient of all clusters."""
 
@@ -58,7 +58,7 @@ class Allocation:
         share: Share ``y_k`` of each micro-batch's samples (..., N, K), summing to 1 in each stage;
             ``None`` where every stage has one device.
         schedule: Place in ``SCHEDULES`` (..., N), int; ``None`` for GPipe.
-        caps: What each stage slot may have in flight (..., N, K), int: micro-batches between forward and
+        caps: Most that each stage slot may have in flight (..., N, K), int: micro-batches between forward and
             backward (``1f1b``, ``async``), stored micro-batches until their weight gradient is done
             (``zb-h1``), chunks (``interleaved``); not read under ``gpipe`` and in slots without blocks.
         chunks: Chunks ``v`` of each stage (..., N), int, 1 unless ``interleaved``.
@@ -99,7 +99,7 @@ class Allocation:
         return self.per_device(self.blocks)
 
     def per_device(self, slots: Array) -> Array:
-        """Each device's value of something that stage slots have (..., N, K), 0 for an idle device."""
+        """Return each device's value of an array over stage slots (..., N, K), 0 for an idle device."""
         if self.stage is None:
             return slots
         xp = namespace(slots)
@@ -130,7 +130,7 @@ class Allocation:
 
 
 def own_arrays(allocation: Allocation) -> Allocation:
-    """Copies of an allocation's arrays, which its giver may go on writing to.
+    """Return an allocation with arrays of its own, copied from those given.
 
     Shares and powers become ``float64``, integers ``int64``: the checks and compiled code then see the same
     numbers, whatever types were given.
@@ -203,7 +203,7 @@ def with_explicit_server(allocation: Allocation) -> Allocation:
 def with_schedule(
     allocation: Allocation, name: ScheduleName, caps: Array, chunks: int | Array = 1
 ) -> Allocation:
-    """The same plan under one schedule in all clusters.
+    """Return the same plan under one schedule in all clusters.
 
     Args:
         allocation: A plan (...).

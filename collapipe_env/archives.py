@@ -1,4 +1,4 @@
-"""Zip archives that may come from anyone: looked over before they are unpacked.
+"""Zip archives from anyone, checked before they are unpacked.
 
 A few bytes of an archive can list millions of members, or unpack to any number of bytes. So members are
 counted before Python reads their list, and sizes are added up before anything is unpacked.
@@ -18,15 +18,15 @@ from collapipe_env.files import unpacked_limit
 MEMBERS = 10_000
 """Members that an archive may have."""
 PICKLE_BYTES = 4 * 1024**2
-"""Bytes of the description of PyTorch's tensors, about 100 for each: it is interpreted, which takes longer
-than reading."""
+"""Most bytes of the description of PyTorch's tensors, about 100 for each: it is interpreted, which takes
+longer than reading."""
 
 _SIGNATURE = b"PK\x01\x02"  # of each entry in the list of members
 _CHUNK = 1024**2
 
 
 def open_zip(source: bytes | Path, most: int | None = None, most_members: int = MEMBERS) -> zipfile.ZipFile:
-    """Open an archive whose members are stored or deflated, and unpack to no more than archives do.
+    """Open an archive if its members are stored or deflated, and their number and sizes within limits.
 
     Args:
         source: All of the archive, or a regular file that may be too large to be held in memory twice.
@@ -34,7 +34,7 @@ def open_zip(source: bytes | Path, most: int | None = None, most_members: int = 
         most_members: Members that it may have.
 
     Raises:
-        zipfile.BadZipFile: If it is none, or beyond the limits; the message says which.
+        zipfile.BadZipFile: If it is no archive, or beyond the limits.
         OSError: If the file cannot be read.
     """
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
@@ -51,7 +51,7 @@ def open_zip(source: bytes | Path, most: int | None = None, most_members: int = 
 
 
 def _listed(stream: BinaryIO) -> int:
-    """Entries in the list of members: every one begins alike, so a damaged length cannot hide any."""
+    """Count the entries in the list of members: every one begins alike, so a damaged length hides none."""
     count, rest = 0, b""
     while chunk := stream.read(_CHUNK):
         chunk = rest + chunk

@@ -47,18 +47,18 @@ def exp(x: Array) -> Array:
 
 
 def where(condition: Array, x: Array, y: Array | float) -> Array:
-    """Elements of ``x`` where the condition holds, else of ``y``; compiled loops have their own form."""
+    """Return ``x`` where the condition holds, else ``y``; compiled loops have a form of their own."""
     return namespace(condition).where(condition, x, y)
 
 
 def at_least(values: Array, bound: float) -> Array:
-    """The larger of each value and the bound, of the values' type; NaN stays NaN."""
+    """Return the larger of each value and the bound, of the values' type; NaN stays NaN."""
     xp = namespace(values)
     return np.maximum(values, bound) if xp is np else xp.clip(values, bound, None)
 
 
 def at_most(values: Array, bound: float) -> Array:
-    """The smaller of each value and the bound, of the values' type; NaN stays NaN."""
+    """Return the smaller of each value and the bound, of the values' type; NaN stays NaN."""
     xp = namespace(values)
     return np.minimum(values, bound) if xp is np else xp.clip(values, None, bound)
 

@@ -1,8 +1,8 @@
-"""Numba's ``njit`` with a type signature: the decorated function keeps its own type for checkers.
+"""Compiled functions: Numba's ``njit``, typed so that the decorated function keeps its type for checkers.
 
 Compiled code is kept on disk. Numba compiles anew when the function's own file changes, but not when a file
 changes whose functions it calls, although their code is part of what is kept: after such an edit or update,
-old physics would run unnoticed. Here all of the package's sources that are compiled decide.
+old physics would run unnoticed. Here a change of any of the package's compiled sources compiles anew.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 def compiled_inner(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function that only compiled code calls, when the first caller is compiled.
 
-    It lacks the part that Python needs: this takes named tuples of arrays to pieces, and is a good deal of
-    the time of compiling. Nothing is kept on disk of its own; it is part of what is kept of its callers.
+    It lacks the wrapper for calls from Python, which unpacks named tuples of arrays and takes much of the
+    time of compiling. It is not kept on disk by itself, only as part of its callers.
 
     Args:
         function: A function of numbers, NumPy arrays and named tuples of numbers.
@@ -49,20 +49,20 @@ def compiled_inner(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def called_from_python(inner: Callable[P, R]) -> Callable[P, R]:
-    """An inner function once more, compiled to be called from Python.
+    """Return an inner function, compiled to be called from Python.
 
     Args:
-        inner: What :func:`compiled_inner` or :func:`compiled_leaf` returned.
+        inner: Function from :func:`compiled_inner` or :func:`compiled_leaf`.
     """
     dispatcher: Any = inner
     return compiled(dispatcher.py_func)
 
 
 def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
-    """As :func:`compiled_inner` for functions that create and return no arrays.
+    """Compile as :func:`compiled_inner` does a function that creates and returns no arrays.
 
-    Their references need not be counted, which otherwise costs as much as ten additions for every array that
-    is given, and a good deal of the time of compiling.
+    References need not be counted then, which otherwise takes as long as ten additions for every array given,
+    and much of the time of compiling.
 
     Args:
         function: A function of numbers, NumPy arrays and named tuples of either that returns numbers.
@@ -71,17 +71,17 @@ def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """As :func:`compiled_leaf`, with the code put where it is called: for the innermost loops.
+    """Compile as :func:`compiled_leaf` does, with the code put where it is called: for the innermost loops.
 
     Args:
-        function: As there.
+        function: A function as for :func:`compiled_leaf`.
     """
     return _compile_inner(function, _nrt=False, forceinline=True)
 
 
 @lru_cache(maxsize=4)
 def source_stamp(folder: Path) -> str:
-    """A digest of the Python files below a folder, links included, that are compiled or tell how.
+    """Return a digest of the Python files below a folder, links included, that decide compiled code.
 
     These are the files that name this module, those below the folders ``kernels`` and ``physics``, whose
     formulas become part of compiled code, and ``allocation.py``, whose constants do.
@@ -105,11 +105,11 @@ def source_stamp(folder: Path) -> str:
 
 
 _WHAT_IS_COMPILED = {"agents": "DSSRA's search", "baselines": "a baseline's planner"}
-"""What people wait for, by the package's folder; the simulator's loops elsewhere."""
+"""Name of the compiled part in messages, by the package's folder; the simulator's loops elsewhere."""
 
 
 def cache_folder() -> Path | None:
-    """The folder that all compiled code is kept in or below; None if it is not kept."""
+    """Return the folder that all compiled code is kept in or below; None if it is not kept."""
     return Path(os.path.commonpath(_cache_paths)) if _cache_paths else None
 
 
@@ -117,7 +117,7 @@ _cache_paths: set[str] = set()
 
 
 def own_module(event: Any) -> list[str]:
-    """The module of the function that Numba begins to compile, in parts; empty if it is not the package's.
+    """Return the module of the function that Numba begins to compile, in parts; empty if not the package's.
 
     Args:
         event: Numba's event ``numba:compile``.
@@ -128,7 +128,7 @@ def own_module(event: Any) -> list[str]:
 
 
 class _Announcement(event.Listener):
-    """Says why a first step or decision takes long, to people who wait for it: once for each part."""
+    """Message on a terminal that a part is being compiled, once for each part."""
 
     def __init__(self) -> None:
         self.said: set[str] = set()
@@ -201,7 +201,7 @@ def _compile_inner(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 
 
 def _stamp(wrapped: Any) -> None:
-    """Let what is kept on disk depend on all compiled sources, not on the function's file alone."""
+    """Let compiled code on disk depend on all compiled sources, not on the function's file alone."""
     # Numba has no public way; without these attributes (another Numba, or no cache) nothing is lost but this
     # protection.
     file: Any = getattr(getattr(wrapped, "_cache", None), "_cache_file", None)
@@ -211,7 +211,7 @@ def _stamp(wrapped: Any) -> None:
 
 
 def _drop_unreadable(file: Any) -> None:
-    """Remove what an earlier version of the package kept if it names things that are no more.
+    """Remove compiled code of an earlier version of the package that cannot be read any more.
 
     Numba looks at the stamp only after it has read all of the index, and fails where it cannot.
     """

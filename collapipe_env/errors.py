@@ -8,8 +8,8 @@ import reprlib
 from collections.abc import Iterable
 
 LARGEST_BITS = 1_000
-"""Bits of the largest integer that is read from anywhere: about what a float can hold, and far below the
-4,300 digits from which on Python refuses to write an integer down."""
+"""Bits of the largest integer that is read from anywhere: about the range of a float, and far below the
+4,300 digits from which on Python refuses to write an integer."""
 
 _LONGEST_NAME = 100
 _MOST_COMPARED = 1_000
@@ -25,7 +25,7 @@ class ScenarioError(CollaPipeError):
 
 
 class UnknownArgumentError(ScenarioError, TypeError):
-    """A keyword argument or option that an environment does not know.
+    """An environment was given a keyword argument or option that it does not know.
 
     Also a ``TypeError``, as for any function that is called with an argument it does not have: TorchRL, for
     one, tries arguments and goes on without those that are refused so.
@@ -56,7 +56,7 @@ class SchedulerError(CollaPipeError):
 
 
 class RewardError(CollaPipeError):
-    """A reward of one's own fails, or returns something else than a number for each environment.
+    """A reward of the user's own fails, or returns something else than a number for each environment.
 
     The round is not taken: queues, channels, loads, sums and the round's number are as before the step, which
     may be repeated. Under NumPy the learner is the exception: a reward sees the loss, so by then it has

@@ -37,7 +37,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that a reader, or a crash, never meets half of it.
 
     Args:
-        path: Where; missing folders are made.
+        path: The file; missing folders are made.
         content: All of it.
 
     Raises:
@@ -59,12 +59,12 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Like :func:`write_bytes`, for UTF-8 text."""
+    """Write UTF-8 text as :func:`write_bytes` does."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Like :func:`write_bytes`, for a JSON object; numbers that are not finite become ``null``."""
+    """Write a JSON object as :func:`write_bytes` does; numbers that are not finite become ``null``."""
     write_text(path, json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n")
 
 
@@ -123,7 +123,7 @@ def read_regular(path: Path, largest: int) -> bytes:
 
 
 def read_gzip(path: Path, largest: int) -> bytes:
-    """Return what a gzip-compressed file unpacks to.
+    """Return the content of a gzip-compressed file.
 
     Args:
         path: The file.
@@ -163,7 +163,7 @@ def read_json(path: Path, remedy: str, largest: int = JSON_BYTES) -> dict[str, A
 
     Args:
         path: The file.
-        remedy: What to do about a damaged one, for the error.
+        remedy: Advice on a damaged one, for the error.
         largest: Bytes that it may have.
 
     Raises:
@@ -181,7 +181,7 @@ def read_json(path: Path, remedy: str, largest: int = JSON_BYTES) -> dict[str, A
 
 
 def parse_json(content: bytes) -> Any:
-    """Return what JSON text in UTF-8 stands for.
+    """Return the value of JSON text in UTF-8.
 
     Raises:
         ValueError: If it is no JSON, is nested deeper than :data:`JSON_DEPTH`, or holds an integer beyond all
@@ -207,7 +207,7 @@ def parse_json(content: bytes) -> Any:
 
 
 def without_nan(value: Any) -> Any:
-    """Plain data with ``None`` for every number that is not finite, which JSON cannot express."""
+    """Return plain data with ``None`` for every number that is not finite, which JSON cannot express."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

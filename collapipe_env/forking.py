@@ -1,4 +1,4 @@
-"""PyTorch in a process that is forked."""
+"""PyTorch in forked processes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 @lru_cache(maxsize=1)
 def one_thread_after_fork() -> None:
-    """From now on, let PyTorch compute in one thread in every process that is forked from this one.
+    """Let PyTorch compute in one thread in every process that is forked from this one from now on.
 
     PyTorch shares its work among threads of OpenMP, which a fork does not copy: the child would wait for them
-    for ever in its first operation that is large enough to be shared. One thread waits for nobody. The parent
-    keeps its threads, as do processes that are spawned. A child that asks for more threads again
-    (``torch.set_num_threads``) hangs as before.
+    for ever in its first operation that is large enough to be shared. With one thread there is nothing to
+    wait for. The parent keeps its threads, as do processes that are spawned. A child that asks for more
+    threads again (``torch.set_num_threads``) hangs as before.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_compute_in_one_thread)

@@ -1,4 +1,4 @@
-"""Numba's compiler for functions that only compiled code calls: it leaves optimising to the callers.
+"""Numba's compiler for functions that only compiled code calls: optimising is left to the callers.
 
 A caller's code contains that of all it calls, optimised and turned into machine code once more with it. For
 a chain of eight functions the innermost is thus compiled eight times, and all but the last are for nothing
@@ -33,7 +33,7 @@ INNER_OPTIONS: dict[str, Any] = {}
 if _known:
 
     class _NoEnvironment:
-        """In place of the code generator: there is no machine code that an environment could be given to."""
+        """Stand-in for the code generator: there is no machine code to take an environment."""
 
         def set_env(self, name: str, environment: Any) -> None:
             """Do nothing: compiled code of numbers and arrays never looks at its environment."""
@@ -46,7 +46,7 @@ if _known:
             return _NoEnvironment()
 
         def finalize(self) -> None:
-            """Add the code of what is called, once each."""
+            """Add the code of the called functions, once each."""
             self._raise_if_finalized()
             for library in dict.fromkeys(self._linking_libraries):
                 self._reload_init.update(library._reload_init)
@@ -54,7 +54,7 @@ if _known:
             self._finalized = True
 
         def get_pointer_to_function(self, name: str) -> int:  # noqa: ARG002 - Numba's signature
-            """0: no symbol is defined here."""
+            """Return 0: no symbol is defined here."""
             self._ensure_finalized()
             return 0
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, postponed for the moments in which they would break something."""
+"""Postponing of Ctrl-C and SIGTERM while they would break something."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let a short piece of work end before a signal is heard that came meanwhile.
+    """Return a context that postpones signals until a short piece of work has ended.
 
     For code that holds a lock of another thread: an exception that a signal's handler raises between the
-    taking of a lock and the ``with`` block that would release it leaves the lock taken for good, and whoever
-    waits for it waits for ever. Outside of the main thread, where no handler runs, nothing changes.
+    taking of a lock and the ``with`` block that would release it leaves the lock taken for good, and other
+    threads wait for ever. Outside of the main thread, where no handler runs, nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""The progress bar of every command: on a terminal of 80 columns it still is a bar."""
+"""Progress bar of the commands, made for terminals of 80 columns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _FORMAT = "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{unit}, {remainin
 
 
 def progress_bar(total: int, title: str, unit: str, initial: int = 0) -> tqdm[Any]:
-    """A bar with what is done, of how much, and the time left; none where standard error is no terminal.
+    """Return a bar of the steps done and the time left; it is not shown where standard error is no terminal.
 
     Args:
         total: Steps at the end.
         title: A word or two, written before the bar.
-        unit: What is counted.
+        unit: Name of the steps.
         initial: Steps done already.
     """
     return tqdm(

@@ -1,4 +1,4 @@
-"""Arrays of real numbers, which is all that actions and allocations may be."""
+"""Reading of arrays of real numbers, the only ones allowed in actions and allocations."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def whole_numbers(name: str, value: Any) -> npt.NDArray[Any]:
 
 
 def not_real(name: str, dtype: object) -> AllocationError:
-    """The error for an array of another type.
+    """Return the error for an array of another type.
 
     Args:
         name: Its name.

@@ -21,7 +21,7 @@ def renamed_fields(**names: str) -> Callable[[_Class], _Class]:
     """
 
     def decorate(cls: _Class) -> _Class:
-        build: Callable[..., None] = cls.__init__  # type: ignore[misc]
+        build: Callable[..., None] = vars(cls)["__init__"]
 
         @functools.wraps(build)
         def __init__(self: Any, *values: Any, **fields: Any) -> None:  # noqa: N807
@@ -50,5 +50,5 @@ def _former(cls: type, old: str, new: str) -> property:
 
 
 def _warn(cls: type, old: str, new: str) -> None:
-    """Warn whoever used a former name, two calls above."""
+    """Warn the user of a former name, two calls above."""
     warnings.warn(f"{cls.__name__}.{old} is now called {new}", DeprecationWarning, stacklevel=3)

@@ -1,4 +1,4 @@
-"""Trees of states in files: NumPy's ``npz`` with one JSON text for everything that is not an array."""
+"""Files of state trees: NumPy's ``npz`` with one JSON text for everything that is not an array."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_tree(path: str | os.PathLike[str]) -> Tree:
     """Read a tree; nothing is unpickled or executed, and arrays take no more memory than the file is long.
 
     Args:
-        path: What :func:`write_tree` has written.
+        path: A file of :func:`write_tree`.
 
     Raises:
         StateError: If the file cannot be read, is damaged, or is beyond the limits.
@@ -95,7 +95,7 @@ def read_tree(path: str | os.PathLike[str]) -> Tree:
 
 
 def _array_of(member: zipfile.ZipInfo, content: bytes) -> npt.NDArray[Any]:
-    """An array in NumPy's format 1.0, if its header is such as NumPy writes for plain numbers."""
+    """Return an array in NumPy's format 1.0, if its header is one that NumPy writes for plain numbers."""
     name = shown(member.filename)
     start = 10 + int.from_bytes(content[8:10], "little")
     header = _HEADER.fullmatch(content[10:start])
@@ -113,7 +113,7 @@ def _array_of(member: zipfile.ZipInfo, content: bytes) -> npt.NDArray[Any]:
 
 
 def _without_arrays(value: Any, place: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    """The tree with every array replaced by a mapping that names it; the arrays go into ``arrays``."""
+    """Return the tree with every array replaced by a mapping that names it; fills ``arrays``."""
     if isinstance(value, np.ndarray):
         arrays[place] = value
         return {"array": place}
@@ -124,7 +124,7 @@ def _without_arrays(value: Any, place: str, arrays: dict[str, npt.NDArray[Any]])
 
 
 def _with_arrays(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    """The inverse; takes the arrays out of ``arrays``."""
+    """Undo :func:`_without_arrays`; takes the arrays out of ``arrays``."""
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()

@@ -1,4 +1,4 @@
-"""States as trees: nested dictionaries of NumPy arrays and plain values, which a file can hold as they are.
+"""State trees: nested dictionaries of NumPy arrays and plain values, which a file can hold as they are.
 
 Every stateful part of an environment gives such a tree and takes it back. Arrays are copied on the way out
 and on the way in, so that a tree and the part it came from never share memory.
@@ -24,15 +24,15 @@ BIT_GENERATORS = {
 
 
 LARGEST_NUMBER = 1e30
-"""Beyond any quantity of a system; products of a few of them still are floating-point numbers."""
+"""Largest number in a state: above any quantity of a system, and products of a few stay finite."""
 LARGEST_POOL = 1024
-"""Words of a seed sequence's pool; NumPy's own has 4. Mixing takes longer with their square."""
+"""Most words of a seed sequence's pool; NumPy's own has 4. The time of mixing grows with their square."""
 MOST_DIGITS = 4_300
-"""Digits of a seed: what Python writes and reads by default."""
+"""Most digits of a seed, those that Python writes and reads by default."""
 
 
 def digits_of(number: Any, place: str) -> str:
-    """A whole number as text: Python's may be longer than any of NumPy's.
+    """Return a whole number as text; Python's may be longer than any of NumPy's.
 
     Args:
         number: The number.
@@ -52,10 +52,10 @@ def digits_of(number: Any, place: str) -> str:
 
 
 def number_of(text: Any, place: str) -> int:
-    """The number that :func:`digits_of` has written down.
+    """Return the number of a text from :func:`digits_of`.
 
     Raises:
-        StateError: If the text is none, or too long.
+        StateError: If the text is no whole number, or too long.
     """
     digits = text.removeprefix("-") if isinstance(text, str) else ""
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS):
@@ -64,10 +64,10 @@ def number_of(text: Any, place: str) -> int:
 
 
 def generator_tree(rng: np.random.Generator | None) -> Tree | None:
-    """A generator's place in its stream and in its seed sequence, of which episodes take children.
+    """Return a generator's place in its stream and in its seed sequence, of which episodes take children.
 
     Raises:
-        StateError: For a generator that is none of NumPy's own, or has no seed sequence.
+        StateError: If the generator is not one of NumPy's own, or has no seed sequence.
     """
     if rng is None:
         return None
@@ -95,10 +95,10 @@ def generator_tree(rng: np.random.Generator | None) -> Tree | None:
 
 
 def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
-    """The generator that :func:`generator_tree` has written down.
+    """Return the generator of a tree from :func:`generator_tree`.
 
     Args:
-        tree: What it has returned.
+        tree: The tree.
         place: Its name, for the error.
 
     Raises:
@@ -135,7 +135,7 @@ def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
 
 
 def _require_places(bits: Tree) -> None:
-    """Refuse places outside of a generator's buffer: NumPy reads there without looking.
+    """Refuse places outside of a generator's buffer, where NumPy would read unchecked.
 
     Raises:
         ValueError: Names the place.
@@ -146,13 +146,13 @@ def _require_places(bits: Tree) -> None:
 
 
 def children_of(rng: np.random.Generator) -> int:
-    """How many children its seed sequence has given; 0 if it gives none."""
+    """Return the number of children that a generator's seed sequence has given; 0 if it gives none."""
     seeds = rng.bit_generator.seed_seq
     return seeds.n_children_spawned if isinstance(seeds, np.random.SeedSequence) else 0
 
 
 def rewound(rng: np.random.Generator, children: int) -> np.random.Generator:
-    """A copy of a generator whose seed sequence has given fewer children."""
+    """Return a copy of a generator whose seed sequence has given fewer children."""
     tree = generator_tree(rng)
     assert tree is not None
     copy = generator_of({**tree, "children": children}, "generator")
@@ -168,12 +168,12 @@ def require_alike(tree: Any, template: Any, place: str, free: frozenset[str] = f
 
     Args:
         tree: The tree.
-        template: What it must be like.
+        template: The tree it must be like.
         place: Its name, for the error.
         free: Places below which anything may stand.
 
     Raises:
-        StateError: Names the first place that differs, what is there and what is expected.
+        StateError: With the first place that differs, its value and the expected one.
     """
     if place in free:
         return
@@ -195,7 +195,7 @@ def require_array(value: Any, shape: tuple[int, ...], dtype: Any, place: str) ->
     """Refuse what is not an array of a shape and type.
 
     Raises:
-        StateError: Names the place, what is there and what is expected.
+        StateError: With the place, its value and the expected one.
     """
     if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype != dtype:
         found = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__

@@ -14,7 +14,7 @@ def given_path(text: str) -> Path:
     """Return a path with ``~`` expanded, whether or not something is there.
 
     Args:
-        text: What was typed.
+        text: The path as typed.
 
     Raises:
         DataError: If it cannot be looked up, or is a folder that cannot be listed.
@@ -35,7 +35,7 @@ def why_unusable(path: Path) -> str:
     """Return why something is neither a file nor a folder, for a message.
 
     Args:
-        path: What was found to be neither.
+        path: The path.
     """
     try:
         mode = path.stat().st_mode

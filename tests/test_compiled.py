@@ -1,4 +1,4 @@
-"""What is compiled depends on all sources that are compiled."""
+"""Compiled code on disk depends on all sources that are compiled."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""How messages quote what others wrote."""
+"""Quotes in messages: short, and never failing."""
 
 import pytest
 

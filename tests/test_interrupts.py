@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows ends pr
 
 
 class Stopped(BaseException):
-    """What the handlers of these tests raise."""
+    """Exception that the handlers of these tests raise."""
 
 
 @pytest.fixture(autouse=True)

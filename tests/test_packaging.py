@@ -1,4 +1,4 @@
-"""What is built and installed: the archives' content, links in the repository, and what an import costs."""
+"""Packaging: content of the archives, links in the repository, and the cost of an import."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def build_wheel(root, folder):
 
 
 def contents(wheel):
-    """What a wheel holds, by name."""
+    """Names of the files in a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         assert len(set(archive.namelist())) == len(archive.namelist())
         return {name: archive.read(name) for name in archive.namelist()}
@@ -151,7 +151,7 @@ def test_description_is_the_readme_but_for_its_links(wheel):
 
 
 def links(markdown):
-    """Where the links and pictures of a text lead, as a Markdown parser sees them."""
+    """Targets of the links and pictures of a text, as a Markdown parser sees them."""
     inline = [token for token in MarkdownIt().enable("table").parse(markdown) if token.type == "inline"]
     parts = [part for token in inline for part in token.children]
     return [str(part.attrs.get("href", part.attrs.get("src"))) for part in parts if part.attrs]
@@ -160,7 +160,7 @@ def links(markdown):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_installed_from_the_source_distribution_it_trains(wheel_of_sdist, tmp_path):
-    """Where no checkout is at hand: what is installed has to be complete."""
+    """A folder without the checkout: the installed package has to be complete."""
     site, work = tmp_path / "site", tmp_path / "work"
     work.mkdir()
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]

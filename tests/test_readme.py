@@ -1,4 +1,4 @@
-"""What the README shows about schedulers of one's own runs as it stands there, only shorter.
+"""The README's examples of own schedulers run as they stand there, only shorter.
 
 DSSRA is left out: the README's point is the others, and its loops take long to compile.
 """

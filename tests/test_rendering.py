@@ -64,11 +64,11 @@ def make_view(
             ),
             blocks=blocks,
             micro_batches=micro_batches,
-            bandwidth_share=1.0 / clusters,
+            bandwidth=1.0 / clusters,
             cu_power_w=0.1,
             device_power_w=rng.uniform(0.002, 0.2, devices),
             delay_s=ends[n],
-            survived=0.97,
+            arrivals=0.97,
         )
         for n, (elements, blocks, up) in enumerate(cases)
     )

@@ -1,4 +1,4 @@
-"""What the commands share: parsing, clear errors, Ctrl-C and SIGTERM, and the record of what was run."""
+"""Common parts of the commands: parsing, checks of options, errors in one line, record of a run."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ Options = TypeVar("Options")
 
 TASK_OPTION = tyro.conf.arg(
     metavar="NAME",
-    help=f"What the Transformer learns: {', '.join(task_names())}. Another task than the scenario's brings "
-    "the data, head and step sizes that suit it.",
+    help=f"Task that the Transformer learns: {', '.join(task_names())}. Another task than the scenario's "
+    "brings the data, head and step sizes that suit it.",
     help_behavior_hint="(default: the scenario's)",
 )
 DATASET_OPTION = tyro.conf.arg(
     metavar="PATH",
-    help="What it learns from: a local file or folder, or hf:NAME from the Hugging Face hub.",
+    help="Data that it learns from: a local file or folder, or hf:NAME from the Hugging Face hub.",
     help_behavior_hint="(default: the scenario's, shipped with the package)",
 )
 
 
 def hint(text: str) -> object:
-    """A hint in ``--help`` in place of a default."""
+    """Return a hint for ``--help`` in place of a default."""
     return tyro.conf.arg(help_behavior_hint=f"({text})")
 
 
@@ -143,7 +143,7 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
 
 @contextlib.contextmanager
 def _always_printable() -> Iterator[None]:
-    """Print question marks for what standard output has no characters for, which would be an error."""
+    """Print question marks for characters that standard output lacks, which would be an error."""
     output = sys.stdout
     if not isinstance(output, io.TextIOWrapper):
         yield
@@ -157,7 +157,7 @@ def _always_printable() -> Iterator[None]:
 
 
 def command_line(program: str, arguments: Sequence[str]) -> str:
-    """The command as it can be typed again."""
+    """Return the command as it can be typed again."""
     return f"{program} {shlex.join(arguments)}".rstrip()
 
 
@@ -165,7 +165,7 @@ def require_within(*limits: tuple[str, int, int, int] | tuple[str, int, int, int
     """Refuse numbers out of range.
 
     Args:
-        limits: Option, its value, least and largest, and what the largest is, for each number.
+        limits: Option, value, least and largest allowed value, and a note on the largest, of each number.
 
     Raises:
         ScenarioError: Names the option, its value and the range.
@@ -175,7 +175,7 @@ def require_within(*limits: tuple[str, int, int, int] | tuple[str, int, int, int
             raise ScenarioError(f"{name} = {value}: use a number from {low:,} to {high:,}{''.join(why)}")
 
 
-def require_schedulers(names: Sequence[str], *, learned: bool = True) -> None:
+def require_schedulers(names: Sequence[str]) -> None:
     """Refuse an empty list of schedulers, unknown ones and repetitions.
 
     Raises:
@@ -184,7 +184,7 @@ def require_schedulers(names: Sequence[str], *, learned: bool = True) -> None:
     if not names:
         raise ScenarioError("--schedulers is empty: name at least one, for instance dssra")
     for name in names:
-        require_scheduler(name, learned=learned)
+        require_scheduler(name, learned=True)
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
         raise ScenarioError(f"--schedulers names {', '.join(twice)} more than once: once is enough")
@@ -196,7 +196,7 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
     Args:
         source: A shipped scenario or a YAML file.
         task: Name of the task; None keeps the scenario's.
-        dataset: What to train on; None keeps the scenario's. The head gets as many outputs as it has classes.
+        dataset: Data to train on; None keeps the scenario's. The head gets as many outputs as it has classes.
 
     Raises:
         CollaPipeError: If there is no such scenario or task, or the task cannot read the data, whichever
@@ -219,7 +219,7 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
 
 
 def require_data(scenario: Scenario) -> None:
-    """Load what the torch learner trains on, so that what cannot work is known before anything is written.
+    """Load the data of the real learner, so that errors show before anything is written.
 
     Raises:
         CollaPipeError: If the data cannot be read or does not fit the workload.
@@ -231,12 +231,12 @@ def require_data(scenario: Scenario) -> None:
 
 
 def default_processes() -> int:
-    """Worker processes where none are asked for."""
+    """Return the default number of worker processes."""
     return min(2, os.cpu_count() or 1)
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of an agent's file.
+    """Return the SHA-256 of an agent's file.
 
     Raises:
         CheckpointError: If it cannot be read.
@@ -251,7 +251,7 @@ def file_digest(path: Path) -> str:
 
 
 def record(program: str, arguments: Sequence[str], **more: Any) -> dict[str, Any]:
-    """What a result file says about how it came about: command, time, versions, and ``more``."""
+    """Return the origin of a result for its file: command, time, versions, and ``more``."""
     return {
         "command": command_line(program, arguments),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -1,4 +1,4 @@
-"""Early ends: SIGTERM is another Ctrl-C, and an output that nobody reads any more ends quietly.
+"""Early ends of a command: SIGTERM is another Ctrl-C, and an output that nobody reads any more ends quietly.
 
 Work is kept, worker processes end, and the exit status tells one from the other.
 """
@@ -17,15 +17,15 @@ INTERRUPTED = 130
 TERMINATED = 143
 """Exit status after SIGTERM."""
 UNREAD = 141
-"""Exit status where whoever read the output, say ``head``, had enough; as shells report it."""
+"""Exit status where the reader of the output, say ``head``, has closed it; as shells report it."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came; whatever keeps its work at Ctrl-C keeps it now, too."""
+    """SIGTERM, treated as another Ctrl-C."""
 
 
 def drop_output() -> None:
-    """Send what is still to be written to nowhere, where nobody reads it any more.
+    """Discard the output still to be written, which nobody reads any more.
 
     Python would otherwise complain at its end that it could not be written.
     """

@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe ev
 
     Args:
         arguments: Without the program's name; those of this process by default.
-        program: How the user calls this.
+        program: Name of the command, for help and notes.
 
     Returns:
         The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.

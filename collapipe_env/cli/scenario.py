@@ -41,7 +41,7 @@ class Show:
     task: Annotated[str | None, TASK_OPTION] = None
 
     def run(self) -> int:
-        """Print it."""
+        """Print the scenario."""
         print(chosen_scenario(self.scenario, self.task, None).to_yaml(), end="")
         return 0
 
@@ -79,7 +79,7 @@ class Diff:
     first: Source
     """A shipped scenario or a YAML file."""
     second: Source
-    """The other."""
+    """The scenario to compare it with."""
 
     def run(self) -> int:
         """Print the differences."""
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe sc
 
     Args:
         arguments: Without the program's name; those of this process by default.
-        program: How the user calls this.
+        program: Name of the command, for help and notes.
 
     Returns:
         The exit status: 0, 1 if an energy budget cannot be met, 2 for bad input.
@@ -123,13 +123,13 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe sc
 
 
 def _print_wrapped(line: str, indent: int) -> None:
-    """Print a line in 80 columns, what is left of it indented below; words stay whole."""
+    """Print a line in 80 columns, the rest indented below; words stay whole."""
     below = " " * indent
     print(textwrap.fill(line, 80, subsequent_indent=below, break_long_words=False, break_on_hyphens=False))
 
 
 def _sizes(scenario: Scenario) -> list[tuple[str, str]]:
-    """What a scenario comes to, as names and texts."""
+    """Return the sizes of a scenario, as names and texts."""
     from collapipe_env.envs.observation import ObservationBuilder
     from collapipe_env.simulator.build import action_codec
 

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe tr
 
     Args:
         arguments: Without the program's name; those of this process by default.
-        program: How the user calls this, for help and for the command to go on with.
+        program: Name of the command for help, and for the line with which to go on.
 
     Returns:
         The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
@@ -71,8 +71,8 @@ class Job:
     """One run: training, evaluation, report.
 
     Args:
-        options: What is asked for.
-        program: The command that it came from, for the record.
+        options: The options.
+        program: The command, for the record.
         given: Its arguments.
 
     Raises:
@@ -95,7 +95,7 @@ class Job:
             require_data(self._scenario)
 
     def run(self) -> None:
-        """Do everything that is not done yet, and say where it is."""
+        """Do everything that is not done yet, and print the folder."""
         options, run = self._options, self._run
         if options.output.fresh:
             self._spare_the_agent()
@@ -128,7 +128,7 @@ class Job:
         return Path("runs") / f"{name}-{training.algo}-seed{training.seed}"
 
     def _require_schedulers(self) -> None:
-        """Build each scheduler once, so that what cannot work is known before hours of training.
+        """Build each scheduler once, so that errors show before hours of training.
 
         Those of the user's own play a round, too: a policy of another scenario is built without complaint.
         """
@@ -157,7 +157,7 @@ class Job:
                 load_scheduler(name, self._scenario, agent)
 
     def _require_finished_part(self) -> None:
-        """Say so where a training was interrupted before it had a best version."""
+        """Refuse an interrupted training that has no best version yet."""
         from collapipe_env.agents.learned.training import TrainingFiles, training_state
 
         files = TrainingFiles(self._run.path)
@@ -181,7 +181,7 @@ class Job:
             )
 
     def _asked(self) -> dict[str, Any]:
-        """What decides the agent: a folder holds the results of one agent only."""
+        """Return the options that decide the agent: a folder holds the results of one agent only."""
         options = self._options
         common = {"scenario": self._scenario.to_dict()}
         if options.evaluation.agent is not None:
@@ -246,7 +246,7 @@ class Job:
             )
 
     def _history(self) -> list[dict[str, Any]]:
-        """Validations of the agent's training, if it is evaluated."""
+        """Return the validations of the agent's training, if the agent is evaluated."""
         from collapipe_env.agents.learned.checkpoint import read_checkpoint
         from collapipe_env.agents.learned.training import TrainingFiles
         from collapipe_env.evaluation.registry import LEARNED

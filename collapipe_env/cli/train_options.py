@@ -1,4 +1,4 @@
-"""The options of ``collapipe train`` and ``train_agent.py``: what can be asked for, and what is refused."""
+"""Options of ``collapipe train`` and ``train_agent.py``, and their checks."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ RENAMED = {
     "--eval-rounds": "--rounds",
     "--eval-learner": "--learner",
 }
-"""Present name of each option that had another one."""
+"""Present name of each option that has been renamed."""
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """What is trained, and on what."""
+    """Agent, scenario and data of the training."""
 
     scenario: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "medium"
     """A shipped scenario (small, medium, large, xlarge; bert-small, bert-base,
@@ -67,10 +67,10 @@ class TrainingOptions:
     ] = None
     """Environments that play at once."""
     train_learner: Literal["surrogate", "torch"] = "surrogate"
-    """What supplies the loss in training: the fitted bound, or real training of the real segments. Delays and
+    """Source of the loss in training: the fitted bound, or real training of the real segments. Delays and
     energies are the same."""
     reward: Literal["drift_plus_penalty", "lyapunov", "delay", "time_to_target"] = "drift_plus_penalty"
-    """What the agent maximises; the first two weigh delay against the energy queues."""
+    """Reward that the agent maximises; the first two weigh delay against the energy queues."""
     seed: int = 0
     """Seed of weights, exploration and training episodes."""
     threads: int = 1
@@ -82,7 +82,7 @@ class EvaluationOptions:
     """The comparison afterwards, on held-out episodes that are the same for every scheduler."""
 
     schedulers: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help=f"Who is compared: {SCHEDULERS_HELP}")
+        tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help=f"Schedulers to compare: {SCHEDULERS_HELP}")
     ] = (LEARNED, "dssra", "pipeline", "random")
     seeds: int = 5
     """Held-out episodes of each scheduler; the same ones for all."""
@@ -102,7 +102,7 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Where everything goes."""
+    """Folder of the results, and pictures."""
 
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/<scenario>-<algo>-seed<seed>")
@@ -116,7 +116,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class Options:
-    """All options, in the groups of ``--help``."""
+    """Options, in the groups of ``--help``."""
 
     training: tyro.conf.OmitArgPrefixes[TrainingOptions] = field(default_factory=TrainingOptions)
     evaluation: tyro.conf.OmitArgPrefixes[EvaluationOptions] = field(default_factory=EvaluationOptions)

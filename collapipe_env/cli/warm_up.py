@@ -1,4 +1,4 @@
-"""``collapipe warm-up``: compiles what environments and schedulers need, before anybody waits for it."""
+"""``collapipe warm-up``: compiles the loops of environments and schedulers in advance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Options:
 
     schedulers: Annotated[
         tuple[str, ...] | None,
-        tyro.conf.arg(metavar="NAME ...", help=f"Whose searches: {UNTRAINED_HELP}"),
+        tyro.conf.arg(metavar="NAME ...", help=f"Schedulers whose searches to compile: {UNTRAINED_HELP}"),
         hint("default: all"),
     ] = None
 
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe wa
 
     Args:
         arguments: Without the program's name; those of this process by default.
-        program: How the user calls this.
+        program: Name of the command, for help and notes.
 
     Returns:
         The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
@@ -75,13 +75,13 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe wa
 
 
 def warm_up(schedulers: Sequence[str] | None = None) -> int:
-    """Play a round of everything that is compiled, and say how long it took.
+    """Play a round of everything that is compiled, and print the time.
 
     Args:
-        schedulers: Whose searches to compile; all by default.
+        schedulers: Schedulers whose searches to compile; all by default.
 
     Returns:
-        How many functions were compiled; 0 where all were there.
+        Number of functions that were compiled; 0 where all were there.
 
     Raises:
         ScenarioError: A scheduler is not known.

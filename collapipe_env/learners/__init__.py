@@ -1,4 +1,4 @@
-"""Learners: where the training loss of a round comes from.
+"""Learners: sources of the loss.
 
 ``TorchLearner`` really trains; it, and PyTorch with it, is imported when first asked for.
 """

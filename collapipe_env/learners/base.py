@@ -1,4 +1,4 @@
-"""The seam between the simulator and whatever supplies the training loss."""
+"""Interface between the simulator and learners, which supply the loss."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """How many micro-batches' gradients arrived in each local step, and which.
+    """Number of micro-batches whose gradients arrived in each local step, and on request which ones.
 
-    Which ones is worked out only when asked for: nothing but real training depends on it.
+    Which ones is worked out only when asked for: only real training depends on it.
 
     Attributes:
-        counts: How many arrived (E, N, H), int.
+        counts: Micro-batches that arrived (E, N, H), int.
         micro_batches: Micro-batches per local step M_n (E, N).
         pick: What the choice is made from, random words (E, N, H); every set of the counted size is equally
             likely; ``None`` where nobody can ask which ones arrived.
         most: Largest allowed number of micro-batches M_max.
-        known: Which ones arrived, where that is known already (E, N, H, M_max).
+        known: True where a micro-batch arrived, if that is known already (E, N, H, M_max).
     """
 
     counts: IntArray
@@ -86,7 +86,7 @@ class RoundOutcome:
             slot, every cluster's blocks sum to L less those of the server. There may be any number of slots:
             plans with interleaved chunks pass their virtual stages.
         micro_batches: Micro-batches per local step M_n, at least 1, shape (E, N).
-        arrivals: Which of them arrived in each of the H local steps.
+        arrivals: Micro-batches that arrived in each of the H local steps.
         survival: Probability that a micro-batch survives a local step, in [0, 1], shape (E, N).
         server_blocks: The encoder's last blocks, which the server runs, in [0, L], shape (E, N); None for 0
             everywhere. More than 0 needs a ``server_mode`` other than ``COMMON``.
@@ -126,7 +126,7 @@ class LearningReport:
     Attributes:
         loss: Held-out loss of the most recent evaluation, in nats, shape (E,).
         metric: The task's headline metric, in [0, 1], shape (E,); NaN if the learner has none.
-        train_loss: Mean training loss over what survived of the round, shape (E,); NaN if nothing did.
+        train_loss: Mean training loss over the round's arrivals, shape (E,); NaN if there were none.
         metrics: All metrics of the task by name, each of shape (E,); empty if the learner has none.
     """
 
@@ -137,7 +137,7 @@ class LearningReport:
 
 
 class Learner(Protocol):
-    """Supplies the loss. It draws randomness only from the generators handed to :meth:`reset`.
+    """Source of the loss. It draws randomness only from the generators handed to :meth:`reset`.
 
     A learner never touches channels, delays, energies or queues: the same seeds and actions give the same
     system trajectory under every learner.
@@ -162,17 +162,17 @@ class Learner(Protocol):
 
 @runtime_checkable
 class SnapshotLearner(Learner, Protocol):
-    """A learner whose training can be written down and gone on from.
+    """A learner whose training can be saved and continued.
 
     Without it an environment can be played, but not be saved, restored or asked to simulate.
     """
 
     def get_state(self) -> Tree:
-        """Everything that decides how training goes on, as copies; see :mod:`collapipe_env.state_trees`."""
+        """Return all that decides how training goes on, as copies; see :mod:`collapipe_env.state_trees`."""
         ...
 
     def set_state(self, tree: Tree) -> None:
-        """Go on from a state of :meth:`get_state`, which is only read; on an error nothing has changed.
+        """Continue from a state of :meth:`get_state`, which is only read; on an error nothing has changed.
 
         Raises:
             StateError: If the state does not fit.
@@ -197,18 +197,18 @@ class CountsRounds(Protocol):
         """Refuse a state of other numbers of rounds.
 
         Args:
-            tree: The learner's state, which has not been looked at yet.
+            tree: The learner's state, not checked yet.
             rounds: Rounds that the environments have played since their resets, shape (E,); -1 for one that
                 was never reset.
 
         Raises:
-            StateError: If it says others.
+            StateError: If its numbers differ.
         """
         ...
 
 
 def require_snapshots(learner: Learner) -> SnapshotLearner:
-    """Return a learner as one that can say its state.
+    """Return a learner, typed as one whose state can be saved.
 
     Raises:
         StateError: If it cannot.

@@ -1,4 +1,4 @@
-"""Fit the surrogate's constants to real runs of the torch learner; the command that made the shipped fits.
+"""Fit the surrogate's constants to runs of the real learner; the command that made the shipped fits.
 
 Trains the scenario's proxy under many conditions: shares of micro-batches that arrive, equal and unequal over
 the clusters, numbers of micro-batches, local steps, numbers of clusters and partitions of the data. Constants
@@ -66,10 +66,10 @@ class Options:
     output: Path = Path("surrogate_fits.json")
     """File to write; an existing one keeps its other fits. The held-out runs are written beside it."""
     runs_file: Path | None = None
-    """Where finished runs are kept; surrogate_runs-<scenario>-<task>.json in this folder by default."""
+    """File that keeps finished runs; surrogate_runs-<scenario>-<task>.json in this folder by default."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
@@ -88,14 +88,14 @@ class Options:
 def conditions_of(
     scenario: Scenario, listed: Sequence[Condition], besides: Sequence[Condition] = ()
 ) -> list[Condition]:
-    """The conditions that differ from each other and from others in this scenario.
+    """Return the conditions that differ in this scenario, from each other and from others.
 
     With a single cluster, for instance, half of the clusters are the same as all of them.
 
     Args:
         scenario: The scenario of the fit.
         listed: Conditions in general.
-        besides: Conditions that are taken already.
+        besides: Conditions that are in use already.
     """
 
     def footprint(condition: Condition) -> tuple[object, ...]:
@@ -117,13 +117,13 @@ def conditions_of(
 def real_runs(
     scenario: Scenario, conditions: Sequence[Condition], options: Options, runs_file: Path
 ) -> list[Run]:
-    """Every run, from the file where it is in it, with a progress bar over rounds.
+    """Return all runs, finished ones from the file, with a progress bar over rounds.
 
     Args:
         scenario: The scenario of the fit.
-        conditions: What to run under.
+        conditions: Conditions to run under.
         options: Rounds and seeds.
-        runs_file: Where finished runs are kept.
+        runs_file: File of finished runs.
     """
     kept = RunsFile(runs_file)
     # Seed by seed, so that an interrupted call has something of every condition.
@@ -155,7 +155,7 @@ def entry_of(
     fitted: list[Run],
     held_out: list[Run],
 ) -> dict[str, Any]:
-    """What is stored of a fit."""
+    """Return the stored entry of a fit."""
     inside, outside = agreement(constants, fitted), agreement(constants, held_out)
     return {
         "task": scenario.workload.task,
@@ -179,7 +179,7 @@ def entry_of(
 
 
 def table(constants: SurrogateConstants, fitted: Sequence[Run], held_out: Sequence[Run]) -> str:
-    """Final losses and errors under every condition, then the summary."""
+    """Return a table of final losses and errors under every condition, then the summary."""
     lines = [f"{'':9} {'condition':44} {'real':>8} {'surrogate':>9} {'RMSE of mean':>12}   final loss, nat"]
     for name, runs in (("fitted", fitted), ("held out", held_out)):
         for condition, group in by_condition(runs).items():
@@ -201,7 +201,7 @@ def table(constants: SurrogateConstants, fitted: Sequence[Run], held_out: Sequen
 
 
 def stored_fits(path: Path) -> dict[str, Any]:
-    """The entries of a file of fits; none if there is no file yet.
+    """Return the entries of a file of fits; none if there is no file yet.
 
     Raises:
         DataError: If it is damaged.

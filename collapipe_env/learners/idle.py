@@ -1,4 +1,4 @@
-"""A learner that learns nothing, where only delays and energies matter."""
+"""The idle learner: learns nothing, for when only delays and energies matter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collapipe_env.state_trees import Tree, require_alike
 
 
 class IdleLearner:
-    """Reports a loss of zero and no metric; the system's trajectory is that of any other learner.
+    """Learner with a loss of zero and no metric; the system's trajectory is that of any other learner.
 
     Args:
         num_envs: ``E``.
@@ -25,19 +25,19 @@ class IdleLearner:
         rngs: Sequence[np.random.Generator],  # noqa: ARG002 - part of the interface
         mask: BoolArray | None = None,  # noqa: ARG002
     ) -> LearningReport:
-        """No training run to start."""
+        """Return the report; there is no training run to start."""
         return self._report
 
     def train_round(self, outcome: RoundOutcome) -> LearningReport:  # noqa: ARG002
-        """No training."""
+        """Return the report, without training."""
         return self._report
 
     def get_state(self) -> Tree:
-        """Nothing: there is no state."""
+        """Return an empty tree: there is no state."""
         return {}
 
     def set_state(self, tree: Tree) -> None:
-        """Nothing to set.
+        """Accept an empty tree.
 
         Raises:
             StateError: If the state is another learner's.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def step_factor(schedule: str, round_index: int, warmup_rounds: int, rounds: int) -> float:
-    """Share of the full step size that a round is trained with, in [0, 1].
+    """Return a round's share of the full step size, in [0, 1].
 
     Warm-up: ``(t + 1) / (W + 1)`` in the rounds ``t < W``, which meets 1 at ``t = W``. From there on, with
     ``p = (t - W) / (R - W)`` of the way gone (1 from the round ``R`` on):

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def skew(learning: LearningSpec, clusters: int) -> float:
-    """How far the partition is from an even one, in [0, 1]; the bound's ``zeta^2`` is in proportion to it.
+    """Return the skew of a partition, in [0, 1]; the bound's ``zeta^2`` is in proportion to it.
 
     ``1 - 1 / N`` for a partition without a parameter. For the Dirichlet kinds this times
     ``1 / (N alpha + 1)``, the variance of a cluster's share under ``Dirichlet(alpha, ..., alpha)`` over its
     greatest possible value. 0 for an even partition, and for a single cluster, which has all data.
 
     Args:
-        learning: Names the partition and its concentration.
+        learning: Settings of the partition and its concentration.
         clusters: ``N``.
     """
     if learning.partition == "iid":
@@ -44,7 +44,7 @@ def skew(learning: LearningSpec, clusters: int) -> float:
 
 @dataclass(frozen=True)
 class SurrogateOutcome:
-    """The numbers of a round that the bound depends on.
+    """Numbers of a round that the bound depends on.
 
     Attributes:
         surviving_samples: ``b M_eff`` of each cluster and local step: samples whose gradients arrived,
@@ -67,7 +67,7 @@ class SurrogateOutcome:
 
     @property
     def imbalance(self) -> Array:
-        """How unequally the clusters take part in each local step (E, H), in [0, N - 1].
+        """Imbalance of the clusters' parts in each local step (E, H), in [0, N - 1].
 
         ``N sum_n S_n^2 / (sum_n S_n)^2 - 1``: 0 if as much of every cluster arrived, ``N / A - 1`` if all
         of ``A`` clusters arrived and nothing of the others.
@@ -93,7 +93,7 @@ class SurrogateOutcome:
 def step_terms(
     constants: SurrogateConstants, clusters: int, local_steps: int, heterogeneity: float
 ) -> StepTerms:
-    """What of :func:`progress` is the same in every round.
+    """Return the terms of :func:`progress` that are the same in every round.
 
     Args:
         constants: Fitted constants.
@@ -111,10 +111,10 @@ def step_terms(
 
 
 def progress(constants: SurrogateConstants, outcome: SurrogateOutcome, heterogeneity: float) -> Array:
-    """Progress of one round with full step sizes (E,), at least 0 and at most ``H rate``.
+    """Return the progress of one round with full step sizes (E,), at least 0 and at most ``H rate``.
 
-    Each local step makes ``rate / (1 + u)``, where ``u`` is what the bound adds to the squared gradient norm,
-    in units of the squared gradient norm itself::
+    Each local step makes ``rate / (1 + u)``, where ``u`` is the sum of the bound's other terms in units of
+    the squared gradient norm::
 
         u = noise / (N S) + H^2 (drift noise / S + zeta^2) + participation zeta^2 I + error eps
 
@@ -126,7 +126,7 @@ def progress(constants: SurrogateConstants, outcome: SurrogateOutcome, heterogen
 
     Args:
         constants: Fitted constants.
-        outcome: What the round delivered.
+        outcome: The round's outcome.
         heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
     """
     terms = step_terms(constants, outcome.clusters, outcome.local_steps, heterogeneity)
@@ -138,15 +138,15 @@ def progress(constants: SurrogateConstants, outcome: SurrogateOutcome, heterogen
 
 
 class SurrogateLearner:
-    """Follows the fitted bound instead of training; draws no random numbers.
+    """Learner that follows the fitted bound instead of training; draws no random numbers.
 
-    It reads only how many micro-batches survived, and how likely that was. Which ones, and how many there
-    are, matters in nothing else, for gradient accumulation makes any number of them one batch. Stale weights
-    and the server's mode under split training (:attr:`RoundOutcome.staleness`,
+    It reads only how many micro-batches arrived, and their survival. Which ones arrived, and how many there
+    are, does not matter otherwise, since gradient accumulation makes any number of them one batch. Stale
+    weights and the server's mode under split training (:attr:`RoundOutcome.staleness`,
     :attr:`RoundOutcome.server_mode`) change the mathematics of training, but no constants have been fitted
     for them, so it ignores them: such plans look as good as synchronous ones with one head. Nor does it know
-    what compressed updates lose (``workload.weight_bits``, ``workload.update_compression``), so compression
-    seems to cost no progress. Compare such things with the torch learner.
+    the errors of compressed updates (``workload.weight_bits``, ``workload.update_compression``), so
+    compression seems to cost no progress. Compare such plans with the real learner.
 
     Of the scenario's learning section it knows the partition and the schedule of step sizes, to which
     progress is proportional; other fields are those of the fit.
@@ -318,7 +318,7 @@ class SurrogateLearner:
 
 
 def step_factors(scenario: Scenario) -> Callable[[int], float] | None:
-    """Share of the full step size in each round of a scenario; None if it is 1 in all."""
+    """Return the share of the full step size as a function of the round; None if it is 1 in all rounds."""
     learning = scenario.learning
     if learning.schedule == "constant" and learning.warmup_rounds == 0:
         return None

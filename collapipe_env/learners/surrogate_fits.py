@@ -1,4 +1,4 @@
-"""The surrogate's constants: what they are, where they are shipped, and which of them suit a scenario."""
+"""Constants of the surrogate: the shipped fits, and the choice of one for a scenario."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ REMEDY = "install the package again, or make a fit with `python -m collapipe_env
 class SurrogateConstants:
     """Constants of the bound's dynamics, fitted to real runs of one scenario and task.
 
-    What they do is said in :func:`collapipe_env.learners.surrogate.progress` and
-    :func:`collapipe_env.learners.surrogate.loss_at`. All are finite.
+    Their formulas: :func:`collapipe_env.learners.surrogate.progress` and
+    :func:`collapipe_env.physics.learning_curve.loss_at`. All are finite.
 
     Attributes:
         initial_loss: ``F_0`` [nat], above ``floor_loss``.
-        floor_loss: ``F*`` [nat], at least 0: where the curve ends if training goes on for ever.
+        floor_loss: ``F*`` [nat], at least 0: the end of the curve if training goes on for ever.
         shape: Exponent of the curve, above 0: 1 is geometric decay, above 1 an S.
         head_share: Share ``w`` of the way to the floor that the head makes alone, in [0, 1].
-        head_speed: How much faster it does so, ``v``, at least 0.
+        head_speed: Speed ``v`` of the head relative to progress, at least 0.
         rate: Progress of a local step without any error, above 0.
         noise: Samples at which the gradient's noise is as strong as the gradient, above 0.
-        drift: ``C eta Lip``: what the noise within a cluster adds, at least 0.
-        participation: What unequal participation of clusters with different data adds, in units of
+        drift: ``C eta Lip``: weight of the noise within a cluster, at least 0.
+        participation: Weight of unequal participation of clusters with different data, in units of
             ``zeta^2``, at least 0.
         error: ``Gamma^2`` over the squared gradient norm, at least 0.
         heterogeneity: ``zeta^2`` over the squared gradient norm for each skewed partition at its greatest
@@ -63,7 +63,7 @@ class SurrogateConstants:
 
         Args:
             data: One number for each attribute, a mapping for ``heterogeneity``.
-            place: Where it comes from, for the error.
+            place: Source of the data, for the error.
 
         Raises:
             DataError: If a constant is missing, unknown or out of range.
@@ -103,7 +103,7 @@ class SurrogateFit:
         task: Name of the task.
         blocks: Encoder blocks ``L`` of the runs.
         clusters: Clusters ``N`` of the scenario.
-        constants: What was fitted.
+        constants: The fitted constants.
     """
 
     key: str
@@ -113,7 +113,7 @@ class SurrogateFit:
     constants: SurrogateConstants
 
     def distance(self, blocks: int, clusters: int) -> float:
-        """How far a system is from that of the runs: factors in size, on a logarithmic scale."""
+        """Return the distance of a system from that of the runs: factors in size, on a logarithmic scale."""
         apart = abs(math.log(blocks / self.blocks)) + abs(math.log(clusters / self.clusters))
         return round(apart, 9)  # equal distances stay equal
 
@@ -148,7 +148,7 @@ def fits_file() -> Path:
 
 @lru_cache(maxsize=1)
 def fits_digest() -> str:
-    """SHA-256 of the shipped fits, on which every result with the surrogate learner depends.
+    """Return the SHA-256 of the shipped fits, on which every result with the surrogate learner depends.
 
     Raises:
         DataError: If the file cannot be read.
@@ -162,7 +162,7 @@ def fits_digest() -> str:
 
 @lru_cache(maxsize=1)
 def load_fits() -> dict[str, SurrogateFit]:
-    """Fits shipped with the package, by ``"<scenario>/<task>"``.
+    """Return the fits shipped with the package, by ``"<scenario>/<task>"``.
 
     Raises:
         DataError: If the shipped file is damaged.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Style = Literal["pre-ln", "transformer", "bert"]
-"""How blocks and embedding are built; every style has ``4 d^2 + 2 d d_ff + 9 d + d_ff`` parameters a block.
+"""Style of blocks and embedding; every one has ``4 d^2 + 2 d d_ff + 9 d + d_ff`` parameters a block.
 
 - ``pre-ln``: layer norm before each branch, GELU, fixed sinusoidal positions (robust at any depth)
 - ``transformer``: layer norm after each branch, ReLU, embeddings scaled by ``sqrt(d)``, fixed sinusoidal
@@ -27,7 +27,7 @@ class Architecture:
         heads: Attention heads.
         sequence_length: Tokens per sample q.
         vocabulary: Rows of the embedding table.
-        style: How blocks and embedding are built.
+        style: Style of blocks and embedding.
         learned_positions: Rows of the table of learned positions, at least q; 0 for fixed sinusoids.
         token_types: Rows of the table of token types (segment embeddings); 0 for none.
         dropout: Dropout probability on embeddings, attention weights and residual branches, in [0, 1).

@@ -1,4 +1,4 @@
-"""The federated part of the trained Transformer: what sits on a control unit and on its cluster's devices."""
+"""The federated part of the Transformer: the embedding on a control unit, the blocks on its devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ClusterModel(nn.Module):
 
     Attributes:
         architecture: Sizes and style.
-        embedding: What the control unit runs.
+        embedding: The embedding, which the control unit runs.
         blocks: The L encoder blocks.
     """
 

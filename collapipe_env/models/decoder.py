@@ -78,7 +78,7 @@ class DecoderBlock(nn.Module):
 
         Args:
             x: All n positions; or, with ``past``, the n = 1 position that follows it.
-            memory: What :meth:`remember` returned.
+            memory: Keys and values from :meth:`remember`.
             memory_mask: 0 at real source tokens and -inf at padding, shape (samples, 1, 1, q).
             past: Keys and values of the positions before; None if ``x`` begins the sequence.
 
@@ -178,7 +178,7 @@ class Decoder(nn.Module):
 
         Returns:
             Scores of what follows each of the first n tokens, shape (samples * n, V_out). On a CPU those are
-            left out that padding follows, since nobody asks for them: shape (tokens, V_out).
+            left out that padding follows, since they are not needed: shape (tokens, V_out).
         """
         read, asked = targets[:, :-1], None
         if targets.device.type == "cpu":  # a GPU would have to wait for the numbers
@@ -259,7 +259,7 @@ class CachedDecoding:
         return scores
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows, in this order; a row may occur several times or never."""
+        """Keep these rows, in this order; a row may occur several times or never."""
         self._mask = self._mask[rows]
         self._memories = [(key[rows], value[rows]) for key, value in self._memories]
         self._past = [(key[rows], value[rows]) for key, value in self._past]

@@ -1,8 +1,8 @@
 """Dropout that leaves PyTorch's global random state alone.
 
-PyTorch draws dropout masks from the global generator of a device and takes no other. So whoever trains with
-dropout wraps the work in :func:`private_randomness`, with a seed from its own generator; modules in
-evaluation mode draw nothing.
+PyTorch draws dropout masks from the global generator of a device and takes no other. So training with
+dropout runs within :func:`private_randomness`, with a seed from its own generator; modules in evaluation
+mode draw nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional
 
 
 def drop(x: Tensor, probability: float, training: bool) -> Tensor:
-    """Zero entries at random and scale the others up to keep the mean; the very tensor if nothing is to do.
+    """Zero entries at random and scale up the others, so that the mean stays.
 
     Args:
         x: Activations of any shape.

@@ -1,4 +1,4 @@
-"""What turns token ids into activations, on the control unit."""
+"""Embeddings: token ids to activations, on the control unit."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ BERT_DEVIATION = 0.02
 """Standard deviation of BERT's initial weights (Devlin et al., 2019)."""
 
 BERT_EPSILON = 1e-12
-"""What BERT adds to the variance in its layer norms."""
+"""Number that BERT adds to the variance in its layer norms."""
 
 
 @dataclass(frozen=True)
 class _Traits:
-    """What tells the styles apart: where the norms are, the non-linearity, and the norms' epsilon."""
+    """Differences between the styles: place of the norms, non-linearity, and the norms' epsilon."""
 
     norm_first: bool
     activation: Callable[[Tensor], Tensor]
@@ -49,7 +49,7 @@ class EncoderBlock(nn.Module):
 
     Attributes:
         adapters: Modules by the name of a linear map (``"qkv"``, ``"out"``, ``"up"``, ``"down"``), called
-            with the map's input; what they return is added to its output. Empty unless somebody fills it.
+            with the map's input; their results are added to its output. Empty unless adapters were added.
     """
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:

@@ -1,4 +1,4 @@
-"""Starting from a BERT checkpoint in Hugging Face format, so that its layers become the pipeline's blocks.
+"""BERT checkpoints in Hugging Face format as initial weights: their layers become the pipeline's blocks.
 
 Only local folders are read, and nothing in them is executed: ``model.safetensors`` holds nothing but
 tensors, and ``pytorch_model.bin`` is read with PyTorch's ``weights_only``. What tasks put on top of an
@@ -31,7 +31,7 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-"""Where weights may be; the first that exists is read."""
+"""Files that may hold the weights; the first that exists is read."""
 
 REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Types of weights that are read."""

@@ -25,7 +25,7 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "token_types": "type_vocab_size",
     }
 )
-"""Workload fields and what ``config.json`` calls them."""
+"""Name in ``config.json`` of each workload field."""
 
 # Key, what it must be, the value that the format takes for granted, and what is supported, for the message.
 _REQUIRED: tuple[tuple[str, Callable[[Any], bool], Any, str], ...] = (

@@ -30,10 +30,10 @@ class SpecialIds:
     Attributes:
         padding: Fills rows up; always 0.
         unknown: Stands for words outside the vocabulary.
-        hidden: What a dropped token is replaced by: ``[MASK]`` where there is one, as in BERT's pre-training,
-            else the unknown token.
-        start: Opens every text; None if nothing does.
-        end: Closes every text; None if nothing does.
+        hidden: Replacement of dropped tokens: ``[MASK]`` where there is one, as in BERT's pre-training, else
+            the unknown token.
+        start: Opens every text; None if texts have no such token.
+        end: Closes every text; None if texts have no such token.
     """
 
     padding: int
@@ -47,8 +47,8 @@ def special_ids(tokenizer: Tokenizer) -> SpecialIds:
     """Return the ids of a tokeniser's special tokens.
 
     Args:
-        tokenizer: What :func:`checkpoint_tokenizer` or
-            :func:`~collapipe_env.models.tokenization.train_tokenizer` returned.
+        tokenizer: Tokeniser from :func:`checkpoint_tokenizer` or
+            :func:`~collapipe_env.models.tokenization.train_tokenizer`.
 
     Raises:
         CheckpointError: If it has no unknown token, or padding is not 0.

@@ -1,4 +1,4 @@
-"""Low-rank adapters in place of whole blocks: less to train, less to send (Hu et al., arXiv 2106.09685)."""
+"""Low-rank adapters (LoRA): less to train and to send than whole blocks (Hu et al., arXiv 2106.09685)."""
 
 from __future__ import annotations
 
@@ -64,23 +64,6 @@ def add_adapters(model: ClusterModel, rank: int, alpha: float, generator: Genera
         for name in ADAPTED_MAPS:
             outputs, inputs = getattr(block, f"{name}_weight").shape
             block.adapters[name] = Adapter(inputs, outputs, rank, alpha, generator)
-
-
-@torch.no_grad()
-def merge_adapters(model: ClusterModel) -> None:
-    """Add the adapters to the weights they sit on and take them away; the model computes what it did before.
-
-    For looking at what was trained or going on without adapters. Everything is trainable afterwards.
-
-    Args:
-        model: Embedding and blocks; a copy, if training with adapters is to go on.
-    """
-    for block in _blocks(model):
-        for name, adapter in block.adapters.items():
-            assert isinstance(adapter, Adapter)
-            getattr(block, f"{name}_weight").add_(adapter.up @ adapter.down, alpha=adapter.scale)
-        block.adapters.clear()
-    model.requires_grad_(True)
 
 
 def _blocks(model: ClusterModel) -> list[EncoderBlock]:

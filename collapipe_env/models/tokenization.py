@@ -54,7 +54,7 @@ def learn_byte_pairs(
         vocabulary: Largest number of tokens, the special ones included.
         alphabet: Characters that get a token of their own. The caller chooses them, since the library's own
             choice among equally frequent ones follows a hash table's order.
-        normalizer: What is done to a text first.
+        normalizer: Normaliser, which texts pass through first.
         special_tokens: Tokens that are no text, in the order of their ids: padding, unknown, others.
         fuse_unknown: Whether neighbouring unknown characters become one token.
 
@@ -81,7 +81,7 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> 
     """Turn texts into rows of token ids, cut or padded at the end.
 
     Args:
-        tokenizer: What :func:`train_tokenizer` returned.
+        tokenizer: Tokeniser from :func:`train_tokenizer`.
         texts: The texts.
         sequence_length: Tokens per row, q.
 

@@ -1,7 +1,7 @@
 """Pictures of one round: pipelines, queues, allocation and history, on one page.
 
-Drawing knows nothing of the simulator and the simulator nothing of drawing: whoever wants a picture fills a
-:class:`RoundView` and hands it over. No display is needed, and Matplotlib is imported only when a picture is
+Drawing knows nothing of the simulator, nor the simulator of drawing: a picture is drawn from a
+:class:`RoundView`. No display is needed, and Matplotlib is imported only when a picture is
 drawn (``pip install 'collapipe-env[plots]'``).
 
 Example:
@@ -32,7 +32,7 @@ def round_figure(view: RoundView, *, width_px: int = WIDTH_PX, height_px: int = 
     """Draw a round as a Matplotlib figure, to be saved in any format.
 
     Args:
-        view: What to draw.
+        view: The round.
         width_px: Width at 100 dots per inch, at least 1100.
         height_px: Height at 100 dots per inch, at least 600.
 
@@ -55,7 +55,7 @@ def draw_round(
     """Draw a round into an array, as Gymnasium's ``render_mode="rgb_array"`` wants it.
 
     Args:
-        view: What to draw.
+        view: The round.
         width_px: Width of the picture, at least 1100.
         height_px: Height of the picture, at least 600.
 
@@ -73,7 +73,7 @@ def draw_round(
 
 
 def _need_matplotlib() -> None:
-    """Matplotlib is optional: say how to get it before an import fails somewhere inside."""
+    """Refuse to draw without Matplotlib, which is optional, and say how to install it."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ModuleNotFoundError(
             "drawing needs Matplotlib, which is not installed; run: pip install 'collapipe-env[plots]'",

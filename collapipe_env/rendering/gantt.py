@@ -1,4 +1,4 @@
-"""The chart of the pipelines: who works on which micro-batch, when, on one common time axis."""
+"""Gantt chart of the pipelines: micro-batches on devices and links, on one common time axis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOLDED_BATCHES = 16
 
 @dataclass(frozen=True)
 class _Rows:
-    """Where a cluster's rows lie, in pixels of the page: the phases on top, an element in each row below."""
+    """Rows of a cluster in pixels of the page: the phases on top, an element in each row below."""
 
     phase_top: float
     phase_foot: float
@@ -51,7 +51,7 @@ def draw_gantt(panel: Panel, view: RoundView) -> None:
     """Draw the detailed charts and, if some clusters are left over, a summary of all.
 
     Args:
-        panel: Where; its height decides how many clusters get a detailed chart.
+        panel: Panel to draw on; its height decides how many clusters get a detailed chart.
         view: The round.
     """
     chosen, summary_px = _choose(view, panel.height)
@@ -78,7 +78,7 @@ def _units(elements: tuple[Element, ...]) -> float:
 
 
 def _choose(view: RoundView, height_px: float) -> tuple[list[int], float]:
-    """As many detailed charts as stay legible, and the height of the summary of all clusters."""
+    """Return the clusters with a detailed chart, as many as stay legible, and the height of the summary."""
     count = len(view.clusters)
     for most in (4, 3, 2, 1):
         chosen = view.detailed(most)
@@ -125,7 +125,7 @@ def _draw_cluster(panel: Panel, cluster: ClusterView, devices: int, rows: _Rows)
 
 
 def _draw_phases(panel: Panel, timeline: RoundTimeline, rows: _Rows) -> None:
-    """The strip of phases, and under it a tint or hatching where the pipeline itself is not drawn."""
+    """Draw the strip of phases, and under it a tint or hatching where the pipeline itself is not drawn."""
     phases = timeline.phases
     start = panel.to_x([p.start_s for p in phases])
     end = panel.to_x([p.end_s for p in phases])
@@ -154,7 +154,7 @@ def _draw_phases(panel: Panel, timeline: RoundTimeline, rows: _Rows) -> None:
 
 
 def undrawn_steps(timeline: RoundTimeline) -> list[int]:
-    """Indices of the phases that are local steps without events of their own; they are hatched."""
+    """Return the indices of the local steps without events of their own; they are hatched."""
     drawn_until = max((e.end_s for e in timeline.events), default=0.0) * (1.0 - 1e-9)
     return [i for i, p in enumerate(timeline.phases) if p.label == "step" and p.start_s >= drawn_until]
 
@@ -196,7 +196,7 @@ def _draw_events(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
 
 
 def _draw_summary(panel: Panel, view: RoundView, chosen: list[int], top: float) -> None:
-    """A strip of phases for every cluster; those with a detailed chart above have bold names."""
+    """Draw a strip of phases for every cluster; those with a detailed chart above have bold names."""
     panel.words(panel.x, top + 6.0, f"all {len(view.clusters)} clusters", 8.0, across="left", bold=True)
     top += 16.0
     row_px = (panel.y + panel.height - top) / len(view.clusters)

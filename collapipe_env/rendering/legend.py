@@ -30,8 +30,8 @@ class Entry:
     """An entry of the legend.
 
     Attributes:
-        name: What it explains.
-        colours: Of its swatches, side by side.
+        name: Its text.
+        colours: Colours of its swatches, side by side.
         hatched: Whether they are hatched.
     """
 
@@ -52,10 +52,10 @@ class Entry:
 
 
 def legend_entries(timelines: Sequence[RoundTimeline]) -> list[Entry]:
-    """Shades of the directions that occur, the phases, and hatching if there is any.
+    """Return entries for the directions that occur, the phases, and hatching if there is any.
 
     Args:
-        timelines: Of the clusters that are drawn in detail.
+        timelines: Timelines of the clusters that are drawn in detail.
     """
     directions = {event.direction for timeline in timelines for event in timeline.events}
     phases = {phase.label for timeline in timelines for phase in timeline.phases}
@@ -74,10 +74,10 @@ def draw_legend(page: Sheet, entries: Sequence[Entry], left: float, right: float
     """Draw entries in one line, or in two where they need more room.
 
     Args:
-        page: Where.
-        entries: What.
-        left: Where lines begin.
-        right: Where they end.
+        page: Page to draw on.
+        entries: The entries.
+        left: Left end of the lines.
+        right: Right end of the lines.
         middle: Height of the line, or of the middle between two.
     """
     lines: list[list[Entry]] = [[]]

@@ -1,4 +1,4 @@
-"""The page: where each panel goes, the heading and the legends."""
+"""Layout of the page: panels, heading and legends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEFT_PX, RIGHT_PX = 104.0, 14.0
 LEGEND_PX, TOP_PX, BOTTOM_PX = 42.0, 62.0, 40.0
 """Row of the legends, upper and lower edge of the panels (the latter from below)."""
 PIPELINE_SHARE, ENERGY_SHARE, HISTORY_SHARE = 0.60, 0.37, 0.15
-"""Of the width for the pipelines; of the height, beside them, for energy and for history."""
+"""Share of the width for the pipelines, and of the height beside them for energy and for history."""
 
 
 def compose(view: RoundView, width_px: int, height_px: int) -> Figure:

@@ -20,7 +20,7 @@ TICK_PX = 3.0
 
 
 def ticks_between(low: float, high: float, most: int, *, integer: bool = False) -> list[float]:
-    """Round numbers within [low, high], about ``most`` of them."""
+    """Return about ``most`` round numbers within [low, high]."""
     # Where there is a single whole number, the locator would rather have fractions than one tick.
     least = 1 if integer and math.floor(high) <= math.ceil(low) else 2
     locator = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=integer, min_n_ticks=least)
@@ -30,7 +30,7 @@ def ticks_between(low: float, high: float, most: int, *, integer: bool = False) 
 
 
 def tick_words(values: Sequence[float]) -> list[str]:
-    """The values with as many decimals as the one that needs most."""
+    """Return the values as text, with as many decimals as the one that needs most."""
     for decimals in range(7):
         if all(abs(round(v, decimals) - v) <= 1e-9 * max(1.0, abs(v)) for v in values):
             return [f"{v:.{decimals}f}" for v in values]
@@ -38,7 +38,7 @@ def tick_words(values: Sequence[float]) -> list[str]:
 
 
 def seconds(value: float) -> str:
-    """A duration in three digits, without exponents for long ones."""
+    """Return a duration in three digits, without exponents for long ones."""
     return f"{value:.3g} s" if value < 999.5 else f"{value:.0f} s"
 
 
@@ -63,12 +63,12 @@ class Panel:
         self.x_range, self.y_range = x_range, y_range
 
     def to_x(self, value: npt.ArrayLike) -> FloatArray:
-        """Pixel column(s) of data."""
+        """Return the pixel column(s) of data."""
         low, high = self.x_range
         return self.x + (np.asarray(value, dtype=np.float64) - low) / (high - low) * self.width
 
     def to_y(self, value: npt.ArrayLike) -> FloatArray:
-        """Pixel row(s) of data."""
+        """Return the pixel row(s) of data."""
         low, high = self.y_range
         return self.y + self.height - (np.asarray(value, dtype=np.float64) - low) / (high - low) * self.height
 
@@ -82,13 +82,11 @@ class Panel:
         *,
         edge: str = "none",
         line_widths: npt.ArrayLike = 0.0,
-        hatch: str | None = None,
-        z: float = 2.0,
     ) -> None:
-        """Rectangles in data coordinates; see :meth:`collapipe_env.rendering.sheet.Sheet.boxes`."""
+        """Draw rectangles in data coordinates; see :meth:`collapipe_env.rendering.sheet.Sheet.boxes`."""
         self.page.boxes(
             self.to_x(left), self.to_x(right), self.to_y(high), self.to_y(low), colours,
-            edge=edge, line_widths=line_widths, hatch=hatch, z=z,
+            edge=edge, line_widths=line_widths,
         )  # fmt: skip
 
     def words(
@@ -106,13 +104,13 @@ class Panel:
         self.page.write(x_px, y_px, text, size, across=across, colour=colour, bold=bold)
 
     def title(self, text: str, *, lift: float = 10.0) -> None:
-        """Heading above the panel's left edge."""
+        """Write a heading above the panel's left edge."""
         self.words(self.x, self.y - lift, text, 8.0, across="left")
 
-    def frame(self, *, left: bool = True, bottom: bool = True) -> None:
-        """Draw the left and lower edge."""
+    def frame(self, *, left: bool = True) -> None:
+        """Draw the lower edge, and the left one if wanted."""
         x, y, right, foot = self.x, self.y, self.x + self.width, self.y + self.height
-        segments = [((x, y), (x, foot))] * left + [((x, foot), (right, foot))] * bottom
+        segments = [((x, y), (x, foot))] * left + [((x, foot), (right, foot))]
         self.page.rules(segments, FAINT, 0.7, 3.0)
 
     def x_ticks(

@@ -1,4 +1,4 @@
-"""What a picture of a round is made from: plain numbers, no simulator and no Matplotlib."""
+"""Numbers of a round that a picture is drawn from; free of the simulator and of Matplotlib."""
 
 from __future__ import annotations
 
@@ -10,42 +10,44 @@ import numpy.typing as npt
 
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.physics.schedules.timeline import RoundTimeline
+from collapipe_env.renamed_fields import renamed_fields
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
+@renamed_fields(bandwidth_share="bandwidth", survived="arrivals")
 @dataclass(frozen=True, eq=False)
 class ClusterView:
-    """One cluster's part of the picture.
+    """Numbers of one cluster.
 
     Attributes:
         name: Short, for the margin: ``"c0"``.
         timeline: Its round. Only clusters drawn in detail need events (see :meth:`RoundView.detailed`).
         blocks: (K,) blocks per device slot, 0 where the slot holds none.
         micro_batches: M of the round.
-        bandwidth_share: beta in [0, 1].
+        bandwidth: Share beta of the uplink, in [0, 1].
         cu_power_w: Transmit power of the CU in watts.
         device_power_w: (K,) transmit powers in watts. Only those of devices with blocks are drawn.
         delay_s: The cluster's own round time T_n in seconds, before waiting and broadcast.
-        survived: Fraction of micro-batches whose gradient arrived, in [0, 1].
+        arrivals: Fraction of micro-batches whose gradient arrived, in [0, 1].
     """
 
     name: str
     timeline: RoundTimeline
     blocks: IntArray
     micro_batches: int
-    bandwidth_share: float
+    bandwidth: float
     cu_power_w: float
     device_power_w: FloatArray
     delay_s: float
-    survived: float
+    arrivals: float
 
 
 @dataclass(frozen=True, eq=False)
 class RoundView:
-    """One round as it is drawn.
+    """Numbers of one round.
 
     Attributes:
         title: First words of the heading, for instance the scenario's and the policy's names.
@@ -100,11 +102,11 @@ class RoundView:
 
     @property
     def node_present(self) -> BoolArray:
-        """(N, K+1) presence with the CU, which is always there, in front."""
+        """Presence of the nodes (N, K+1); the CU, node 0, is always there."""
         return np.concatenate([np.ones((len(self.clusters), 1), dtype=np.bool_), self.present], axis=1)
 
     def detailed(self, most: int = 4) -> list[int]:
-        """Indices of the clusters worth a detailed chart: all up to ``most``, else the slowest ones first."""
+        """Return the clusters for detailed charts: all up to ``most``, else the slowest ones first."""
         count = len(self.clusters)
         if count <= most:
             return list(range(count))

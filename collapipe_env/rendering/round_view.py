@@ -1,4 +1,4 @@
-"""From the record of a round to what is drawn of it: exact timelines and plain numbers."""
+"""Views of recorded rounds: exact timelines and plain numbers, from the record of a round."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cluster_round_timeline(
     *,
     drawn_steps: int | None = 1,
 ) -> RoundTimeline:
-    """The exact, event-driven timeline of one cluster's round.
+    """Return the exact, event-driven timeline of one cluster's round.
 
     Args:
         costs: Costs of the round.
@@ -98,7 +98,7 @@ def _group_name(members: npt.NDArray[np.intp]) -> str:
 def _scheduled_events(
     costs: RoundCosts, record: RoundRecord, row: int, cluster: int, local_steps: int
 ) -> tuple[float, list[Event]] | None:
-    """Length and events of a local step that the event-driven GPipe simulation does not cover."""
+    """Return length and events of a local step that the event-driven GPipe simulation does not cover."""
     allocation, at = record.allocation, (row, cluster)
     if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
         # The wait for the server depends on the other clusters: its length is known, its events are not.
@@ -121,7 +121,7 @@ def round_view(
     loss_history: Sequence[float] = (),
     delay_history: Sequence[float] = (),
 ) -> RoundView:
-    """Collect what a picture of a round shows.
+    """Return the view of a round, from which its picture is drawn.
 
     Args:
         record: The round.
@@ -133,7 +133,7 @@ def round_view(
     """
     costs, allocation = record.costs, record.allocation
     N = costs.cluster_delay.shape[-1]
-    survived = record.surviving_fraction()[row]
+    arrivals = record.surviving_fraction()[row]
     # Only the slowest clusters are drawn in detail where there are many: the others need no events.
     detailed = set(np.argsort(-costs.cluster_delay[row])[:4].tolist())
     clusters = tuple(
@@ -144,11 +144,11 @@ def round_view(
             ),
             blocks=allocation.device_blocks[row, n],
             micro_batches=int(allocation.micro_batches[row, n]),
-            bandwidth_share=float(allocation.bandwidth[row, n]),
+            bandwidth=float(allocation.bandwidth[row, n]),
             cu_power_w=float(allocation.cu_power[row, n]),
             device_power_w=allocation.device_power[row, n],
             delay_s=float(costs.cluster_delay[row, n]),
-            survived=float(survived[n]),
+            arrivals=float(arrivals[n]),
         )
         for n in range(N)
     )

@@ -1,4 +1,4 @@
-"""What a page is drawn on: a Matplotlib figure to be saved in any format, or straight the pixels of a frame.
+"""Sheets to draw a page on: a Matplotlib figure to be saved in any format, or directly a frame's pixels.
 
 Both are the same page in pixels, counted from the upper left corner, and are filled by the same calls.
 A frame skips what costs most of a figure's time: it has no figure and no axes of its own, and it keeps the
@@ -31,7 +31,7 @@ from collapipe_env.rendering.style import INK, RC
 
 DPI = 100
 STAMPS = 4096
-"""Words kept. A frame has about 300, of which all but a few dozen are in the frame before."""
+"""Drawn words that are kept. A frame has about 300; all but a few dozen are in the frame before."""
 
 
 class Sheet(ABC):
@@ -40,7 +40,7 @@ class Sheet(ABC):
     Attributes:
         width: In pixels.
         height: In pixels.
-        transform: From pixels of the page, y downwards, to those of Matplotlib.
+        transform: Transform from pixels of the page, y downwards, to those of Matplotlib.
     """
 
     def __init__(self, width: float, height: float, transform: Transform) -> None:
@@ -123,7 +123,7 @@ class Sheet(ABC):
 
 
 class _Boxes(Collection):
-    """Rectangles that share one path: a matrix each is made at once, a path each one by one."""
+    """Rectangles that share one path; their matrices are made at once, separate paths would be one by one."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class PixelSheet(Sheet):
         self._words.append((x, y, stamp.ink, colour))
 
     def pixels(self) -> npt.NDArray[np.uint8]:
-        """The page as (height, width, 3) uint8."""
+        """Return the page as (height, width, 3) uint8."""
         renderer = RendererAgg(self.width, self.height, DPI)  # type: ignore[no-untyped-call]
         drawn = np.asarray(renderer.buffer_rgba(), dtype=np.uint8)  # type: ignore[no-untyped-call]
         drawn[...] = 255
@@ -234,7 +234,7 @@ class _Stamp:
 
     Attributes:
         ink: (h, w) coverage from 0 to 1.
-        left: Pixels from where the text begins to the first column of its ink.
+        left: Pixels from the start of the text to the first column of its ink.
         rise: Pixels from the baseline up to the upper edge of its ink.
         advance: Length of the text in pixels.
     """
@@ -247,7 +247,7 @@ class _Stamp:
 
 @cache
 def _measure() -> Figure:
-    """A figure that is never drawn: artists ask theirs how many dots an inch has."""
+    """Return a figure that is never drawn, from which artists read the dots per inch."""
     return Figure(dpi=DPI)
 
 
@@ -258,7 +258,7 @@ def _font(size: float, bold: bool) -> FontProperties:
 
 @cache
 def _half_ascent(size: float, bold: bool) -> float:
-    """From the baseline up to the line that ``va="center_baseline"`` means, in pixels."""
+    """Return the pixels from the baseline up to the line of ``va="center_baseline"``."""
     feet = []
     for alignment in ("baseline", "center_baseline"):
         word = Text(0.0, 0.0, "lp", fontproperties=_font(size, bold), va=alignment)
@@ -270,7 +270,7 @@ def _half_ascent(size: float, bold: bool) -> float:
 
 @lru_cache(maxsize=STAMPS)
 def _stamp(text: str, size: float, bold: bool) -> _Stamp:
-    """Let Matplotlib draw a text by itself."""
+    """Draw a text by itself with Matplotlib."""
     margin = math.ceil(0.5 * size)
     baseline = math.ceil(2.0 * size)
     # An em is size * DPI / 72 pixels, and no letter of the fonts used is wider than 1.5 of them.
@@ -289,7 +289,7 @@ def _stamp(text: str, size: float, bold: bool) -> _Stamp:
 
 
 def _press(image: npt.NDArray[np.uint8], x: int, y: int, ink: npt.NDArray[np.float32], colour: str) -> None:
-    """Blend a stamp into the image with its upper left corner at (x, y); what leaves the image is cut off."""
+    """Blend a stamp into the image with its upper left corner at (x, y), cut at the image's edges."""
     top, left = max(y, 0), max(x, 0)
     under = image[top : max(y + ink.shape[0], 0), left : max(x + ink.shape[1], 0)]
     cover = ink[top - y : top - y + under.shape[0], left - x : left - x + under.shape[1], None]

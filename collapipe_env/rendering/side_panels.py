@@ -22,10 +22,10 @@ def as_bars(view: RoundView) -> bool:
 
 
 def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, budget_line: bool) -> None:
-    """A bar per node, grouped by cluster, coloured by node; a cross for an absent one.
+    """Draw a bar per node, grouped by cluster, coloured by node; a cross for an absent one.
 
     Args:
-        panel: Where.
+        panel: Panel to draw on.
         view: The round.
         values: (N, K+1), >= 0.
         title: Heading, with the unit.
@@ -51,10 +51,10 @@ def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, bud
 
 
 def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str, budget_line: bool) -> None:
-    """A cell per node: clusters downwards, nodes across; a cross for an absent one. The scale is on top.
+    """Draw a cell per node: clusters downwards, nodes across; a cross for an absent one. The scale is on top.
 
     Args:
-        panel: Where the cells go; title and scale take 34 pixels above it.
+        panel: Panel of the cells; title and scale take 34 pixels above it.
         view: The round.
         values: (N, K+1), >= 0.
         title: Heading, with the unit.
@@ -89,7 +89,7 @@ def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str,
 
 
 def draw_segments(panel: Panel, view: RoundView) -> None:
-    """Blocks per device, stacked along the pipeline, a row per cluster."""
+    """Draw the blocks per device, stacked along the pipeline, a row per cluster."""
     blocks = np.stack([c.blocks for c in view.clusters]).astype(np.float64)
     edges = np.concatenate([np.zeros((len(blocks), 1)), np.cumsum(blocks, axis=1)], axis=1)
     total = max(float(edges[:, -1].max()), 1.0)
@@ -113,7 +113,7 @@ def draw_segments(panel: Panel, view: RoundView) -> None:
 
 
 def draw_powers(panel: Panel, view: RoundView) -> None:
-    """Transmit powers in dBm: a dot per device that transmits, a diamond for the CU."""
+    """Draw the transmit powers in dBm: a dot per device that transmits, a diamond for the CU."""
     power = np.stack([np.concatenate([[c.cu_power_w], c.device_power_w]) for c in view.clusters])
     active = np.stack([np.concatenate([[True], c.blocks > 0]) for c in view.clusters]) & (power > 0.0)
     dbm = 10.0 * np.log10(np.where(active, power, 1.0)) + 30.0
@@ -131,18 +131,18 @@ def draw_powers(panel: Panel, view: RoundView) -> None:
 
 
 def draw_bandwidth(panel: Panel, view: RoundView) -> None:
-    """Bandwidth shares in per cent, a bar per cluster."""
-    share = 100.0 * np.array([c.bandwidth_share for c in view.clusters])
-    top = max(1.1 * float(share.max()), 1.0)
+    """Draw the bandwidth in per cent of the uplink, a bar per cluster."""
+    percent = 100.0 * np.array([c.bandwidth for c in view.clusters])
+    top = max(1.1 * float(percent.max()), 1.0)
     _cluster_rows(panel, view, (0.0, top))
     panel.title("band (%)")
     panel.x_ticks(ticks_between(0.0, top, 2, integer=True), grid=True)
-    row = np.arange(len(share))
-    panel.bars(0.0, share, row + 0.3, row - 0.3, "#7a8fa6")
+    row = np.arange(len(percent))
+    panel.bars(0.0, percent, row + 0.3, row - 0.3, "#7a8fa6")
 
 
 def draw_counts(panel: Panel, view: RoundView) -> None:
-    """Micro-batches and the fraction of them that arrived, as a small table."""
+    """Write micro-batches, and the fraction of them that arrived, as a small table."""
     row_px = panel.height / len(view.clusters)
     panel.scale((0.0, 1.0), (len(view.clusters) - 0.5, -0.5))
     size = min(7.5, max(LEAST_FONT, 0.6 * row_px))
@@ -153,11 +153,11 @@ def draw_counts(panel: Panel, view: RoundView) -> None:
     for n in range(0, len(view.clusters), every):
         y = float(panel.to_y(n))
         panel.words(batches, y, str(view.clusters[n].micro_batches), size, across="right")
-        panel.words(arrived, y, f"{100.0 * view.clusters[n].survived:.0f} %", size, across="right")
+        panel.words(arrived, y, f"{100.0 * view.clusters[n].arrivals:.0f} %", size, across="right")
 
 
 def draw_history(panel: Panel, values: Sequence[float], last_round: int, title: str, colour: str) -> None:
-    """A curve that ends at this round, its last point marked."""
+    """Draw a curve that ends at this round, its last point marked."""
     y = np.asarray(values, dtype=np.float64)
     x = np.arange(last_round - len(y) + 1, last_round + 1)
     known = np.isfinite(y)

@@ -42,7 +42,7 @@ PHASE_NAMES = {
 }
 HATCH, HATCH_COLOUR = "//", "#c4c4c4"
 HATCH_NAME = "local step, not drawn in detail"
-"""Hatching stands for local steps like one that is drawn, and for those whose events are not known."""
+"""Name of hatching, for local steps like one that is drawn and for those whose events are not known."""
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8.0,
@@ -56,7 +56,7 @@ RC: dict[Any, Any] = {
 
 
 def node_colours(devices: int) -> list[str]:
-    """Colours of the CU and of each device slot, K+1 in all."""
+    """Return the colours of the CU and of each device slot, K+1 in all."""
     if devices <= len(MUTED):
         return [CU_COLOUR, *MUTED[:devices]]
     ramp = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.95, devices))
@@ -64,7 +64,7 @@ def node_colours(devices: int) -> list[str]:
 
 
 def ink_on(colour: str) -> str:
-    """The colour of words and numbers on ``colour`` (``"#rrggbb"``): ink or white, whichever contrasts more.
+    """Return the colour of text on ``colour`` (``"#rrggbb"``): ink or white, whichever contrasts more.
 
     Contrast is that of the Web Content Accessibility Guidelines 2.2, from relative luminances.
     """
@@ -79,7 +79,7 @@ def _luminance(colour: str) -> float:
 
 @cache
 def micro_batch_colours(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Forward, backward and weight colours of ``count`` micro-batches, light to dark, each (count, 4).
+    """Return forward, backward and weight colours of ``count`` micro-batches, light to dark, each (count, 4).
 
     They are kept, since every frame asks for them, and cannot be written to.
     """

@@ -1,4 +1,4 @@
-"""Scenarios: what stays the same over an episode, its presets and files, and the layouts drawn from it."""
+"""Scenarios: everything that stays the same over an episode; presets, files, and layouts drawn from them."""
 
 from collapipe_env.scenario.consistency import block_bytes
 from collapipe_env.scenario.layout import Layout, draw_layout, fixed_layout

@@ -1,4 +1,4 @@
-"""Where the clusters stand: rejection sampling of centres that keep their distance."""
+"""Centres of the clusters: rejection sampling of points that keep their distance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRIES_PER_CLUSTER = 4096
 """Candidates for one cluster's centre before the whole placement starts again."""
 
 TRIES_AT_ALL = 2**20
-"""Candidates after which there is no further start: many clusters that are packed tightly use them up in one
+"""Candidates after which placement does not start again: many tightly packed clusters use them up in one
 start, which takes seconds."""
 
 RESTARTS = 16
@@ -34,7 +34,7 @@ def place_clusters(
     Args:
         cluster: Number of clusters, distances and separation.
         rng: Source of randomness.
-        starts: Fresh starts before giving up; what the first one finds does not depend on it.
+        starts: Fresh starts before giving up; the result of the first one does not depend on it.
 
     Returns:
         Centres (N, 2) [m].

@@ -1,4 +1,4 @@
-"""Checks of a scenario that reach over several sections: placement and memory."""
+"""Consistency of a scenario's sections: room for the clusters, and memory for the blocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DENSEST_PLACEMENT = 0.65
 fits, they cover 0.547 of a plane (Feder, 1980) and, in a narrow ring, 0.748 of its circumference (Rényi,
 1958), which is 0.587 of its area; the rest is for chance."""
 MANY = 100
-"""Clusters that are many in this sense."""
+"""Number of clusters from which on :data:`DENSEST_PLACEMENT` applies."""
 SHOWN = 3
 """Clusters that a message about memory lists before it only counts them."""
 
@@ -34,7 +34,7 @@ SHOWN = 3
 def require_placement(scenario: Scenario) -> None:
     """Refuse a scenario whose clusters cannot be kept apart, or have more hops than fit into memory.
 
-    What areas tell is refused before anything is drawn. The layout of ``layout_seed`` is tried also where
+    The areas are compared before anything is drawn. The layout of ``layout_seed`` is tried also where
     layouts are drawn anew in every episode, so that a hopeless geometry shows when the scenario is built and
     not at some later reset.
 
@@ -56,12 +56,12 @@ def require_placement(scenario: Scenario) -> None:
 
 
 def _require_area(cluster: ClusterSpec) -> None:
-    """Refuse centres that the area has no room for, whatever is drawn.
+    """Refuse more clusters than the area has room for under any draw.
 
     Discs of half the separation around the centres do not overlap, and lie in the ring of the allowed
     distances, widened by that half on both sides. They cover at most all of the ring, and of its outer disc,
-    which is convex, at most what the densest packing covers. Placement at random comes nowhere near that: it
-    would try for minutes in vain.
+    which is convex, at most what the densest packing covers. Random placement comes nowhere near that: it
+    would try for minutes and fail.
     """
     half = cluster.cluster_separation_min_m / 2.0
     outer = (cluster.cu_distance_max_m + half) ** 2

@@ -1,4 +1,4 @@
-"""How scenario fields are declared, so that every one states its unit and its range in one line."""
+"""Declarations of scenario fields, each with its unit and its range in one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def real(
     """Describe a float field with its unit and range (integers are accepted, strings and booleans are not).
 
     Args:
-        meaning: What the number is.
+        meaning: Meaning of the number.
         unit: Its unit, ``"1"`` for a pure number.
         ge: Smallest allowed value, included.
         gt: Lower bound, excluded.
@@ -44,7 +44,7 @@ def whole(meaning: str, low: int, high: int) -> Any:
     """Describe an integer field with its range (floats, strings and booleans are not accepted).
 
     Args:
-        meaning: What is counted.
+        meaning: The things counted.
         low: Smallest allowed value.
         high: Largest allowed value.
 
@@ -98,7 +98,7 @@ def _range_text(ge: float | None, gt: float | None, le: float | None, lt: float 
 
 
 def _writable(text: str) -> str:
-    """Refuse text that no file, folder or terminal takes."""
+    """Refuse text that cannot be written to files, folders or terminals."""
     if "\0" in text:
         raise ValueError(f"{shown(text)} holds a null character; leave it out")
     if any("\ud800" <= character <= "\udfff" for character in text):
@@ -107,7 +107,7 @@ def _writable(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_writable)]
-"""Text that can be written anywhere."""
+"""Text that can be written to files, folders and terminals."""
 
 Positive = Annotated[float, Field(strict=True, gt=0.0, le=1e18)]
 """A positive finite number, for the entries of a list."""

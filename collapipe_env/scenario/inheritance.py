@@ -1,7 +1,7 @@
-"""What a scenario is laid out of: a preset, what its task needs, a named model, and fields of its own.
+"""Inheritance of scenario fields: preset, fields of a task, fields of a named model, own fields.
 
-Each layer replaces fields of those below it. A task or a model that a file, a mapping or an override names
-brings the fields that suit it, so ``{"base": "small", "workload": {"task": "ner"}}`` is complete.
+Each of these replaces fields of those before it. A task or a model that is named in a file, a mapping or an
+override brings the fields that suit it, so ``{"base": "small", "workload": {"task": "ner"}}`` is complete.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
 def layered(
     base: Mapping[str, Any], own: Mapping[str, Any], task_fields: Mapping[str, Mapping[str, Any]], source: str
 ) -> dict[str, Any]:
-    """Lay own fields over a base, with those between them that a new task or a named model brings.
+    """Replace fields of a base by those of a new task, of a named model, and by own ones, in this order.
 
     Args:
         base: Sections of the preset or scenario to start from.
         own: Sections that replace its fields; ``workload.model`` may name a published model.
         task_fields: Fields that each known task needs.
-        source: Where ``own`` comes from, for messages.
+        source: Source of ``own``, for messages.
 
     Returns:
         All sections, without ``workload.model``.

@@ -1,4 +1,4 @@
-"""Layouts: where clusters and devices stand and what each device can do, drawn from a scenario."""
+"""Layouts: positions of clusters and devices, and properties of devices, drawn from a scenario."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def draw_layout(scenario: Scenario, rng: np.random.Generator) -> Layout:
     ``layout_seed`` in random order, so that no draw fails or takes long.
 
     Args:
-        scenario: Gives the distributions.
+        scenario: Scenario with the distributions.
         rng: The only source of randomness; its state alone decides the draw.
     """
     return _draw(scenario.cluster, scenario.devices, rng, lambda: fixed_layout(scenario).cu_position)
@@ -110,7 +110,7 @@ def _draw(
     rng: np.random.Generator,
     known_places: Callable[[], FloatArray] | None = None,
 ) -> Layout:
-    """Draw devices first: their number of draws is fixed, whereas placing clusters takes a varying number."""
+    """Draw a layout, devices first: they take a fixed number of draws, placing clusters a varying one."""
     N, K = cluster.clusters, cluster.max_devices
     present = np.arange(K) < np.array(cluster.devices_per_cluster)[:, None]
     weights = np.array([profile.weight for profile in devices.profiles])

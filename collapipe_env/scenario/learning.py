@@ -1,4 +1,4 @@
-"""What the learners train: data, trained proxy, optimisers and evaluation."""
+"""The learning section of a scenario: data, trained proxy, optimisers and evaluation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ProxySpec:
     vocabulary differ, and its style may, so that a paper-size system can be studied on a laptop.
 
     Attributes:
-        style: How blocks and embedding are built; None takes the workload's.
+        style: Style of blocks and embedding; None takes the workload's.
         width: Model width d, a multiple of ``heads``.
         feedforward: Width of the feed-forward layer.
         heads: Attention heads.
@@ -30,7 +30,7 @@ class ProxySpec:
 
     style: Annotated[
         Literal["pre-ln", "transformer", "bert"] | None,
-        described('how blocks and embedding are built: "pre-ln", "transformer" or "bert"; empty = as priced'),
+        described('style of blocks and embedding: "pre-ln", "transformer" or "bert"; empty = as priced'),
     ] = None
     width: Annotated[int, whole("model width d, a multiple of heads", 2, 8192)] = 32
     feedforward: Annotated[int, whole("feed-forward width d_ff", 1, 65536)] = 64
@@ -48,7 +48,7 @@ class ProxySpec:
 
 
 def _off_is_none(value: Any) -> Any:
-    """Map YAML 1.2's plain ``off`` (a string there) and booleans to what they mean for a proxy."""
+    """Map YAML 1.2's plain ``off`` (a string there) and booleans to no proxy and the default one."""
     if value is False or (isinstance(value, str) and value.strip().lower() in {"off", "none", "no", "false"}):
         return None
     if value is True or (isinstance(value, str) and value.strip().lower() in {"on", "yes", "true"}):
@@ -65,7 +65,7 @@ class LearningSpec:
     """Data, proxy, optimisers and evaluation of the learners.
 
     Attributes:
-        dataset: ``"embedded"`` (what the package ships for the task), the path of a local file or folder, or
+        dataset: ``"embedded"`` (the package's own data for the task), the path of a local file or folder, or
             ``"hf:NAME"`` / ``"hf:NAME:CONFIG"`` for a data set of the Hugging Face hub (extra ``hub``).
         text_column: Header name or 0-based index of a table's text column; None detects it.
         label_column: Header name or 0-based index of the label column; None detects it.
@@ -74,7 +74,7 @@ class LearningSpec:
             ``proxy: off`` and ``workload.style: bert``; None starts from random weights.
         evaluation_split: Held-out part that is evaluated: ``"test"`` for figures to report, ``"dev"`` to
             choose hyper-parameters.
-        partition: How the training data is spread over the clusters: evenly at random, with Dirichlet label
+        partition: Spread of the training data over the clusters: evenly at random, with Dirichlet label
             skew, by length, or in parts of Dirichlet sizes.
         dirichlet_alpha: Concentration of both Dirichlet kinds; small values skew more.
         proxy: Sizes of the trained proxy; None (``off`` in YAML) trains the priced architecture itself.
@@ -85,18 +85,18 @@ class LearningSpec:
         server_learning_rate: Step size of the server's optimiser, which trains the task head or decoder.
         weight_decay: Decoupled weight decay of matrices (biases and norms are spared).
         gradient_clip: Largest norm of a cluster's gradient in a local step; 0 leaves it as it is.
-        schedule: How step sizes change over the rounds.
+        schedule: Change of the step sizes over the rounds.
         warmup_rounds: Rounds in which step sizes grow linearly to their full value.
         schedule_rounds: Rounds that the schedule is laid out for, more than those of the warm-up if it falls
             to 0 (linear, cosine); None takes the episode's.
         proximal: Weight mu of FedProx's pull towards the round's common model. The first local step starts
             there, so the pull shows only with ``workload.local_steps`` above 1.
-        aggregation: How the server turns the clusters' mean update into the next model.
+        aggregation: Rule by which the server turns the clusters' mean update into the next model.
         aggregation_rate: Step size of the server's aggregation; None takes 1 for fedavg and fedavgm and 0.01
             for fedadam and fedyogi, whose steps hardly depend on how long the updates are.
         aggregation_momentum: Its first decay, beta_1 (fedavgm, fedadam, fedyogi).
         aggregation_second_momentum: Its second decay, beta_2 (fedadam, fedyogi).
-        aggregation_floor: What is added to the root of the second moment, tau (fedadam, fedyogi).
+        aggregation_floor: Number added to the root of the second moment, tau (fedadam, fedyogi).
         token_dropout: Probability that a training token is replaced by the unknown token, against
             overfitting.
         dropout: Dropout probability inside the trained model.
@@ -115,7 +115,7 @@ class LearningSpec:
         metric_samples: At most that many of the evaluated samples enter the metrics.
         evaluation: ``inline``, or ``background`` for evaluating a copy of the model while later rounds train;
             the figures are then reported one evaluation later.
-        device: Where the model is trained: ``auto`` takes a GPU if there is one.
+        device: PyTorch device that trains the model: ``auto`` takes a GPU if there is one.
         precision: ``bfloat16`` computes forward passes in mixed precision; weights stay in float32.
     """
 
@@ -206,13 +206,13 @@ class LearningSpec:
     metric_every: Annotated[int, whole("rounds between metrics", 1, 1_000_000)] = 5
     metric_samples: Annotated[int, whole("evaluated samples that enter metrics", 1, 1_000_000)] = 512
     evaluation: Annotated[
-        Literal["inline", "background"], described('when to evaluate: "inline" or "background"')
+        Literal["inline", "background"], described('time of evaluation: "inline" or "background"')
     ] = "inline"
     device: Annotated[
-        Literal["auto", "cpu", "cuda"], described('where to train: "auto", "cpu" or "cuda"')
+        Literal["auto", "cpu", "cuda"], described('device to train on: "auto", "cpu" or "cuda"')
     ] = "auto"
     precision: Annotated[
-        Literal["float32", "bfloat16"], described('of forward passes: "float32" or "bfloat16"')
+        Literal["float32", "bfloat16"], described('precision of forward passes: "float32" or "bfloat16"')
     ] = "float32"
 
     @model_validator(mode="after")

@@ -37,7 +37,7 @@ YAML_SUFFIXES = (".yaml", ".yml")
 MAX_BYTES = 1_000_000
 """Bytes of a scenario file."""
 MAX_MARKS = 20_000
-"""Lines, commas and opening brackets of a scenario file: what the time of parsing it grows with."""
+"""Lines, commas and opening brackets of a scenario file; the time of parsing grows with them."""
 MAX_NODES = 100_000
 """Sections, lists and values of a mapping."""
 PROCESSES = ("dynamics", "processes")
@@ -127,7 +127,7 @@ def override_scenario(scenario: Scenario, overrides: Mapping[str, object]) -> Sc
     """Return a copy of a scenario with some fields changed.
 
     Args:
-        scenario: Where to start from.
+        scenario: Scenario to start from.
         overrides: New values by dotted path.
 
     Raises:
@@ -236,7 +236,7 @@ def _parse(text: str, source: str) -> dict[str, Any]:
 
 
 class _Constructor(SafeConstructor):
-    """Says where an integer stands that has more digits than Python reads."""
+    """YAML constructor whose error names the line of an integer with more digits than Python reads."""
 
     def construct_yaml_int(self, node: Any) -> int:
         try:
@@ -316,7 +316,7 @@ def _plain_value(value: object) -> object:
 
 
 def _build(data: dict[str, Any], source: str, name: str) -> Scenario:
-    """Lay the data over its base, name the result and check it."""
+    """Merge the data with its base, name the result and check it."""
     merged = _with_base(data, source)
     merged["name"] = data.get("name", name)
     return _validate(merged, source)

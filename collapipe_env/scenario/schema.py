@@ -91,7 +91,7 @@ class Scenario:
 
     @property
     def max_devices(self) -> int:
-        """The array axis K: devices of the largest cluster."""
+        """Length K of the array axis of devices: devices of the largest cluster."""
         return self.cluster.max_devices
 
     @property
@@ -131,7 +131,7 @@ class Scenario:
 
         Args:
             task: Name of the task.
-            dataset: What to train on; None keeps the data for the same task and takes the embedded data for
+            dataset: Data to train on; None keeps the data for the same task and takes the embedded data for
                 another. Columns and languages are those of the old task's data, so another task detects its
                 own.
 

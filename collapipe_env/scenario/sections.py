@@ -36,7 +36,7 @@ LEAST_SHARE = 1e-9
 """Smallest share of the uplink that a plan may give a cluster: a fiftieth of a hertz of 20 MHz. With still
 smaller ones delays and rewards soon leave the range of floats."""
 
-Share = Annotated[float, real("share of the full clock", "1", gt=0.0, le=1.0)]
+ClockShare = Annotated[float, real("share of the full clock", "1", gt=0.0, le=1.0)]
 
 
 def _known_task(name: str) -> str:
@@ -48,7 +48,7 @@ def _known_task(name: str) -> str:
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class WorkloadSpec:
-    """The priced Transformer and how one round trains it (what every delay and energy is charged for)."""
+    """The priced Transformer and its training in one round: every delay and energy is charged for it."""
 
     task: Annotated[
         str,
@@ -65,7 +65,7 @@ class WorkloadSpec:
     ] = 8000
     style: Annotated[
         Literal["pre-ln", "transformer", "bert"],
-        described("how blocks and embedding are built; no unit, one of pre-ln, transformer, bert"),
+        described("style of blocks and embedding; no unit, one of pre-ln, transformer, bert"),
     ] = "pre-ln"
     learned_positions: Annotated[
         int, whole("rows of the table of learned positions, at least q with style bert, else 0", 0, 65536)
@@ -99,7 +99,7 @@ class WorkloadSpec:
     update_compression: Annotated[
         Literal["none", "top-k", "lora"],
         described(
-            "what of an update is sent: all of it, the largest entries with error feedback, or low-rank "
+            "part of an update that is sent: all of it, the largest entries with error feedback, or low-rank "
             "adapters; no unit, one of none, top-k, lora"
         ),
     ] = "none"
@@ -213,7 +213,7 @@ class DeviceProfile:
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class DeviceSpec:
-    """What the devices are, and the range of transmit powers (devices and CUs alike)."""
+    """Kinds of devices, and the range of transmit powers (devices and CUs alike)."""
 
     profiles: Annotated[
         tuple[DeviceProfile, ...],
@@ -239,7 +239,7 @@ class DeviceSpec:
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class ClusterSpec:
-    """How many clusters and devices there are, where they may stand, and the server."""
+    """Numbers of clusters and devices, the area they may stand in, and the server."""
 
     clusters: Annotated[int, whole("number of clusters N", 1, 1024)] = 4
     devices: Annotated[
@@ -292,7 +292,7 @@ class ClusterSpec:
 
     @property
     def max_devices(self) -> int:
-        """The array axis K: devices of the largest cluster."""
+        """Length K of the array axis of devices: devices of the largest cluster."""
         return max(self.devices_per_cluster)
 
 
@@ -332,7 +332,7 @@ class RadioSpec:
     ] = "full"
     link_errors: Annotated[
         Literal["drop", "arq", "none"],
-        described("what a packet error does: lose the micro-batch, resend, nothing; one of drop, arq, none"),
+        described("effect of a packet error: micro-batch dropped, sent again, none; one of drop, arq, none"),
     ] = "drop"
     waterfall_threshold: Annotated[
         float, real("waterfall threshold of the packet error rate, linear", "1", ge=0.0, le=1e3)
@@ -347,7 +347,7 @@ class RadioSpec:
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class BudgetSpec:
-    """Long-term energy budgets, the weight of the delay, and what bounds queues and bandwidth shares."""
+    """Long-term energy budgets, the weight of the delay, and bounds of queues and bandwidth shares."""
 
     device_energy_j: Annotated[float, real("energy budget per device and round", "J", gt=0.0, le=1e12)] = 12.0
     cu_energy_j: Annotated[float, real("energy budget per CU and round", "J", gt=0.0, le=1e12)] = 1.0
@@ -369,11 +369,11 @@ class BudgetSpec:
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class DynamicsSpec:
-    """Length of an episode and what changes slowly over its rounds."""
+    """Length of an episode, and slow changes over its rounds."""
 
     rounds: Annotated[int, whole("rounds of an episode", 1, 10_000_000)] = 100
     load_levels: Annotated[
-        tuple[Share, ...],
+        tuple[ClockShare, ...],
         described(
             "shares of its full clock that a device's Markov load may leave it, ascending; "
             "unit 1, range above 0 to 1, at least one"

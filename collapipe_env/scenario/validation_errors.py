@@ -1,4 +1,4 @@
-"""From pydantic's errors to one line per fault: dotted path, value, what is allowed, nearest name."""
+"""Validation errors as one line per fault: dotted path, value, allowed values, nearest name."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def fault_text(error: ValidationError, root: type, data: object, source: str) ->
     """Describe all faults of a validation.
 
     Args:
-        error: What pydantic raised.
+        error: Pydantic's error.
         root: The dataclass that was being built.
-        data: What it was being built from.
-        source: Where the data came from (a file, a preset, a class), for the message.
+        data: The data it was being built from.
+        source: Source of the data (a file, a preset, a class), for the message.
 
     Returns:
         One line for one fault; otherwise a heading and one line for each.
@@ -89,7 +89,7 @@ def dataclass_at(root: type, path: Iterable[object]) -> type | None:
 
 
 def _line(path: Sequence[int | str], items: Sequence[Any], data: object, root: type) -> str:
-    """Describe the fault at one place, of which pydantic reports one for each branch of a union."""
+    """Describe the fault at one place; pydantic reports one for each branch of a union."""
     texts = dict.fromkeys(_allowed(item["type"], item["msg"], root, path) for item in items)
     allowed = " or ".join(texts)
     if not path:
@@ -105,7 +105,7 @@ def _line(path: Sequence[int | str], items: Sequence[Any], data: object, root: t
 
 
 def _allowed(kind: str, message: str, root: type, path: Sequence[object]) -> str:
-    """Return what is allowed in place of the faulty value; a leading ``!`` marks a rule between fields."""
+    """Return the allowed values as text; a leading ``!`` marks a rule between fields."""
     if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
         section = dataclass_at(root, path[:-1])
         names = _field_names(section) if section is not None else []

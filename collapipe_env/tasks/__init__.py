@@ -1,4 +1,4 @@
-"""Tasks of the federation: data, the server's head, loss and metric, each in a module of its own.
+"""Tasks of the federation: data, the server's head, loss and metrics, one module each.
 
 :mod:`collapipe_env.task_registry` finds them by name.
 """

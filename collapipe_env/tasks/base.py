@@ -1,4 +1,4 @@
-"""What a task is to the learners: its data, the server's head, the loss and the metrics."""
+"""Interface of tasks: data, the server's head, the loss and the metrics."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
     from collapipe_env.scenario import Scenario
+    from collapipe_env.scenario.learning import LearningSpec
 
 IntArray = npt.NDArray[np.int64]
 BERT_TOKEN_TYPES = 2
-"""First and second sentence of a pair; a proxy in BERT's style has as many unless the workload says so."""
+"""Token types of BERT, one for each sentence of a pair: default for a proxy in BERT's style."""
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """Everything that a task's data, head and metrics depend on; hashable, so that data is prepared once.
+    """Settings of a task's data, head and metrics; hashable, so that data is prepared once.
 
     Attributes:
         architecture: Sizes of the trained embedding and encoder.
@@ -49,29 +50,38 @@ class TaskSpec:
     checkpoint: str | None = None
     beam_size: int = 1
 
+    @classmethod
+    def of(
+        cls, architecture: Architecture, outputs: int, decoder_blocks: int, learning: LearningSpec
+    ) -> TaskSpec:
+        """Return the settings for an architecture, with those of a scenario's learning section."""
+        return cls(
+            architecture=architecture,
+            outputs=outputs,
+            decoder_blocks=decoder_blocks,
+            dataset=learning.dataset,
+            text_column=learning.text_column,
+            label_column=learning.label_column,
+            languages=learning.languages,
+            checkpoint=learning.checkpoint,
+            beam_size=learning.beam_size,
+        )
+
 
 def task_spec(scenario: Scenario) -> TaskSpec:
-    """Return what the task of a scenario depends on, for the architecture that is really trained.
+    """Return the settings of a scenario's task, for the architecture that is really trained.
 
     Args:
         scenario: The scenario.
     """
-    workload, learning = scenario.workload, scenario.learning
-    return TaskSpec(
-        architecture=trained_architecture(scenario),
-        outputs=workload.outputs,
-        decoder_blocks=workload.decoder_blocks,
-        dataset=learning.dataset,
-        text_column=learning.text_column,
-        label_column=learning.label_column,
-        languages=learning.languages,
-        checkpoint=learning.checkpoint,
-        beam_size=learning.beam_size,
+    workload = scenario.workload
+    return TaskSpec.of(
+        trained_architecture(scenario), workload.outputs, workload.decoder_blocks, scenario.learning
     )
 
 
 def trained_architecture(scenario: Scenario) -> Architecture:
-    """Return what is trained: the scenario's proxy, or the priced architecture if the proxy is off.
+    """Return the trained architecture: the scenario's proxy, or the priced one if the proxy is off.
 
     Args:
         scenario: The scenario.
@@ -104,9 +114,9 @@ class Split:
 
     Attributes:
         tokens: Token ids, shape (samples, q); 0 is padding.
-        targets: What the head should say, shape (samples, ...).
-        references: What the metrics compare with where targets do not do, one a sample: the words' tags, or
-            the reference translation. Empty where targets do.
+        targets: Expected outputs of the head, shape (samples, ...).
+        references: Expected results for the metrics, one a sample, where targets are not enough: the words'
+            tags, or the reference translation. Empty where targets are.
     """
 
     tokens: IntArray
@@ -155,7 +165,7 @@ class Task(Protocol):
     metrics: tuple[str, ...]
     """Names of what :meth:`score` returns; the first is the headline."""
     traits: TaskTraits
-    """The traits by which it is priced and its workload is checked."""
+    """Traits with which the task is priced and its workload checked."""
 
     def load(self, spec: TaskSpec) -> TaskData:
         """Return the data, from a per-process cache if it was asked for before.
@@ -184,15 +194,15 @@ class Task(Protocol):
         ...
 
     def units(self, targets: Tensor) -> Tensor:
-        """Return how many predictions each sample asks for, shape (samples,), floating point."""
+        """Return the number of predictions of each sample, shape (samples,), floating point."""
         ...
 
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the mean loss over all units, a scalar in nats.
 
         Args:
-            outputs: What the head returned.
-            targets: What it should have said.
+            outputs: Outputs of the head.
+            targets: Expected outputs.
             smoothing: Label smoothing, in [0, 1).
         """
         ...

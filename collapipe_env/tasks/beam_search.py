@@ -1,4 +1,4 @@
-"""Greedy and beam search: from a model that scores the next token to whole sequences."""
+"""Greedy and beam search: whole sequences from a model that scores the next token."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Stepper(Protocol):
         ...
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows, in this order; a row may occur several times or never."""
+        """Keep these rows, in this order; a row may occur several times or never."""
         ...
 
 
 def length_penalty(length: int, exponent: float = LENGTH_EXPONENT) -> float:
-    """Return what the log-probability of a sequence is divided by, ``((5 + length) / 6) ** exponent``.
+    """Return the divisor of a sequence's log-probability, ``((5 + length) / 6) ** exponent``.
 
     Args:
         length: Tokens of the sequence, its end included.
@@ -138,7 +138,7 @@ def _without_special(scores: Tensor) -> Tensor:
 
 
 def _improve(best: Tensor, result: Tensor, sources: Tensor, scores: Tensor, sequences: Tensor) -> None:
-    """Where a source's best of ``scores`` (sources, n) beats ``best``, take it and its sequence over."""
+    """Replace best scores and sequences of the sources for which ``scores`` (sources, n) has a better one."""
     top, column = scores.max(dim=1)
     better = (top > best).nonzero()[:, 0]
     best[better] = top[better]

@@ -1,4 +1,4 @@
-"""Sentences with one tag a word from CoNLL column files: one word a line, blank lines between sentences.
+"""CoNLL files: one word and its tag a line, blank lines between sentences.
 
 A line's columns are separated by tabs if it holds one, else by spaces. What is read:
 
@@ -29,13 +29,13 @@ ENDINGS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".tsv")
 """Endings of column files; each may be followed by ``.gz``."""
 
 CONLL_NAMES = {"testa": "dev", "testb": "test"}
-"""What the CoNLL shared tasks call their held-out parts."""
+"""Part that each name of the CoNLL shared tasks stands for."""
 
 TAG_FORM = re.compile(r"O|[BIESLU]-\S+")
 """Tags of the schemes in :mod:`collapipe_env.tasks.tagging_schemes`."""
 
 LEAST_TO_CUT = 10
-"""Sentences of a single file from which on no part of it is empty."""
+"""Least sentences of a single file, so that no part of it is empty."""
 
 _DOCUMENT = "-DOCSTART-"
 
@@ -123,11 +123,11 @@ def load_column_splits(
 def complete_sentences(
     parts: Mapping[str, TaggedSentences], source: str
 ) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
-    """Return training, dev and test sentences, of which those that are missing come from training.
+    """Return training, dev and test sentences; missing parts are taken from the training part.
 
     Args:
-        parts: Those that there are, the training part among them.
-        source: What they belong to, for errors.
+        parts: The parts that exist, the training part among them.
+        source: Name of the data set, for errors.
 
     Raises:
         DataError: If there are too few sentences.
@@ -141,12 +141,12 @@ def complete_sentences(
 def cut_sentences(
     whole: TaggedSentences, parts: Mapping[str, IntArray], source: str
 ) -> dict[str, TaggedSentences]:
-    """Cut sentences in parts; one that has the only entity of a type goes to training wherever it stands.
+    """Cut sentences into parts; one with the only entity of a type always goes to training.
 
     Args:
         whole: The sentences.
         parts: Indices for each part.
-        source: What they are from, for errors.
+        source: Name of the data set, for errors.
 
     Raises:
         DataError: If that leaves a part empty.

@@ -21,13 +21,13 @@ PART_WORDS = {
 }
 """Words that name a part."""
 HELD_OUT_SHARE = 10
-"""One in so many samples goes to a part that a data set lacks."""
+"""A part that a data set lacks gets one in so many samples."""
 
 
 def part_of(name: str) -> str | None:
-    """Return the part that a file's or a split's name tells of, None if it does not.
+    """Return the part that the name of a file or split stands for, None if for none.
 
-    A name tells by one of its words: ``validation``, ``in_domain_train``, ``news.test``. Where it says
+    One of its words decides: ``validation``, ``in_domain_train``, ``news.test``. Where it says
     ``out_of_domain``, the part is held out for testing whatever other word there is: that is how CoLA names
     its two held-out parts.
     """
@@ -40,14 +40,14 @@ def part_of(name: str) -> str | None:
 
 
 def choose_named(names: Sequence[str], source: str, remedy: str = "keep one") -> dict[str, str]:
-    """Return which of some names is which part.
+    """Return the name of each part.
 
     A name that is the part's word and nothing else goes before one with further words.
 
     Args:
         names: Names of files without ending, or of splits.
-        source: What they belong to, for errors.
-        remedy: What to do about two of a kind, for errors.
+        source: Name of the data set, for errors.
+        remedy: Advice on two of a kind, for errors.
 
     Raises:
         DataError: If two are equally good for a part.
@@ -75,7 +75,7 @@ def held_out(
     Args:
         samples: Samples in the training part.
         missing: Parts that are missing.
-        source: What the samples are from, for errors.
+        source: Name of the data set, for errors.
         classes: Class of every sample; None where samples have none.
 
     Returns:
@@ -132,11 +132,11 @@ def _stratified(order: IntArray, parts: int, taken: int, kinds: IntArray) -> Int
 
 
 def move_unknown(parts: Mapping[str, IntArray], kinds: Sequence[frozenset[str]]) -> dict[str, IntArray]:
-    """Move held-out samples to the training part that have something which no training sample has.
+    """Move held-out samples with a kind that no training sample has to the training part.
 
     Args:
         parts: Indices for ``"train"`` and for other parts.
-        kinds: What every sample has, for instance its types of entities.
+        kinds: Kinds in every sample, for instance its types of entities.
 
     Returns:
         The same with sorted indices; a part may have become empty.

@@ -1,4 +1,4 @@
-"""Whether files are still as they were when they were read."""
+"""Stamps of files, which tell whether a file has changed since it was read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEPT = 32
 
 
 def stamp_of(dataset: str, checkpoint: str | None = None) -> Stamp:
-    """Return what tells a rewritten file from the one before; part of the key of what is kept of it.
+    """Return the stamp of a data set's files; part of the key under which the data is kept.
 
     Args:
         dataset: As in :class:`~collapipe_env.tasks.base.TaskSpec`. Data that the package ships does not

@@ -21,11 +21,11 @@ from collapipe_env.tasks.parallel_text import Pairs
 from collapipe_env.tasks.table_files import Table
 
 PREFIX = "hf:"
-"""What names of data sets of the hub begin with."""
+"""Beginning of the names of the hub's data sets."""
 WORD_COLUMNS = ("tokens", "words")
 """Usual names of a column of words, in order of preference."""
 TAG_COLUMNS = ("ner_tags", "tags", "entities", "labels")
-"""The same for their tags."""
+"""Usual names of a column of tags, in order of preference."""
 
 Asked = str | int | None
 
@@ -105,7 +105,7 @@ def labelled_texts_of(
     Classes get their names. A held-out part without labels, as in public benchmarks, counts as missing.
 
     Args:
-        splits: What :func:`fetch` returned.
+        splits: Splits from :func:`fetch`.
         source: Name of the data set, for errors.
         text: Text column or columns as in :func:`collapipe_env.tasks.labelled_texts.load_splits`.
         label: Label column; None takes the only column of classes, else as for files.
@@ -142,7 +142,7 @@ def pairs_of(
     """Turn a column of translations, or two columns of strings, into pairs of sentences.
 
     Args:
-        splits: What :func:`fetch` returned.
+        splits: Splits from :func:`fetch`.
         source: Name of the data set, for errors.
         languages: Source and target: languages of the translations, or names of two columns. None takes the
             two there are: English (``en``) is the source if it is one of them, else they are in alphabetical
@@ -201,7 +201,7 @@ def tagged_sentences_of(
     """Turn a column of lists of words and one of lists of tags into tagged sentences.
 
     Args:
-        splits: What :func:`fetch` returned.
+        splits: Splits from :func:`fetch`.
         source: Name of the data set, for errors.
         words: Column of the words; None takes the first of :data:`WORD_COLUMNS` that there is.
         tags: Column of the tags, strings or classes; None takes the first of :data:`TAG_COLUMNS`.

@@ -1,4 +1,4 @@
-"""Labelled texts from tables: which column is what, and which rows are for training, dev and test."""
+"""Labelled texts from tables: their columns, and their training, dev and test parts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LabelledTexts:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which of a table's columns are read.
+    """Columns of a table that are read.
 
     Attributes:
         count: Columns of the table.
@@ -124,9 +124,9 @@ def labelled_parts(
 
     Args:
         tables: Table of the training part (``"train"``) and maybe of ``"dev"`` and ``"test"``.
-        source: What they belong to, for errors.
-        text: Which column or columns hold the text; None detects it.
-        label: Which column holds the label; None detects it.
+        source: Name of the data set, for errors.
+        text: Column or columns of the text; None detects it.
+        label: Column of the label; None detects it.
 
     Raises:
         DataError: If a table is malformed, the training part has one class only or too few samples, or a
@@ -156,11 +156,6 @@ def labelled_parts(
     return parts["train"], parts["dev"], parts["test"]
 
 
-def read_labelled_texts(path: Path, text: Column = None, label: Column = None) -> LabelledTexts:
-    """Read one file; see :func:`labelled_texts` and :func:`load_splits`."""
-    return labelled_texts(read_table(path), text, label)[0]
-
-
 def labelled_texts(
     table: Table, text: Column = None, label: Column = None, like: Columns | None = None
 ) -> tuple[LabelledTexts, Columns]:
@@ -171,9 +166,9 @@ def labelled_texts(
 
     Args:
         table: The table.
-        text: Which column or columns hold the text; None takes the one that is named like a text, else the
+        text: Column or columns of the text; None takes the one that is named like a text, else the
             one with the longest cells.
-        label: Which column holds the label; None takes the one that is named like a label, else the only
+        label: Column of the label; None takes the one that is named like a label, else the only
             other one that has few distinct values, else the only one of these that holds nothing but whole
             numbers.
         like: Columns of another part of the same data set, to take if this one has no header or the same.

@@ -1,4 +1,4 @@
-"""Pairs of sentences from local files; every complaint names the file and, where there is one, the line."""
+"""Pairs of sentences from local files; every error names the file and, where there is one, the line."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def read_table(path: Path, languages: tuple[str, str] | None = None) -> Pairs:
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which columns of a table are read, and how many there are."""
+    """Columns of a table that are read, and the number of all."""
 
     source: int = 0
     target: int = 1
@@ -136,7 +136,7 @@ class _Columns:
 
 
 def _read_table(path: Path, languages: tuple[str, str] | None, columns: _Columns) -> tuple[Pairs, _Columns]:
-    """Like :func:`read_table`, with the columns to read if there is no header; return those read, too."""
+    """Read as :func:`read_table`, with columns for a table without header; return the columns, too."""
     if not path.name.lower().endswith(TABLE_ENDINGS):
         raise DataError(
             f"{path}: a single file of pairs must end in {' or '.join(TABLE_ENDINGS)}; name it so, or give "
@@ -171,7 +171,7 @@ def _read_table(path: Path, languages: tuple[str, str] | None, columns: _Columns
 
 
 def _tables(folder: Path) -> dict[str, Path]:
-    """Return the tables of a folder by part; a single one is for training whatever it is called."""
+    """Return the tables of a folder by part; a single one is for training, whatever its name."""
     files: dict[str, Path] = {}
     for name in _names(folder):
         if name.lower().endswith(TABLE_ENDINGS[0]) and (file := _file(folder, name)) is not None:

@@ -1,4 +1,4 @@
-"""How a training set is spread over clusters: evenly at random, or skewed in labels, lengths or amounts."""
+"""Partition of a training set over clusters: evenly at random, or skewed in labels, lengths or amounts."""
 
 from __future__ import annotations
 

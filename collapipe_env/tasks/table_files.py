@@ -1,4 +1,4 @@
-"""Rows of local TSV and CSV files, plain or gzip-compressed; every complaint names the file and the line."""
+"""Rows of local TSV and CSV files, plain or gzip-compressed; every error names the file and the line."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Table:
     """Cells of a file or of a part of a data set.
 
     Attributes:
-        source: What it is called in errors.
+        source: Its name in errors.
         rows: At least one row, all with equally many cells, two at least.
-        places: Where each row is from, ``"file:line"``.
+        places: Place of each row, ``"file:line"``.
         header: Names of the columns, where they are known for certain; None if the first row may hold them.
     """
 
@@ -50,7 +50,7 @@ class Table:
 
 
 def table_ending(path: Path) -> str:
-    """Return which of :data:`ENDINGS` a file has, without ``.gz``; empty if none."""
+    """Return a file's ending, one of :data:`ENDINGS` without ``.gz``; empty if it has none of them."""
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     return ending if ending in ENDINGS else ""
 
@@ -150,6 +150,6 @@ def _require_short_lines(path: Path, content: bytes) -> None:
 
 @cache
 def _between_words() -> re.Pattern[str]:
-    """What separates words for the tokenisers: spaces and punctuation marks of all scripts."""
+    """Separators of words for the tokenisers: spaces and punctuation marks of all scripts."""
     marks = {chr(code) for code in range(0x10000) if unicodedata.category(chr(code)).startswith("P")}
     return re.compile(rf"[\s{re.escape(''.join(sorted(marks | set(string.punctuation))))}]+")

@@ -1,4 +1,4 @@
-"""Tagging schemes of entity spans: which one a data set uses, and its translation to BIO2.
+"""Tagging schemes of entity spans: detection, and translation to BIO2.
 
 =======  ==================================================================================
 scheme   tags of an entity of type X
@@ -105,7 +105,7 @@ def tags_of(spans: Iterable[Span], length: int, scheme: Scheme = "BIO2") -> list
 
 
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
-    """Return the scheme that a data set's tags speak for.
+    """Return the scheme that a data set's tags follow.
 
     E, S, L or U anywhere mean BIOES and no B anywhere means IO. Else what decides is how entities begin that
     do not touch another of their type before: with B in BIO2, with I in BIO1. Should a data set have both,

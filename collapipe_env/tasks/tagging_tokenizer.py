@@ -1,4 +1,4 @@
-"""Words as sub-word pieces, with the piece that each word begins at: for tasks that label words.
+"""Tokeniser of tasks that tag words: words as sub-word pieces, with the first piece of each word.
 
 Upper and lower case stay apart, since capitals tell names from other words; the tokeniser in
 :mod:`collapipe_env.models.tokenization` is for whole texts and lower-cases them.

@@ -1,4 +1,4 @@
-"""Machine translation: a decoder on the server writes while it attends to the devices' output."""
+"""Machine translation: a decoder on the server attends to the devices' output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "messages"
 """Folder of the message pairs that the package ships."""
 
 SMALLEST_VOCABULARY = 64
-"""Fewer target tokens than this leave no room for an alphabet."""
+"""Least number of target tokens; fewer leave no room for an alphabet."""
 
 LENGTH_STRATA = 5
 """Classes of source length, equally many pairs in each, for partitions that skew by class."""
@@ -72,7 +72,7 @@ class Translation:
         )
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
-        """Return nothing, since the outputs are a vocabulary; the data is read all the same."""
+        """Return no names, since the outputs are a vocabulary; the data is read all the same."""
         _read(spec.dataset, spec.languages, stamp_of(spec.dataset))
         return ()
 

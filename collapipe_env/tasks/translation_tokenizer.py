@@ -1,4 +1,4 @@
-"""Subword tokenisers for text that is to be written again: case, accents and spacing survive."""
+"""Subword tokenisers of translation, which can be undone: case, accents and spacing are kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END = 3
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
 """Tokens that are no text, in the order of their ids."""
 MOST_CHARACTERS = 1000
-"""Characters that a vocabulary holds at most; half of it at most, too."""
+"""Most characters in a vocabulary; they also take at most half of it."""
 
 
 def train_subwords(texts: Sequence[str], vocabulary: int) -> Tokenizer:
@@ -52,9 +52,9 @@ def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: 
     """Turn texts into rows of ids that close with the end token, cut or padded to one length.
 
     Args:
-        tokenizer: What :func:`train_subwords` returned.
+        tokenizer: Tokeniser from :func:`train_subwords`.
         texts: The texts.
-        sequence_length: Tokens per row q, the end token included; a longer text loses its last tokens.
+        sequence_length: Tokens per row q, the end token included; a longer text is cut at the end.
 
     Returns:
         Ids, shape (texts, q).
@@ -70,10 +70,10 @@ def encode_targets(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: 
     """Turn texts into rows of ids between the begin and the end token, cut or padded to one length.
 
     Args:
-        tokenizer: What :func:`train_subwords` returned.
+        tokenizer: Tokeniser from :func:`train_subwords`.
         texts: The texts.
         sequence_length: Tokens to predict q, the end token included. A text that does not fit is cut and has
-            no end token, so that nobody learns to stop in the middle of a sentence.
+            no end token, so that models do not learn to stop in the middle of a sentence.
 
     Returns:
         Ids, shape (texts, q + 1).
@@ -90,7 +90,7 @@ def decode(tokenizer: Tokenizer, rows: npt.NDArray[np.int64]) -> list[str]:
     """Turn rows of ids, up to their first end token, into texts.
 
     Args:
-        tokenizer: What :func:`train_subwords` returned.
+        tokenizer: Tokeniser from :func:`train_subwords`.
         rows: Ids, shape (texts, n). Special tokens, and ids beyond the tokeniser's, add nothing to the text.
     """
     size = tokenizer.get_vocab_size()

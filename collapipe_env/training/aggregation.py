@@ -1,8 +1,8 @@
-"""From the clusters' mean update to the next common model: FedAvg, FedAvgM, FedAdam and FedYogi.
+"""Aggregation rules, mean update to next common model: FedAvg, FedAvgM, FedAdam and FedYogi.
 
 The server treats the mean of the updates as a gradient of its own (Reddi et al., 2021, arXiv 2003.00295).
-What it broadcasts is that mean, so every party runs the rule itself and all of them reach the same model. A
-round in which nobody took part is no step: the rule's memory stays as it is.
+It broadcasts that mean, so every party runs the rule itself and all of them reach the same model. A
+round in which no cluster took part is no step: the rule's memory stays as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collapipe_env.state_trees import Tree, require_alike
 from collapipe_env.training.optimizer_state import array_of, tensor_of
 
 ADAPTIVE_RATE = 0.01
-"""Of fedadam and fedyogi by default: a step of 1 in every entry would throw the model off."""
+"""Default step size of fedadam and fedyogi: a step of 1 in every entry would throw the model off."""
 
 
 class Aggregation(Protocol):
@@ -36,7 +36,7 @@ class Aggregation(Protocol):
         ...
 
     def set_state(self, tree: Tree, like: Tensor) -> None:
-        """Go on from a state of :meth:`get_state`.
+        """Continue from a state of :meth:`get_state`.
 
         Args:
             tree: The state.

@@ -1,4 +1,4 @@
-"""Where models are trained, and in which precision their forward passes run."""
+"""The device that PyTorch trains on, and the precision of forward passes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mixed_precision(precision: str, device: torch.device) -> AbstractContextMana
         precision: ``"float32"`` changes nothing. ``"bfloat16"`` lets matrix products and attention compute in
             bfloat16, as :class:`torch.autocast` chooses; weights, their gradients and the sums along the
             residual stream stay in float32.
-        device: Where the passes run.
+        device: Device of the passes.
     """
     if precision == "bfloat16":
         return torch.autocast(device.type, torch.bfloat16)

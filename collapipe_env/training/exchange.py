@@ -1,4 +1,4 @@
-"""The end of a round: updates go up, their mean comes down, and the common model moves."""
+"""Exchange at the end of a round: updates go up, their mean comes down, and the common model moves."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Exchange:
         Args:
             model: One of the clusters' models.
             flat: Its parameters; the others lie in the same way.
-            update_format: How updates travel.
-            learning: How the server aggregates.
+            update_format: Format of updates on the air.
+            learning: The server's aggregation rule.
             generator: Draws stochastic rounding.
         """
         self._places = [flat.slices([part]) for part in (model.embedding, *model.blocks)]
@@ -63,7 +63,7 @@ class Exchange:
         }
 
     def set_state(self, tree: Tree, parameters: Tensor) -> None:
-        """Go on from a state of :meth:`get_state`.
+        """Continue from a state of :meth:`get_state`.
 
         Args:
             tree: The state.
@@ -90,8 +90,8 @@ class Exchange:
             common: Those that the round began with, shape (P,).
             weights: Weights of the clusters, shape (N,), summing to 1; 0 where a cluster takes no part.
             server_blocks: Last blocks that the server trained, shape (N,).
-            server_mode: How it did. What a sequential server trained is common already; it writes that to the
-                models afterwards.
+            server_mode: Mode of the server. A sequential server's blocks are common already; it writes them
+                to the models afterwards.
         """
         blocks = len(self._places) - 1
         trained_on_devices = np.arange(-1, blocks) < blocks - server_blocks[:, None]

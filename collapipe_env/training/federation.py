@@ -44,9 +44,9 @@ class Federation:
     Within a round every cluster starts from the common model and takes H local steps with its own optimiser,
     whose state lives on from round to round. In each local step the server updates the head once, with the
     mean gradient over all that arrived from all clusters. A cluster none of whose micro-batches arrive in a
-    local step makes no update in it, but its batch is used up, so which samples come next does not depend on
-    losses. With FedProx (Li et al., 2020, arXiv 1812.06127) the clusters' gradients have ``mu (w - w_round)``
-    added; then they are clipped, each cluster's as a whole. Those of the server's own modules are neither.
+    local step makes no update in it, but its batch is used up, so the order of samples does not depend on
+    arrivals. With FedProx (Li et al., 2020, arXiv 1812.06127) ``mu (w - w_round)`` is added to the clusters'
+    gradients; then each cluster's gradient is clipped by its norm. Neither is done to the server's modules.
 
     Under split training (SplitFed) the server trains its side in another way, and may run the encoder's last
     blocks: see :class:`~collapipe_env.training.servers.CopiesServer` (V1) and
@@ -63,7 +63,7 @@ class Federation:
         """Initialise parameters and spread the data.
 
         Args:
-            setup: What is trained.
+            setup: Setup of the training.
             rng: Only source of randomness; child generators are spawned from it.
         """
         self._setup = setup
@@ -79,7 +79,7 @@ class Federation:
             partition_rng,
         )
         self._streams = [SampleStream(part, child) for part, child in zip(parts, stream_rngs, strict=True)]
-        self._shares = np.array([len(part) for part in parts], dtype=np.float64)
+        self._data_sizes = np.array([len(part) for part in parts], dtype=np.float64)
 
         generator = torch.Generator().manual_seed(int(model_rng.integers(2**63)))
         model = ClusterModel(setup.architecture, generator)
@@ -129,7 +129,7 @@ class Federation:
         Args:
             blocks: Blocks of each stage slot, shape (N, slots), each row summing to L less the server's.
             micro_batches: Micro-batches per local step, shape (N,).
-            survived: Which of them arrive, shape (N, H, M_max).
+            survived: True for those that arrive, shape (N, H, M_max).
             server_blocks: Last encoder blocks that the server runs, shape (N,), all equal if sequential;
                 None for 0.
             server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
@@ -152,8 +152,8 @@ class Federation:
             else:
                 updated, mean_loss = self._train_clusters(server, blocks, micro_batches, survived, staleness)
         if updated.any():
-            shares = self._shares * updated
-            weights = torch.from_numpy(shares / shares.sum()).to(self._parameters)
+            sizes = self._data_sizes * updated
+            weights = torch.from_numpy(sizes / sizes.sum()).to(self._parameters)
             self._exchange.end_round(self._parameters, self._common, weights, on_server, server_mode)
             server.end_round(self._models, weights)
         return mean_loss
@@ -187,7 +187,7 @@ class Federation:
         _, head = server.serve(0)
         most = joint_pass_size(setup.learning.samples_per_pass, setup.clusters, self._common.device)
         result = merged_step(
-            self._models[0], head, self._loss, batches, self._shares, most, setup.learning.precision
+            self._models[0], head, self._loss, batches, self._data_sizes, most, setup.learning.precision
         )
         if result.units:
             self._optimizers[0].step()
@@ -261,19 +261,19 @@ class Federation:
         self._optimizers[cluster].step()
 
     def _private_randomness(self) -> AbstractContextManager[None]:
-        """Return where dropout may draw from PyTorch's global generators."""
+        """Return a context in which dropout may draw from PyTorch's global generators."""
         if not self._setup.architecture.dropout:
             return nullcontext()
         return private_randomness(int(self._noise_rng.integers(2**63)), self._common.device)
 
     @property
     def common_model(self) -> tuple[ClusterModel, nn.Module]:
-        """The model of the clusters, all equal between rounds, and the server's head; they train on."""
+        """The clusters' model (between rounds all are equal) and the server's head; not copies."""
         return self._models[0], self._head.module
 
     @property
     def rounds(self) -> int:
-        """Rounds that have been trained."""
+        """Number of rounds trained."""
         return self._step_sizes.round
 
     def get_state(self) -> Tree:
@@ -300,7 +300,7 @@ class Federation:
         """Return the run that :meth:`get_state` has written down.
 
         Args:
-            setup: What is trained.
+            setup: Setup of the training.
             tree: The state, which is only read.
 
         Raises:
@@ -323,7 +323,7 @@ class Federation:
             require_names(tree[name], clusters, name)
         for n, stream in enumerate(self._streams):
             stream.set_state(tree["streams"][str(n)], samples)
-        self._shares = np.array([len(tree["streams"][n]["indices"]) for n in clusters], float)
+        self._data_sizes = np.array([len(tree["streams"][n]["indices"]) for n in clusters], float)
         for module, name in [*((m, "model") for m in self._models), (self._head.module, "head")]:
             set_parameters(module, tree[name], name)
         for n, optimizer in enumerate(self._optimizers):

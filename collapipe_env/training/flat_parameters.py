@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class FlatParameters:
-    """One contiguous vector that holds what a module trains, and one that holds the gradients.
+    """One contiguous vector of a module's trained parameters, and one of their gradients.
 
     The module's parameters become views, so that an optimiser step, an average over clusters or a reset of
     the gradients is one operation on a vector instead of one on each of hundreds of small tensors. Matrices
@@ -42,7 +42,7 @@ class FlatParameters:
             start += parameter.numel()
 
     def slices(self, modules: Iterable[nn.Module]) -> list[slice]:
-        """Return where parts of the module lie in the vectors, in ascending order, neighbours joined.
+        """Return the places of parts of the module in the vectors, in ascending order, neighbours joined.
 
         Args:
             modules: Parts of the module, each at most once. Blocks in a row take two slices: all their

@@ -1,4 +1,4 @@
-"""Evaluation of the common model: what is computed, when, and off the critical path."""
+"""Evaluation of the common model on held-out samples: figures, rounds that have one, and background work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVALUATION_BATCH = {"cpu": 64, "cuda": 512}
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation found.
+    """Result of an evaluation.
 
     Attributes:
         loss: Mean loss over the units of the evaluated samples, in nats.
@@ -47,10 +47,10 @@ class Evaluator:
 
         Args:
             task: The task.
-            task_spec: What its data and head depend on.
+            task_spec: Settings of its data and head.
             data: All data of the task.
             learning: Split and numbers of samples, and the precision.
-            device: Where the models are.
+            device: Device of the models.
         """
         held_out = data.dev if learning.evaluation_split == "dev" else data.test
         # A fixed random subset: files are often sorted by class or source.
@@ -119,7 +119,7 @@ def metrics_due(round_number: int, evaluate_every: int, metric_every: int) -> bo
 
 
 class EvaluationDesk:
-    """Decides which rounds are evaluated and keeps what is to be reported for each environment.
+    """Schedule of the evaluations, and the figures to report for each environment.
 
     The loss is evaluated at a reset, after the first round and after every ``evaluate_every``-th; metrics at
     a reset and in those of the rounds that :func:`metrics_due` names. In between, the last figures stay.
@@ -180,7 +180,7 @@ class EvaluationDesk:
         """Return the figures and the counts of rounds; waits for evaluations that run in the background.
 
         Raises:
-            Exception: What such an evaluation has raised.
+            Exception: An error of such an evaluation.
         """
         waiting = {}
         for env, job in self._jobs.items():
@@ -199,7 +199,7 @@ class EvaluationDesk:
         }
 
     def restored(self, tree: Tree) -> EvaluationDesk:
-        """Return a desk like this one that goes on from a state of :meth:`get_state`.
+        """Return a desk like this one that continues from a state of :meth:`get_state`.
 
         Raises:
             StateError: If the state is damaged or does not fit.
@@ -241,18 +241,18 @@ def _restored(
 
 
 class _Found:
-    """An evaluation of an earlier process, which is done."""
+    """A finished evaluation, taken over from an earlier process."""
 
     def __init__(self, found: Evaluation) -> None:
         self._found = found
 
     def result(self) -> Evaluation:
-        """Return it."""
+        """Return the evaluation."""
         return self._found
 
 
 class _Job:
-    """One evaluation in a thread of its own, of copies that nobody else touches."""
+    """One evaluation in a thread of its own, of copies of model and head."""
 
     def __init__(
         self, evaluator: Evaluator, model: nn.Module, head: nn.Module, *, metrics: bool, after: _Job | None

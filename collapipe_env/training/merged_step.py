@@ -1,4 +1,4 @@
-"""The shortcut of plain SGD: N clusters' local steps and their average as one step of one model.
+"""Merged step, a shortcut for plain SGD: N clusters' local steps and their average as one step of one model.
 
 From a common model ``w``, one local step of cluster n without momentum makes ``w_n = w - eta g_n`` with the
 cluster's mean gradient ``g_n``, and the round ends with ``sum_n p_n w_n = w - eta sum_n p_n g_n``. Gradients
@@ -35,7 +35,7 @@ CACHED_SAMPLES = 64
 def can_merge(
     learning: LearningSpec, *, local_steps: int, server_mode: int, lossless: bool, dropout: float
 ) -> bool:
-    """Whether a round may be computed by :func:`merged_step`: whether it is linear in the gradients.
+    """Whether :func:`merged_step` may compute a round, that is, whether the round is linear in the gradients.
 
     FedProx needs no condition, as its pull is zero in the first local step; nor does an asynchronous
     pipeline, as no stage can lag behind in it; nor the server's aggregation, which sees only the mean.
@@ -60,7 +60,7 @@ def can_merge(
 
 
 def joint_pass_size(samples_per_pass: int, clusters: int, device: torch.device) -> int:
-    """Return how many samples a joint pass takes, between ``samples_per_pass`` and that for every cluster.
+    """Return the samples of a joint pass, between ``samples_per_pass`` and N times as many.
 
     Args:
         samples_per_pass: Most samples that one cluster's pass takes.
@@ -79,7 +79,7 @@ class ClusterBatch:
         tokens: Token ids, shape (B, q).
         targets: Targets, shape (B, ...).
         units: Predictions that each sample asks for, shape (B,).
-        survived: Which micro-batches' gradients arrive; at most B entries.
+        survived: True for micro-batches whose gradients arrive; at most B entries.
     """
 
     tokens: Tensor
@@ -90,7 +90,7 @@ class ClusterBatch:
 
 @dataclass(frozen=True)
 class MergedResult:
-    """What a merged step trained on.
+    """Result of a merged step.
 
     Attributes:
         units: Predictions that all surviving micro-batches asked for; 0 if none survived.
@@ -108,7 +108,7 @@ def merged_step(
     head: nn.Module,
     loss: LossFunction,
     batches: Sequence[ClusterBatch],
-    shares: FloatArray,
+    data_sizes: FloatArray,
     samples_per_pass: int,
     precision: str = "float32",
 ) -> MergedResult:
@@ -119,7 +119,7 @@ def merged_step(
         head: The server's module; the same.
         loss: Mean loss of (outputs, targets).
         batches: One for each cluster.
-        shares: Weights of the clusters in the average, above 0, shape (N,); those of clusters without
+        data_sizes: Weights of the clusters in the average, above 0, shape (N,); those of clusters without
             arrivals are left out and the others made to sum to 1.
         samples_per_pass: Most samples in a pass, at least 1.
         precision: Of forward passes; see :class:`~collapipe_env.training.pipeline_step.CutModel`.
@@ -131,7 +131,7 @@ def merged_step(
     mean_loss = torch.zeros((), device=batches[0].tokens.device)
     if not total:
         return MergedResult(total, mean_loss, updated)
-    weights = shares * updated / (shares * updated).sum()
+    weights = data_sizes * updated / (data_sizes * updated).sum()
     # A unit weighs p_n / u_n in the encoder's gradient and 1 / u in the head's.
     ratios = np.divide(weights * total, units, out=np.zeros_like(units), where=updated)
     chosen = [torch.from_numpy(kept).to(mean_loss.device) for kept in arrived]

@@ -17,16 +17,16 @@ MOST_STEPS = 2.0**24
 
 
 def array_of(tensor: Tensor) -> npt.NDArray[Any]:
-    """A tensor's numbers, copied."""
+    """Return a tensor's numbers as an array, copied."""
     return np.array(tensor.detach().cpu().numpy())
 
 
 def tensor_of(array: Any, like: Tensor, place: str) -> Tensor:
-    """A fresh tensor of an array.
+    """Return an array as a new tensor.
 
     Args:
         array: The array.
-        like: What it must be like in shape and type; where it is put.
+        like: Tensor whose shape and type the array must have, and whose device the new one gets.
         place: Its name, for the error.
 
     Raises:
@@ -56,7 +56,7 @@ def set_parameters(module: nn.Module, arrays: Any, place: str) -> None:
 
 
 def optimizer_tree(optimizer: torch.optim.Optimizer) -> Tree:
-    """Its memory (moments, steps taken) and its step sizes, one entry a group of parameters."""
+    """Return an optimiser's memory (moments, steps taken) and step sizes, one entry a group of parameters."""
     return {
         str(i): {
             "memory": {
@@ -76,7 +76,7 @@ def set_optimizer(optimizer: torch.optim.Optimizer, tree: Tree, place: str) -> N
 
     Args:
         optimizer: Of the same kind, over parameters of the same shapes.
-        tree: What :func:`optimizer_tree` has returned.
+        tree: State from :func:`optimizer_tree`.
         place: Its name, for errors.
 
     Raises:
@@ -106,14 +106,14 @@ def set_optimizer(optimizer: torch.optim.Optimizer, tree: Tree, place: str) -> N
 
 
 def _memory_names(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
-    """What an optimiser remembers of a parameter once it has stepped."""
+    """Return the names of an optimiser's memory of a parameter, once it has stepped."""
     if isinstance(optimizer, torch.optim.AdamW):
         return "step", "exp_avg", "exp_avg_sq"
     return ("momentum_buffer",) if optimizer.param_groups[0]["momentum"] else ()
 
 
 def generator_bytes(generator: Generator) -> npt.NDArray[np.uint8]:
-    """A PyTorch generator's state."""
+    """Return a PyTorch generator's state."""
     return array_of(generator.get_state())
 
 

@@ -19,7 +19,7 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a local step trained on.
+    """Result of a local step.
 
     Attributes:
         units: Predictions that the surviving micro-batches asked for; 0 if none survived.
@@ -53,7 +53,7 @@ class CutModel:
         """Cut a model.
 
         Args:
-            model: Embedding and blocks of the cluster.
+            model: The cluster's embedding and blocks.
             head: The server's module.
             loss: Mean loss of (outputs, targets).
             blocks: Blocks of each stage slot; slots with 0 are skipped.
@@ -150,10 +150,10 @@ def pipeline_step(
     """Accumulate the gradients of one mini-batch, micro-batch after micro-batch.
 
     The mini-batch is cut into as many micro-batches as ``survived`` has entries, their sizes differing by
-    one at most. A lost micro-batch gives no gradient and is not computed. Each surviving one is weighted by
-    its share of the *surviving* units (samples, tagged words, target tokens: whatever the loss is a mean of),
-    so the accumulated gradient is that of the mean loss over what arrived: an unbiased estimate of the full
-    gradient whatever the number of losses (with shares of the whole mini-batch, losses would shrink it).
+    one at most. A micro-batch that does not arrive gives no gradient and is not computed. Each one that does
+    is weighted by its share of the *arriving* units (samples, tagged words, target tokens: whatever the loss
+    is a mean of), so the accumulated gradient is that of the mean loss over the arrivals: an unbiased
+    estimate of the full gradient for any number of arrivals (shares of the whole mini-batch would shrink it).
 
     Every schedule of the devices (GPipe, 1F1B, interleaved chunks, ZB-H1), and data parallelism inside a
     stage, sums the same terms. Here each micro-batch runs backward right after its forward pass, so only one
@@ -167,7 +167,7 @@ def pipeline_step(
         tokens: Token ids of the mini-batch, shape (B, q).
         targets: Its targets, shape (B, ...).
         blocks: Blocks of each stage slot, summing to L less the server's; slots with 0 are skipped.
-        survived: Which micro-batches' gradients arrive; at most B entries.
+        survived: True for micro-batches whose gradients arrive; at most B entries.
         samples_per_pass: Surviving micro-batches in a row are computed in one pass as long as together they
             have at most that many samples. The accumulated gradient is the same sum, and passes over very
             few samples cost as much time as larger ones. 1 computes every micro-batch on its own.

@@ -1,4 +1,4 @@
-"""The learner that really trains, for a batch of environments."""
+"""The real learner: trains the Transformer of every environment of a batch."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TorchLearner:
             batch_size: Samples per cluster and local step, B.
             local_steps: Local steps per round, H.
             num_envs: Environments E.
-            update_format: How updates of the model travel; None for single precision as it is.
+            update_format: Format of model updates on the air; None for plain single precision.
             schedule_rounds: Rounds that the step sizes' schedule is laid out for, unless
                 ``learning.schedule_rounds`` says it.
             device: PyTorch device to train on, by name; None takes ``learning.device``. It is asked for at
@@ -85,17 +85,7 @@ class TorchLearner:
         self.architecture = architecture
         self.num_envs = num_envs
         self._task = get_task(task)
-        self._task_spec = TaskSpec(
-            architecture=architecture,
-            outputs=outputs,
-            decoder_blocks=decoder_blocks,
-            dataset=learning.dataset,
-            text_column=learning.text_column,
-            label_column=learning.label_column,
-            languages=learning.languages,
-            checkpoint=learning.checkpoint,
-            beam_size=learning.beam_size,
-        )
+        self._task_spec = TaskSpec.of(architecture, outputs, decoder_blocks, learning)
         self._learning = learning
         self._clusters, self._batch_size, self._local_steps = clusters, batch_size, local_steps
         self._update_format = update_format or UpdateFormat()
@@ -182,7 +172,7 @@ class TorchLearner:
         return self._report(desk)
 
     def get_state(self) -> Tree:
-        """Models, optimisers, data orders, generators and figures of every environment, as copies.
+        """Return models, optimisers, data orders, generators and figures of every environment, as copies.
 
         Waits for evaluations that run in the background.
         """
@@ -198,7 +188,7 @@ class TorchLearner:
         }
 
     def set_state(self, tree: Tree) -> None:
-        """Go on from a state of :meth:`get_state`; on an error nothing has changed.
+        """Continue from a state of :meth:`get_state`; on an error nothing has changed.
 
         Raises:
             StateError: If it is damaged, of another model, or of other data.
@@ -267,7 +257,7 @@ class TorchLearner:
         return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)
 
     def _report(self, desk: EvaluationDesk) -> LearningReport:
-        """Return copies, so that a report does not change under its reader."""
+        """Return the report, as copies, so that later rounds do not change it."""
         metrics = {name: values.copy() for name, values in desk.metrics.items()}
         return LearningReport(
             desk.loss.copy(), metrics[self._task.metrics[0]].copy(), self._train_loss.copy(), metrics
@@ -279,14 +269,12 @@ class TorchLearner:
         if outcome.blocks.shape[:2] != envs_clusters or outcome.micro_batches.shape != envs_clusters:
             raise AllocationError(
                 f"blocks {outcome.blocks.shape} and micro_batches {outcome.micro_batches.shape} must both "
-                "begin with "
-                f"(environments, clusters) = {envs_clusters}"
+                f"begin with (environments, clusters) = {envs_clusters}"
             )
         if outcome.survived.ndim != 4 or outcome.survived.shape[:3] != (*envs_clusters, self._local_steps):
             raise AllocationError(
                 f"survived has shape {outcome.survived.shape}; it must be (environments, clusters, local "
-                "steps, "
-                f"micro-batches) = {(*envs_clusters, self._local_steps)} + (M_max,)"
+                f"steps, micro-batches) = {(*envs_clusters, self._local_steps)} + (M_max,)"
             )
         on_server = self._check_server(outcome)
         left = self.architecture.blocks - on_server

@@ -1,4 +1,4 @@
-"""In which order a cluster meets its samples."""
+"""Order of a cluster's training samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree
 
 
 class SampleStream:
-    """Endless shuffled passes over a cluster's samples; a batch may end one pass and begin the next."""
+    """Endless stream of shuffled passes over a cluster's samples; a batch may span two passes."""
 
     def __init__(self, indices: IntArray, rng: np.random.Generator) -> None:
         self._indices = indices
@@ -25,11 +25,11 @@ class SampleStream:
         return taken
 
     def hide(self, shape: tuple[int, ...], probability: float) -> BoolArray:
-        """Draw which tokens to hide, each with ``probability``."""
+        """Draw the tokens to hide, each with ``probability``."""
         return self._rng.random(shape) < probability
 
     def get_state(self) -> Tree:
-        """The cluster's samples, those that wait, and the generator."""
+        """Return the cluster's samples, those still waiting in this pass, and the generator."""
         return {
             "indices": self._indices.copy(),
             "waiting": self._waiting.copy(),
@@ -37,7 +37,7 @@ class SampleStream:
         }
 
     def set_state(self, tree: Tree, samples: int) -> None:
-        """Go on from a state of :meth:`get_state`.
+        """Continue from a state of :meth:`get_state`.
 
         Args:
             tree: The state.

@@ -21,7 +21,7 @@ class Trained:
     Attributes:
         module: The module.
         flat: Its parameters and gradients.
-        optimizer: What steps them.
+        optimizer: Their optimiser.
     """
 
     def __init__(self, module: nn.Module, learning: LearningSpec, learning_rate: float) -> None:
@@ -42,7 +42,7 @@ class Trained:
 
 
 class Server(Protocol):
-    """What a round asks of the server's side, in this order."""
+    """The server's side of a round; methods are called in this order."""
 
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
         """Start from the common model.
@@ -54,7 +54,7 @@ class Server(Protocol):
         ...
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        """Return what steps the server's part in the round that has begun."""
+        """Return the optimisers of the server's modules in the current round."""
         ...
 
     def begin_step(self) -> None:
@@ -62,11 +62,11 @@ class Server(Protocol):
         ...
 
     def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:
-        """Return the encoder blocks and the head that meet a cluster's next batch, without gradients."""
+        """Return the encoder blocks and the head for a cluster's next batch, their gradients zeroed."""
         ...
 
     def after_batch(self, cluster: int, units: float) -> None:
-        """Take note of the gradients of a batch of which ``units`` > 0 units arrived."""
+        """Use the gradients of a batch of which ``units`` > 0 units arrived."""
         ...
 
     def end_step(self) -> None:
@@ -83,11 +83,11 @@ class Server(Protocol):
         ...
 
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return, by name, those that live on here from round to round."""
+        """Return, by name, the optimisers that this server keeps from round to round."""
         ...
 
     def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:
-        """Make what has the optimisers of these names, where there is none yet.
+        """Create the modules whose optimisers have these names, where they do not exist yet.
 
         Args:
             names: Names that :meth:`own_optimizers` has returned in another server of this kind.
@@ -111,10 +111,10 @@ class CommonServer:
         self._arrived = 0.0
 
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
-        """Nothing to fetch: the head is the common one."""
+        """Do nothing: the head is the common one."""
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        """Return the head's."""
+        """Return the head's optimiser."""
         return [self._head.optimizer]
 
     def begin_step(self) -> None:
@@ -139,19 +139,19 @@ class CommonServer:
             self._head.optimizer.step()
 
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:
-        """Nothing to do: the head was common all the time."""
+        """Do nothing: the head was common all the time."""
 
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return none: the head's belongs to all kinds of servers."""
+        """Return none: the head's optimiser belongs to all kinds of servers."""
         return {}
 
     def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:  # noqa: ARG002
-        """Nothing to make."""
+        """Create nothing: this server has no modules of its own."""
         _require_among(names, ())
 
 
 class CopiesServer:
-    """SplitFed V1: within a round every cluster has a server-side model of its own; then they are averaged.
+    """SplitFed V1: each cluster has its own server-side model within a round; then they are averaged.
 
     A copy starts every round from the common head and takes a step after each of its cluster's batches, with
     an optimiser of its own that lives on from round to round. The server's encoder blocks need no copies
@@ -168,7 +168,7 @@ class CopiesServer:
         self._blocks: list[list[nn.Module]] = []
 
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
-        """Bring all copies to the common head, from which another kind of round may have moved on."""
+        """Set all copies to the common head, which a round in another mode may have changed."""
         for replica in self._copies:
             replica.flat.values.copy_(self._head.flat.values)
         self._blocks = [
@@ -177,7 +177,7 @@ class CopiesServer:
         ]
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        """Return those of the copies."""
+        """Return the copies' optimisers."""
         return [replica.optimizer for replica in self._copies]
 
     def begin_step(self) -> None:
@@ -200,11 +200,11 @@ class CopiesServer:
         self._head.flat.values.copy_(weights @ torch.stack([c.flat.values for c in self._copies]))
 
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return those of the copies, by cluster."""
+        """Return the copies' optimisers, by cluster."""
         return {str(n): replica.optimizer for n, replica in enumerate(self._copies)}
 
     def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:  # noqa: ARG002
-        """Nothing to make: there is a copy for every cluster."""
+        """Create nothing: there is a copy for every cluster."""
         _require_among(names, self.own_optimizers())
 
 
@@ -235,11 +235,11 @@ class SequentialServer:
             _copy_parameters(blocks[index], self._known[index].module)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        """Return those of the head and of the blocks that the server runs."""
+        """Return the optimisers of the head and of the blocks that the server runs."""
         return [part.optimizer for part in self._parts()]
 
     def begin_step(self) -> None:
-        """The server's model goes on from cluster to cluster."""
+        """Do nothing: the server's model is kept from cluster to cluster."""
 
     def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:  # noqa: ARG002 - one for all
         """Return the server's blocks and head."""
@@ -253,16 +253,16 @@ class SequentialServer:
             part.optimizer.step()
 
     def end_step(self) -> None:
-        """The server's model goes on from step to step."""
+        """Do nothing: the server's model is kept from step to step."""
 
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:  # noqa: ARG002
-        """Hand the server's blocks out as part of the common model."""
+        """Copy the server's blocks into every cluster's model."""
         for index, block in self._active.items():
             for model in models:
                 _copy_parameters(block.module, model.blocks[index])
 
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return those of the blocks that the server has ever run, by their index."""
+        """Return the optimisers of all blocks that the server has ever run, by block index."""
         return {str(index): block.optimizer for index, block in self._known.items()}
 
     def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:

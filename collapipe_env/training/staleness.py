@@ -1,4 +1,4 @@
-"""Weights that lag behind: what the stages of an asynchronous pipeline compute with (XPipe, PipeDream)."""
+"""Stale weights, with which stages of an asynchronous pipeline compute (XPipe, PipeDream)."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class WeightVersions:
     mini-batch use the same weights (its micro-batches share one prediction), and these choices of ours:
 
     * Decoupled weight decay is left out of the prediction, as the rule has none.
-    * A mini-batch that was lost makes no step, so its version equals the one before; a device cannot know
-      that ahead, so it predicts ``min(s, g)`` steps all the same.
+    * A mini-batch of which nothing arrived makes no step, so its version equals the one before; a device
+      cannot know that ahead, so it predicts ``min(s, g)`` steps all the same.
     * A round ends with a flush, so version 0 is the common model and no gap reaches back into an earlier
       round. AdamW's moments and SGD's velocity live on over rounds, so predictions start from version 0,
       too; SGD without momentum has no gradient to go on before the round's first step, so there version 0
@@ -59,7 +59,7 @@ class WeightVersions:
 
         Args:
             flat: The cluster's true weights.
-            optimizer: What steps them.
+            optimizer: Their optimiser.
             gaps: Places in the flat vector and their version gap s >= 0; places may be left out.
             predict: Predict weights instead of using stale ones.
         """
@@ -69,7 +69,7 @@ class WeightVersions:
         self._append(next_step(optimizer, applied=False) if predict else None)
 
     def fill(self, values: Tensor) -> None:
-        """Write the weights that the next mini-batch is computed with.
+        """Write the weights for the next mini-batch.
 
         Args:
             values: Flat vector, shape (P,); written at the places of ``gaps``.
@@ -84,7 +84,7 @@ class WeightVersions:
                     values[place].copy_(version.values[place])
 
     def record(self, updated: bool) -> None:
-        """Keep the version that a mini-batch has made.
+        """Keep the version after a mini-batch.
 
         Args:
             updated: Whether the optimiser stepped; its gradients must still be there.
@@ -101,7 +101,7 @@ class WeightVersions:
 
 @torch.no_grad()
 def next_step(optimizer: torch.optim.Optimizer, *, applied: bool) -> Tensor | None:
-    """What the optimiser would subtract from the weights if its gradient stayed as it was.
+    """Return the optimiser's next step, to be subtracted from the weights, for an unchanged gradient.
 
     Args:
         optimizer: AdamW or SGD; its parameters one after the other are the flat vector.

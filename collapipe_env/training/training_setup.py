@@ -1,4 +1,4 @@
-"""The setup that all training runs of a learner share."""
+"""Setup that all training runs of a learner share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TrainingSetup:
     Attributes:
         architecture: The trained embedding and encoder.
         task: The task.
-        task_spec: What the task's data and head depend on.
+        task_spec: Settings of the task's data and head.
         learning: Partition and optimisers.
         clusters: Clusters N.
         batch_size: Samples per cluster and local step, B.
@@ -34,7 +34,7 @@ class TrainingSetup:
         train: Tokens and targets to train on.
         units: Predictions that every training sample asks for, shape (samples,).
         hidden: Token that stands for a hidden one.
-        update_format: How updates of the model travel.
+        update_format: Format of model updates on the air.
         schedule_rounds: Rounds that the step sizes' schedule is laid out for.
     """
 
@@ -55,7 +55,7 @@ class TrainingSetup:
 
     @cached_property
     def data_digest(self) -> str:
-        """A digest of the samples, which a saved run must meet again."""
+        """Digest of the samples, which must be the same when a saved run is restored."""
         digest = hashlib.sha256()
         for part in self.train:
             digest.update(array_of(part).tobytes())

@@ -1,4 +1,4 @@
-"""What is sent of a model update: quantised, or the largest entries with error feedback.
+"""Compression of model updates: quantisation, and top-k entries with error feedback.
 
 The messages have exactly the sizes that :mod:`collapipe_env.physics.payload` prices.
 """
@@ -27,7 +27,7 @@ class Message:
     Attributes:
         size: Numbers of the part.
         values: Numbers as they are sent, shape (senders, entries), of type float32, float16 or int8.
-        scale: What they are to be multiplied with, broadcastable in groups of :data:`SCALED_TOGETHER`,
+        scale: Factors of the values, broadcastable in groups of :data:`SCALED_TOGETHER`,
             shape (senders, groups); a power of two in half precision.
         indices: Places of the entries in the part, shape (senders, entries); None if all are sent.
     """
@@ -38,7 +38,7 @@ class Message:
     indices: Tensor | None
 
     def decode(self) -> Tensor:
-        """Return what the receiver makes of it, shape (senders, size); zero where nothing was sent."""
+        """Return the numbers as received, shape (senders, size); zero where nothing was sent."""
         values = self.values.to(self.scale)
         if self.values.dtype == torch.int8:
             groups = self.scale.repeat_interleave(SCALED_TOGETHER, dim=-1)
@@ -100,7 +100,7 @@ def encode(part: Tensor, weight_bits: int, generator: Generator, indices: Tensor
 
 
 class UpdateCompressor:
-    """Passes the updates of a run through their messages, part by part.
+    """Encoder and decoder of a run's updates, part by part.
 
     Under top-k every cluster remembers what it has not sent yet, for entries left out as well as for
     rounding, and adds it to its next update (error feedback: Stich et al., 2018, arXiv 1809.07599). The
@@ -113,22 +113,23 @@ class UpdateCompressor:
         """Begin with empty memories.
 
         Args:
-            update_format: How updates travel.
-            parts: Where each part lies in an update; nowhere if nothing of it is trained.
+            update_format: Format of updates on the air.
+            parts: Places of each part in an update; none if nothing of it is trained.
             generator: Draws stochastic rounding.
         """
         self._format, self._parts, self._generator = update_format, parts, generator
         self.residuals: Tensor | None = None
-        """What each cluster has not sent yet, shape (N, P); None before the first round, or without top-k."""
+        """Part of each cluster's updates that it has not sent yet, shape (N, P); None before the first round,
+        or without top-k."""
 
     @torch.no_grad()
     def upload(self, updates: Tensor, sent: BoolArray) -> None:
-        """Replace the clusters' updates by what arrives of them.
+        """Replace the clusters' updates by those that the server receives.
 
         Args:
             updates: One update a row, shape (N, P).
-            sent: Which parts each cluster sends, shape (N, parts). Others stay as they are, and so do the
-                memories of them.
+            sent: True for the parts that a cluster sends, shape (N, parts). Others stay as they are, and so
+                do their memories.
         """
         if self._format.lossless:
             return
@@ -153,11 +154,11 @@ class UpdateCompressor:
 
     @torch.no_grad()
     def broadcast(self, update: Tensor, sent: BoolArray) -> None:
-        """Replace the mean update by what arrives of it, which all parties apply, the server included.
+        """Replace the mean update by the one that clusters receive; all parties apply it, the server too.
 
         Args:
             update: The mean, shape (P,).
-            sent: Which parts are broadcast, shape (parts,). Others stay as they are.
+            sent: True for the parts that are broadcast, shape (parts,). Others stay as they are.
         """
         if self._format.lossless:
             return

@@ -1,4 +1,4 @@
-"""What people see on a terminal of 80 columns: help, progress bars, and warnings of one line."""
+"""Output on a terminal of 80 columns: help, progress bars, and warnings of one line."""
 
 import contextlib
 import os

@@ -17,7 +17,7 @@ sys.exit(main(["warm-up", "--schedulers", "greedy_dpp"]))
 
 
 def said(environment=None):
-    """What a run in a process of its own prints; nothing but that."""
+    """Output of a run in a process of its own."""
     result = subprocess.run(
         [sys.executable, "-c", RUN], env=environment, capture_output=True, text=True, check=True
     )
@@ -52,5 +52,5 @@ def test_help_names_only_what_can_be_warmed_up(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["warm-up", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "Whose searches: dssra, pipeline," in text
+    assert "Schedulers whose searches to compile: dssra, pipeline," in text
     assert "trained one" not in text

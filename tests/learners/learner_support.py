@@ -155,7 +155,7 @@ class PlainTraining:
             if total:
                 mean = {k: sum(c * g[k] for c, g in head_gradients) / total for k in self.head}
                 self.head_optimizer.step(self.head, mean)
-        weights = self.run._shares * updated
+        weights = self.run._data_sizes * updated
         if weights.any():
             weights = weights / weights.sum()
             self.common = {

@@ -101,7 +101,7 @@ def test_a_round_feeds_the_rule_with_the_weighted_mean_over_those_that_took_part
         only[n] = True
         moved.append(move(small_learner(1), only))
     learner = small_learner(1, **options(kind))
-    share = learner._runs[0]._shares * [1, 0, 1]
+    share = learner._runs[0]._data_sizes * [1, 0, 1]
     mean = sum(w * d for w, d in zip(share / share.sum(), moved, strict=True))
     rule = make_aggregation(LearningSpec(**options(kind)))
     alive = everybody.copy()

@@ -1,4 +1,4 @@
-"""When evaluations take place, what is reported, and that the background changes neither."""
+"""Rounds and figures of evaluations, which the background does not change."""
 
 import copy
 import os

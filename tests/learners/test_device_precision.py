@@ -1,4 +1,4 @@
-"""Where and in which precision the learner computes: choice, refusals, the same results to a tolerance."""
+"""Device and precision of the learner: choice, refusals, the same results to a tolerance."""
 
 import numpy as np
 import pytest

@@ -11,7 +11,7 @@ from learner_support import BLOCKS, B, N, single_outcome
 from collapipe_env.allocation import COPIES, SEQUENTIAL
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
-from collapipe_env.models.lora import add_adapters, merge_adapters
+from collapipe_env.models.lora import add_adapters
 from collapipe_env.physics.payload import UpdateFormat, adapter_parameters
 from collapipe_env.training.flat_parameters import parameter_count
 
@@ -68,20 +68,6 @@ def test_an_adapter_adds_its_low_rank_product(name):
     assert torch.linalg.matrix_rank(adapter.up @ adapter.down) == RANK
 
 
-@pytest.mark.parametrize("style", ["pre-ln", "bert"])
-def test_merged_weights_compute_the_same_without_adapters(style):
-    made = stir(model(style))
-    with torch.no_grad():
-        expected = made(tokens())
-        assert (expected - model(style, adapters=False)(tokens())).abs().max() > 0.01
-        merge_adapters(made)
-        torch.testing.assert_close(made(tokens()), expected, rtol=1e-4, atol=1e-5)
-    assert {name for name, _ in made.named_parameters()} == {
-        name for name, _ in model(style, adapters=False).named_parameters()
-    }
-    assert all(parameter.requires_grad for parameter in made.parameters())
-
-
 def lora_run(local_steps=2, update_format=LORA, **learning):
     """A learner whose run trains adapters."""
     return make(local_steps, update_format=update_format, **learning)
@@ -131,7 +117,7 @@ def test_a_and_b_are_averaged_each_for_itself():
         alone.append(dict(run.common_model[0].named_parameters()))
     learner, run = lora_run(1, **options)
     learner.train_round(single_outcome([(BLOCKS,)] * N, everybody))
-    shares = run._shares / run._shares.sum()
+    shares = run._data_sizes / run._data_sizes.sum()
     for name, value in run.common_model[0].named_parameters():
         mean = sum(w * found[name] for w, found in zip(shares, alone, strict=True))
         torch.testing.assert_close(value, mean, rtol=0, atol=1e-12)

@@ -1,4 +1,4 @@
-"""What is sent inside real runs, down to the simulated upload of a scenario."""
+"""Messages sent inside real runs, down to the simulated upload of a scenario."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def test_quantised_training_errs_by_the_rounding_of_two_messages(bits, share):
     before, seen = run._parameters[0].clone(), watch_uploads(run)
     train(learner, 1)
     ((trained, _, _),) = seen
-    shares = torch.from_numpy(run._shares / run._shares.sum()).float()
+    shares = torch.from_numpy(run._data_sizes / run._data_sizes.sum()).float()
     exact, moved = shares @ trained, run._parameters[0] - before
     difference = float((moved - exact).abs().max())
     assert 0 < difference < 2.001 * share * float(trained.abs().max())
@@ -109,7 +109,7 @@ def test_what_the_server_trains_for_everybody_is_not_broadcast_either():
     before, seen = run._parameters[0].clone(), watch_uploads(run)
     train(learner, 1, server_blocks=(2, 1, 3), mode=COPIES)
     ((_, arrived, _),) = seen
-    shares = torch.from_numpy(run._shares / run._shares.sum()).float()
+    shares = torch.from_numpy(run._data_sizes / run._data_sizes.sum()).float()
     error = (run._parameters[0] - (before + shares @ arrived)).abs()
     places = parts_of(run)
     largest = [max(float(error[place].max()) for place in part) for part in places]

@@ -75,7 +75,7 @@ def test_copies_are_what_each_cluster_would_train_alone():
         learner.train_round(single_outcome([(BLOCKS,)] * N, survived))
         alone.append(learner._runs[0]._head.flat.values)
     run, _ = train(COPIES, server_blocks=1, rounds=1, **options)
-    expected = sum(w * h for w, h in zip(run._shares / run._shares.sum(), alone, strict=True))
+    expected = sum(w * h for w, h in zip(run._data_sizes / run._data_sizes.sum(), alone, strict=True))
     torch.testing.assert_close(run._head.flat.values, expected, rtol=1e-5, atol=1e-7)
 
 

@@ -151,7 +151,7 @@ def test_one_gradient_overshoots_at_large_steps():
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_the_rule_is_the_optimisers_own_next_step(optimizer):
-    """Where a gradient stays what it was for ever, the predicted weights are the true ones."""
+    """With a gradient that never changes, the predicted weights are the true ones."""
     module = nn.ParameterList([nn.Parameter(torch.randn(2, 3)), nn.Parameter(torch.randn(4))])
     flat = FlatParameters(module, torch.empty(10), torch.zeros(10))
     stepper = flat.optimizer(optimizer, 0.1, 0.0)

@@ -151,7 +151,7 @@ def test_average_is_weighted_by_data_over_the_clusters_that_updated():
         after = parameters(run)
         assert all(torch.equal(row, after[0]) for row in after)
         moved.append(after[0] - before)
-    share = run._shares
+    share = run._data_sizes
     assert share.sum() == len(run._setup.strata)
     expected = (share[0] * moved[0] + share[1] * moved[1]) / (share[0] + share[1])
     assert share[0] != share[1]

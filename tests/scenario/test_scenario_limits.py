@@ -324,7 +324,7 @@ PIECES = (
     "!!set {a}", "!!omap [a: 1]", "!!timestamp 2001-01-01", "2001-01-01", "\ud7ff", "9" * 5000, "!!float ",
     "!!bool x", "!!int x", "!!null x", "0o9", "=", "`", "@", "#", "\r",
 )  # fmt: skip
-"""What damages insert into YAML."""
+"""Texts that damages insert into YAML."""
 ODD = (
     None, True, -1, 0, 1e300, -1e-300, float("nan"), float("inf"), HUGE, "x", "", "\ud800", b"x", [], {},
     [[]], [None], {"a": {"b": []}}, (1, 2), {1, 2}, object(), np.nan, np.array([1, 2]), 1j, range(3), type,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from collapipe_env.errors import DataError
-from collapipe_env.tasks.labelled_texts import load_splits, read_labelled_texts
+from collapipe_env.tasks.labelled_texts import LabelledTexts, labelled_texts, load_splits
+from collapipe_env.tasks.table_files import read_table
 
 DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
@@ -18,6 +19,10 @@ def write(folder, name, content, encoding="utf-8"):
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
     return path
+
+
+def read_labelled_texts(path: Path, text=None, label=None) -> LabelledTexts:
+    return labelled_texts(read_table(path), text, label)[0]
 
 
 @pytest.mark.parametrize(

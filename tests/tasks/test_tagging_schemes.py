@@ -23,7 +23,7 @@ def sentences(draw):
 
 
 def merged(spans):
-    """What IO can express: touching entities of one type are one."""
+    """Entities as IO tells them: touching ones of one type are one."""
     kept = []
     for span in spans:
         if kept and (kept[-1].stop, kept[-1].kind) == (span.start, span.kind):

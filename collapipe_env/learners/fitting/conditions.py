@@ -1,4 +1,4 @@
-"""Conditions of the real runs for the fit: losses, micro-batches, skews, clusters, local steps."""
+"""Conditions of the real runs for the fit: survival, micro-batches, skews, clusters, local steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALPHA = 0.3
 
 @dataclass(frozen=True)
 class Condition:
-    """What stays the same over the seeds of a run.
+    """Condition of real runs; runs of one condition differ in their seeds only.
 
     Attributes:
         survival: Probability that a micro-batch arrives, in [0, 1], for the clusters in turn: with two
@@ -30,7 +30,7 @@ class Condition:
             batch size is taken.
         local_steps: ``H``.
         clusters_share: Share of the scenario's clusters that take part, in (0, 1]; at least one does.
-        partition: How the training data is spread.
+        partition: Spread of the training data.
         later_survival: Survival in the second half of the run; None for the same.
     """
 
@@ -43,7 +43,7 @@ class Condition:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], place: str) -> Self:
-        """Read what :meth:`to_dict` gave, after JSON has made lists of tuples.
+        """Return the condition of a dictionary from :meth:`to_dict`, in which JSON has made lists of tuples.
 
         Raises:
             DataError: If the fields are not those of a condition.
@@ -54,11 +54,11 @@ class Condition:
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
     def __str__(self) -> str:
-        """One line for tables and legends."""
+        """Return one line for tables and legends."""
         parts = [_percent(self.survival)]
         if self.later_survival is not None:
             parts[0] += f", then {_percent(self.later_survival)}"
@@ -72,15 +72,15 @@ class Condition:
         return ", ".join(parts)
 
     def clusters(self, scenario: Scenario) -> int:
-        """Clusters ``N`` that take part."""
+        """Return the number of clusters ``N`` that take part."""
         return max(1, round(scenario.clusters * self.clusters_share))
 
     def micro_batches_of(self, batch_size: int) -> int:
-        """The largest divisor of the batch size that is not above :attr:`micro_batches`."""
+        """Return the largest divisor of the batch size that is not above :attr:`micro_batches`."""
         return max(m for m in range(1, min(self.micro_batches, batch_size) + 1) if batch_size % m == 0)
 
     def survival_table(self, clusters: int, rounds: int) -> FloatArray:
-        """Survival probability in each round and cluster (rounds, clusters)."""
+        """Return the survival in each round and cluster (rounds, clusters)."""
         table = np.empty((rounds, clusters))
         half = rounds // 2
         table[:half] = np.resize(self.survival, clusters)
@@ -88,7 +88,7 @@ class Condition:
         return table
 
     def overrides(self, scenario: Scenario) -> dict[str, object]:
-        """Fields of the scenario that make it train under this condition, by dotted path."""
+        """Return overrides of the scenario, by dotted path, for training under this condition."""
         clusters = self.clusters(scenario)
         changes: dict[str, object] = {
             "workload.local_steps": self.local_steps,

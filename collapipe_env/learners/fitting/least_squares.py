@@ -1,4 +1,4 @@
-"""Constants of the surrogate by robust least squares, and how well they follow real runs."""
+"""Robust least squares for the surrogate's constants, and their errors against real runs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ LOGARITHMIC = ("shape", "head_speed", "rate", "noise")
 """Constants that are searched on a logarithmic scale, those that must be above 0."""
 LINEAR = ("floor_loss", "head_share", "drift", "error", "participation")
 DESCENTS = 4
-"""Of the places to begin at, so many with the lowest cost are tried."""
+"""Descents of the search: it begins at so many of the start values with the lowest cost."""
 OUTLIER = 0.3
 """Residuals of more than this share of the losses' standard deviation count less: real losses have spikes."""
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Runs that differ only in what arrived, computed together.
+    """Runs that differ only in their arrivals, computed together.
 
     Attributes:
-        partition: How their data is spread.
-        skew: How uneven that is.
+        partition: Spread of their data.
+        skew: Skew of the partition.
         outcome: Rounds of all of them, one run after the other.
         factors: Shares of the full step size (runs, R).
         losses: Real losses (runs, evaluations).
@@ -60,7 +60,7 @@ class _Batch:
         )
 
     def predicted(self, constants: SurrogateConstants) -> FloatArray:
-        """The surrogate's losses, as :attr:`losses`."""
+        """Return the surrogate's losses, shaped as :attr:`losses`."""
         zeta = constants.heterogeneity.get(self.partition, 0.0) * self.skew
         made = progress(constants, self.outcome, zeta).reshape(self.factors.shape) * self.factors
         reached = np.concatenate((np.zeros((len(made), 1)), np.cumsum(made, axis=1)), axis=1)
@@ -69,7 +69,7 @@ class _Batch:
 
 
 def _batches(runs: Sequence[Run]) -> list[_Batch]:
-    """The runs in as few batches as possible."""
+    """Group runs in as few batches as possible."""
     groups: defaultdict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         outcome = run.outcome
@@ -78,18 +78,18 @@ def _batches(runs: Sequence[Run]) -> list[_Batch]:
 
 
 def predicted_losses(constants: SurrogateConstants, run: Run) -> FloatArray:
-    """The surrogate's losses at a run's evaluations, of the untrained model first [nat]."""
+    """Return the surrogate's losses at a run's evaluations, of the untrained model first [nat]."""
     losses: FloatArray = _Batch.of([run]).predicted(constants)[0]
     return losses
 
 
 def residuals(constants: SurrogateConstants, runs: Sequence[Run]) -> FloatArray:
-    """Predicted less real losses, of all evaluations of all runs in order [nat]."""
+    """Return predicted less real losses, of all evaluations of all runs in order [nat]."""
     return np.concatenate([predicted_losses(constants, run) - run.losses for run in runs])
 
 
 def fit(runs: Sequence[Run]) -> SurrogateConstants:
-    """Constants that follow the runs best.
+    """Return the constants that follow the runs best.
 
     The initial loss is the mean of the runs'. The others minimise a sum of squares in which residuals far
     outside the usual count linearly (soft L1). The sum has several minima: a slow start and a low floor trade
@@ -104,7 +104,7 @@ def fit(runs: Sequence[Run]) -> SurrogateConstants:
 
 
 def _rounded(constants: SurrogateConstants) -> SurrogateConstants:
-    """Six significant digits, and 0 for what the optimiser left just above its bound."""
+    """Round to six significant digits, and to 0 just above the bound."""
     values = {name: _round(value) for name, value in vars(constants).items() if isinstance(value, float)}
     zeta = {kind: _round(value) for kind, value in constants.heterogeneity.items()}
     return replace(constants, **values, heterogeneity=zeta)
@@ -115,7 +115,7 @@ def _round(value: float) -> float:
 
 
 class _Search:
-    """The optimisation problem: which constants are free, and between what bounds."""
+    """Optimisation problem: the free constants and their bounds."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self._batches = _batches(runs)
@@ -130,7 +130,7 @@ class _Search:
         self._skewed = [kind for kind in SKEWED_PARTITIONS if kind in made]
 
     def starts(self) -> list[SurrogateConstants]:
-        """Places to begin at."""
+        """Return the start values."""
         gap = self._initial - self._lowest
         places = itertools.product((0.8, 1.2), (1.0, 2.0), (0.05, 0.5), (1.0, 3.0))
         return [
@@ -151,16 +151,16 @@ class _Search:
         ]
 
     def residuals(self, constants: SurrogateConstants) -> FloatArray:
-        """Predicted less real losses in units of what is an outlier, in any order."""
+        """Return predicted less real losses in units of an outlier's residual, in any order."""
         errors = [(batch.predicted(constants) - batch.losses).ravel() for batch in self._batches]
         return np.concatenate(errors) / self._scale
 
     def cost(self, constants: SurrogateConstants) -> float:
-        """Soft L1 of the residuals."""
+        """Return the soft L1 norm of the residuals."""
         return float(np.sum(np.sqrt(1.0 + self.residuals(constants) ** 2) - 1.0))
 
     def descend(self, start: SurrogateConstants) -> SurrogateConstants:
-        """The minimum below a place."""
+        """Return the local minimum that a descent from ``start`` reaches."""
         low = [math.log(x) for x in (0.3, 1.0, 1e-3 / self._steps, 1e-3 * self._samples)]
         high = [math.log(x) for x in (8.0, 1e3, 1e2 / self._steps, 1e2 * self._samples)]
         low += [0.0] * (len(LINEAR) + len(self._skewed))
@@ -199,11 +199,12 @@ class _Search:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well the surrogate follows runs.
+    """Agreement of the surrogate with real runs.
 
     Attributes:
         rmse: Root mean square error over all evaluations [nat].
-        r2: Share of the losses' variance over runs and rounds that it explains; NaN if they do not vary.
+        r2: Share of the losses' variance over runs and rounds that the surrogate explains; NaN if there is no
+            variance.
         mean_rmse: Root mean square error against each condition's mean over seeds [nat]: without most of the
             seeds' noise, which no surrogate can foresee.
     """
@@ -230,9 +231,9 @@ def agreement(constants: SurrogateConstants, runs: Sequence[Run]) -> Agreement:
 
 
 def seed_noise(runs: Sequence[Run]) -> float:
-    """Root mean square difference between two seeds of a condition over sqrt(2) [nat]; NaN for one seed.
+    """Return the root mean square difference of a condition's seeds over sqrt(2) [nat]; NaN for one seed.
 
-    No surrogate can be closer to single runs than that.
+    No surrogate can be closer to single runs.
     """
     differences = [
         a.losses - b.losses
@@ -243,7 +244,7 @@ def seed_noise(runs: Sequence[Run]) -> float:
 
 
 def by_condition(runs: Sequence[Run]) -> dict[Condition, list[Run]]:
-    """The runs of each condition, its seeds together."""
+    """Group runs by their condition."""
     groups: defaultdict[Condition, list[Run]] = defaultdict(list)
     for run in runs:
         groups[run.condition].append(run)

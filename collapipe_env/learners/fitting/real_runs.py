@@ -25,14 +25,14 @@ EVALUATE_EVERY = 2
 
 @dataclass(frozen=True)
 class Run:
-    """One real run, reduced to what the surrogate needs to follow it.
+    """One real run, reduced to the numbers that the surrogate needs.
 
     Attributes:
-        condition: What it was run under.
+        condition: Its condition.
         seed: Its seed.
-        outcome: All its rounds at once, in place of environments: surviving samples (R, N, H).
+        outcome: All its rounds at once, in place of environments: arrived samples (R, N, H).
         factors: Share of the full step size in each round (R,).
-        skew: How uneven the partition is, in [0, 1].
+        skew: Skew of the partition, in [0, 1].
         losses: Evaluation losses [nat]: of the untrained model, then after every ``EVALUATE_EVERY``-th
             round (1 + R // EVALUATE_EVERY,).
     """
@@ -47,7 +47,7 @@ class Run:
 
 @lru_cache(maxsize=256)
 def prepared(scenario: Scenario, condition: Condition, rounds: int) -> Scenario:
-    """The scenario as it is trained under a condition."""
+    """Return the scenario as it is trained under a condition."""
     return scenario.with_overrides(
         {
             **condition.overrides(scenario),
@@ -61,12 +61,12 @@ def prepared(scenario: Scenario, condition: Condition, rounds: int) -> Scenario:
 
 
 def outcomes_of(scenario: Scenario, condition: Condition, seed: int, rounds: int) -> RoundOutcome:
-    """The rounds of a run, drawn from its seed; the leading axis counts rounds.
+    """Draw the rounds of a run from its seed; the leading axis counts rounds.
 
     Args:
         scenario: The scenario as it is trained, see :func:`prepared`.
         condition: The condition.
-        seed: Of the losses.
+        seed: Seed of the arrivals.
         rounds: Length R of the run.
     """
     N, H = scenario.clusters, scenario.workload.local_steps
@@ -86,7 +86,7 @@ def outcomes_of(scenario: Scenario, condition: Condition, seed: int, rounds: int
 
 
 def run_of(scenario: Scenario, condition: Condition, seed: int, rounds: int, losses: Sequence[float]) -> Run:
-    """A run from its losses; everything else follows from condition and seed.
+    """Return a run of given losses; everything else follows from condition and seed.
 
     Args:
         scenario: The scenario of the fit.
@@ -129,7 +129,7 @@ def train(
     Args:
         scenario: The scenario of the fit.
         condition: The condition.
-        seed: Of losses and training.
+        seed: Seed of arrivals and training.
         rounds: Length R of the run.
         on_round: Called after each round.
     """
@@ -156,7 +156,7 @@ def train(
 
 
 class RunsFile:
-    """The losses of finished runs; what is in it is not trained again.
+    """File of the losses of finished runs, which are not trained again.
 
     Runs are found by a digest of everything that decides them: the scenario's workload and learning section,
     the condition, the seed, the length and the package's version.
@@ -180,7 +180,7 @@ class RunsFile:
             self._runs = dict(runs)
 
     def losses(self, key: str) -> list[float] | None:
-        """The losses of a run; None if it has not finished yet.
+        """Return the losses of a run; None if it has not finished yet.
 
         Raises:
             DataError: If its entry is damaged.
@@ -201,7 +201,7 @@ class RunsFile:
 
 
 def run_key(scenario: Scenario, condition: Condition, seed: int, rounds: int) -> str:
-    """Digest of everything that a run's losses depend on."""
+    """Return a digest of everything that a run's losses depend on."""
     trained = prepared(scenario, condition, rounds)
     digest = hashlib.sha256()
     for part in (

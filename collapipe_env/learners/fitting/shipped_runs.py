@@ -1,4 +1,4 @@
-"""The held-out runs that are shipped beside the fits, so that their errors can be computed again."""
+"""Held-out runs, shipped beside the fits, so that the fits' errors can be computed again."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class HeldOutRuns:
 
 
 def held_out_file(fits: Path | None = None) -> Path:
-    """The file beside a file of fits; beside the shipped one by default."""
+    """Return the file of held-out runs beside a file of fits; beside the shipped one by default."""
     return (fits_file() if fits is None else fits).with_name("surrogate_runs.json")
 
 
 def scenario_of(source: str, task: str) -> Scenario:
-    """The scenario that a fit is made for.
+    """Return the scenario that a fit is made for.
 
     Raises:
         ScenarioError: If there is no such scenario or task.
@@ -52,7 +52,7 @@ def scenario_of(source: str, task: str) -> Scenario:
 
 
 def write_held_out(path: Path, key: str, held_out: HeldOutRuns) -> None:
-    """Put the held-out runs of a fit into a file, which keeps those of other fits.
+    """Write the held-out runs of a fit into a file, which keeps those of other fits.
 
     Args:
         path: The file.
@@ -81,7 +81,7 @@ def write_held_out(path: Path, key: str, held_out: HeldOutRuns) -> None:
 
 
 def read_held_out(path: Path) -> dict[str, HeldOutRuns]:
-    """Read the runs back, by the keys of their fits.
+    """Return the runs in a file, by the keys of their fits.
 
     Args:
         path: The file.

@@ -1,0 +1,115 @@
+"""Names: no two modules of one name with two meanings, and docstrings that begin with the thing's name."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import collapipe_env
+
+PACKAGE = Path(collapipe_env.__file__).parent
+
+SHARED = {
+    "arrivals": "the draw of arrivals, and its compiled loop",
+    "base": "the interface of what the folder holds: learners, tasks",
+    "channels": "fading, and its compiled loop",
+    "env": "the environment, on NumPy and on PyTorch",
+    "evaluate": "the evaluation, and its command",
+    "even_split": "the even split, and the baseline that plays it",
+    "models": "the Transformer; pending: models of Stable-Baselines3 in agents/learned",
+    "observation": "the observation, and its compiled loop",
+    "queues": "energy queues, and their compiled loop",
+    "rows": "pending: views of rows in envs, selection of rows in torch_backend",
+    "scenario": "scenarios, and their command",
+    "simulator": "the simulator, on NumPy and on PyTorch",
+    "streams": "random streams, on NumPy and on PyTorch",
+    "surrogate": "the surrogate learner, its compiled loop, and the same on PyTorch",
+    "training": "federated training; pending: training of agents in agents/learned",
+}
+"""Names that several modules or folders have, with the one meaning that they share."""
+
+RIDDLE = re.compile(r"(What|Which|Who|Whose|How|When|Where)\b")
+"""Openings of a docstring that ask for the thing instead of naming it."""
+
+PENDING = (
+    "agents/",
+    "baselines/",
+    "cli/compare.py",
+    "cli/evaluate.py",
+    "envs/",
+    "evaluation/",
+    "kernels/",
+    "physics/",
+    "simulator/",
+    "torch_backend/",
+)
+"""Files and folders whose docstrings are still to be gone over."""
+
+
+def sources() -> list[Path]:
+    """All source files of the package; agents and baselines may be links, which a search does not follow."""
+    linked = [path for name in ("agents", "baselines") for path in (PACKAGE / name).rglob("*.py")]
+    return sorted({*PACKAGE.rglob("*.py"), *linked})
+
+
+def test_no_two_modules_share_a_name() -> None:
+    files = [path for path in sources() if not path.stem.startswith("__")]
+    folders = {path.parent for path in sources() if path.stem == "__init__"} - {PACKAGE}
+    counts = Counter([path.stem for path in files] + [folder.name for folder in folders])
+    assert len(files) > 200
+    shared = {name for name, count in counts.items() if count > 1}
+    assert shared - set(SHARED) == set(), "rename one of each, or say in SHARED what both are"
+    assert set(SHARED) - shared == set(), "no longer shared: remove from SHARED"
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of every docstring: of modules, classes and functions, and of what is assigned."""
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        before: ast.AST | None = None
+        for statement in body:
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))) if before is None or isinstance(
+                    before, ast.Assign | ast.AnnAssign
+                ):
+                    yield statement.lineno, text.strip()
+            before = statement
+
+
+def riddles(source: str) -> list[int]:
+    """Lines of the docstrings that do not begin with a name."""
+    return [line for line, text in docstrings(source) if RIDDLE.match(text)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""What a module holds."""',
+        'class A:\n    """How it is."""',
+        'def f():\n    """Where it goes."""',
+        'class A:\n    def f(self):\n        r"""Which one."""',
+        'A = 1\n"""Who plays."""',
+        'class A:\n    a: int = 1\n    """When it ends."""',
+        'if True:\n    def f():\n        """\n        What spans lines."""',
+    ],
+)
+def test_riddles_are_found(source: str) -> None:
+    assert len(riddles(source)) == 1
+    assert not riddles(re.sub(RIDDLE, "Result", source))
+
+
+def test_docstrings_begin_with_the_name_of_the_thing() -> None:
+    found, seen = [], 0
+    for path in sources():
+        place = path.relative_to(PACKAGE).as_posix()
+        if not place.startswith(PENDING):
+            text = path.read_text(encoding="utf-8")
+            seen += sum(1 for _ in docstrings(text))
+            found += [f"{place}:{line}" for line in riddles(text)]
+    assert not found
+    assert seen > 1000
