@@ -32,9 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation, with_schedule
-from collapipe_env.physics import radio
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import SystemState
 
 from .planning.asteroid_planner import best_plans, lengthened
 from .planning.chain_problem import ChainProblem, chain_problems
@@ -66,32 +65,13 @@ def sample_limits(problem: ChainProblem, in_flight: IntArray, micro_batches: int
     Returns:
         Samples (Q, L+1, K) for a stage of 0..L blocks, at most ``b``; 0 for absent devices.
     """
-    held = np.maximum(np.arange(problem.blocks + 1), 1)[:, None]
-    room = problem.memory_bytes / held - problem.block_state_bytes
+    held = np.maximum(np.arange(problem.numbers.blocks + 1), 1)[:, None]
+    room = problem.memory_bytes / held - problem.numbers.block_state_bytes
     stored = np.minimum(in_flight, micro_batches)[:, None, None]
     # What fits up to rounding fits: the check has a larger slack.
-    most = np.floor(room / (stored * problem.activation_bytes) + 1e-9)
-    limit: IntArray = np.clip(most, 0, problem.batch_size // micro_batches).astype(np.int64)
+    most = np.floor(room / (stored * problem.numbers.activation_bytes) + 1e-9)
+    limit: IntArray = np.clip(most, 0, int(problem.numbers.batch_size) // micro_batches).astype(np.int64)
     return limit
-
-
-def ring_seconds(parameters: SystemParameters, state: SystemState) -> FloatArray:
-    """Time of one block's parameters between devices at full power (E, N, K, K) [s].
-
-    Args:
-        parameters: Scalars of the scenario.
-        state: The system (E, ...).
-    """
-    *clusters, K = state.present.shape
-    # Everybody sends at full power, so the mean power of a cluster's active nodes depends on no plan.
-    disturbance = radio.interference(state.cross_gain, np.full(clusters, parameters.power_max_w))
-    noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
-    snr = radio.d2d_snr(np.full((*clusters, K + 1), parameters.power_max_w), state.d2d_gain, noise)
-    with np.errstate(divide="ignore"):  # nodes do not send to themselves
-        seconds: FloatArray = parameters.costs.block_gradient_bits / radio.shannon_rate(
-            snr[..., 1:, 1:], parameters.d2d_bandwidth_hz
-        )
-    return seconds
 
 
 class Asteroid(PlanBaseline):
@@ -136,7 +116,6 @@ class Asteroid(PlanBaseline):
             AllocationError: No plan fits the memories of some cluster.
         """
         samples = self.parameters.costs.batch_size // self.micro_batches
-        ring_s = ring_seconds(self.parameters, state)
         environments, N, K = state.present.shape
         latency = np.full((K, environments, N), np.inf)
         blocks = np.zeros((K, environments, N, K), dtype=np.int64)
@@ -150,14 +129,14 @@ class Asteroid(PlanBaseline):
             # The rule's own caps first.
             for ceiling in (2 * K + 1, *range(self.micro_batches - 1, 0, -1)):
                 in_flight = warm_ups(K, ceiling)
-                found, lengths, slots, dealt = self._plans(problem, order, ring_s[e, n], in_flight)
+                found, lengths, slots, dealt = self._plans(problem, order, in_flight)
                 if np.isfinite(found).any():
                     break
             else:
                 raise self.refusal(
                     e,
                     n,
-                    f"no grouping of its {size} devices holds the {problem.blocks} blocks and the "
+                    f"no grouping of its {size} devices holds the {problem.numbers.blocks} blocks and the "
                     "activations of even one micro-batch in flight: no plan exists. Give devices more "
                     "memory, or a smaller batch_size",
                 )
@@ -173,19 +152,20 @@ class Asteroid(PlanBaseline):
         return latency, with_schedule(plans, "1f1b", caps)
 
     def _plans(
-        self, problem: ChainProblem, order: IntArray, ring_s: FloatArray, in_flight: IntArray
+        self, problem: ChainProblem, order: IntArray, in_flight: IntArray
     ) -> tuple[FloatArray, IntArray, IntArray, IntArray]:
         """The planner on one cluster, see :func:`best_plans`."""
         M = self.micro_batches
         nodes = np.concatenate(([0], order + 1))
-        there_and_back = problem.hop_forward + problem.hop_backward.T
-        server_s = (problem.server_forward + problem.server_backward) / M
-        edge_s = (problem.uplink + problem.downlink) / M
+        there_and_back = problem.times.hop_forward + problem.times.hop_backward
+        ring_s = self.parameters.costs.block_gradient_bits * problem.times.link_bit[1:, 1:]
+        server_s = (problem.times.server_forward + problem.times.server_backward) / M
+        edge_s = (problem.times.uplink + problem.times.downlink) / M
         return best_plans(
-            problem.blocks,
-            problem.batch_size // M,
+            problem.numbers.blocks,
+            self.parameters.costs.batch_size // M,
             M,
-            (problem.block_forward + problem.block_backward)[order] / problem.batch_size,
+            (problem.times.block_forward + problem.times.block_backward)[order] / problem.numbers.batch_size,
             np.ascontiguousarray(sample_limits(problem, in_flight, M)[..., order]),
             np.ascontiguousarray(there_and_back[np.ix_(nodes, nodes)]) / M,
             np.ascontiguousarray(ring_s[np.ix_(order, order)]),

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.dssra.round_input import RoundInput, round_constants, round_input
-from collapipe_env.agents.dssra.segment_dp import SegmentProblem
+from collapipe_env.agents.dssra.round_input import RoundInput, round_input
+from collapipe_env.agents.dssra.segment_dp import SegmentProblem, least_backward, least_forward
 from collapipe_env.agents.dssra.segment_problem import segment_problem
 from collapipe_env.compiled import called_from_python, compiled
 from collapipe_env.physics import radio
-from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
 from .planning.plan_baseline import IntArray, SegmentBaseline
@@ -43,7 +42,8 @@ def greedy_segments(problem: SegmentProblem) -> IntArray:
         room[k] = room[k + 1] + problem.cap[k]
     segments = np.zeros(devices, dtype=np.int64)
     # The open plan: additive cost and slowest elements up to the last device, without the way back.
-    cost, forward, backward, collect = 0.0, problem.least_forward, problem.least_backward, 0.0
+    times = problem.times
+    cost, forward, backward, collect = 0.0, least_forward(times), least_backward(times), 0.0
     last = 0  # node; device k is node k + 1
     for placed in range(problem.total_blocks):
         least, choice = np.inf, -1
@@ -56,20 +56,20 @@ def greedy_segments(problem: SegmentProblem) -> IntArray:
                 break
             blocks = segments[k] + 1
             new_cost = cost + problem.block_cost[k]
-            new_forward = max(forward, blocks * problem.block_forward[k])
-            new_backward = max(backward, blocks * problem.block_backward[k])
-            new_collect = max(collect, blocks * problem.block_collect[k])
+            new_forward = max(forward, blocks * times.block_forward[k])
+            new_backward = max(backward, blocks * times.block_backward[k])
+            new_collect = max(collect, blocks * times.block_collect[k])
             if opens:
                 new_cost += problem.hop_cost[last, k + 1]
-                new_forward = max(new_forward, problem.hop_forward[last, k + 1])
-                new_backward = max(new_backward, problem.hop_backward[last, k + 1])
+                new_forward = max(new_forward, times.hop_forward[last, k + 1])
+                new_backward = max(new_backward, times.hop_backward[last, k + 1])
             closed = (
                 new_cost
                 + problem.hop_cost[k + 1, 0]
                 + problem.bottleneck_price
                 * (
-                    max(new_forward, problem.hop_forward[k + 1, 0])
-                    + max(new_backward, problem.hop_backward[k + 1, 0])
+                    max(new_forward, times.hop_forward[k + 1, 0])
+                    + max(new_backward, times.hop_backward[k + 1, 0])
                 )
                 + problem.collect_price * new_collect
             )
@@ -98,13 +98,9 @@ class GreedyDPP(SegmentBaseline):
 
     name = "Greedy DPP"
 
-    def __init__(self, scenario: Scenario, *, micro_batches: int | None = None) -> None:
-        super().__init__(scenario, micro_batches=micro_batches)
-        self._constants = round_constants(self.parameters, self.parameters.tradeoff_v)
-
     def segments(self, state: SystemState) -> IntArray:
         """See :meth:`SegmentBaseline.segments`."""
-        parameters, constants = self.parameters, self._constants
+        parameters, numbers = self.parameters, self.parameters.numbers
         inputs = round_input(parameters, state, self.micro_batches)
         environments, N, K = state.present.shape
         power = np.full(K + 1, parameters.power_max_w)
@@ -115,6 +111,6 @@ class GreedyDPP(SegmentBaseline):
         for e in range(environments):
             row = RoundInput(*(a[e] for a in inputs))
             for n in range(N):
-                problem = _priced(n, power, float(noise[e, n]), 1.0 / N, constants.tradeoff_v, row, constants)
+                problem = _priced(n, power, float(noise[e, n]), 1.0 / N, numbers.tradeoff_v, row, numbers)
                 blocks[e, n] = greedy_segments(problem)
         return blocks

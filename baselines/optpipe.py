@@ -39,6 +39,7 @@ import numpy.typing as npt
 from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
 from collapipe_env.apportionment import apportion
 from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
@@ -97,21 +98,23 @@ def storable(problem: ChainProblem, split: Split, micro_batches: int) -> IntArra
         split: Devices and blocks.
         micro_batches: ``M``.
     """
+    c = problem.numbers
     devices, held = (np.asarray(part) for part in split)
-    memory, samples = problem.memory_bytes[devices], problem.batch_size / micro_batches
-    room = (memory / held - problem.block_state_bytes) / (samples * problem.activation_bytes)
+    memory, samples = problem.memory_bytes[devices], c.batch_size / micro_batches
+    room = (memory / held - c.block_state_bytes) / (samples * c.activation_bytes)
     most: IntArray = np.clip(np.floor(room + 1e-9), 0, micro_batches).astype(np.int64)
-    # What fits only by rounding does not fit: the same sum as in `fits_memory`.
-    needed = held * (problem.block_state_bytes + most * samples * problem.activation_bytes)
-    most[(needed > memory) & (most > 0)] -= 1
+    # What fits only by rounding does not fit.
+    needed = device_memory(held, most * samples, c.block_state_bytes, c.activation_bytes)
+    most[~fits(needed, memory) & (most > 0)] -= 1
     return most
 
 
 def block_room(problem: ChainProblem, stored: int, micro_batches: int) -> IntArray:
     """Blocks that each device can hold with so many micro-batches stored (K,)."""
-    samples = stored * problem.batch_size / micro_batches
-    most = problem.memory_bytes / (problem.block_state_bytes + samples * problem.activation_bytes)
-    room: IntArray = np.minimum(np.floor(most), problem.blocks).astype(np.int64)
+    c = problem.numbers
+    samples = stored * c.batch_size / micro_batches
+    most = memory_cap_blocks(problem.memory_bytes, samples, c.block_state_bytes, c.activation_bytes)
+    room: IntArray = np.minimum(most, c.blocks).astype(np.int64)
     return room
 
 
@@ -122,9 +125,9 @@ def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
         problem: The cluster.
         micro_batches: ``M``.
     """
-    L = problem.blocks
-    block_s = problem.block_forward + problem.block_backward
-    hop_s = np.ascontiguousarray(problem.hop_forward + problem.hop_backward.T)
+    L = problem.numbers.blocks
+    block_s = problem.times.block_forward + problem.times.block_backward
+    hop_s = problem.times.hop_forward + problem.times.hop_backward
     splits: dict[Split, None] = {}
     stored = micro_batches
     while stored >= 1:
@@ -193,7 +196,7 @@ def run_plan(problem: ChainProblem, plan: ScheduledPlan) -> tuple[float, FloatAr
         np.asarray(plan.caps),
         1,
         M,
-        problem.half_duplex,
+        problem.numbers.half_duplex,
         events,
     )
     return seconds, events
@@ -246,7 +249,7 @@ def plan_cluster(
         plan_times(problem, np.asarray(start.devices), np.asarray(start.held), True, 1, micro_batches),
         storable(problem, split, micro_batches),
         micro_batches,
-        problem.half_duplex,
+        problem.numbers.half_duplex,
         run_plan(problem, start)[1],
         deterministic_time=solver_time,
         seed=seed,
@@ -361,7 +364,8 @@ class OptPipe(StateScheduler):
             room = int(block_room(problem, 1, self.micro_batches).sum())
             raise AllocationError(
                 f"environment {e}, cluster {n}: its devices can hold {room} blocks with one of "
-                f"{self.micro_batches} micro-batches each, the encoder has {problem.blocks}: no plan exists"
+                f"{self.micro_batches} micro-batches each, the encoder has {problem.numbers.blocks}: no plan "
+                "exists"
             )
         if report.optimum_s is None and not self._warned:
             self._warned = True

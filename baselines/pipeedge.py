@@ -119,8 +119,8 @@ class PipeEdge(SegmentBaseline):
         # Times of a whole mini-batch: those of a micro-batch are 1 / M of them, for every plan alike.
         caps = np.where(state.present, state.memory_cap, 0).astype(np.int64)
         for at, problem in chain_problems(self.parameters, state).items():
-            block_s = problem.block_forward + problem.block_backward
-            hop_s = np.ascontiguousarray(problem.hop_forward + problem.hop_backward.T)
+            block_s = problem.times.block_forward + problem.times.block_backward
+            hop_s = problem.times.hop_forward + problem.times.hop_backward
             limit_s = slowest_element(total, caps[at], block_s, hop_s)
             blocks[at] = quickest_within(total, caps[at], block_s, hop_s, limit_s)
         return blocks

@@ -103,6 +103,6 @@ class Titanic(SegmentBaseline):
         """
         block_s, client_s = np.zeros(state.present.shape), np.zeros(state.present.shape)
         for at, problem in chain_problems(self.parameters, state).items():
-            block_s[at] = problem.block_forward + problem.block_backward
-            client_s[at] = problem.hop_forward[0, 1:] + problem.hop_backward[1:, 0]
+            block_s[at] = problem.times.block_forward + problem.times.block_backward
+            client_s[at] = problem.times.hop_forward[0, 1:] + problem.times.hop_backward[0, 1:]
         return block_s, client_s

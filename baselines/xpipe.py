@@ -40,6 +40,7 @@ from .planning.chain_problem import (
     chain_problems,
     plan_seconds,
     plan_times,
+    stage_bytes,
     stored_by_stage,
 )
 from .planning.plan_baseline import FloatArray, IntArray, PlanBaseline
@@ -109,13 +110,15 @@ def set_partition(problem: ChainProblem, devices: IntArray, caps: IntArray, micr
     Returns:
         Blocks (S,), zeros where there is none.
     """
-    stored = stored_by_stage(ASYNC, caps, np.ones_like(caps), 1, micro_batches, problem.local_steps)
-    sample_bytes = problem.batch_size / micro_batches * problem.activation_bytes
-    block_bytes = problem.block_state_bytes + problem.block_copy_bytes + stored * sample_bytes
-    most = (problem.memory_bytes[devices] / block_bytes).astype(np.int64)
-    return balanced_blocks(
-        problem.blocks, problem.block_forward[devices] + problem.block_backward[devices], most
-    )
+    c = problem.numbers
+    stored = stored_by_stage(ASYNC, caps, np.ones_like(caps), 1, micro_batches, c.local_steps)
+    most = np.empty(len(devices), dtype=np.int64)
+    block_s = np.empty(len(devices))
+    for s in range(len(devices)):
+        k = devices[s]
+        most[s] = int(problem.memory_bytes[k] / stage_bytes(problem, ASYNC, 1, stored[s], micro_batches))
+        block_s[s] = problem.times.block_forward[k] + problem.times.block_backward[k]
+    return balanced_blocks(c.blocks, block_s, most)
 
 
 @compiled
@@ -132,7 +135,7 @@ def least_seconds(problem: ChainProblem, devices: IntArray, held: IntArray, micr
     times = plan_times(problem, devices, held, False, 1, micro_batches)
     work = times.forward + times.backward
     links = times.link_forward + times.link_backward
-    passes = micro_batches * problem.local_steps
+    passes = micro_batches * problem.numbers.local_steps
     least: float = passes * work[S] + links[S] + links[S + 2]
     for s in range(S - 1, -1, -1):
         least = links[s] + max(passes * work[s], work[s] + least)
@@ -189,7 +192,7 @@ def device_sets(problem: ChainProblem, present: IntArray) -> BoolArray:
         and for every number the fastest and the roomiest so many; among the latter is one that fits if any
         does with one micro-batch in flight.
     """
-    fastest = present[np.argsort(problem.block_forward[present], kind="stable")]
+    fastest = present[np.argsort(problem.times.block_forward[present], kind="stable")]
     few = fastest[:EXHAUSTIVE]
     codes = np.arange(1, 1 << len(few))
     sets = np.zeros((len(codes), len(problem.memory_bytes)), dtype=np.bool_)
@@ -235,7 +238,7 @@ class XPipe(PlanBaseline):
         present, M = np.flatnonzero(state.present[at]), self.micro_batches
         sets = device_sets(problem, present)
         highest = 2 * len(present) + 2
-        for ceiling in (highest, *range(min(highest, M * problem.local_steps) - 1, 0, -1)):
+        for ceiling in (highest, *range(min(highest, M * self.parameters.costs.local_steps) - 1, 0, -1)):
             options = [
                 (*best_partition(problem, sets, M, aware, ceiling), aware)
                 for aware in ((False, True) if self.link_aware else (False,))
@@ -252,7 +255,7 @@ class XPipe(PlanBaseline):
                 )
         raise self.refusal(
             *at,
-            f"its {len(present)} devices cannot hold the {problem.blocks} blocks with a second copy of their "
-            "weights and the activations of even one micro-batch in flight: no plan exists. Give devices "
-            "more memory, or a smaller batch_size",
+            f"its {len(present)} devices cannot hold the {problem.numbers.blocks} blocks with a second copy "
+            "of their weights and the activations of even one micro-batch in flight: no plan exists. Give "
+            "devices more memory, or a smaller batch_size",
         )

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import delay_and_cost
-from .round_input import RoundConstants
 from .share_curves import (
     delay_and_slopes,
     fill_band,
@@ -36,13 +36,13 @@ FloatArray = npt.NDArray[np.float64]
 
 @compiled_inner
 def earliest_deadline(
-    summary: FloatArray, constants: RoundConstants, share: FloatArray, most: FloatArray, slowest: FloatArray
+    summary: FloatArray, parameters: Parameters, share: FloatArray, most: FloatArray, slowest: FloatArray
 ) -> float:
     """Earliest common deadline and the shares that just meet it.
 
     Args:
         summary: Summaries (N, SUMMARY).
-        constants: The scenario.
+        parameters: The scenario.
         share: First guess with sum 1 (N,); receives the shares, with sum 1.
         most: Receives the largest share that helps each cluster (N,).
         slowest: Receives each cluster's delay with the least share (N,) [s].
@@ -51,13 +51,13 @@ def earliest_deadline(
         The deadline [s].
     """
     clusters = share.shape[0]
-    floor = constants.share_floor
+    floor = parameters.bandwidth_floor
     low, high = 0.0, 0.0
     for n in range(clusters):
-        most[n] = most_useful_share(1.0 - (clusters - 1) * floor, summary[n], constants)
-        low = max(low, delay_and_cost(most[n], summary[n], constants)[0])
-        high = max(high, delay_and_cost(share[n], summary[n], constants)[0])
-        slowest[n] = delay_and_cost(floor, summary[n], constants)[0]
+        most[n] = most_useful_share(1.0 - (clusters - 1) * floor, summary[n], parameters)
+        low = max(low, delay_and_cost(most[n], summary[n], parameters)[0])
+        high = max(high, delay_and_cost(share[n], summary[n], parameters)[0])
+        slowest[n] = delay_and_cost(floor, summary[n], parameters)[0]
     if clusters == 1:
         share[0] = 1.0
         return high
@@ -67,7 +67,7 @@ def earliest_deadline(
         excess, slope = -1.0, 0.0
         for n in range(clusters):
             trial[n], delay_slope = share_for_deadline(
-                deadline, trial[n], most[n], slowest[n], summary[n], constants
+                deadline, trial[n], most[n], slowest[n], summary[n], parameters
             )
             excess += trial[n]
             if delay_slope < 0.0:
@@ -92,7 +92,7 @@ def earliest_deadline(
 
 @compiled_inner
 def spend_band(
-    price: float, least: FloatArray, summary: FloatArray, constants: RoundConstants, share: FloatArray
+    price: float, least: FloatArray, summary: FloatArray, parameters: Parameters, share: FloatArray
 ) -> float:
     """Give the band beyond what the deadlines need to where it saves most energy cost.
 
@@ -100,7 +100,7 @@ def spend_band(
         price: First guess of the band's price; not positive for none.
         least: Shares that the deadlines need (N,), with a sum of at most 1.
         summary: Summaries (N, SUMMARY).
-        constants: The scenario.
+        parameters: The scenario.
         share: First guess (N,); receives the shares, with sum 1 up to rounding.
 
     Returns:
@@ -110,8 +110,8 @@ def spend_band(
     low, high = np.inf, 0.0
     most_saved = np.empty(clusters)
     for n in range(clusters):
-        low = min(low, -slopes(1.0, summary[n], constants)[1])
-        most_saved[n] = -slopes(least[n], summary[n], constants)[1]
+        low = min(low, -slopes(1.0, summary[n], parameters)[1])
+        most_saved[n] = -slopes(least[n], summary[n], parameters)[1]
         high = max(high, most_saved[n])
     low, high = math.log(max(low, 1e-12)), math.log(max(high, 1e-9))
     x = math.log(price) if price > 0.0 else high
@@ -120,7 +120,7 @@ def spend_band(
     for iteration in range(40):
         total = 0.0
         for n in range(clusters):
-            share[n] = share_for_price(math.exp(x), least[n], most_saved[n], share[n], summary[n], constants)
+            share[n] = share_for_price(math.exp(x), least[n], most_saved[n], share[n], summary[n], parameters)
             total += share[n]
         if total > 1.0:
             low = x
@@ -143,7 +143,7 @@ def put_off_deadline(
     most: FloatArray,
     slowest: FloatArray,
     summary: FloatArray,
-    constants: RoundConstants,
+    parameters: Parameters,
     share: FloatArray,
     weight: FloatArray,
 ) -> None:
@@ -157,7 +157,7 @@ def put_off_deadline(
         most: Largest share that helps each cluster (N,).
         slowest: Each cluster's delay with the least share (N,) [s].
         summary: Summaries (N, SUMMARY).
-        constants: The scenario.
+        parameters: The scenario.
         share: The shares at the earliest deadline (N,); receives the new ones.
         weight: Receives the weights (N,).
     """
@@ -169,17 +169,17 @@ def put_off_deadline(
     for _ in range(40):
         deadline = earliest * math.exp(x)
         for n in range(clusters):
-            least[n], _ = share_for_deadline(deadline, least[n], most[n], slowest[n], summary[n], constants)
-        price = spend_band(price, least, summary, constants, share)
+            least[n], _ = share_for_deadline(deadline, least[n], most[n], slowest[n], summary[n], parameters)
+        price = spend_band(price, least, summary, parameters, share)
         worth = 0.0
         for n in range(clusters):
             weight[n] = 0.0
-            if share[n] <= least[n] * (1.0 + 1e-9) and least[n] > constants.share_floor:
-                delay_slope, cost_slope = slopes(share[n], summary[n], constants)
+            if share[n] <= least[n] * (1.0 + 1e-9) and least[n] > parameters.bandwidth_floor:
+                delay_slope, cost_slope = slopes(share[n], summary[n], parameters)
                 weight[n] = max(0.0, (price + cost_slope) / -delay_slope)
                 worth += weight[n]
-        excess = worth - constants.tradeoff_v
-        if abs(excess) <= 1e-3 * constants.tradeoff_v:
+        excess = worth - parameters.tradeoff_v
+        if abs(excess) <= 1e-3 * parameters.tradeoff_v:
             break
         # Illinois: the excess of an end that stays twice in a row counts half.
         if excess > 0.0:
@@ -199,24 +199,24 @@ def put_off_deadline(
         else:
             part = low_excess / (low_excess - high_excess)
             x = low + min(max(part, 0.02), 0.98) * (high - low)
-    fill_band(share, most, constants.share_floor)
+    fill_band(share, most, parameters.bandwidth_floor)
     together = 0.0
     for n in range(clusters):
         together += weight[n]
-    scale = constants.tradeoff_v / max(together, 1e-300)
+    scale = parameters.tradeoff_v / max(together, 1e-300)
     for n in range(clusters):
         weight[n] *= scale
 
 
 @compiled_inner
 def share_band(
-    summary: FloatArray, constants: RoundConstants, share: FloatArray, weight: FloatArray, delay: FloatArray
+    summary: FloatArray, parameters: Parameters, share: FloatArray, weight: FloatArray, delay: FloatArray
 ) -> float:
     """Optimal shares, the weights of the clusters' delays and the objective.
 
     Args:
         summary: Summaries (N, SUMMARY).
-        constants: The scenario.
+        parameters: The scenario.
         share: First guess with sum 1 (N,); receives the shares.
         weight: Receives ``w_n >= 0`` with sum ``V`` (N,) [1/s].
         delay: Receives ``T_n`` (N,) [s].
@@ -226,15 +226,15 @@ def share_band(
     """
     clusters = share.shape[0]
     most, slowest = np.empty(clusters), np.empty(clusters)
-    earliest = earliest_deadline(summary, constants, share, most, slowest)
+    earliest = earliest_deadline(summary, parameters, share, most, slowest)
     # Price of the band from sum w = V, then each w from its own stationarity condition.
-    worth, inverse = constants.tradeoff_v, 0.0
+    worth, inverse = parameters.tradeoff_v, 0.0
     delay_slope, cost_slope = np.empty(clusters), np.empty(clusters)
     for n in range(clusters):
-        delay[n], delay_slope[n], cost_slope[n] = delay_and_slopes(share[n], summary[n], constants)
+        delay[n], delay_slope[n], cost_slope[n] = delay_and_slopes(share[n], summary[n], parameters)
         # With the most useful share the delay is flat.
         delay_slope[n] = min(delay_slope[n], -1e-9 * delay[n])
-        if share[n] > constants.share_floor * (1.0 + 1e-6) or clusters == 1:
+        if share[n] > parameters.bandwidth_floor * (1.0 + 1e-6) or clusters == 1:
             worth += cost_slope[n] / delay_slope[n]
             inverse -= 1.0 / delay_slope[n]
     band_price = worth / inverse if inverse > 0.0 else 0.0
@@ -242,38 +242,38 @@ def share_band(
     for n in range(clusters):
         slack = (band_price + cost_slope[n]) / -delay_slope[n]
         weight[n] = 0.0
-        if share[n] > constants.share_floor * (1.0 + 1e-6) or clusters == 1:
+        if share[n] > parameters.bandwidth_floor * (1.0 + 1e-6) or clusters == 1:
             weight[n] = slack
         if slack < 0.0:
             wanting = True
-    objective = evaluate_shares(summary, constants, share, delay)
+    objective = evaluate_shares(summary, parameters, share, delay)
     if wanting and clusters > 1:
         other_share, other_weight = share.copy(), weight.copy()
-        put_off_deadline(earliest, most, slowest, summary, constants, other_share, other_weight)
-        other = evaluate_shares(summary, constants, other_share, delay)
+        put_off_deadline(earliest, most, slowest, summary, parameters, other_share, other_weight)
+        other = evaluate_shares(summary, parameters, other_share, delay)
         better = other < objective
         for n in range(clusters):
             share[n] = other_share[n] if better else share[n]
             weight[n] = other_weight[n]
-        objective = evaluate_shares(summary, constants, share, delay)
+        objective = evaluate_shares(summary, parameters, share, delay)
     return objective
 
 
 @compiled_leaf
 def evaluate_shares(
-    summary: FloatArray, constants: RoundConstants, share: FloatArray, delay: FloatArray
+    summary: FloatArray, parameters: Parameters, share: FloatArray, delay: FloatArray
 ) -> float:
     """``V max_n T_n + sum_n C_n`` for given shares.
 
     Args:
         summary: Summaries (N, SUMMARY).
-        constants: The scenario.
+        parameters: The scenario.
         share: ``beta`` (N,).
         delay: Receives ``T_n`` (N,) [s].
     """
     total, longest = 0.0, 0.0
     for n in range(share.shape[0]):
-        delay[n], cost = delay_and_cost(share[n], summary[n], constants)
+        delay[n], cost = delay_and_cost(share[n], summary[n], parameters)
         longest = max(longest, delay[n])
         total += cost
-    return constants.tradeoff_v * longest + total
+    return parameters.tradeoff_v * longest + total

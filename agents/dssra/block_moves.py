@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import SUMMARY
 from .power_search import cluster_cost
-from .round_input import RoundConstants, RoundInput
+from .round_input import RoundInput
 from .round_plan import RoundPlan, evaluate, interference_prices
 
 _MOST_TRIED = 6  # moves tried on the whole round
@@ -40,7 +41,7 @@ def largest(gain: npt.NDArray[np.float64]) -> int:
 
 @compiled_inner
 def best_move(
-    objective: float, plan: RoundPlan, inputs: RoundInput, constants: RoundConstants
+    objective: float, plan: RoundPlan, inputs: RoundInput, parameters: Parameters
 ) -> tuple[float, RoundPlan]:
     """The single move that lowers the objective most, powers kept and shares settled anew.
 
@@ -48,13 +49,13 @@ def best_move(
         objective: Of the plan as it is.
         plan: The plan.
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
 
     Returns:
         Objective and plan after the move; the present ones if no move helps.
     """
     clusters, devices = plan.segments.shape
-    prices = interference_prices(plan, plan.weight, inputs, constants)
+    prices = interference_prices(plan, plan.weight, inputs, parameters)
     summary = np.empty(SUMMARY)
     gain = np.empty(clusters * devices * devices)
     for move in range(gain.shape[0]):
@@ -63,7 +64,7 @@ def best_move(
         segments = plan.segments[n].copy()
         power, noise, share = plan.power[n], plan.noise[n], plan.share[n]
         weight, price = plan.weight[n], prices[n]
-        now = cluster_cost(n, segments, power, noise, share, weight, price, inputs, constants, summary)
+        now = cluster_cost(n, segments, power, noise, share, weight, price, inputs, parameters, summary)
         for giver in range(devices):
             if segments[giver] == 0:
                 continue
@@ -73,7 +74,7 @@ def best_move(
                     continue
                 segments[taker] += 1
                 gain[(n * devices + giver) * devices + taker] = now - cluster_cost(
-                    n, segments, power, noise, share, weight, price, inputs, constants, summary
+                    n, segments, power, noise, share, weight, price, inputs, parameters, summary
                 )
                 segments[taker] -= 1
             segments[giver] += 1
@@ -87,7 +88,7 @@ def best_move(
         moved = plan.segments.copy()
         moved[n, giver] -= 1
         moved[n, taker] += 1
-        value, found = evaluate(moved, plan.power, plan.share, inputs, constants)
+        value, found = evaluate(moved, plan.power, plan.share, inputs, parameters)
         if value < best:
             best, best_plan = value, found
     return best, best_plan

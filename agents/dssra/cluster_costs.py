@@ -1,8 +1,8 @@
 """One cluster's round in scalars: the physics of ``round_costs`` for compiled search loops.
 
 Times are those of the whole mini-batch: with ``M`` micro-batches an element lasts ``1 / M`` of them, so
-that a local step is ``(sum a + sum c) / M + (1 - 1 / M) (max a + max c)`` and energies do not depend on
-``M``. Only plans with one device in a stage are covered. The tests hold these formulas against
+that a local step is :func:`~collapipe_env.physics.delay.gpipe_step` of them over ``M``, and energies do not
+depend on ``M``. Only plans with one device in a stage are covered. The tests hold all this against
 ``round_costs``.
 """
 
@@ -16,36 +16,52 @@ import numpy.typing as npt
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.compiled import compiled_leaf
-from collapipe_env.physics.radio import expected_transmissions
+from collapipe_env.physics.delay import (
+    cluster_delay,
+    collection_time,
+    edge_time,
+    gpipe_step,
+    hop_time,
+    stage_time,
+    upload_time,
+)
+from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.radio import (
+    expected_transmissions,
+    failure_exponent,
+    seconds_per_bit,
+    shannon_rate,
+)
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
-from .round_input import RoundConstants, RoundInput
+from .round_input import RoundInput
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 LN2 = math.log(2.0)
 
-
 # Columns of a cluster's summary, from which its delay and cost follow for any share of the uplink.
-FIXED_S = 0  # delay without uplink, downlink, slowest elements and upload [s]
-FORWARD_S = 1  # slowest forward element except the uplink [s]
-BACKWARD_S = 2  # slowest backward element except the downlink [s]
-FIXED_COST = 3  # priced energy (and failures) without the uplink
-UPLINK_SNR = 4  # signal to noise ratio of the uplink if it had the whole band
-DOWNLINK_RATE = 5  # downlink rate with the whole band [bit/s]
-UPLINK_PRICE = 6  # price of a second on the uplink [1/s]
-FILL = 7  # local steps over micro-batches: how often the sum of a mini-batch's times counts
-LOSS_PRICE = 8  # price of a unit of the failure exponent
-SUMMARY = 9
+FORWARD_SUM = 0  # sum of the forward elements except the uplink [s]
+BACKWARD_SUM = 1  # sum of the backward elements except the downlink [s]
+FORWARD_MAX = 2  # slowest forward element except the uplink [s]
+BACKWARD_MAX = 3  # slowest backward element except the downlink [s]
+COLLECT = 4  # collection [s]
+FIXED_COST = 5  # priced energy (and failures) without the uplink
+UPLINK_SNR = 6  # signal to noise ratio of the uplink if it had the whole band
+DOWNLINK_RATE = 7  # downlink rate with the whole band [bit/s]
+UPLINK_PRICE = 8  # price of a second on the uplink [1/s]
+MICRO_BATCHES = 9  # M
+LOSS_PRICE = 10  # price of a unit of the failure exponent
+SUMMARY = 11
 
 
 @compiled_leaf
-def packet_seconds_per_bit(snr: float, constants: RoundConstants) -> float:
-    """Airtime of one bit of activations or gradients on a device-to-device link [s]."""
-    seconds = LN2 / (constants.d2d_hz * math.log1p(snr))
-    if constants.retransmit:
-        seconds *= expected_transmissions(constants.waterfall / snr)
-    return seconds
+def hop_of(snr: float, parameters: Parameters) -> tuple[float, float]:
+    """Airtime of one bit on a device-to-device link, repeats included [s], and its failure exponent."""
+    exponent = failure_exponent(snr, parameters.waterfall_threshold)
+    rate = shannon_rate(snr, parameters.d2d_bandwidth_hz)
+    return seconds_per_bit(rate, exponent, parameters.repeat), exponent
 
 
 @compiled_leaf
@@ -55,10 +71,10 @@ def summarise_cluster(
     power: FloatArray,
     noise_w: float,
     inputs: RoundInput,
-    constants: RoundConstants,
+    parameters: Parameters,
     summary: FloatArray,
 ) -> None:
-    """Everything about a cluster's round that does not depend on its share of the uplink.
+    """Write everything about a cluster's round that does not depend on its share of the uplink.
 
     Args:
         n: The cluster.
@@ -66,13 +82,14 @@ def summarise_cluster(
         power: Powers of the CU and the devices (K+1,) [W].
         noise_w: Noise plus interference of its device-to-device links [W].
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
         summary: Receives the columns above (SUMMARY,).
     """
     devices = segments.shape[0]
-    ratio = constants.backward_over_forward
-    total = constants.server_s * (1.0 + ratio)
-    forward_max, backward_max = constants.server_s, ratio * constants.server_s
+    ratio, steps, B = BACKWARD_OVER_FORWARD, parameters.local_steps, parameters.batch_size
+    server = B * parameters.server_seconds
+    forward_sum, backward_sum = server, ratio * server
+    forward_max, backward_max = server, ratio * server
     collect_max, cost, exponent = 0.0, 0.0, 0.0
     last = 0
     for step in range(1, devices + 2):
@@ -80,76 +97,68 @@ def summarise_cluster(
         if node > 0 and segments[node - 1] == 0:
             continue
         gain = inputs.gain[n, last, node]
-        forward = constants.activation_bits * packet_seconds_per_bit(power[last] * gain / noise_w, constants)
-        backward = constants.gradient_bits * packet_seconds_per_bit(power[node] * gain / noise_w, constants)
-        total += forward + backward
+        there, failed_there = hop_of(power[last] * gain / noise_w, parameters)
+        back, failed_back = hop_of(power[node] * gain / noise_w, parameters)
+        forward = hop_time(there * B, parameters.activation_bits)
+        backward = hop_time(back * B, parameters.gradient_bits)
+        forward_sum, backward_sum = forward_sum + forward, backward_sum + backward
         forward_max, backward_max = max(forward_max, forward), max(backward_max, backward)
-        cost += constants.steps * inputs.price[n, last] * power[last] * forward
-        cost += constants.steps * inputs.price[n, node] * power[node] * backward
-        exponent += noise_w / gain * (1.0 / power[last] + 1.0 / power[node])
+        cost += steps * inputs.price[n, last] * power[last] * forward
+        cost += steps * inputs.price[n, node] * power[node] * backward
+        exponent += failed_there + failed_back
         if node > 0:
             blocks = segments[node - 1]
-            compute = blocks * inputs.block_s[n, node - 1]
-            total += compute * (1.0 + ratio)
-            forward_max = max(forward_max, compute)
-            backward_max = max(backward_max, ratio * compute)
+            compute = stage_time(B, blocks, parameters.block_forward_flops, inputs.speed[n, node - 1])
+            forward_sum, backward_sum = forward_sum + compute, backward_sum + ratio * compute
+            forward_max, backward_max = max(forward_max, compute), max(backward_max, ratio * compute)
             snr = power[node] * inputs.gain[n, node, 0] / noise_w
-            collect = blocks * constants.collect_bits * LN2 / (constants.d2d_hz * math.log1p(snr))
+            rate = shannon_rate(snr, parameters.d2d_bandwidth_hz)
+            collect = collection_time(blocks * parameters.block_payload_bits, rate)
             collect_max = max(collect_max, collect)
             cost += blocks * inputs.block_price[n, node - 1]
             cost += inputs.price[n, node] * power[node] * collect
         last = node
-    summary[FIXED_S] = constants.steps * total / inputs.micro_batches[n] + collect_max
-    summary[FORWARD_S] = forward_max
-    summary[BACKWARD_S] = backward_max
-    summary[FIXED_COST] = cost + inputs.loss_price[n] * constants.waterfall * exponent
-    summary[UPLINK_SNR] = power[0] * inputs.uplink_gain[n] / constants.uplink_noise_w
+    summary[FORWARD_SUM], summary[BACKWARD_SUM] = forward_sum, backward_sum
+    summary[FORWARD_MAX], summary[BACKWARD_MAX] = forward_max, backward_max
+    summary[COLLECT] = collect_max
+    summary[FIXED_COST] = cost + inputs.loss_price[n] * exponent
+    summary[UPLINK_SNR] = power[0] * inputs.uplink_gain[n] / parameters.uplink_noise_w
     summary[DOWNLINK_RATE] = inputs.downlink_rate[n]
     summary[UPLINK_PRICE] = inputs.price[n, 0] * power[0]
-    summary[FILL] = constants.steps / inputs.micro_batches[n]
+    summary[MICRO_BATCHES] = inputs.micro_batches[n]
     summary[LOSS_PRICE] = inputs.loss_price[n]
 
 
 @compiled_leaf
-def uplink_seconds(share: float, snr: float, constants: RoundConstants) -> tuple[float, float]:
-    """Time of a mini-batch's activations and of the update on the uplink.
-
-    Args:
-        share: ``beta``.
-        snr: Signal to noise ratio if the CU had the whole band.
-        constants: The scenario.
-
-    Returns:
-        Activations of a mini-batch (repeats included), update [s].
-    """
-    per_bit = LN2 / (share * constants.uplink_hz * math.log1p(snr / share))
-    repeats = expected_transmissions(constants.waterfall * share / snr) if constants.retransmit else 1.0
-    return constants.activation_bits * per_bit * repeats, constants.update_bits * per_bit
-
-
-@compiled_leaf
-def delay_and_cost(share: float, summary: FloatArray, constants: RoundConstants) -> tuple[float, float]:
+def delay_and_cost(share: float, summary: FloatArray, parameters: Parameters) -> tuple[float, float]:
     """A cluster's delay ``T_n`` [s] and priced energy for a share of the uplink.
 
     Args:
         share: ``beta_n``.
         summary: The cluster's summary (SUMMARY,).
-        constants: The scenario.
+        parameters: The scenario.
     """
-    snr = summary[UPLINK_SNR]
-    uplink, upload = uplink_seconds(share, snr, constants)
-    downlink = constants.gradient_bits / (share * summary[DOWNLINK_RATE])
-    fill = summary[FILL]
-    delay = (
-        summary[FIXED_S]
-        + fill * (uplink + downlink)
-        + (constants.steps - fill) * (max(summary[FORWARD_S], uplink) + max(summary[BACKWARD_S], downlink))
-        + upload
+    B, M, snr = parameters.batch_size, summary[MICRO_BATCHES], summary[UPLINK_SNR] / share
+    # The whole power in the share: `physics.radio.uplink_rate`.
+    rate = shannon_rate(snr, share * parameters.uplink_bandwidth_hz)
+    exponent = failure_exponent(snr, parameters.waterfall_threshold)
+    uplink = edge_time(B, parameters.activation_bits, rate)
+    if parameters.repeat:
+        uplink *= expected_transmissions(exponent)
+    upload = upload_time(parameters.update_bits, rate)
+    downlink = edge_time(B, parameters.gradient_bits, share * summary[DOWNLINK_RATE])
+    step = gpipe_step(
+        summary[FORWARD_SUM] + uplink,
+        max(summary[FORWARD_MAX], uplink),
+        summary[BACKWARD_SUM] + downlink,
+        max(summary[BACKWARD_MAX], downlink),
+        M,
     )
+    delay = cluster_delay(parameters.local_steps, step / M, summary[COLLECT], upload)
     cost = (
         summary[FIXED_COST]
-        + summary[UPLINK_PRICE] * (constants.steps * uplink + upload)
-        + summary[LOSS_PRICE] * constants.waterfall * share / snr
+        + summary[UPLINK_PRICE] * (parameters.local_steps * uplink + upload)
+        + summary[LOSS_PRICE] * exponent
     )
     return delay, cost
 

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.errors import AllocationError
+from collapipe_env.physics.parameters import Parameters
 
-from .round_input import RoundConstants, RoundInput
+from .round_input import RoundInput
 from .round_solver import SearchBudget, solve_rounds
 
 FloatArray = npt.NDArray[np.float64]
@@ -46,22 +47,21 @@ def default_threads() -> int:
     return threads
 
 
-def as_record(constants: RoundConstants) -> np.void:
+def as_record(parameters: Parameters) -> np.void:
     """The scenario's scalars as one record with the same names.
 
     Compiled functions hand a record on as one pointer, a named tuple as twenty numbers at every call.
 
     Args:
-        constants: The scenario.
+        parameters: The scenario.
     """
-    kinds = {bool: np.bool_, int: np.int64, float: np.float64}
-    fields = [(name, kinds[type(value)]) for name, value in constants._asdict().items()]
-    record: np.void = np.array([tuple(constants)], dtype=np.dtype(fields, align=True))[0]
+    fields = [(name, np.asarray(value).dtype) for name, value in parameters._asdict().items()]
+    record: np.void = np.array([tuple(parameters)], dtype=np.dtype(fields, align=True))[0]
     return record
 
 
 def solve_batch(
-    inputs: RoundInput, constants: RoundConstants, budget: SearchBudget, threads: int
+    inputs: RoundInput, parameters: Parameters, budget: SearchBudget, threads: int
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """Segments, powers and shares of all environments.
 
@@ -69,7 +69,7 @@ def solve_batch(
 
     Args:
         inputs: The environments, with a leading axis E.
-        constants: The scenario.
+        parameters: The scenario.
         budget: How long to search each.
         threads: Most threads, >= 1.
 
@@ -81,7 +81,7 @@ def solve_batch(
     power = np.empty((environments, clusters, devices + 1))
     share = np.empty((environments, clusters))
 
-    record: Any = as_record(constants)
+    record: Any = as_record(parameters)
 
     def solve(first: int, last: int) -> None:
         solve_rounds(first, last, inputs, record, budget, segments, power, share)

@@ -21,7 +21,7 @@ from collapipe_env.simulator.state import SystemState
 
 from .parallel_rounds import default_threads, solve_batch
 from .pricing import require_numbers, round_objective
-from .round_input import round_constants, round_input
+from .round_input import round_input
 from .round_solver import SearchBudget
 
 FloatArray = npt.NDArray[np.float64]
@@ -77,7 +77,7 @@ class DSSRA(StateScheduler):
         ):
             if not valid:
                 raise AllocationError(f"DSSRA({fault}, got {value!r})")
-        self._constants = round_constants(self.parameters, self.tradeoff_v)
+        self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round.
@@ -94,7 +94,7 @@ class DSSRA(StateScheduler):
         inputs = round_input(self.parameters, state, convergence_weight=self.convergence_weight)
         environments, N = state.present.shape[:2]
         require_room(inputs.cap, self.parameters.costs.blocks)
-        blocks, power, bandwidth = solve_batch(inputs, self._constants, self.budget, self.threads)
+        blocks, power, bandwidth = solve_batch(inputs, self._numbers, self.budget, self.threads)
         used = np.concatenate((np.ones((environments, N, 1), dtype=np.bool_), blocks > 0), axis=-1)
         power = np.where(used, power, self.parameters.power_min_w)
         found = Allocation(

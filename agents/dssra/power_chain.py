@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_leaf
-
-from .round_input import RoundConstants
+from collapipe_env.physics.parameters import Parameters
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -63,11 +62,11 @@ def node_cost(
     chain: FloatArray,
     others: Others,
     cluster: ChainConstants,
-    constants: RoundConstants,
+    parameters: Parameters,
 ) -> tuple[float, float]:
     """The part of a cluster's cost that one node's power decides, and its slope in the power's logarithm."""
     power = math.exp(log_power)
-    waterfall = constants.waterfall if constants.retransmit else 0.0
+    waterfall = parameters.waterfall_threshold if parameters.repeat else 0.0
     x = power * chain[position, FORWARD_SNR]
     log = math.log1p(x)
     forward = cluster.forward_s / log
@@ -76,7 +75,7 @@ def node_cost(
     log = math.log1p(x)
     backward = cluster.backward_s / log
     backward_fall = x / ((1.0 + x) * log) + waterfall / x
-    if constants.retransmit:
+    if parameters.repeat:
         forward *= math.exp(waterfall / (power * chain[position, FORWARD_SNR]))
         backward *= math.exp(waterfall / x)
     exponent = (1.0 / chain[position, FORWARD_SNR] + 1.0 / chain[position, BACKWARD_SNR]) / power
@@ -93,7 +92,7 @@ def node_cost(
         fall = x / ((1.0 + x) * log)
         upload = cluster.upload_s / log
         uplink = cluster.uplink_s / log
-        if constants.retransmit:
+        if parameters.repeat:
             uplink *= math.exp(waterfall / x)
         uplink_slope = -uplink * (fall + waterfall / x)
         if uplink > slowest:
@@ -113,19 +112,16 @@ def node_cost(
         slowest, slowest_slope = slowest + backward, slowest_slope + backward_slope
     else:
         slowest += others.backward
-    fill = cluster.fill
+    fill, steps = cluster.fill, parameters.local_steps
     price = chain[position, PRICE] * power
-    air, air_slope = constants.steps * sums + air, constants.steps * sums_slope + air_slope
-    loss = cluster.loss_price * constants.waterfall * exponent
+    air, air_slope = steps * sums + air, steps * sums_slope + air_slope
+    loss = cluster.loss_price * parameters.waterfall_threshold * exponent
     spent = cluster.power_price * power
     value = (
-        cluster.delay_weight * (fill * sums + (constants.steps - fill) * slowest + once)
-        + price * air
-        + spent
-        + loss
+        cluster.delay_weight * (fill * sums + (steps - fill) * slowest + once) + price * air + spent + loss
     )
     slope = (
-        cluster.delay_weight * (fill * sums_slope + (constants.steps - fill) * slowest_slope + once_slope)
+        cluster.delay_weight * (fill * sums_slope + (steps - fill) * slowest_slope + once_slope)
         + price * (air + air_slope)
         + spent
         - loss
@@ -135,16 +131,16 @@ def node_cost(
 
 @compiled_leaf
 def set_power(
-    position: int, power: float, chain: FloatArray, cluster: ChainConstants, constants: RoundConstants
+    position: int, power: float, chain: FloatArray, cluster: ChainConstants, parameters: Parameters
 ) -> None:
     """Write a node's power and the times that it decides into the chain (the CU's uplink apart)."""
     chain[position, POWER] = power
     x = power * chain[position, FORWARD_SNR]
     y = power * chain[position, BACKWARD_SNR]
     forward, backward = cluster.forward_s / math.log1p(x), cluster.backward_s / math.log1p(y)
-    if constants.retransmit:
-        forward *= math.exp(constants.waterfall / x)
-        backward *= math.exp(constants.waterfall / y)
+    if parameters.repeat:
+        forward *= math.exp(parameters.waterfall_threshold / x)
+        backward *= math.exp(parameters.waterfall_threshold / y)
     chain[position, FORWARD], chain[position, BACKWARD] = forward, backward
     if position > 0:
         chain[position, COLLECT] = chain[position, COLLECT_BITS] / math.log1p(
@@ -153,21 +149,21 @@ def set_power(
 
 
 @compiled_leaf
-def _uplink(power: float, cluster: ChainConstants, constants: RoundConstants) -> tuple[float, float]:
+def _uplink(power: float, cluster: ChainConstants, parameters: Parameters) -> tuple[float, float]:
     """Times of a mini-batch's activations and of the update on the uplink [s]."""
     x = power * cluster.uplink_snr
     log = math.log1p(x)
-    repeats = math.exp(constants.waterfall / x) if constants.retransmit else 1.0
+    repeats = math.exp(parameters.waterfall_threshold / x) if parameters.repeat else 1.0
     return cluster.uplink_s / log * repeats, cluster.upload_s / log
 
 
 @compiled_leaf
-def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, constants: RoundConstants) -> float:
+def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, parameters: Parameters) -> float:
     """``w T_n + C_n + interference price x mean active power`` from the times in the chain."""
-    uplink, upload = _uplink(chain[0, POWER], cluster, constants)
+    uplink, upload = _uplink(chain[0, POWER], cluster, parameters)
     forward, backward = max(cluster.least_forward, uplink), cluster.least_backward
     sums, collect, cost, exponent = uplink, 0.0, 0.0, 0.0
-    cost = chain[0, PRICE] * chain[0, POWER] * (constants.steps * uplink + upload)
+    cost = chain[0, PRICE] * chain[0, POWER] * (parameters.local_steps * uplink + upload)
     exponent = 1.0 / (chain[0, POWER] * cluster.uplink_snr)
     for i in range(count):
         power = chain[i, POWER]
@@ -177,24 +173,24 @@ def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, constants
         collect = max(collect, chain[i, COLLECT])
         sums += airtime
         cost += (
-            chain[i, PRICE] * (constants.steps * airtime + chain[i, COLLECT]) + cluster.power_price
+            chain[i, PRICE] * (parameters.local_steps * airtime + chain[i, COLLECT]) + cluster.power_price
         ) * power
         exponent += (1.0 / chain[i, FORWARD_SNR] + 1.0 / chain[i, BACKWARD_SNR]) / power
     fill = cluster.fill
-    delay = fill * sums + (constants.steps - fill) * (forward + backward) + collect + upload
+    delay = fill * sums + (parameters.local_steps - fill) * (forward + backward) + collect + upload
     total: float = cluster.fixed + cluster.delay_weight * delay + cost
-    total += cluster.loss_price * constants.waterfall * exponent
+    total += cluster.loss_price * parameters.waterfall_threshold * exponent
     return total
 
 
 @compiled_leaf
 def others_of(
-    position: int, chain: FloatArray, count: int, cluster: ChainConstants, constants: RoundConstants
+    position: int, chain: FloatArray, count: int, cluster: ChainConstants, parameters: Parameters
 ) -> Others:
     """Slowest forward and backward elements and longest collection without those of one node's power."""
     forward, backward, collect = cluster.least_forward, cluster.least_backward, 0.0
     if position > 0:
-        forward = max(forward, _uplink(chain[0, POWER], cluster, constants)[0])
+        forward = max(forward, _uplink(chain[0, POWER], cluster, parameters)[0])
     for i in range(count):
         if i != position:
             forward = max(forward, chain[i, FORWARD])

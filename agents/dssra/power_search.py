@@ -17,6 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.physics.delay import edge_time, stage_time
+from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .closed_forms import optimal_power
 from .cluster_costs import LN2, delay_and_cost, mean_active_power, summarise_cluster
@@ -36,7 +39,7 @@ from .power_chain import (
     others_of,
     set_power,
 )
-from .round_input import RoundConstants, RoundInput
+from .round_input import RoundInput
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -49,7 +52,7 @@ _FACTOR_STEP = 0.16  # logarithm of the common factors tried first
 
 @compiled_leaf
 def starting_power(
-    n: int, node: int, delay_weight: float, noise_w: float, inputs: RoundInput, constants: RoundConstants
+    n: int, node: int, delay_weight: float, noise_w: float, inputs: RoundInput, parameters: Parameters
 ) -> float:
     """Closed-form power of a node of a cluster, for one typical link.
 
@@ -62,12 +65,12 @@ def starting_power(
         delay_weight: ``w_n`` [1/s].
         noise_w: Noise plus interference of the device-to-device links [W].
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
 
     Returns:
         The power [W].
     """
-    gain, noise = inputs.uplink_gain[n], constants.uplink_noise_w / 4.0
+    gain, noise = inputs.uplink_gain[n], parameters.uplink_noise_w / 4.0
     if node > 0:
         total, count = 0.0, 0
         for other in range(inputs.gain.shape[1]):
@@ -76,12 +79,12 @@ def starting_power(
                 count += 1
         gain, noise = math.exp(total / count), noise_w
     return optimal_power(
-        delay_weight * constants.steps,
+        delay_weight * parameters.local_steps,
         inputs.price[n, node],
         gain,
         noise,
-        constants.power_min_w,
-        constants.power_max_w,
+        parameters.power_min_w,
+        parameters.power_max_w,
     )
 
 
@@ -95,7 +98,7 @@ def cluster_cost(
     delay_weight: float,
     interference_price: float,
     inputs: RoundInput,
-    constants: RoundConstants,
+    parameters: Parameters,
     summary: FloatArray,
 ) -> float:
     """``w T_n + C_n + interference price x mean active power``.
@@ -109,11 +112,11 @@ def cluster_cost(
         delay_weight: ``w_n`` [1/s].
         interference_price: What a watt of mean power costs the other clusters [1/W].
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
         summary: Receives the cluster's summary (SUMMARY,).
     """
-    summarise_cluster(n, segments, power, noise_w, inputs, constants, summary)
-    delay, cost = delay_and_cost(share, summary, constants)
+    summarise_cluster(n, segments, power, noise_w, inputs, parameters, summary)
+    delay, cost = delay_and_cost(share, summary, parameters)
     return delay_weight * delay + cost + interference_price * mean_active_power(segments, power)
 
 
@@ -126,10 +129,10 @@ def _best_log_power(
     chain: FloatArray,
     others: Others,
     cluster: ChainConstants,
-    constants: RoundConstants,
+    parameters: Parameters,
 ) -> float:
     """Minimum of the convex node cost between two log-powers, never worse than ``here``."""
-    best, slope = node_cost(here, position, chain, others, cluster, constants)
+    best, slope = node_cost(here, position, chain, others, cluster, parameters)
     best_x = here
     sign = -1.0 if slope > 0.0 else 1.0
     end = low if slope > 0.0 else high
@@ -141,7 +144,7 @@ def _best_log_power(
         far = near + sign * step
         if sign * (far - end) >= 0.0:
             far = end
-        value, far_slope = node_cost(far, position, chain, others, cluster, constants)
+        value, far_slope = node_cost(far, position, chain, others, cluster, parameters)
         if value < best:
             best, best_x = value, far
         if sign * far_slope >= 0.0:
@@ -154,7 +157,7 @@ def _best_log_power(
     while abs(far - near) > _RESOLUTION:
         part = min(max(near_slope / (near_slope - far_slope), 0.1), 0.9)
         x = near + part * (far - near)
-        value, slope = node_cost(x, position, chain, others, cluster, constants)
+        value, slope = node_cost(x, position, chain, others, cluster, parameters)
         if value < best:
             best, best_x = value, x
         if sign * slope < 0.0:
@@ -191,7 +194,7 @@ def search_powers(
     delay_weight: float,
     interference_price: float,
     inputs: RoundInput,
-    constants: RoundConstants,
+    parameters: Parameters,
     passes: int,
 ) -> float:
     """Improve a cluster's powers in place by coordinate searches.
@@ -205,7 +208,7 @@ def search_powers(
         delay_weight: ``w_n`` [1/s].
         interference_price: What a watt of mean power costs the other clusters [1/W].
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
         passes: Rounds over all nodes; fewer if the cost stops falling.
 
     Returns:
@@ -214,20 +217,21 @@ def search_powers(
     # The CU begins and closes the chain.
     nodes = np.empty(power.shape[0] + 1, dtype=np.int64)
     nodes[0], last = 0, 0
-    ratio = constants.backward_over_forward
-    compute, slowest, fixed = constants.server_s, constants.server_s, 0.0
+    ratio, B = BACKWARD_OVER_FORWARD, parameters.batch_size
+    compute = B * parameters.server_seconds
+    slowest, fixed = compute, 0.0
     for k in range(segments.shape[0]):
         if segments[k] > 0:
             last += 1
             nodes[last] = k + 1
-            seconds = segments[k] * inputs.block_s[n, k]
+            seconds = stage_time(B, segments[k], parameters.block_forward_flops, inputs.speed[n, k])
             compute, slowest = compute + seconds, max(slowest, seconds)
             fixed += segments[k] * inputs.block_price[n, k]
     count = last + 1
     nodes[count] = 0
-    downlink = constants.gradient_bits / (share * inputs.downlink_rate[n])
-    fill = constants.steps / inputs.micro_batches[n]
-    hertz = share * constants.uplink_hz
+    downlink = edge_time(B, parameters.gradient_bits, share * inputs.downlink_rate[n])
+    fill = parameters.local_steps / inputs.micro_batches[n]
+    hertz = share * parameters.uplink_bandwidth_hz
     cluster = ChainConstants(
         delay_weight,
         fill,
@@ -236,11 +240,11 @@ def search_powers(
         fixed + delay_weight * fill * (compute * (1.0 + ratio) + downlink),
         slowest,
         max(ratio * slowest, downlink),
-        inputs.uplink_gain[n] / (constants.uplink_noise_w * share),
-        constants.activation_bits * LN2 / hertz,
-        constants.update_bits * LN2 / hertz,
-        constants.activation_bits * LN2 / constants.d2d_hz,
-        constants.gradient_bits * LN2 / constants.d2d_hz,
+        inputs.uplink_gain[n] / (parameters.uplink_noise_w * share),
+        B * parameters.activation_bits * LN2 / hertz,
+        parameters.update_bits * LN2 / hertz,
+        B * parameters.activation_bits * LN2 / parameters.d2d_bandwidth_hz,
+        B * parameters.gradient_bits * LN2 / parameters.d2d_bandwidth_hz,
     )
     chain, trial = np.empty((count, COLUMNS)), np.empty((count, COLUMNS))
     for i in range(count):
@@ -251,29 +255,31 @@ def search_powers(
         chain[i, COLLECT_SNR] = chain[i, COLLECT_BITS] = chain[i, COLLECT] = 0.0
         if i > 0:
             chain[i, COLLECT_SNR] = inputs.gain[n, node, 0] / noise_w
-            chain[i, COLLECT_BITS] = segments[node - 1] * constants.collect_bits * LN2 / constants.d2d_hz
-        set_power(i, power[node], chain, cluster, constants)
-    low, high = math.log(constants.power_min_w), math.log(constants.power_max_w)
-    cost = chain_cost(chain, count, cluster, constants)
+            chain[i, COLLECT_BITS] = (
+                segments[node - 1] * parameters.block_payload_bits * LN2 / parameters.d2d_bandwidth_hz
+            )
+        set_power(i, power[node], chain, cluster, parameters)
+    low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
+    cost = chain_cost(chain, count, cluster, parameters)
     step = _FACTOR_STEP
     for _ in range(passes):
         before = cost
         for i in range(count):
-            others = others_of(i, chain, count, cluster, constants)
+            others = others_of(i, chain, count, cluster, parameters)
             here = math.log(chain[i, POWER])
-            found = _best_log_power(i, here, low, high, chain, others, cluster, constants)
+            found = _best_log_power(i, here, low, high, chain, others, cluster, parameters)
             if found != here:
-                watts = min(max(math.exp(found), constants.power_min_w), constants.power_max_w)
-                set_power(i, watts, chain, cluster, constants)
-        cost = chain_cost(chain, count, cluster, constants)
+                watts = min(max(math.exp(found), parameters.power_min_w), parameters.power_max_w)
+                set_power(i, watts, chain, cluster, parameters)
+        cost = chain_cost(chain, count, cluster, parameters)
         # A common factor, repeated while it helps; the other way if it does not at once.
         factor, turned = math.exp(step), False
         for _ in range(4):
             _copy_chain(chain, trial)
             for i in range(count):
-                watts = min(max(factor * chain[i, POWER], constants.power_min_w), constants.power_max_w)
-                set_power(i, watts, trial, cluster, constants)
-            scaled = chain_cost(trial, count, cluster, constants)
+                watts = min(max(factor * chain[i, POWER], parameters.power_min_w), parameters.power_max_w)
+                set_power(i, watts, trial, cluster, parameters)
+            scaled = chain_cost(trial, count, cluster, parameters)
             if scaled < cost:
                 cost = scaled
                 _copy_chain(trial, chain)

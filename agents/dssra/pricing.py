@@ -11,6 +11,7 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.compiled import compiled
 from collapipe_env.errors import AllocationError
+from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.queues import drift_plus_penalty
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
@@ -19,7 +20,7 @@ from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.state import SystemState
 
 from .parallel_rounds import as_record
-from .round_input import RoundConstants, RoundInput, environment_row, round_constants, round_input
+from .round_input import RoundInput, environment_row, round_input
 from .round_plan import evaluate
 
 FloatArray = npt.NDArray[np.float64]
@@ -93,9 +94,9 @@ def price_plan(
         )
     check_allocation(parameters, state, plan)
     inputs = round_input(parameters, state, plan.micro_batches, convergence_weight)
-    constants: Any = as_record(round_constants(parameters, V))
+    numbers: Any = as_record(parameters.numbers._replace(tradeoff_v=V))
     shares, worth = even.copy(), np.empty_like(even)
-    _best_shares(inputs, constants, plan.blocks, np.ascontiguousarray(plan.node_power), shares, worth)
+    _best_shares(inputs, numbers, plan.blocks, np.ascontiguousarray(plan.node_power), shares, worth)
     costs = round_costs(parameters, state, replace(plan, bandwidth=shares))
     return PlanPrice(costs, shares, worth, round_objective(costs, state, V, convergence_weight))
 
@@ -139,7 +140,7 @@ def require_numbers(caller: str, tradeoff_v: float, convergence_weight: float) -
 @compiled
 def _best_shares(
     inputs: RoundInput,
-    constants: RoundConstants,
+    parameters: Parameters,
     segments: IntArray,
     power: FloatArray,
     share: FloatArray,
@@ -147,6 +148,6 @@ def _best_shares(
 ) -> None:
     """Write the best shares and the worths (E, N) of given segments (E, N, K) and powers (E, N, K+1)."""
     for e in range(segments.shape[0]):
-        _, plan = evaluate(segments[e], power[e], share[e], environment_row(inputs, e), constants)
+        _, plan = evaluate(segments[e], power[e], share[e], environment_row(inputs, e), parameters)
         for n in range(segments.shape[1]):
             share[e, n], worth[e, n] = plan.share[n], plan.weight[n]

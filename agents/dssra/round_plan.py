@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_inner
+from collapipe_env.physics.parameters import Parameters
 
 from .bandwidth import share_band
 from .closed_forms import minmax_upload
 from .cluster_costs import SUMMARY, delay_and_cost, mean_active_power, summarise_cluster
 from .power_search import cluster_cost, search_powers, starting_power
-from .round_input import RoundConstants, RoundInput
+from .round_input import RoundInput
 from .segment_dp import best_segments, plan_cost
 from .segment_problem import segment_problem
 
@@ -50,21 +51,19 @@ class RoundPlan(NamedTuple):
 
 
 @compiled_inner
-def noise_of(
-    segments: IntArray, power: FloatArray, inputs: RoundInput, constants: RoundConstants
-) -> FloatArray:
+def noise_of(segments: IntArray, power: FloatArray, inputs: RoundInput, parameters: Parameters) -> FloatArray:
     """Noise plus interference of every cluster's device-to-device links (N,) [W].
 
     Args:
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
     """
     clusters = segments.shape[0]
     noise = np.empty(clusters)
     for n in range(clusters):
-        noise[n] = constants.d2d_noise_w
+        noise[n] = parameters.noise_density * parameters.d2d_bandwidth_hz
     for m in range(clusters):
         mean = mean_active_power(segments[m], power[m])
         for n in range(clusters):
@@ -75,7 +74,7 @@ def noise_of(
 
 @compiled_inner
 def evaluate(
-    segments: IntArray, power: FloatArray, share: FloatArray, inputs: RoundInput, constants: RoundConstants
+    segments: IntArray, power: FloatArray, share: FloatArray, inputs: RoundInput, parameters: Parameters
 ) -> tuple[float, RoundPlan]:
     """True objective of segments and powers with their best shares.
 
@@ -84,24 +83,24 @@ def evaluate(
         power: Powers of CUs and devices (N, K+1) [W].
         share: First guess of the shares, with sum 1 (N,).
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
 
     Returns:
         ``V max_n T_n + sum z e``, and the plan.
     """
     clusters = segments.shape[0]
-    noise = noise_of(segments, power, inputs, constants)
+    noise = noise_of(segments, power, inputs, parameters)
     summary = np.empty((clusters, SUMMARY))
     for n in range(clusters):
-        summarise_cluster(n, segments[n], power[n], noise[n], inputs, constants, summary[n])
+        summarise_cluster(n, segments[n], power[n], noise[n], inputs, parameters, summary[n])
     share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
-    objective = share_band(summary, constants, share, weight, delay)
+    objective = share_band(summary, parameters, share, weight, delay)
     return objective, RoundPlan(segments, power, share, weight, noise)
 
 
 @compiled_inner
 def interference_prices(
-    plan: RoundPlan, weight: FloatArray, inputs: RoundInput, constants: RoundConstants
+    plan: RoundPlan, weight: FloatArray, inputs: RoundInput, parameters: Parameters
 ) -> FloatArray:
     """Price of a watt of each cluster's mean power to the others (N,) [1/W], by finite differences.
 
@@ -109,7 +108,7 @@ def interference_prices(
         plan: The present plan.
         weight: ``w`` (N,) [1/s].
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
     """
     clusters = weight.shape[0]
     summary = np.empty(SUMMARY)
@@ -120,8 +119,8 @@ def interference_prices(
         rise = 0.0
         for side in range(2):
             level = plan.noise[m] * (1.0 + SLOPE_STEP * side)
-            summarise_cluster(m, plan.segments[m], plan.power[m], level, inputs, constants, summary)
-            delay, cost = delay_and_cost(plan.share[m], summary, constants)
+            summarise_cluster(m, plan.segments[m], plan.power[m], level, inputs, parameters, summary)
+            delay, cost = delay_and_cost(plan.share[m], summary, parameters)
             rise += (2.0 * side - 1.0) * (weight[m] * delay + cost)
         slope = rise / (SLOPE_STEP * plan.noise[m])
         for n in range(clusters):
@@ -141,7 +140,7 @@ def improve_cluster(
     interference_price: float,
     replans: int,
     inputs: RoundInput,
-    constants: RoundConstants,
+    parameters: Parameters,
 ) -> float:
     """Better segments and powers of one cluster at given prices, in place.
 
@@ -158,7 +157,7 @@ def improve_cluster(
         interference_price: What a watt of mean power costs the other clusters [1/W].
         replans: Most changes of the segments; 0 for the powers alone.
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
 
     Returns:
         What the cluster's cost fell by, at these prices.
@@ -172,7 +171,7 @@ def improve_cluster(
         delay_weight,
         interference_price,
         inputs,
-        constants,
+        parameters,
         np.empty(SUMMARY),
     )
     cost = np.inf
@@ -181,8 +180,8 @@ def improve_cluster(
         if attempt > 0:
             for k in range(segments.shape[0]):
                 if segments[k] == 0:
-                    power[k + 1] = starting_power(n, k + 1, delay_weight, noise_w, inputs, constants)
-            problem = segment_problem(n, power, noise_w, share, delay_weight, inputs, constants)
+                    power[k + 1] = starting_power(n, k + 1, delay_weight, noise_w, inputs, parameters)
+            problem = segment_problem(n, power, noise_w, share, delay_weight, inputs, parameters)
             planned = best_segments(problem, plan_cost(problem, segments))[1]
             stays = True
             for k in range(segments.shape[0]):
@@ -200,7 +199,7 @@ def improve_cluster(
             delay_weight,
             interference_price,
             inputs,
-            constants,
+            parameters,
             POWER_PASSES,
         )
         if found >= cost:
@@ -215,7 +214,7 @@ def improve_cluster(
 
 @compiled_inner
 def propose(
-    plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, constants: RoundConstants
+    plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, parameters: Parameters
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """Every cluster's best answer to the others' present plans.
 
@@ -224,15 +223,15 @@ def propose(
         weight: ``w`` to use (N,) [1/s].
         replans: Most changes of a cluster's segments; 0 for the powers alone.
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
 
     Returns:
         New segments (N, K), powers (N, K+1) and what every cluster's cost should fall by (N,).
     """
     clusters = weight.shape[0]
-    prices = interference_prices(plan, weight, inputs, constants)
+    prices = interference_prices(plan, weight, inputs, parameters)
     segments, power = plan.segments.copy(), plan.power.copy()
-    least = LEAST_WEIGHT * constants.tradeoff_v / clusters
+    least = LEAST_WEIGHT * parameters.tradeoff_v / clusters
     gain = np.empty(clusters)
     for n in range(clusters):
         gain[n] = improve_cluster(
@@ -245,42 +244,43 @@ def propose(
             prices[n],
             replans,
             inputs,
-            constants,
+            parameters,
         )
     return segments, power, gain
 
 
 @compiled_inner
-def first_guess(inputs: RoundInput, constants: RoundConstants) -> tuple[IntArray, FloatArray, FloatArray]:
+def first_guess(inputs: RoundInput, parameters: Parameters) -> tuple[IntArray, FloatArray, FloatArray]:
     """Closed-form powers, each cluster's exact segments for them, and shares that end all uploads together.
 
     Args:
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
 
     Returns:
         Segments (N, K), powers (N, K+1) and shares (N,).
     """
     clusters, devices = inputs.cap.shape
-    weight = constants.tradeoff_v / clusters
+    weight = parameters.tradeoff_v / clusters
     segments = np.empty((clusters, devices), dtype=np.int64)
     power = np.empty((clusters, devices + 1))
-    typical = math.sqrt(constants.power_min_w * constants.power_max_w)
+    typical = math.sqrt(parameters.power_min_w * parameters.power_max_w)
     for n in range(clusters):
         power[n, 0] = typical
         for k in range(devices):
             segments[n, k], power[n, k + 1] = 0, typical
-    noise = noise_of(segments, power, inputs, constants)
+    noise = noise_of(segments, power, inputs, parameters)
     snr_hz, update_bits = np.empty(clusters), np.empty(clusters)
     for n in range(clusters):
         for i in range(devices + 1):
-            power[n, i] = starting_power(n, i, weight, noise[n], inputs, constants)
-        snr_hz[n] = power[n, 0] * inputs.uplink_gain[n] / constants.uplink_noise_w * constants.uplink_hz
-        update_bits[n] = constants.update_bits
-    share = minmax_upload(update_bits, snr_hz, constants.uplink_hz)
+            power[n, i] = starting_power(n, i, weight, noise[n], inputs, parameters)
+        snr = power[n, 0] * inputs.uplink_gain[n] / parameters.uplink_noise_w
+        snr_hz[n] = snr * parameters.uplink_bandwidth_hz
+        update_bits[n] = parameters.update_bits
+    share = minmax_upload(update_bits, snr_hz, parameters.uplink_bandwidth_hz)
     for n in range(clusters):
-        share[n] = constants.share_floor + (1.0 - clusters * constants.share_floor) * share[n]
-        problem = segment_problem(n, power[n], noise[n], share[n], weight, inputs, constants)
+        share[n] = parameters.bandwidth_floor + (1.0 - clusters * parameters.bandwidth_floor) * share[n]
+        problem = segment_problem(n, power[n], noise[n], share[n], weight, inputs, parameters)
         planned = best_segments(problem, np.inf)[1]
         for k in range(devices):
             segments[n, k] = planned[k]

@@ -27,9 +27,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.physics.parameters import Parameters
 
 from .block_moves import best_move, largest, move_count
-from .round_input import RoundConstants, RoundInput, environment_row
+from .round_input import RoundInput, environment_row
 from .round_plan import RoundPlan, evaluate, first_guess, propose
 
 FloatArray = npt.NDArray[np.float64]
@@ -81,7 +82,7 @@ def sweep(
     replans: int,
     exploring: bool,
     inputs: RoundInput,
-    constants: RoundConstants,
+    parameters: Parameters,
 ) -> tuple[float, RoundPlan]:
     """Let every cluster answer the present plan, and take up the answers.
 
@@ -95,12 +96,12 @@ def sweep(
         replans: Most changes of a cluster's segments; 0 for the powers alone.
         exploring: Whether to explore.
         inputs: The environment.
-        constants: The scenario.
+        parameters: The scenario.
 
     Returns:
         The objective and plan afterwards: when refining the present ones if nothing helped.
     """
-    segments, power, gain = propose(plan, weight, replans, inputs, constants)
+    segments, power, gain = propose(plan, weight, replans, inputs, parameters)
     trial_segments, trial_power = segments, power
     if exploring:
         trial_power = half_way(plan.power, power)
@@ -116,7 +117,7 @@ def sweep(
             trial_power[n, 0] = power[n, 0]
             for k in range(segments.shape[1]):
                 trial_segments[n, k], trial_power[n, k + 1] = segments[n, k], power[n, k + 1]
-        value, found = evaluate(trial_segments, trial_power, plan.share, inputs, constants)
+        value, found = evaluate(trial_segments, trial_power, plan.share, inputs, parameters)
         if value < objective or exploring:
             objective, plan = value, found
             if together:
@@ -130,7 +131,7 @@ def solve_rounds(
     first: int,
     last: int,
     inputs: RoundInput,
-    constants: RoundConstants,
+    parameters: Parameters,
     budget: SearchBudget,
     segments: IntArray,
     power: FloatArray,
@@ -142,7 +143,7 @@ def solve_rounds(
         first: First environment.
         last: The one after the last environment.
         inputs: All environments, with a leading axis.
-        constants: The scenario.
+        parameters: The scenario.
         budget: How long to search each.
         segments: Receives the blocks (E, N, K).
         power: Receives the powers (E, N, K+1) [W].
@@ -152,8 +153,8 @@ def solve_rounds(
     moves = budget.moves if move_count(clusters, devices) <= budget.most_tried else 0
     for e in range(first, last):
         row = environment_row(inputs, e)
-        first_segments, first_power, first_share = first_guess(row, constants)
-        objective, plan = evaluate(first_segments, first_power, first_share, row, constants)
+        first_segments, first_power, first_share = first_guess(row, parameters)
+        objective, plan = evaluate(first_segments, first_power, first_share, row, parameters)
         turn, moved = 0, 0
         while True:
             start = objective
@@ -162,10 +163,10 @@ def solve_rounds(
                 exploring = budget.exploring_sweeps
                 weight = np.empty(clusters)
                 for n in range(clusters):
-                    weight[n] = constants.tradeoff_v / clusters
+                    weight[n] = parameters.tradeoff_v / clusters
             elif moved < moves:
                 moved += 1
-                objective, plan = best_move(objective, plan, row, constants)
+                objective, plan = best_move(objective, plan, row, parameters)
                 if start - objective <= budget.tolerance * abs(start):
                     break
                 weight = plan.weight.copy()
@@ -182,7 +183,7 @@ def solve_rounds(
                     weight[n] = 0.5 * (weight[n] + plan.weight[n])
                 before = objective
                 replans = 0 if powers_alone else REPLANS
-                objective, plan = sweep(objective, plan, weight, replans, explores, row, constants)
+                objective, plan = sweep(objective, plan, weight, replans, explores, row, parameters)
                 if explores:
                     exploring -= 1
                     if objective < best:

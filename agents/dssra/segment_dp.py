@@ -16,43 +16,44 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.physics.cluster_times import ClusterTimes
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
 class SegmentProblem(NamedTuple):
-    """Prices and times of one cluster's plans; node 0 is the CU, node k + 1 device k.
+    """Times of one cluster and the prices of its plans; node 0 is the CU, node k + 1 device k.
 
     Attributes:
         total_blocks: ``L`` >= 1.
         cap: Blocks each device can hold (K,), 0 for absent ones.
+        times: Times of its blocks, hops, uplink and server.
         block_cost: Additive cost of a block on each device (K,), >= 0.
-        block_forward: Forward time of a block (K,) [s].
-        block_backward: Backward time of a block (K,) [s].
-        block_collect: Collection time of a block (K,) [s].
         hop_cost: Additive cost of the hop from node i to node j, both directions (K+1, K+1), >= 0.
-        hop_forward: Forward time of the hop i -> j (K+1, K+1) [s].
-        hop_backward: Time of the gradients of the hop i -> j, sent by j (K+1, K+1) [s].
-        least_forward: Forward element that every plan has (uplink, server) [s].
-        least_backward: Backward element that every plan has (downlink, server) [s].
         bottleneck_price: Price of the slowest elements [1/s], >= 0.
         collect_price: Price of the longest collection [1/s], >= 0.
     """
 
     total_blocks: int
     cap: IntArray
+    times: ClusterTimes
     block_cost: FloatArray
-    block_forward: FloatArray
-    block_backward: FloatArray
-    block_collect: FloatArray
     hop_cost: FloatArray
-    hop_forward: FloatArray
-    hop_backward: FloatArray
-    least_forward: float
-    least_backward: float
     bottleneck_price: float
     collect_price: float
+
+
+@compiled_leaf
+def least_forward(times: ClusterTimes) -> float:
+    """Forward element that every plan has at least: the uplink or the server [s]."""
+    return max(times.uplink, times.server_forward)
+
+
+@compiled_leaf
+def least_backward(times: ClusterTimes) -> float:
+    """Backward element that every plan has at least: the downlink or the server [s]."""
+    return max(times.downlink, times.server_backward)
 
 
 @compiled_leaf
@@ -71,22 +72,21 @@ def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
     Returns:
         The objective; infinity for no blocks at all.
     """
-    cost, forward, backward, collect = 0.0, problem.least_forward, problem.least_backward, 0.0
+    times = problem.times
+    cost, forward, backward, collect = 0.0, least_forward(times), least_backward(times), 0.0
     last = 0
     for k in range(segments.shape[0]):
         blocks = segments[k]
         if blocks > 0:
             cost += problem.hop_cost[last, k + 1] + blocks * problem.block_cost[k]
-            forward = max(forward, max(problem.hop_forward[last, k + 1], blocks * problem.block_forward[k]))
-            backward = max(
-                backward, max(problem.hop_backward[last, k + 1], blocks * problem.block_backward[k])
-            )
-            collect = max(collect, blocks * problem.block_collect[k])
+            forward = max(forward, max(times.hop_forward[last, k + 1], blocks * times.block_forward[k]))
+            backward = max(backward, max(times.hop_backward[last, k + 1], blocks * times.block_backward[k]))
+            collect = max(collect, blocks * times.block_collect[k])
             last = k + 1
     if last == 0:
         return np.inf
-    forward = max(forward, problem.hop_forward[last, 0])
-    backward = max(backward, problem.hop_backward[last, 0])
+    forward = max(forward, times.hop_forward[last, 0])
+    backward = max(backward, times.hop_backward[last, 0])
     total: float = cost + problem.hop_cost[last, 0] + problem.collect_price * collect
     total += problem.bottleneck_price * (forward + backward)
     return total
@@ -103,7 +103,7 @@ def relaxed_completions(problem: SegmentProblem) -> FloatArray:
         ``bound[placed, last, part]`` (L+1, K+1, 4) with parts cost, forward, backward, collect; infinity
         where the devices after ``last`` cannot hold the remaining blocks.
     """
-    total_blocks = problem.total_blocks
+    times, total_blocks = problem.times, problem.total_blocks
     devices = problem.cap.shape[0]
     bound = np.empty((total_blocks + 1, devices + 1, 4))
     for placed in range(total_blocks + 1):
@@ -112,8 +112,8 @@ def relaxed_completions(problem: SegmentProblem) -> FloatArray:
                 bound[placed, last, part] = np.inf
     for last in range(devices, 0, -1):
         bound[total_blocks, last, 0] = problem.hop_cost[last, 0]
-        bound[total_blocks, last, 1] = problem.hop_forward[last, 0]
-        bound[total_blocks, last, 2] = problem.hop_backward[last, 0]
+        bound[total_blocks, last, 1] = times.hop_forward[last, 0]
+        bound[total_blocks, last, 2] = times.hop_backward[last, 0]
         bound[total_blocks, last, 3] = 0.0
     for last in range(devices, -1, -1):
         for placed in range(total_blocks - 1, -1, -1):
@@ -129,14 +129,14 @@ def relaxed_completions(problem: SegmentProblem) -> FloatArray:
                         problem.hop_cost[last, node] + blocks * problem.block_cost[k] + bound[after, node, 0]
                     )
                     forward = max(
-                        max(problem.hop_forward[last, node], blocks * problem.block_forward[k]),
+                        max(times.hop_forward[last, node], blocks * times.block_forward[k]),
                         bound[after, node, 1],
                     )
                     backward = max(
-                        max(problem.hop_backward[last, node], blocks * problem.block_backward[k]),
+                        max(times.hop_backward[last, node], blocks * times.block_backward[k]),
                         bound[after, node, 2],
                     )
-                    collect = max(blocks * problem.block_collect[k], bound[after, node, 3])
+                    collect = max(blocks * times.block_collect[k], bound[after, node, 3])
                     bound[placed, last, 0] = min(bound[placed, last, 0], cost)
                     bound[placed, last, 1] = min(bound[placed, last, 1], forward)
                     bound[placed, last, 2] = min(bound[placed, last, 2], backward)
@@ -158,7 +158,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
         The least objective and the blocks of each device (K,); infinity and zeros where the devices
         cannot hold the blocks (or where no plan reaches ``upper_bound``).
     """
-    total_blocks, devices = problem.total_blocks, problem.cap.shape[0]
+    times, total_blocks, devices = problem.times, problem.total_blocks, problem.cap.shape[0]
     nodes = devices + 1
     bound = relaxed_completions(problem)
     segments = np.empty(devices, dtype=np.int64)
@@ -178,8 +178,8 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
             head[placed, last] = -1
     value[0, 0], value[0, 1], value[0, 2], value[0, 3] = (
         0.0,
-        problem.least_forward,
-        problem.least_backward,
+        least_forward(times),
+        least_backward(times),
         0.0,
     )
     link[0, 0], link[0, 1], link[0, 2], link[0, 3], link[0, 4], link[0, 5] = 0, 0, 0, -1, -1, 1
@@ -206,16 +206,16 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
         for node in range(last + 1, nodes):
             k = node - 1
             cost_before = value[label, 0] + problem.hop_cost[last, node]
-            forward_before = max(value[label, 1], problem.hop_forward[last, node])
-            backward_before = max(value[label, 2], problem.hop_backward[last, node])
+            forward_before = max(value[label, 1], times.hop_forward[last, node])
+            backward_before = max(value[label, 2], times.hop_backward[last, node])
             for blocks in range(1, min(problem.cap[k], total_blocks - placed) + 1):
                 after = placed + blocks
                 if bound[after, node, 0] == np.inf:
                     continue
                 cost = cost_before + blocks * problem.block_cost[k]
-                forward = max(forward_before, blocks * problem.block_forward[k])
-                backward = max(backward_before, blocks * problem.block_backward[k])
-                collect = max(value[label, 3], blocks * problem.block_collect[k])
+                forward = max(forward_before, blocks * times.block_forward[k])
+                backward = max(backward_before, blocks * times.block_backward[k])
+                collect = max(value[label, 3], blocks * times.block_collect[k])
                 # For a complete plan the bound is its exact objective.
                 lower = (
                     cost

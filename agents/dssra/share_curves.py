@@ -12,80 +12,81 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.compiled import compiled_leaf
+from collapipe_env.physics.delay import cluster_delay, edge_time, gpipe_step
+from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import (
-    BACKWARD_S,
+    BACKWARD_MAX,
+    BACKWARD_SUM,
+    COLLECT,
     DOWNLINK_RATE,
-    FILL,
-    FIXED_S,
-    FORWARD_S,
+    FORWARD_MAX,
+    FORWARD_SUM,
     LN2,
     LOSS_PRICE,
+    MICRO_BATCHES,
     UPLINK_PRICE,
     UPLINK_SNR,
 )
-from .round_input import RoundConstants
 
 FloatArray = npt.NDArray[np.float64]
 
 
 @compiled_leaf
-def delay_and_slopes(
-    share: float, summary: FloatArray, constants: RoundConstants
-) -> tuple[float, float, float]:
+def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) -> tuple[float, float, float]:
     """A cluster's delay [s], and the derivatives of its delay and cost with respect to its share.
 
     Args:
         share: ``beta_n``.
         summary: The cluster's summary (SUMMARY,).
-        constants: The scenario.
+        parameters: The scenario.
     """
     snr = summary[UPLINK_SNR]
     x = snr / share
     log = math.log1p(x)
-    per_bit = LN2 / (share * constants.uplink_hz * log)
+    per_bit = LN2 / (share * parameters.uplink_bandwidth_hz * log)
     per_bit_slope = -per_bit * (1.0 - x / ((1.0 + x) * log)) / share
-    uplink = constants.activation_bits * per_bit
-    uplink_slope = constants.activation_bits * per_bit_slope
-    if constants.retransmit:
-        repeats = math.exp(constants.waterfall / x)
+    uplink = parameters.batch_size * parameters.activation_bits * per_bit
+    uplink_slope = parameters.batch_size * parameters.activation_bits * per_bit_slope
+    if parameters.repeat:
+        repeats = math.exp(parameters.waterfall_threshold / x)
         uplink *= repeats
-        uplink_slope = uplink_slope * repeats + uplink * constants.waterfall / snr
-    upload_slope = constants.update_bits * per_bit_slope
-    downlink = constants.gradient_bits / (share * summary[DOWNLINK_RATE])
+        uplink_slope = uplink_slope * repeats + uplink * parameters.waterfall_threshold / snr
+    upload, upload_slope = parameters.update_bits * per_bit, parameters.update_bits * per_bit_slope
+    downlink = edge_time(parameters.batch_size, parameters.gradient_bits, share * summary[DOWNLINK_RATE])
     downlink_slope = -downlink / share
-    fill = summary[FILL]
-    delay_slope = fill * (uplink_slope + downlink_slope) + upload_slope
-    slowest = summary[FORWARD_S] + summary[BACKWARD_S]
-    if uplink > summary[FORWARD_S]:
-        slowest += uplink - summary[FORWARD_S]
-        delay_slope += (constants.steps - fill) * uplink_slope
-    if downlink > summary[BACKWARD_S]:
-        slowest += downlink - summary[BACKWARD_S]
-        delay_slope += (constants.steps - fill) * downlink_slope
-    delay = (
-        summary[FIXED_S]
-        + fill * (uplink + downlink)
-        + (constants.steps - fill) * slowest
-        + constants.update_bits * per_bit
+    M, further = summary[MICRO_BATCHES], summary[MICRO_BATCHES] - 1.0
+    step = gpipe_step(
+        summary[FORWARD_SUM] + uplink,
+        max(summary[FORWARD_MAX], uplink),
+        summary[BACKWARD_SUM] + downlink,
+        max(summary[BACKWARD_MAX], downlink),
+        M,
     )
+    delay = cluster_delay(parameters.local_steps, step / M, summary[COLLECT], upload)
+    step_slope = uplink_slope + downlink_slope
+    if uplink > summary[FORWARD_MAX]:
+        step_slope += further * uplink_slope
+    if downlink > summary[BACKWARD_MAX]:
+        step_slope += further * downlink_slope
+    delay_slope = parameters.local_steps * step_slope / M + upload_slope
     cost_slope = (
-        summary[UPLINK_PRICE] * (constants.steps * uplink_slope + upload_slope)
-        + summary[LOSS_PRICE] * constants.waterfall / snr
+        summary[UPLINK_PRICE] * (parameters.local_steps * uplink_slope + upload_slope)
+        + summary[LOSS_PRICE] * parameters.waterfall_threshold / snr
     )
     return delay, delay_slope, cost_slope
 
 
 @compiled_leaf
-def slopes(share: float, summary: FloatArray, constants: RoundConstants) -> tuple[float, float]:
+def slopes(share: float, summary: FloatArray, parameters: Parameters) -> tuple[float, float]:
     """Derivatives of a cluster's delay (negative) and cost with respect to its share.
 
     Args:
         share: ``beta_n``.
         summary: The cluster's summary (SUMMARY,).
-        constants: The scenario.
+        parameters: The scenario.
     """
-    _, delay_slope, cost_slope = delay_and_slopes(share, summary, constants)
+    _, delay_slope, cost_slope = delay_and_slopes(share, summary, parameters)
     return delay_slope, cost_slope
 
 
@@ -96,7 +97,7 @@ def share_for_deadline(
     most: float,
     slowest: float,
     summary: FloatArray,
-    constants: RoundConstants,
+    parameters: Parameters,
 ) -> tuple[float, float]:
     """Least share with which a cluster meets a deadline, by a safeguarded Newton search.
 
@@ -106,17 +107,17 @@ def share_for_deadline(
         most: Largest share that helps.
         slowest: The cluster's delay with the least share [s].
         summary: The cluster's summary (SUMMARY,).
-        constants: The scenario.
+        parameters: The scenario.
 
     Returns:
         The share, at least the floor, and the delay's slope there (0 at the floor).
     """
-    low, high = constants.share_floor, most
+    low, high = parameters.bandwidth_floor, most
     if slowest <= deadline:
         return low, 0.0
     share, slope = min(max(start, low), high), 0.0
     for _ in range(60):
-        delay, slope, _ = delay_and_slopes(share, summary, constants)
+        delay, slope, _ = delay_and_slopes(share, summary, parameters)
         late = delay - deadline
         if late > 0.0:
             low = share
@@ -137,7 +138,7 @@ def share_for_price(
     most_saved: float,
     start: float,
     summary: FloatArray,
-    constants: RoundConstants,
+    parameters: Parameters,
 ) -> float:
     """Share, at least ``least``, from which on more band saves less energy cost than ``price``.
 
@@ -149,7 +150,7 @@ def share_for_price(
         most_saved: What more band saves at that share.
         start: First guess.
         summary: The cluster's summary (SUMMARY,).
-        constants: The scenario.
+        parameters: The scenario.
     """
     if most_saved <= price:
         return least
@@ -157,7 +158,7 @@ def share_for_price(
     x = min(max(math.log(start), low), high)
     before_x, before, steepness = x, 0.0, -2.0
     for iteration in range(40):
-        saving = -slopes(math.exp(x), summary, constants)[1]
+        saving = -slopes(math.exp(x), summary, parameters)[1]
         above = math.log(max(saving, 1e-300) / price)
         if above > 0.0:
             low = x
@@ -174,7 +175,7 @@ def share_for_price(
 
 
 @compiled_leaf
-def most_useful_share(most: float, summary: FloatArray, constants: RoundConstants) -> float:
+def most_useful_share(most: float, summary: FloatArray, parameters: Parameters) -> float:
     """Share, at most ``most``, beyond which more band prolongs a cluster's delay.
 
     Without repeats more band always helps. With them it lowers the SNR, so that in deep fades the repeats
@@ -183,14 +184,14 @@ def most_useful_share(most: float, summary: FloatArray, constants: RoundConstant
     Args:
         most: Largest share.
         summary: The cluster's summary (SUMMARY,).
-        constants: The scenario.
+        parameters: The scenario.
     """
-    if not constants.retransmit or slopes(most, summary, constants)[0] <= 0.0:
+    if not parameters.repeat or slopes(most, summary, parameters)[0] <= 0.0:
         return most
-    low, high = constants.share_floor, most
+    low, high = parameters.bandwidth_floor, most
     while high > low * (1.0 + 1e-6):
         share = math.sqrt(low * high)
-        if slopes(share, summary, constants)[0] < 0.0:
+        if slopes(share, summary, parameters)[0] < 0.0:
             low = share
         else:
             high = share

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from collapipe_env.physics.memory import device_memory
 
 from .chain_problem import ChainProblem, plan_times, stored_by_stage
 from .schedule_search import (
@@ -62,9 +63,12 @@ def memory_load(problem: ChainProblem, draft: Draft) -> FloatArray:
         Bytes by stage (S,).
     """
     held, M = np.array(draft.held), draft.micro_batches
-    stored = stored_by_stage(draft.schedule, np.array(draft.caps), held, draft.chunks, M, problem.local_steps)
-    samples = problem.batch_size / M
-    load: FloatArray = held * (problem.block_state_bytes + stored * samples * problem.activation_bytes)
+    stored = stored_by_stage(
+        draft.schedule, np.array(draft.caps), held, draft.chunks, M, problem.numbers.local_steps
+    )
+    c = problem.numbers
+    samples = stored * (c.batch_size / M)
+    load: FloatArray = device_memory(held, samples, c.block_state_bytes, c.activation_bytes)
     return load
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.compiled import compiled
+from collapipe_env.physics.memory import fits
 from collapipe_env.physics.schedules.orders import effective_caps
 
 from .chain_problem import (
@@ -22,6 +23,7 @@ from .chain_problem import (
     full_duplex_seconds,
     plan_seconds,
     plan_times,
+    stage_bytes,
     stored_by_stage,
 )
 
@@ -75,13 +77,12 @@ def balanced_split(
     """
     S = len(devices)
     none = np.zeros(S, dtype=np.int64)
-    if S * chunks > problem.blocks:
+    if S * chunks > problem.numbers.blocks:
         return none
     # Under ZB-H1 a stage's own limit counts, under the others the least one before it.
     limits = caps if schedule == ZERO_BUBBLE else effective_caps(caps, micro_batches * chunks)
-    samples = problem.batch_size / micro_batches
     held = np.zeros(S, dtype=np.int64)
-    for given in range(problem.blocks):
+    for given in range(problem.numbers.blocks):
         target, least = -1, np.inf
         for s in range(S):
             # The first blocks go to stages that are still short of one for each chunk.
@@ -89,11 +90,11 @@ def balanced_split(
                 continue
             k, count = devices[s], held[s : s + 1] + 1
             stored = stored_by_stage(
-                schedule, limits[s : s + 1], count, chunks, micro_batches, problem.local_steps
+                schedule, limits[s : s + 1], count, chunks, micro_batches, problem.numbers.local_steps
             )[0]
-            needed = count[0] * (problem.block_state_bytes + stored * samples * problem.activation_bytes)
-            length = count[0] * (problem.block_forward[k] + problem.block_backward[k])
-            if needed <= problem.memory_bytes[k] and length < least:
+            needed = stage_bytes(problem, schedule, count[0], stored, micro_batches)
+            length = count[0] * (problem.times.block_forward[k] + problem.times.block_backward[k])
+            if fits(needed, problem.memory_bytes[k]) and length < least:
                 target, least = s, length
         if target < 0:
             return none
@@ -114,13 +115,13 @@ def lower_caps(
         caps: Caps (S,), overwritten; below 1 where not even one micro-batch fits.
         micro_batches: ``M``.
     """
-    activation = problem.batch_size / micro_batches * problem.activation_bytes
+    activation = problem.numbers.batch_size / micro_batches * problem.numbers.activation_bytes
     for s in range(len(devices)):
         memory = problem.memory_bytes[devices[s]]
-        room = int(max(memory / held[s] - problem.block_state_bytes, 0.0) / activation) + 1
+        room = int(max(memory / held[s] - problem.numbers.block_state_bytes, 0.0) / activation) + 1
         cap = min(caps[s], room, micro_batches)
-        # Written as in the check of the memory, so that rounding cannot part the two.
-        while cap >= 1 and held[s] * (problem.block_state_bytes + cap * activation) > memory:
+        # By the rule of the memory itself, so that rounding cannot part the two.
+        while cap >= 1 and not fits(stage_bytes(problem, ONE_F_ONE_B, held[s], cap, micro_batches), memory):
             cap -= 1
         caps[s] = cap
 
@@ -220,7 +221,7 @@ def lower_bound(
         step = path + (M - 1) * max(slowest_f, slowest_b)
         before, reached, least = 0.0, 0.0, M
         for s in range(S):
-            if problem.half_duplex:
+            if problem.numbers.half_duplex:
                 step = max(step, before + M * (there[s] + back[s]))
             before += there[s] + back[s]
             reached += there[s]
@@ -232,14 +233,14 @@ def lower_bound(
                 step = max(step, reached + M * (F[s] + B[s] + W[s]))
             before += F[s] + B[s]
             reached += F[s]
-        if problem.half_duplex:
+        if problem.numbers.half_duplex:
             step = max(step, before + M * (there[S] + back[S]))
         step = max(step, before + there[S] + back[S] + up + down + M * (F[S] + B[S]))
-    if problem.half_duplex and schedule in (ONE_F_ONE_B, ZERO_BUBBLE):
+    if problem.numbers.half_duplex and schedule in (ONE_F_ONE_B, ZERO_BUBBLE):
         ordered = full_duplex_seconds(problem, devices, held, schedule, caps, M)
     else:
         ordered = 0.0
-    return max(ordered, float(step * problem.local_steps + collection(problem, devices, held)))
+    return max(ordered, float(step * problem.numbers.local_steps + collection(problem, devices, held)))
 
 
 @compiled

@@ -22,8 +22,9 @@ from scipy.optimize import minimize
 from collapipe_env.allocation import Allocation
 from collapipe_env.physics import radio
 from collapipe_env.physics.elements import collection_times
+from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import SystemState
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -9,8 +9,9 @@ import numpy as np
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, SCHEDULES, ZERO_BUBBLE
 from collapipe_env.errors import AllocationError
+from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, nearest_choice
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import SystemState
 
 from .chain_problem import ChainProblem, chain_problems
 from .draft_pricing import LEAST_GAIN, Drafts, price
@@ -101,17 +102,17 @@ def usable_devices(problem: ChainProblem, micro_batches: int) -> tuple[int, ...]
     Raises:
         AllocationError: Together they do not hold the encoder, however it is scheduled.
     """
-    activation = problem.batch_size / micro_batches * problem.activation_bytes
-    block = problem.block_state_bytes + activation
+    activation = problem.numbers.batch_size / micro_batches * problem.numbers.activation_bytes
+    block = problem.numbers.block_state_bytes + activation
     room = (problem.memory_bytes / block).astype(np.int64)
     room -= room * block > problem.memory_bytes  # as rounding may have it
-    if room.sum() < problem.blocks:
+    if room.sum() < problem.numbers.blocks:
         raise AllocationError(
             f"its devices can hold {room.sum()} blocks with one micro-batch in flight, the encoder has "
-            f"{problem.blocks}: no plan exists"
+            f"{problem.numbers.blocks}: no plan exists"
         )
     able = np.flatnonzero(room)
-    fastest = able[np.argsort(problem.block_forward[able], kind="stable")][: problem.blocks]
+    fastest = able[np.argsort(problem.times.block_forward[able], kind="stable")][: problem.numbers.blocks]
     return tuple(sorted(fastest.tolist()))
 
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
 from collapipe_env.compiled import compiled
+from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.even_split import equal_resources
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import SystemState
 
 from .chain_problem import ChainProblem, fits_memory, plan_seconds
 

@@ -47,6 +47,8 @@ class Parameters(NamedTuple):
         power_max_w: Largest transmit power [W].
         bandwidth_floor: Smallest share of the uplink that a cluster gets.
         tradeoff_v: Lyapunov ``V`` [1/s].
+        block_weight_flops: Part of a block's backward pass that is weight gradients, per sample [FLOP].
+        server_weight_seconds: The same part of the server's backward pass, per sample [s].
     """
 
     blocks: int
@@ -78,6 +80,8 @@ class Parameters(NamedTuple):
     power_max_w: float
     bandwidth_floor: float
     tradeoff_v: float
+    block_weight_flops: float
+    server_weight_seconds: float
 
 
 @dataclass(frozen=True)
@@ -172,4 +176,6 @@ class SystemParameters:
             power_max_w=self.power_max_w,
             bandwidth_floor=self.bandwidth_floor,
             tradeoff_v=self.tradeoff_v,
+            block_weight_flops=costs.block_weight_flops,
+            server_weight_seconds=costs.decoder_weight_flops / self.server_share_flops,
         )

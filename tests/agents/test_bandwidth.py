@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan
 from collapipe_env.agents.dssra.cluster_costs import SUMMARY, UPLINK_SNR
-from collapipe_env.agents.dssra.round_input import RoundInput, round_constants, round_input
+from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.compiled import called_from_python
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
@@ -48,7 +48,7 @@ def test_scalar_formulas_are_the_simulators(name):
     for seed in range(15):
         weight = 0.7 if name == "medium" else 0.0
         parameters, state, allocation, inputs = random_case(SCENARIOS[name], seed, weight=weight)
-        constants = round_constants(parameters, 1.0)
+        constants = parameters.numbers._replace(tradeoff_v=1.0)
         _, _, summary = summaries(allocation, inputs, constants)
         costs = round_costs(parameters, state, allocation)
         expected = (state.backlog * costs.energy_ratio).sum(axis=-1) - weight * np.log(costs.survival)
@@ -61,7 +61,7 @@ def test_scalar_formulas_are_the_simulators(name):
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_slopes_are_derivatives(name):
     parameters, _, allocation, inputs = random_case(SCENARIOS[name], 3)
-    constants = round_constants(parameters, 1.0)
+    constants = parameters.numbers._replace(tradeoff_v=1.0)
     _, _, summary = summaries(allocation, inputs, constants)
     for n in range(len(summary)):
         for share in (0.05, 0.3, 0.9):
@@ -74,13 +74,13 @@ def test_slopes_are_derivatives(name):
 def test_shares_are_the_optimum_of_the_convex_problem(mean, tradeoff_v):
     for seed in range(6):
         parameters, _, allocation, inputs = random_case(support.MEDIUM, seed, mean)
-        constants = round_constants(parameters, tradeoff_v)
+        constants = parameters.numbers._replace(tradeoff_v=tradeoff_v)
         segments, power, summary = summaries(allocation, inputs, constants)
         clusters = len(summary)
         share, weight, delay = np.full(clusters, 1.0 / clusters), np.empty(clusters), np.empty(clusters)
         value = share_band(summary, constants, share, weight, delay)
         assert share.sum() == pytest.approx(1.0, rel=1e-12)
-        assert share.min() >= constants.share_floor * (1.0 - 1e-12)
+        assert share.min() >= constants.bandwidth_floor * (1.0 - 1e-12)
         assert weight.sum() == pytest.approx(tradeoff_v, rel=1e-6)
         assert weight.min() >= 0.0
         assert evaluate(segments, power, np.full(clusters, 1.0 / clusters), inputs, constants)[0] == value
@@ -93,21 +93,21 @@ def test_shares_are_the_optimum_of_the_convex_problem(mean, tradeoff_v):
             lambda x, parts=parts: tradeoff_v * x[-1] + parts(x[:-1])[:, 1].sum(),
             start,
             method="SLSQP",
-            bounds=[(constants.share_floor, 1.0)] * clusters + [(0.0, None)],
+            bounds=[(constants.bandwidth_floor, 1.0)] * clusters + [(0.0, None)],
             constraints=[
                 {"type": "eq", "fun": lambda x: x[:-1].sum() - 1.0},
                 {"type": "ineq", "fun": lambda x, parts=parts: x[-1] - parts(x[:-1])[:, 0]},
             ],
             options={"maxiter": 300, "ftol": 1e-10},
         )
-        best = np.maximum(found.x[:-1], constants.share_floor)
+        best = np.maximum(found.x[:-1], constants.bandwidth_floor)
         reference = evaluate_shares(summary, constants, best / best.sum(), np.empty(clusters))
         assert value <= reference * (1.0 + 1e-4)
 
 
 def test_a_deep_fade_with_repeats_gets_no_more_band_than_helps_it():
     parameters, _, allocation, inputs = random_case(support.ARQ, 0)
-    constants = round_constants(parameters, 1.0)._replace(waterfall=2.0, share_floor=0.01)
+    constants = parameters.numbers._replace(tradeoff_v=1.0, waterfall_threshold=2.0, bandwidth_floor=0.01)
     _, _, summary = summaries(allocation, inputs, constants)
     summary = np.ascontiguousarray(summary[:2])
     summary[:, UPLINK_SNR] = 0.3, 5.0

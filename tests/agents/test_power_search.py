@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import power_search
 from collapipe_env.agents.dssra.cluster_costs import SUMMARY
-from collapipe_env.agents.dssra.round_input import RoundInput, round_constants, round_input
+from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.compiled import called_from_python
 from collapipe_env.simulator.build import system_parameters
 
@@ -19,7 +19,7 @@ search_powers = called_from_python(power_search.search_powers)
 @pytest.mark.parametrize("loss_price", [0.0, 3.0])
 def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
     parameters = system_parameters(scenario)
-    constants = round_constants(parameters, 1.4)
+    constants = parameters.numbers._replace(tradeoff_v=1.4)
     low, high = np.log(constants.power_min_w), np.log(constants.power_max_w)
     for seed in range(4):
         state = support.loaded_state(scenario, 1, seed, 3.0, silent=0.3)

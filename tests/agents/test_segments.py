@@ -8,10 +8,11 @@ import pytest
 
 from collapipe_env.agents.dssra import segment_dp
 from collapipe_env.agents.dssra import segment_problem as pricing
-from collapipe_env.agents.dssra.round_input import round_constants, round_input
+from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.agents.dssra.segment_dp import SegmentProblem
 from collapipe_env.allocation import Allocation
 from collapipe_env.compiled import called_from_python
+from collapipe_env.physics.cluster_times import ClusterTimes
 from collapipe_env.physics.radio import d2d_noise
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.simulator.costs import round_costs
@@ -92,7 +93,7 @@ def test_segments_are_the_best_of_all_compositions():
         V, K = parameters.tradeoff_v, state.present.shape[-1]
         interference = np.array([10.0 ** rng.uniform(-15, -11)])
         power = np.exp(rng.uniform(np.log(0.002), np.log(0.2), K + 1))
-        constants = round_constants(parameters, V)
+        constants = parameters.numbers._replace(tradeoff_v=V)
         inputs = round_input(parameters, state)
         noise = float(d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference)[0])
         problem = segment_problem(0, power, noise, 1.0, V, inputs, constants)
@@ -122,21 +123,26 @@ def test_segments_are_the_best_of_all_compositions():
 
 
 def random_problem(rng, K=6, L=9):
+    nodes = (K + 1, K + 1)
+    cap, block_cost = rng.integers(2, 5, K), rng.uniform(0, 1, K)
+    forward, backward, collect = (rng.uniform(low, 1, K) for low in (0.1, 0.1, 0.0))
+    hop_cost, hop_forward, hop_backward = (rng.uniform(0, most, nodes) for most in (2, 3, 3))
+    uplink, downlink = (float(x) for x in rng.uniform(0, 2, 2))
     return SegmentProblem(
         L,
-        rng.integers(2, 5, K),
-        rng.uniform(0, 1, K),
-        rng.uniform(0.1, 1, K),
-        rng.uniform(0.1, 1, K),
-        rng.uniform(0, 1, K),
-        rng.uniform(0, 2, (K + 1, K + 1)),
-        rng.uniform(0, 3, (K + 1, K + 1)),
-        rng.uniform(0, 3, (K + 1, K + 1)),
-        float(rng.uniform(0, 2)),
-        float(rng.uniform(0, 2)),
+        cap,
+        times_of(forward, backward, collect, hop_forward, hop_backward, uplink, downlink),
+        block_cost,
+        hop_cost,
         float(10.0 ** rng.uniform(-2, 1.5)),
         float(10.0 ** rng.uniform(-2, 1.5)),
     )
+
+
+def times_of(forward, backward, collect, hop_forward, hop_backward, uplink, downlink):
+    """Times with an instant server."""
+    none, hops = np.zeros_like(hop_forward), (hop_forward, hop_backward)
+    return ClusterTimes(forward, backward, forward, collect, *hops, none, uplink, downlink, 0.0, 0.0, 0.0)
 
 
 def test_more_blocks_and_devices_with_and_without_a_known_plan():
@@ -155,7 +161,8 @@ def test_more_blocks_and_devices_with_and_without_a_known_plan():
 
 def test_equal_costs_and_a_long_chain_are_solved():
     ones = np.ones((17, 17))
-    problem = SegmentProblem(32, np.full(16, 4), *[np.ones(16)] * 4, ones, ones, ones, 0.0, 0.0, 1.0, 1.0)
+    times = times_of(*[np.ones(16)] * 3, ones, ones, 0.0, 0.0)
+    problem = SegmentProblem(32, np.full(16, 4), times, np.ones(16), ones, 1.0, 1.0)
     cost, segments = best_segments(problem)
     # Eight full devices, nine hops and three maxima of four against more devices and more hops.
     assert segments.sum() == 32
@@ -190,5 +197,5 @@ def test_absent_devices_get_nothing():
     state = replace(state, present=present, memory_cap=cap)
     inputs = round_input(parameters, state)
     power = np.full(state.present.shape[-1] + 1, 0.1)
-    problem = segment_problem(0, power, 1e-13, 1.0, 1.0, inputs, round_constants(parameters, 1.0))
+    problem = segment_problem(0, power, 1e-13, 1.0, 1.0, inputs, parameters.numbers._replace(tradeoff_v=1.0))
     assert best_segments(problem)[1][0] == 0

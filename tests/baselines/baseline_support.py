@@ -61,15 +61,25 @@ def full_power_rates(parameters, state):
     return rates, repeats if parameters.link_errors == "arq" else np.ones_like(repeats)
 
 
+def changed(problem, **values):
+    """A chain problem with other times, memories or parameters, by their names."""
+    parts = {"times": problem.times, "numbers": problem.numbers}
+    for part, fields in parts.items():
+        own = {name: values.pop(name) for name in tuple(values) if name in fields._fields}
+        parts[part] = fields._replace(**own)
+    return problem._replace(**parts, **values)
+
+
 def simulated_seconds(problem, devices, held, schedule, caps, chunks, micro_batches):
     """What a plan takes, event by event: shares nothing with the recurrence that planners price with."""
-    runs = problem.local_steps if schedule == ASYNC else 1
+    runs = int(problem.numbers.local_steps) if schedule == ASYNC else 1
     devices, held, caps = (np.asarray(a, dtype=np.int64) for a in (devices, held, caps))
     times = plan_times(problem, devices, held, schedule == ZERO_BUBBLE, chunks, micro_batches)
     one_event = np.zeros((1, 6))
-    step = run_chain(times, schedule, caps, chunks, micro_batches * runs, problem.half_duplex, one_event)
-    collect = max(h * problem.block_collect[k] for h, k in zip(held, devices, strict=True))
-    return step * problem.local_steps / runs + collect
+    half_duplex = problem.numbers.half_duplex
+    step = run_chain(times, schedule, caps, chunks, micro_batches * runs, half_duplex, one_event)
+    collect = max(h * problem.times.block_collect[k] for h, k in zip(held, devices, strict=True))
+    return step * problem.numbers.local_steps / runs + collect
 
 
 def simulated(problem, draft):

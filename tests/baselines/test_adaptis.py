@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, first_state, simulated
+from baseline_support import SMALL, UNEVEN, changed, first_state, simulated
 from test_draft_pricing import random_problem
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
@@ -49,7 +49,7 @@ def exhaustive(problem, options) -> float:
     usable, drafts = usable_devices(problem, options[-1]), []
     for S in range(1, len(usable) + 1):
         for devices in itertools.permutations(usable, S):
-            for held in partitions(problem.blocks, S):
+            for held in partitions(problem.numbers.blocks, S):
                 for M in options:
                     drafts.append(Draft(devices, held, GPIPE, (1,) * S, M))
                     for schedule in (ONE_F_ONE_B, ZERO_BUBBLE):
@@ -81,7 +81,8 @@ def test_plans_are_feasible_and_never_slower_than_the_start(scenario) -> None:
 
 def test_the_start_is_balanced_over_all_devices_in_order_under_1f1b() -> None:
     problem = random_problem(np.random.default_rng(0), 3, 6, False)
-    problem = problem._replace(
+    problem = changed(
+        problem,
         block_forward=np.array([1.0, 0.5, 1.0]),
         block_backward=np.array([2.0, 1.0, 2.0]),
         memory_bytes=np.full(3, 1e12),
@@ -132,13 +133,13 @@ def test_the_performance_model_adds_up() -> None:
     problem = random_problem(np.random.default_rng(17), 3, 6, False)
     draft = Draft((2, 0), (4, 2), ONE_F_ONE_B, (3, 1), 8)
     load = compute_load(problem, draft)
-    work = problem.block_forward + problem.block_backward
-    sent = problem.hop_forward[[3, 1], [1, 0]] + problem.hop_backward[[3, 1], [0, 3]]
+    work = problem.times.block_forward + problem.times.block_backward
+    sent = problem.times.hop_forward[[3, 1], [1, 0]] + problem.times.hop_backward[[0, 3], [3, 1]]
     assert np.allclose(load, [4, 2] * work[[2, 0]] + sent, rtol=1e-12)
-    samples = problem.batch_size / 8
+    samples = problem.numbers.batch_size / 8
     expected = [
-        4 * (problem.block_state_bytes + 3 * samples * problem.activation_bytes),
-        2 * (problem.block_state_bytes + 1 * samples * problem.activation_bytes),
+        4 * (problem.numbers.block_state_bytes + 3 * samples * problem.numbers.activation_bytes),
+        2 * (problem.numbers.block_state_bytes + 1 * samples * problem.numbers.activation_bytes),
     ]
     assert np.allclose(memory_load(problem, draft), expected, rtol=1e-12)
     moves = list(partition_moves(problem, draft))
@@ -158,7 +159,7 @@ def test_interleaved_plans_are_reached_and_left() -> None:
     draft = Draft((2, 0), (4, 2), ONE_F_ONE_B, (3, 2), 8)
     (there,) = (m for m in placement_moves(draft, (0, 1, 2)) if m.schedule == INTERLEAVED)
     assert (there.chunks, there.held) == (2, ())
-    problem = random_problem(np.random.default_rng(19), 3, 6, False)._replace(memory_bytes=np.full(3, 1e12))
+    problem = changed(random_problem(np.random.default_rng(19), 3, 6, False), memory_bytes=np.full(3, 1e12))
     (found,) = quickest(problem, [there])
     assert np.isfinite(found.draft.plan().seconds(problem))
     back = [m for m in placement_moves(found.draft, (0, 1, 2)) if m.schedule != INTERLEAVED]
@@ -168,7 +169,7 @@ def test_interleaved_plans_are_reached_and_left() -> None:
 def test_slow_links_want_higher_caps_than_the_start_has() -> None:
     problem = random_problem(np.random.default_rng(23), 3, 6, False)
     slow = np.full((4, 4), 6.0)
-    problem = problem._replace(hop_forward=slow, hop_backward=slow, memory_bytes=np.full(3, 1e12))
+    problem = changed(problem, hop_forward=slow, hop_backward=slow, memory_bytes=np.full(3, 1e12))
     best = search(problem, (16,), restarts=0)
     start = quickest(problem, start_drafts(problem, (16,)))[0]
     assert best.seconds < 0.9 * start.seconds

@@ -278,7 +278,7 @@ def test_limits_are_the_most_samples_that_fit() -> None:
         if d == 0:
             continue
         fits = [
-            d * (problem.block_state_bytes + min(2 * q + 3, 4) * y * problem.activation_bytes)
+            d * (problem.numbers.block_state_bytes + min(2 * q + 3, 4) * y * problem.numbers.activation_bytes)
             <= problem.memory_bytes[k]
             for y in range(1, 17)
         ]

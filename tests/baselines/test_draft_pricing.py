@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, first_state, simulated, simulated_seconds
+from baseline_support import SMALL, changed, first_state, simulated, simulated_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,9 +37,10 @@ def random_problem(rng: np.random.Generator, devices: int, blocks: int, half_dup
     compute = rng.uniform(0.2, 1.0, devices)
     hops = rng.uniform(0.0, 2.0, (2, devices + 1, devices + 1))
     server = rng.choice([0.0, 0.5])
-    return BASE._replace(
+    return changed(
+        BASE,
         blocks=blocks,
-        local_steps=int(rng.integers(1, 3)),
+        local_steps=float(rng.integers(1, 3)),
         half_duplex=half_duplex,
         block_forward=compute,
         block_backward=2.0 * compute,
@@ -81,9 +82,9 @@ def test_the_bound_stays_below_the_simulation(half_duplex: bool) -> None:
     for _ in range(600):
         problem = random_problem(rng, 4, 9, half_duplex)
         if rng.random() < 0.5:  # one slow hop, whose turns decide
-            slow = problem.hop_forward.copy()
+            slow = problem.times.hop_forward.copy()
             slow[tuple(rng.permutation(5)[:2])] *= 5.0
-            problem = problem._replace(hop_forward=slow, hop_backward=slow)
+            problem = changed(problem, hop_forward=slow, hop_backward=slow)
         plan = random_plan(rng, 4, 9)
         exact = simulated_seconds(problem, *plan)
         assert plan_seconds(problem, *plan) == pytest.approx(exact, rel=1e-12)
@@ -129,12 +130,12 @@ def test_the_balanced_split_is_exact(schedule: int) -> None:
     rng = np.random.default_rng(7)
     infeasible = 0
     for _ in range(60):
-        problem = random_problem(rng, 3, 8, False)._replace(memory_bytes=rng.uniform(0.05, 0.6, 3) * 1e9)
+        problem = changed(random_problem(rng, 3, 8, False), memory_bytes=rng.uniform(0.05, 0.6, 3) * 1e9)
         S = int(rng.integers(1, 4))
         v = 2 if schedule == INTERLEAVED else 1
         M, devices = int(rng.choice([2, 4, 8])), rng.permutation(3)[:S]
         caps = np.array(caps_of("ordinary", schedule, S, v))
-        block_s = (problem.block_forward + problem.block_backward)[devices]
+        block_s = (problem.times.block_forward + problem.times.block_backward)[devices]
         best = np.inf
         for split in itertools.product(range(v, 9), repeat=S):
             held = np.array(split)
@@ -155,7 +156,7 @@ def test_caps_sink_to_what_the_memories_hold_and_no_further() -> None:
     rng = np.random.default_rng(9)
     lowered = 0
     for _ in range(60):
-        problem = random_problem(rng, 3, 6, False)._replace(memory_bytes=rng.uniform(0.05, 0.4, 3) * 1e9)
+        problem = changed(random_problem(rng, 3, 6, False), memory_bytes=rng.uniform(0.05, 0.4, 3) * 1e9)
         wanted = Draft((2, 0, 1), (2, 2, 2), ZERO_BUBBLE, (8, 8, 8), 16)
         found = quickest(problem, [wanted])
         caps = [
@@ -175,23 +176,23 @@ def fits_memory_alone(problem: ChainProblem, device: int, held: int, cap: int, M
 
 
 def test_an_open_split_is_found_with_lower_caps_where_the_wanted_ones_leave_no_room() -> None:
-    activation = BASE.batch_size / 4 * BASE.activation_bytes
-    room = BASE.block_state_bytes + activation
-    problem = BASE._replace(memory_bytes=np.array([3 * room, 3 * room, 0.0]))
+    activation = BASE.numbers.batch_size / 4 * BASE.numbers.activation_bytes
+    room = BASE.numbers.block_state_bytes + activation
+    problem = changed(BASE, memory_bytes=np.array([3 * room, 3 * room, 0.0]))
     (found,) = quickest(problem, [Draft((0, 1), (), ONE_F_ONE_B, (6, 4), 4)])
     assert found.draft.held == (3, 3)
     assert found.draft.caps == (1, 1)
-    assert quickest(problem._replace(blocks=7), [Draft((0, 1), (), ONE_F_ONE_B, (6, 4), 4)]) == []
+    assert quickest(changed(problem, blocks=7), [Draft((0, 1), (), ONE_F_ONE_B, (6, 4), 4)]) == []
 
 
 def test_devices_without_room_are_not_used_and_too_little_memory_is_refused() -> None:
-    room = BASE.block_state_bytes + BASE.activation_bytes * BASE.batch_size / 64
-    problem = BASE._replace(memory_bytes=np.array([4.5, 0.5, 2.5]) * room)
+    room = BASE.numbers.block_state_bytes + BASE.numbers.activation_bytes * BASE.numbers.batch_size / 64
+    problem = changed(BASE, memory_bytes=np.array([4.5, 0.5, 2.5]) * room)
     assert usable_devices(problem, 64) == (0, 2)
     with pytest.raises(AllocationError, match=r"can hold 6 blocks .* encoder has 7"):
-        usable_devices(problem._replace(blocks=7), 64)
-    crowd = BASE._replace(
-        blocks=2, memory_bytes=np.full(3, 9 * room), block_forward=np.array([0.2, 0.3, 0.1])
+        usable_devices(changed(problem, blocks=7), 64)
+    crowd = changed(
+        BASE, blocks=2, memory_bytes=np.full(3, 9 * room), block_forward=np.array([0.2, 0.3, 0.1])
     )
     assert usable_devices(crowd, 64) == (0, 2)
 

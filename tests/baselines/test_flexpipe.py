@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, first_state
+from baseline_support import SMALL, UNEVEN, changed, first_state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_adaptis import HALF, TIGHT, exhaustive
@@ -196,15 +196,15 @@ def test_what_the_space_fixes_stays() -> None:
 
 def test_memory_that_only_the_roomiest_devices_have_is_found() -> None:
     problem = random_problem(np.random.default_rng(29), 3, 4, False)
-    needed = problem.block_state_bytes + problem.batch_size * problem.activation_bytes
-    problem = problem._replace(
-        block_forward=np.array([0.1, 0.1, 9.0]), memory_bytes=np.array([0.9, 0.9, 4.0]) * needed
+    needed = problem.numbers.block_state_bytes + problem.numbers.batch_size * problem.numbers.activation_bytes
+    problem = changed(
+        problem, block_forward=np.array([0.1, 0.1, 9.0]), memory_bytes=np.array([0.9, 0.9, 4.0]) * needed
     )
     best = search(problem, Space((parse_schedule("gpipe"),), (8,)), 1)
     assert best.draft.devices == (2,)
     with pytest.raises(AllocationError, match="no memory for any plan among 'gpipe v=1'"):
         search(
-            problem._replace(memory_bytes=np.full(3, 0.9 * needed), blocks=2),
+            changed(problem, memory_bytes=np.full(3, 0.9 * needed), blocks=2),
             Space((parse_schedule("gpipe"),), (8,)),
             1,
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, first_state
+from baseline_support import SMALL, UNEVEN, changed, first_state
 
 from collapipe_env.errors import AllocationError, ScenarioError
 
@@ -245,7 +245,7 @@ def test_decisions_are_feasible_priced_exactly_and_no_better_than_the_bound(scen
 def test_memory_is_counted_as_the_simulator_does() -> None:
     parameters, state = system_parameters(UNEVEN), first_state(UNEVEN, 2, seed=4)
     for problem in chain_problems(parameters, state).values():
-        tight = problem._replace(memory_bytes=problem.memory_bytes * 0.3)
+        tight = changed(problem, memory_bytes=problem.memory_bytes * 0.3)
         splits = usual_splits(tight, 16)
         limits = np.concatenate([storable(tight, split, 16) for split in splits])
         for split in splits:

@@ -1,0 +1,136 @@
+"""Times of one cluster in a round: of each block on each device, each hop, the uplink and the server ([R]).
+
+Schedulers that compare many plans need them all, not those of one plan only. They are the same for every plan
+as long as powers, interference and the share of the uplink stay, and hold for a whole mini-batch: with ``M``
+micro-batches every element lasts ``1 / M`` of them.
+
+Compiled functions only call this one; whoever compiles it imports :mod:`collapipe_env.kernels.formulas`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.compiled import compiled_inner
+from collapipe_env.physics.delay import collection_time, edge_time, hop_time, stage_time
+from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.radio import (
+    downlink_rate,
+    expected_transmissions,
+    failure_exponent,
+    seconds_per_bit,
+    shannon_rate,
+    uplink_failure_exponent,
+    uplink_rate,
+)
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+class ClusterTimes(NamedTuple):
+    """Times of one cluster for a whole mini-batch [s]; node 0 is the CU, node k + 1 device k.
+
+    Those of absent devices are zero, as are hops from a node to itself.
+
+    Attributes:
+        block_forward: One block's forward pass on each device (K,).
+        block_backward: Its backward pass, weight gradients included (K,).
+        block_weight: Its weight gradients alone (K,).
+        block_collect: One block's parameters from each device to the CU (K,).
+        hop_forward: Activations on the hop from node i to node j, sent by i, repeats included (K+1, K+1).
+        hop_backward: Gradients of the hop from node i to node j, sent by j (K+1, K+1).
+        link_bit: One bit from node i to node j, without repeats (K+1, K+1).
+        uplink: Activations from the CU to the base station, repeats included.
+        downlink: Gradients back to the CU.
+        server_forward: The server's forward pass.
+        server_backward: Its backward pass, weight gradients included.
+        server_weight: Its weight gradients alone.
+    """
+
+    block_forward: FloatArray
+    block_backward: FloatArray
+    block_weight: FloatArray
+    block_collect: FloatArray
+    hop_forward: FloatArray
+    hop_backward: FloatArray
+    link_bit: FloatArray
+    uplink: float
+    downlink: float
+    server_forward: float
+    server_backward: float
+    server_weight: float
+
+
+@compiled_inner
+def cluster_times(
+    c: Parameters,
+    speed: FloatArray,
+    cap: IntArray,
+    gain: FloatArray,
+    uplink_gain: float,
+    power: FloatArray,
+    noise_w: float,
+    share: float,
+) -> ClusterTimes:
+    """Times of a cluster at given powers, interference and share of the uplink.
+
+    Args:
+        c: Parameters of the scenario.
+        speed: ``v`` (K,) [FLOP/s].
+        cap: Blocks that each device can hold (K,), 0 for those that take no part.
+        gain: ``G`` between nodes (K+1, K+1).
+        uplink_gain: ``h``.
+        power: Powers of the CU and the devices (K+1,) [W].
+        noise_w: Noise plus interference of the device-to-device links [W].
+        share: ``beta``, in (0, 1].
+    """
+    devices = speed.shape[0]
+    nodes, B = devices + 1, c.batch_size
+    forward, backward, weight = np.zeros(devices), np.zeros(devices), np.zeros(devices)
+    collect, link_bit = np.zeros(devices), np.zeros((nodes, nodes))
+    hop_forward, hop_backward = np.zeros((nodes, nodes)), np.zeros((nodes, nodes))
+    for i in range(nodes):
+        if i > 0 and cap[i - 1] == 0:
+            continue
+        for j in range(nodes):
+            if i == j or (j > 0 and cap[j - 1] == 0):
+                continue
+            snr = power[i] * gain[i, j] / noise_w
+            rate = shannon_rate(snr, c.d2d_bandwidth_hz)
+            bit = seconds_per_bit(rate, failure_exponent(snr, c.waterfall_threshold), c.repeat)
+            link_bit[i, j] = 1.0 / rate
+            hop_forward[i, j] = hop_time(bit * B, c.activation_bits)
+            hop_backward[j, i] = hop_time(bit * B, c.gradient_bits)
+            if j == 0:
+                k = i - 1
+                collect[k] = collection_time(c.block_payload_bits, rate)
+                forward[k] = stage_time(B, 1.0, c.block_forward_flops, speed[k])
+                backward[k] = BACKWARD_OVER_FORWARD * forward[k]
+                weight[k] = stage_time(B, 1.0, c.block_weight_flops, speed[k])
+    rate = uplink_rate(share, power[0], uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
+    uplink = edge_time(B, c.activation_bits, rate)
+    if c.repeat:
+        uplink *= expected_transmissions(
+            uplink_failure_exponent(share, power[0], uplink_gain, c.uplink_noise_w, c.waterfall_threshold)
+        )
+    down = downlink_rate(share, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
+    server = B * c.server_seconds
+    return ClusterTimes(
+        forward,
+        backward,
+        weight,
+        collect,
+        hop_forward,
+        hop_backward,
+        link_bit,
+        uplink,
+        edge_time(B, c.gradient_bits, down),
+        server,
+        BACKWARD_OVER_FORWARD * server,
+        B * c.server_weight_seconds,
+    )
