@@ -83,7 +83,9 @@ def comparison_pictures(
             history, comparisons[0].summaries, comparisons[0].name
         )
     explained = notes(comparisons)
-    drawers = {name: partial(_draw, make, explained) for name, make in makers.items()}
+    drawers: dict[str, Callable[[Path], None]] = {
+        name: partial(_draw, make, explained) for name, make in makers.items()
+    }
     for comparison in comparisons:
         make = partial(gantt_figure, comparison, gantt)
         drawers[f"gantt-{folder_name(comparison.name)}"] = partial(_draw, make, ())
