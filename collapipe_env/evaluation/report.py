@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -55,20 +56,10 @@ def write_report(
     """
     console = console or Console(highlight=False)
     every = overall(comparisons)
-    together = every if len(comparisons) > 1 else ()
     # Printed last: where nobody reads that, as after "| head", the files are there.
-    write_text(run.rounds, rounds_csv(comparisons))
-    write_text(run.episode_table, episodes_csv(comparisons))
-    write_text(run.table, markdown_report(comparisons, together))
-    if whole:
-        (only,) = comparisons
-        data = run.results
-        write_json(data, {**record, **only.to_dict()})
-    else:
-        data = run.summary
-        write_json(data, {**record, **_summary(comparisons, every)})
+    data = write_files(comparisons, every, record, run, whole=whole)
     console.print()
-    print_report(console, comparisons, together)
+    print_report(console, comparisons, every)
     if figures and not drawing_possible():
         console.print(
             "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False
@@ -83,12 +74,41 @@ def write_report(
     console.print(f"everything is in {run.path}/", markup=False, soft_wrap=True)
 
 
+def write_files(
+    comparisons: Sequence[ScenarioComparison],
+    every: Sequence[Overall],
+    record: Mapping[str, Any],
+    run: RunDirectory,
+    *,
+    whole: bool,
+) -> Path:
+    """Write tables, CSV and JSON.
+
+    Args:
+        comparisons: One for each scenario.
+        every: Schedulers over all scenarios.
+        record: Further contents of the JSON file.
+        run: The folder.
+        whole: As of :func:`write_report`.
+
+    Returns:
+        The JSON file.
+    """
+    write_text(run.rounds, rounds_csv(comparisons))
+    write_text(run.episode_table, episodes_csv(comparisons))
+    write_text(run.table, markdown_report(comparisons, every))
+    data = run.results if whole else run.summary
+    content = comparisons[0].to_dict() if whole else _summary(comparisons, every)
+    write_json(data, {**record, **content})
+    return data
+
+
 def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall] = ()) -> str:
     """All tables in Markdown, with all columns and their meaning.
 
     Args:
         comparisons: One for each scenario.
-        every: Schedulers over all scenarios; none for no table of them.
+        every: Schedulers over all scenarios, for the table of several.
     """
     pages = []
     for comparison in comparisons:
@@ -97,7 +117,7 @@ def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[O
             pages.append(table.markdown_table(comparison.summaries, above, _paragraphs(below)))
         else:
             pages.append(f"## {above}\n\n{_paragraphs(below)}\n")
-    if every:
+    if len(comparisons) > 1 and every:
         above, below = _over_all(comparisons, every)
         pages.append(table.markdown_lines(OVERALL_HEADERS, overall_lines(every), above, _paragraphs(below)))
     return "\n".join([*pages, explanation(comparisons), ""])
@@ -115,7 +135,7 @@ def print_report(
             table.print_table(console, comparison.summaries, above, "\n".join(below))
         else:
             console.print("\n".join([above, *below]), markup=False)
-    if every:
+    if len(comparisons) > 1 and every:
         above, below = _over_all(comparisons, every)
         console.print()
         table.print_lines(console, OVERALL_HEADERS, overall_lines(every), above, "\n".join(below))

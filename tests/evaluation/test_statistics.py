@@ -57,7 +57,6 @@ def test_interval_of_three_reaches_from_least_to_largest() -> None:
 
 def test_estimates_repeat() -> None:
     values = list(np.random.default_rng(0).normal(size=9))
-    np.random.default_rng(1).normal()
     assert estimate(values) == estimate(values)
     assert estimate(values) != estimate(values[::-1])  # the resamples are drawn by place
 
