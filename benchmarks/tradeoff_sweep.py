@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.errors import ScenarioError
-from collapipe_env.evaluation.plotting import COLOURS, RC, new_figure, save
+from collapipe_env.evaluation.plotting import COLOURS, RC, log_axis, new_figure, save
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.costs import round_costs
@@ -248,7 +248,6 @@ def draw(points: Sequence[Point], limit: float, name: str) -> Figure:
         left.axhline(
             limit, color=COLOURS[6], linestyle="--", linewidth=1.2, label="no energy budgets (bound)"
         )
-        left.set_xscale("log")
         left.set_ylim(bottom=0.95 * limit)
         left.set_ylabel("time-average round delay (s)")
         left.set_title("Delay falls towards its limit", loc="left", fontsize=10.5)
@@ -258,15 +257,13 @@ def draw(points: Sequence[Point], limit: float, name: str) -> Figure:
         middle = len(points) // 2
         guide = points[middle].backlog * v / v[middle]
         right.plot(v, guide, color=COLOURS[6], linestyle="--", linewidth=1.2, label="proportional to V")
-        right.set_xscale("log")
-        right.set_yscale("log")
         right.set_ylabel("time-average backlog (budgets)")
         right.set_title("Queues grow with V", loc="left", fontsize=10.5)
         right.legend()
         for axes in (left, right):
             axes.set_xlabel("V (1/s)")
-            axes.xaxis.set_major_formatter("{x:g}")
-        right.yaxis.set_major_formatter("{x:g}")
+            log_axis(axes, "x")
+        log_axis(right, "y")
         figure.suptitle(f"Drift plus penalty on the {name} scenario", x=0.01, ha="left", fontsize=11)
     return figure
 

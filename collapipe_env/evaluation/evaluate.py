@@ -28,12 +28,19 @@ from collapipe_env.evaluation.registry import (
     load_scheduler,
     require_scheduler,
 )
-from collapipe_env.evaluation.report import explanation, heading, markdown_report, notes_below, print_report
+from collapipe_env.evaluation.report import (
+    explanation,
+    heading,
+    markdown_report,
+    notes_below,
+    print_report,
+    write_files,
+)
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
 from collapipe_env.evaluation.statistics import Results, Summary
-from collapipe_env.files import without_nan, write_json, write_text
+from collapipe_env.files import without_nan, write_text
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import Scheduler
 
@@ -172,8 +179,8 @@ def evaluate(
             schedulers then have to be names, or classes and functions at the top level of a module, and a
             script needs ``if __name__ == "__main__":``.
         threads: Threads of PyTorch while it plays.
-        out: Folder for episodes, ``table.md``, ``results.json``, ``scenario.yaml`` as played, and
-            ``versions.json``; the same call in the same folder plays only what is missing or has changed.
+        out: Folder for what the command writes, but for pictures; the same call in the same folder plays only
+            what is missing or has changed.
         fresh: Start over in that folder.
 
     Returns:
@@ -231,8 +238,7 @@ def evaluate(
         (outcome,) = evaluate_all([plan], processes, lines=False)
         found = Evaluation(summarise_scenario(plan, outcome, reference))
         if run is not None:
-            write_text(run.table, found.markdown())
-            write_json(run.results, found.to_dict())
+            write_files([found.comparison], (), {"scenario": played.to_dict()}, run, whole=True)
     return found
 
 

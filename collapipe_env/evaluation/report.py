@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -54,19 +55,11 @@ def write_report(
         console: Where to print; standard output by default.
     """
     console = console or Console(highlight=False)
+    every = overall(comparisons)
     # Printed last: where nobody reads that, as after "| head", the files are there.
-    write_text(run.rounds, rounds_csv(comparisons))
-    write_text(run.episode_table, episodes_csv(comparisons))
-    write_text(run.table, markdown_report(comparisons))
-    if whole:
-        (only,) = comparisons
-        data = run.results
-        write_json(data, {**record, **only.to_dict()})
-    else:
-        data = run.summary
-        write_json(data, {**record, **_summary(comparisons)})
+    data = write_files(comparisons, every, record, run, whole=whole)
     console.print()
-    print_report(console, comparisons)
+    print_report(console, comparisons, every)
     if figures and not drawing_possible():
         console.print(
             "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False
@@ -81,23 +74,59 @@ def write_report(
     console.print(f"everything is in {run.path}/", markup=False, soft_wrap=True)
 
 
-def markdown_report(comparisons: Sequence[ScenarioComparison]) -> str:
-    """All tables in Markdown, with all columns and what they mean."""
+def write_files(
+    comparisons: Sequence[ScenarioComparison],
+    every: Sequence[Overall],
+    record: Mapping[str, Any],
+    run: RunDirectory,
+    *,
+    whole: bool,
+) -> Path:
+    """Write tables, CSV and JSON.
+
+    Args:
+        comparisons: One for each scenario.
+        every: Schedulers over all scenarios.
+        record: Further contents of the JSON file.
+        run: The folder.
+        whole: As of :func:`write_report`.
+
+    Returns:
+        The JSON file.
+    """
+    write_text(run.rounds, rounds_csv(comparisons))
+    write_text(run.episode_table, episodes_csv(comparisons))
+    write_text(run.table, markdown_report(comparisons, every))
+    data = run.results if whole else run.summary
+    content = comparisons[0].to_dict() if whole else _summary(comparisons, every)
+    write_json(data, {**record, **content})
+    return data
+
+
+def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall] = ()) -> str:
+    """All tables in Markdown, with all columns and their meaning.
+
+    Args:
+        comparisons: One for each scenario.
+        every: Schedulers over all scenarios, for the table of several.
+    """
     pages = []
     for comparison in comparisons:
-        above, below = heading(comparison.plan), _paragraphs(notes_below(comparison))
+        above, below = heading(comparison.plan), notes_below(comparison)
         if comparison.summaries:
-            pages.append(table.markdown_table(comparison.summaries, above, below))
+            pages.append(table.markdown_table(comparison.summaries, above, _paragraphs(below)))
         else:
-            pages.append(f"## {above}\n\n{below}\n")
-    if together := _together(comparisons):
-        lines, above, notes_of_all = together
-        pages.append(table.markdown_lines(OVERALL_HEADERS, lines, above, _paragraphs(notes_of_all)))
+            pages.append(f"## {above}\n\n{_paragraphs(below)}\n")
+    if len(comparisons) > 1 and every:
+        above, below = _over_all(comparisons, every)
+        pages.append(table.markdown_lines(OVERALL_HEADERS, overall_lines(every), above, _paragraphs(below)))
     return "\n".join([*pages, explanation(comparisons), ""])
 
 
-def print_report(console: Console, comparisons: Sequence[ScenarioComparison]) -> None:
-    """Print all tables, in whatever form the terminal is wide enough for, and what their columns mean."""
+def print_report(
+    console: Console, comparisons: Sequence[ScenarioComparison], every: Sequence[Overall] = ()
+) -> None:
+    """Print the same tables, in whatever form the terminal is wide enough for."""
     for place, comparison in enumerate(comparisons):
         above, below = heading(comparison.plan), notes_below(comparison)
         if place:
@@ -106,10 +135,10 @@ def print_report(console: Console, comparisons: Sequence[ScenarioComparison]) ->
             table.print_table(console, comparison.summaries, above, "\n".join(below))
         else:
             console.print("\n".join([above, *below]), markup=False)
-    if together := _together(comparisons):
-        lines, above, notes_of_all = together
+    if len(comparisons) > 1 and every:
+        above, below = _over_all(comparisons, every)
         console.print()
-        table.print_lines(console, OVERALL_HEADERS, lines, above, "\n".join(notes_of_all))
+        table.print_lines(console, OVERALL_HEADERS, overall_lines(every), above, "\n".join(below))
     console.print(explanation(comparisons), style="dim", markup=False)
 
 
@@ -148,16 +177,11 @@ def overall_lines(every: Sequence[Overall]) -> list[list[table.Cell]]:
     ]
 
 
-def _together(
-    comparisons: Sequence[ScenarioComparison],
-) -> tuple[list[list[table.Cell]], str, list[str]] | None:
-    """Rows, heading and notes of the table over all scenarios; nothing for a single one."""
-    every = overall(comparisons) if len(comparisons) > 1 else []
-    if not every:
-        return None
+def _over_all(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall]) -> tuple[str, list[str]]:
+    """Heading and notes of the table over all scenarios."""
     marked = any(one.server_blocks for one in every)
     title = f"All scenarios, against {_reference_title(comparisons)}"
-    return overall_lines(every), title, [OVERALL_CAPTION, *([SERVER_NOTE] if marked else [])]
+    return title, [OVERALL_CAPTION, *([SERVER_NOTE] if marked else [])]
 
 
 def _reference_title(comparisons: Sequence[ScenarioComparison]) -> str:
@@ -170,7 +194,7 @@ def _paragraphs(lines: Sequence[str]) -> str:
     return "\n\n".join(lines)
 
 
-def _summary(comparisons: Sequence[ScenarioComparison]) -> dict[str, Any]:
+def _summary(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall]) -> dict[str, Any]:
     return {
         "reference": comparisons[0].reference,
         "scenarios": {
@@ -185,7 +209,7 @@ def _summary(comparisons: Sequence[ScenarioComparison]) -> dict[str, Any]:
             }
             for comparison in comparisons
         },
-        "overall": [one.to_dict() for one in overall(comparisons)],
+        "overall": [one.to_dict() for one in every],
     }
 
 

@@ -24,6 +24,8 @@ Results = Mapping[str, Sequence[EpisodeResult]]
 
 CONFIDENCE = 0.95
 RESAMPLES = 9999
+SEED = 0
+"""Of the resampling, so that intervals are reproducible."""
 TARGET_SHARE = 0.9
 """Share of the best scheduler's fall of the loss at which the target is set by default."""
 
@@ -118,7 +120,7 @@ def interquartile_mean(values: npt.ArrayLike, axis: int = -1) -> Any:
     return trim_mean(np.asarray(values, dtype=np.float64), 0.25, axis=axis)
 
 
-def estimate(values: Sequence[float], seed: int = 0, statistic: Callable[..., Any] = np.mean) -> Estimate:
+def estimate(values: Sequence[float], statistic: Callable[..., Any] = np.mean) -> Estimate:
     """Mean of values with a percentile bootstrap interval, reproducible.
 
     The percentile method stays defined for a handful of episodes and for values that are all equal,
@@ -126,20 +128,18 @@ def estimate(values: Sequence[float], seed: int = 0, statistic: Callable[..., An
 
     Args:
         values: One for each episode; NaN anywhere gives NaN.
-        seed: Of the resampling.
         statistic: In place of the mean; takes an array and ``axis``.
     """
-    return stratified_estimate([values], seed, statistic)
+    return stratified_estimate([values], statistic)
 
 
 def stratified_estimate(
-    samples: Sequence[Sequence[float]], seed: int = 0, statistic: Callable[..., Any] = np.mean
+    samples: Sequence[Sequence[float]], statistic: Callable[..., Any] = np.mean
 ) -> Estimate:
     """Like :func:`estimate` over all values of several samples, each resampled by itself.
 
     Args:
         samples: Values of each stratum, for instance of each scenario; NaN anywhere gives NaN.
-        seed: Of the resampling.
         statistic: Taken of all values together; takes an array and ``axis``.
     """
     arrays = [np.asarray(values, dtype=np.float64) for values in samples]
@@ -149,7 +149,6 @@ def stratified_estimate(
     mean = float(statistic(together, axis=-1))
     if max(array.size for array in arrays) == 1:
         return Estimate(mean)
-    random = np.random.default_rng(seed)
     # One value says nothing of its spread: it is the same in every resample.
     drawn = [a if a.size > 1 else np.repeat(a, 2) for a in arrays]
     interval = bootstrap(
@@ -162,7 +161,7 @@ def stratified_estimate(
         confidence_level=CONFIDENCE,
         method="percentile",
         vectorized=True,
-        rng=random,
+        rng=np.random.default_rng(SEED),
     ).confidence_interval
     return Estimate(mean, float(interval.low), float(interval.high))
 

@@ -55,10 +55,10 @@ def test_interval_of_three_reaches_from_least_to_largest() -> None:
     assert (found.low, found.high) == (1.0, 5.0)
 
 
-def test_estimates_repeat_and_depend_on_the_seed_only() -> None:
+def test_estimates_repeat() -> None:
     values = list(np.random.default_rng(0).normal(size=9))
     assert estimate(values) == estimate(values)
-    assert estimate(values, seed=1) != estimate(values)
+    assert estimate(values) != estimate(values[::-1])  # the resamples are drawn by place
 
 
 def test_degenerate_samples() -> None:
