@@ -40,8 +40,7 @@ from torch.nn import functional
 
 from collapipe_env.models.model import ClusterModel, additive_mask
 from collapipe_env.models.tokenization import PADDING
-from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.loading import scenario_names
+from collapipe_env.scenario import load_scenario, scenario_names
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec, trained_architecture
 

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from collapipe_env.agents.learned.policy_scheduler import PolicyScheduler
     from collapipe_env.allocation import Allocation
     from collapipe_env.envs.env import CollaPipeEnv
+    from collapipe_env.envs.rewards import register_reward
     from collapipe_env.envs.vector import CollaPipeVectorEnv
     from collapipe_env.evaluation.evaluate import Evaluation, evaluate
-    from collapipe_env.evaluation.registry import register_scheduler
-    from collapipe_env.scenario import Scenario, load_scenario, scenario_names
-    from collapipe_env.schedulers import Scheduler
+    from collapipe_env.learners.factory import register_learner
+    from collapipe_env.scenario import Scenario, load_scenario, register_scenario, scenario_names
+    from collapipe_env.schedulers import Scheduler, register_scheduler
+    from collapipe_env.task_registry import register_task
 
 __version__ = "0.1.0"
 
@@ -38,7 +40,11 @@ __all__ = [
     "__version__",
     "evaluate",
     "load_scenario",
+    "register_learner",
+    "register_reward",
+    "register_scenario",
     "register_scheduler",
+    "register_task",
     "scenario_names",
 ]
 
@@ -52,7 +58,11 @@ _HOMES = {
     "Scheduler": "collapipe_env.schedulers",
     "evaluate": "collapipe_env.evaluation.evaluate",
     "load_scenario": "collapipe_env.scenario",
-    "register_scheduler": "collapipe_env.evaluation.registry",
+    "register_learner": "collapipe_env.learners.factory",
+    "register_reward": "collapipe_env.envs.rewards",
+    "register_scenario": "collapipe_env.scenario",
+    "register_scheduler": "collapipe_env.schedulers",
+    "register_task": "collapipe_env.task_registry",
     "scenario_names": "collapipe_env.scenario",
 }
 

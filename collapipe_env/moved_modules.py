@@ -43,6 +43,7 @@ MOVED = {
     "baselines.scheduled_plan": "baselines.planning.scheduled_plan",
     "baselines.segment_baseline": "baselines.planning.segment_baseline",
     "baselines.split_training": "baselines.planning.split_training",
+    "evaluation.registry": "evaluation.scheduler_loading",
     "kernels.learning": "kernels.surrogate",
     "kernels.losses": "kernels.arrivals",
     "learners.aggregation": "training.aggregation",

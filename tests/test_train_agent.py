@@ -85,10 +85,10 @@ def test_the_real_learner_gives_the_same_system_and_another_loss(scenario, tmp_p
 
 def test_training_with_the_real_learner(scenario, tmp_path: Path) -> None:
     assert (
-        run(scenario, TINY, SURROGATE, "--train-learner", "torch", "--steps", 8, "--envs", 1, "--seeds", 1)
+        run(scenario, TINY, SURROGATE, "--train-learner", "real", "--steps", 8, "--envs", 1, "--seeds", 1)
         == 0
     )
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["learner"] == "torch"
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["learner"] == "real"
 
 
 def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
@@ -251,11 +251,11 @@ def test_former_names_are_accepted_with_a_note(scenario, tmp_path: Path, capsys)
 
 
 def test_the_learner_of_the_training_has_its_own_name(scenario, capsys) -> None:
-    note = "note: --learner is the learner of the comparison; --train-learner torch trains with it, too"
+    note = "note: --learner is the learner of the comparison; --train-learner real trains with it, too"
     quick = [*scenario, *TINY, "--steps", "0"]
     for options, expected in (
-        (["--learner", "torch"], [note]),
-        (["--learner", "torch", "--train-learner", "surrogate"], []),
+        (["--learner", "real"], [note]),
+        (["--learner", "real", "--train-learner", "surrogate"], []),
         (["--learner", "surrogate"], []),
         ([], []),
     ):

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from collapipe_env.cli.common import (
     DATASET_OPTION,
+    LEARNER_OPTION,
     SCHEDULERS_HELP,
     TASK_OPTION,
     chosen_scenario,
@@ -26,15 +27,19 @@ from collapipe_env.cli.common import (
     require_data,
     require_schedulers,
     require_within,
+    with_present_values,
 )
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
+from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.provenance import note_versions, versions
-from collapipe_env.evaluation.registry import LEARNED, load_scheduler, scheduler_names
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.files import write_text
+from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.schedulers import LEARNED, scheduler_names
 
 DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.
 
@@ -74,9 +79,7 @@ class Options:
     """Held-out episodes of each scheduler in each scenario; the same ones for all."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: each scenario's")] = None
     """Rounds of an episode; may be more than the scenario's."""
-    learner: Literal["surrogate", "torch"] = "surrogate"
-    """What supplies the loss: the fitted bound, or real training in every round. Delays and energies are the
-    same."""
+    learner: Annotated[str, LEARNER_OPTION] = "surrogate"
     processes: Annotated[
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
     ] = None
@@ -156,7 +159,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe co
     Returns:
         The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = with_present_values(sys.argv[1:] if arguments is None else arguments, "--learner")
     options = parse(Options, program, DESCRIPTION, given)
     return guarded(lambda: _run(options, program, given), program, given)
 
@@ -165,7 +168,8 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     options.check()
     scenarios = _scenarios(options)
     agents = _agents(options, scenarios)
-    if options.learner == "torch":
+    learner = registered_name(LEARNERS, options.learner)
+    if learner == "real":
         for scenario in scenarios.values():
             require_data(scenario)
 
@@ -176,7 +180,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     default = Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}"
     run = RunDirectory(options.out or default)
     # What may differ from one run in a folder to the next is not listed: it is added to what is there.
-    asked = {"kind": "comparison", "rounds": options.rounds, "learner": options.learner}
+    asked = {"kind": "comparison", "rounds": options.rounds, "learner": learner}
     plans = [
         EvaluationPlan(
             scenario=scenario,
@@ -184,8 +188,9 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             agent=agents.get(name),
             episodes=options.seeds,
             rounds=options.rounds or scenario.dynamics.rounds,
-            learner=options.learner,
+            learner=learner,
             folder=run.episodes / folder_name(name),
+            own_learner=None if learner == options.learner else options.learner,
             threads=options.threads,
         )
         for name, scenario in scenarios.items()
@@ -201,7 +206,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         print(
             f"comparing {count} schedulers on {', '.join(scenarios)}: {options.seeds} held-out episode"
             f"{'s' if options.seeds != 1 else ''} each, {rounds * options.seeds:,} rounds in all, "
-            f"{options.learner} learner, {options.workers} process{'es' if options.workers > 1 else ''}"
+            f"{learner} learner, {options.workers} process{'es' if options.workers > 1 else ''}"
         )
         outcomes = evaluate_all(plans, options.workers, tolerant=True)
         comparisons = [

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from collapipe_env.cli.common import (
     DATASET_OPTION,
+    LEARNER_OPTION,
     SCHEDULERS_HELP,
     TASK_OPTION,
     chosen_scenario,
@@ -26,14 +27,18 @@ from collapipe_env.cli.common import (
     require_data,
     require_schedulers,
     require_within,
+    with_present_values,
 )
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError
+from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.provenance import note_versions, versions
-from collapipe_env.evaluation.registry import DEFAULT_SCHEDULERS, LEARNED, load_scheduler
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.files import write_text
+from collapipe_env.learners.factory import LEARNERS
+from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED
 
 DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario.
 
@@ -42,7 +47,7 @@ command goes on from there.
 
 Examples:
   collapipe evaluate --scenario small
-  collapipe evaluate --schedulers dssra titanic --seeds 10 --learner torch
+  collapipe evaluate --schedulers dssra titanic --seeds 10 --learner real
   collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
 """
 
@@ -67,9 +72,7 @@ class Options:
     """Held-out episodes of each scheduler; the same ones for all."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
     """Rounds of an episode; may be more than the scenario's."""
-    learner: Literal["surrogate", "torch"] = "surrogate"
-    """What supplies the loss: the fitted bound, or real training in every round. Delays and energies are the
-    same."""
+    learner: Annotated[str, LEARNER_OPTION] = "surrogate"
     processes: Annotated[
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
     ] = None
@@ -126,7 +129,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe ev
     Returns:
         The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = with_present_values(sys.argv[1:] if arguments is None else arguments, "--learner")
     options = parse(Options, program, DESCRIPTION, given)
     return guarded(lambda: _run(options, program, given), program, given)
 
@@ -140,7 +143,8 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     agent = None if options.agent is None else file_digest(options.agent)
     for name in options.names:  # what cannot work is known before anything is written
         load_scheduler(name, played, options.agent)
-    if options.learner == "torch":
+    learner = registered_name(LEARNERS, options.learner)
+    if learner == "real":
         require_data(scenario)
     out = options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}"
     run = RunDirectory(out)
@@ -152,8 +156,9 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         agent=options.agent,
         episodes=options.seeds,
         rounds=rounds,
-        learner=options.learner,
-        folder=run.episodes_of(options.learner, rounds),
+        learner=learner,
+        folder=run.episodes_of(learner, rounds),
+        own_learner=None if learner == options.learner else options.learner,
         processes=options.workers,
         threads=options.threads,
     )

@@ -54,7 +54,7 @@ class BatchMDP:
 
     Args:
         scenario: The scenario.
-        learner: ``"torch"``, ``"surrogate"`` or a learner built for ``num_envs``.
+        learner: ``"real"``, ``"surrogate"`` or a learner built for ``num_envs``.
         reward: A reward's name or object.
         num_envs: ``E``.
         max_rounds: Shortens the episode; ``None`` for the scenario's own length.
@@ -256,7 +256,7 @@ class BatchMDP:
 
         ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max`` (the worst node's
         time-average energy over its budget: above 1 a budget is broken), ``final_backlog`` (sum of
-        ``z``), ``return``, ``loss`` and, where they exist, ``metric`` (torch learner) and
+        ``z``), ``return``, ``loss`` and, where they exist, ``metric`` (real training) and
         ``time_to_target`` [s] (the scenario has a target loss and it was reached).
 
         Args:
@@ -299,7 +299,7 @@ def _left_out(record: RoundRecord) -> dict[str, FloatArray]:
 
 
 class MDPViews:
-    """What the single and the vector environment show of their MDP, beyond Gymnasium's interface."""
+    """Views of the MDP that single and vector environment offer beyond Gymnasium's interface."""
 
     _mdp: BatchMDP
 

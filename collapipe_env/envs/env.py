@@ -90,7 +90,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
 
     Args:
         scenario: Name of a shipped scenario, path of a YAML file, mapping or object.
-        learner: ``"torch"`` (really trains), ``"surrogate"`` (the fitted bound) or a learner object.
+        learner: ``"real"`` (really trains), ``"surrogate"`` (the fitted bound) or a learner object.
         reward: Name or callable.
         render_mode: ``None`` or ``"rgb_array"``.
         **unknown: Refused, with the nearest valid name.
@@ -104,7 +104,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     def __init__(
         self,
         scenario: ScenarioLike = "medium",
-        learner: str | Learner = "torch",
+        learner: str | Learner = "real",
         reward: str | Reward = "lyapunov",
         render_mode: str | None = None,
         **unknown: Any,

@@ -180,8 +180,8 @@ def _binds(signature: inspect.Signature, count: int) -> bool:
 def _guarded(value: Any, guard: Callable[[Array], Array]) -> Any:
     """The same records of guarded arrays; what is no array (``None``, a text) stays."""
     if is_dataclass(value):
-        names = _names(type(value))
-        return type(value)(**{name: _guarded(getattr(value, name), guard) for name in names})
+        kind: Any = type(value)
+        return kind(**{name: _guarded(getattr(value, name), guard) for name in _names(kind)})
     return guard(value) if hasattr(value, "dtype") else value
 
 

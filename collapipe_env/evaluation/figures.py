@@ -29,9 +29,9 @@ from collapipe_env.evaluation.plotting import (
     spread_keys,
     whole_numbers,
 )
-from collapipe_env.evaluation.registry import LEARNED
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of
 from collapipe_env.evaluation.statistics import Results, Summary
+from collapipe_env.schedulers import LEARNED
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
