@@ -98,7 +98,8 @@ class PolicyScheduler:
         if actions.ndim != 2 or len(actions) != len(observation):
             raise SchedulerError(
                 f"policy {self.name!r} ({self._place}) answered observations of shape "
-                f"{observation.shape} with shape {actions.shape}: it must return one action for each, (E, N (2K + 3))"
+                f"{observation.shape} with shape {actions.shape}: it must return one action for each, "
+                "(E, N (2K + 3))"
             )
         clipped: npt.NDArray[np.float32] = np.clip(actions, -1.0, 1.0)
         return clipped

@@ -58,7 +58,7 @@ def test_what_is_refused(tmp_path):
         register_scenario("medium", TWO, replace=True)
     with pytest.raises(ScenarioError, match="lower-case letters"):
         register_scenario("mine.yaml", TWO)
-    with pytest.raises(ScenarioError, match=r"dynamics.*did you mean"):
+    with pytest.raises(ScenarioError, match=r"dynamcs: .* did you mean 'dynamics'"):
         register_scenario("two", {"base": "small", "dynamcs": {}})
     with pytest.raises(ScenarioError, match="cannot be read"):
         register_scenario("two", tmp_path / "none.yaml")
