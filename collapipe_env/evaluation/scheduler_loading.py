@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from collapipe_env.deprecation import warn_deprecated
 from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.own_code import OwnCode, import_factory, is_reference, python_code
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
@@ -37,6 +38,12 @@ __all__ = [
 
 NO_FACTORIES: Mapping[str, Factory] = MappingProxyType({})
 """Schedulers that are handed over in Python, where there are none."""
+
+
+def known_names() -> tuple[str, ...]:
+    """Return the names in :data:`~collapipe_env.schedulers.SCHEDULERS` and ``"agent"``; deprecated."""
+    warn_deprecated("known_names() goes: use collapipe_env.schedulers.SCHEDULERS.names()")
+    return (*SCHEDULERS.names(), LEARNED)
 
 
 def registered(names: tuple[str, ...]) -> dict[str, Factory]:
