@@ -29,9 +29,10 @@ from tqdm import tqdm
 from collapipe_env.allocation import ASYNC, COMMON, Allocation
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.episode import EpisodeResult, play_episode
-from collapipe_env.evaluation.registry import require_scheduler, scheduler_names
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
+from collapipe_env.evaluation.scheduler_loading import require_scheduler
 from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import scheduler_names
 from collapipe_env.simulator.state import SystemState
 
 FloatArray = npt.NDArray[np.float64]
@@ -180,7 +181,7 @@ def play(
         agent=None,
         episodes=options.episodes,
         rounds=min(options.rounds or scenario.dynamics.rounds, scenario.dynamics.rounds),
-        learner="torch",
+        learner="real",
         folder=options.folder / scenario.name,
     )
     (outcome,) = evaluate_all([plan], options.processes, tolerant=True)

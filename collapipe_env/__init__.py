@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from collapipe_env.allocation import Allocation
     from collapipe_env.dynamics.process import Process, register_process
     from collapipe_env.envs.env import CollaPipeEnv
+    from collapipe_env.envs.rewards import register_reward
     from collapipe_env.envs.vector import CollaPipeVectorEnv
     from collapipe_env.evaluation.evaluate import Evaluation, evaluate
-    from collapipe_env.evaluation.registry import register_scheduler
-    from collapipe_env.scenario import Scenario, load_scenario, scenario_names
-    from collapipe_env.schedulers import Scheduler
+    from collapipe_env.learners.factory import register_learner
+    from collapipe_env.scenario import Scenario, load_scenario, register_scenario, scenario_names
+    from collapipe_env.schedulers import Scheduler, register_scheduler
+    from collapipe_env.task_registry import register_task
 
 __version__ = "0.1.0"
 
@@ -40,8 +42,12 @@ __all__ = [
     "__version__",
     "evaluate",
     "load_scenario",
+    "register_learner",
     "register_process",
+    "register_reward",
+    "register_scenario",
     "register_scheduler",
+    "register_task",
     "scenario_names",
 ]
 
@@ -57,7 +63,11 @@ _HOMES = {
     "evaluate": "collapipe_env.evaluation.evaluate",
     "load_scenario": "collapipe_env.scenario",
     "register_process": "collapipe_env.dynamics.process",
-    "register_scheduler": "collapipe_env.evaluation.registry",
+    "register_learner": "collapipe_env.learners.factory",
+    "register_reward": "collapipe_env.envs.rewards",
+    "register_scenario": "collapipe_env.scenario",
+    "register_scheduler": "collapipe_env.schedulers",
+    "register_task": "collapipe_env.task_registry",
     "scenario_names": "collapipe_env.scenario",
 }
 

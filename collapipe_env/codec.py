@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import array_api_compat
 import numpy as np
@@ -12,10 +14,22 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.apportionment import apportion
-from collapipe_env.arrays import Array, at_most, namespace
-from collapipe_env.errors import AllocationError
+from collapipe_env.arrays import Array, at_most, concatenate, namespace
+from collapipe_env.errors import AllocationError, nearest_name
 from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
 from collapipe_env.real_numbers import real_numbers
+
+
+class ActionPart(NamedTuple):
+    """One part of an action.
+
+    Attributes:
+        shape: ``(N, K)`` or ``(N,)``.
+        description: Meaning of its entries, which lie in [-1, 1].
+    """
+
+    shape: tuple[int, ...]
+    description: str
 
 
 @dataclass(frozen=True)
@@ -23,8 +37,8 @@ class ActionCodec:
     """Maps ``Box(-1, 1, (N (2K + 3),))`` to feasible allocations and back.
 
     The action holds, cluster by cluster, ``K`` segment scores, ``K`` device powers, the CU power, the
-    micro-batch choice and the bandwidth score. Decoding is total: every vector of finite numbers gives
-    a feasible allocation (values outside [-1, 1] are clipped).
+    micro-batch choice and the bandwidth score; :meth:`split` names them. Decoding is
+    total: every vector of finite numbers gives a feasible allocation (values outside [-1, 1] are clipped).
 
     * micro-batches: the choices are spread evenly over [-1, 1] and the nearest is taken;
     * segments: weights ``(a + 1) / 2``, ``L`` blocks apportioned by largest remainder under each
@@ -55,6 +69,86 @@ class ActionCodec:
     def action_size(self) -> int:
         """Length of an action, ``N (2K + 3)``."""
         return self.clusters * (2 * self.devices + 3)
+
+    @property
+    def parts(self) -> dict[str, ActionPart]:
+        """Shape and meaning of each part of an action, in the order in which they stand for each cluster."""
+        devices, clusters = (self.clusters, self.devices), (self.clusters,)
+        power = (
+            f"transmit power, geometric: -1 for {self.power_min_w:g} W, 1 for {self.power_max_w:g} W, 0 for "
+            f"{math.sqrt(self.power_min_w * self.power_max_w):g} W"
+        )
+        choices = ", ".join(map(str, self.micro_batch_choices))
+        return {
+            "segments": ActionPart(
+                devices,
+                f"weight of the device in sharing out {self.blocks} blocks, under its memory cap; -1: none",
+            ),
+            "device_power": ActionPart(devices, power),
+            "cu_power": ActionPart(clusters, power),
+            "micro_batches": ActionPart(
+                clusters, f"number of micro-batches: nearest of {choices}, spread evenly over [-1, 1]"
+            ),
+            "bandwidth": ActionPart(
+                clusters,
+                f"weight of the cluster in sharing out the uplink above a floor of {self.bandwidth_floor:g}: "
+                "-1: the floor",
+            ),
+        }
+
+    def split(self, action: Array) -> dict[str, Array]:
+        """Split actions into named parts, see :attr:`parts`; :meth:`join` is the inverse.
+
+        Args:
+            action: (..., N (2K + 3)), on any array library.
+
+        Returns:
+            ``segments`` and ``device_power`` (..., N, K), ``cu_power``, ``micro_batches`` and ``bandwidth``
+            (..., N): entries of the action, as they are.
+
+        Raises:
+            AllocationError: If the action has the wrong length.
+        """
+        self.check_action_shape(tuple(action.shape))
+        K = self.devices
+        rows = namespace(action).reshape(action, (*action.shape[:-1], self.clusters, 2 * K + 3))
+        return {
+            "segments": rows[..., :K],
+            "device_power": rows[..., K : 2 * K],
+            "cu_power": rows[..., 2 * K],
+            "micro_batches": rows[..., 2 * K + 1],
+            "bandwidth": rows[..., 2 * K + 2],
+        }
+
+    def join(self, parts: Mapping[str, Array]) -> Array:
+        """Join named parts into actions: the inverse of :meth:`split`.
+
+        Args:
+            parts: All that :meth:`split` returns, with the same leading axes.
+
+        Returns:
+            Actions (..., N (2K + 3)).
+
+        Raises:
+            AllocationError: If a part is missing, unknown or of another shape.
+        """
+        layout = self.parts
+        for name in (*parts, *layout):
+            if name not in layout:
+                raise AllocationError(f"{name!r} is no part of an action: {nearest_name(name, layout)}")
+            if name not in parts:
+                raise AllocationError(f"part {name!r} is missing: an action has {', '.join(layout)}")
+        lead = tuple(parts["cu_power"].shape[:-1])
+        for name, part in layout.items():
+            if tuple(parts[name].shape) != (*lead, *part.shape):
+                raise AllocationError(
+                    f"part {name!r} has shape {tuple(parts[name].shape)}, expected {(*lead, *part.shape)}"
+                )
+        columns = (
+            parts[name] if len(part.shape) == 2 else parts[name][..., None] for name, part in layout.items()
+        )
+        rows = concatenate(tuple(columns))
+        return namespace(rows).reshape(rows, (*lead, self.action_size))
 
     def decode(self, action: Array, memory_cap: Array) -> Allocation:
         """Turn actions into allocations, feasible by construction.

@@ -47,6 +47,7 @@ MOVED = {
     "evaluation.comparison_figures": "evaluation.figures",
     "evaluation.comparison_gantt": "evaluation.typical_rounds",
     "evaluation.comparison_report": "evaluation.report",
+    "evaluation.registry": "evaluation.scheduler_loading",
     "kernels.learning": "kernels.surrogate",
     "kernels.losses": "kernels.arrivals",
     "learners.aggregation": "training.aggregation",

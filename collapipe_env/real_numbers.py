@@ -34,13 +34,24 @@ def real_numbers(name: str, value: Any) -> npt.NDArray[Any]:
         array = np.asarray(value)
     # Rows of several lengths, tensors elsewhere, and whatever an object's own __array__ raises.
     except Exception as error:
+        _refuse_plan(name, value)
         raise AllocationError(
             f"{name}: a {type(value).__name__} that is no array ({type(error).__name__}: {error}): give an "
             "array of floats"
         ) from None
     if array.dtype.kind not in REAL_KINDS:
+        _refuse_plan(name, value)
         raise not_real(name, array.dtype)
     return array
+
+
+def _refuse_plan(name: str, value: object) -> None:
+    """Say which method takes an allocation that was given in place of an action."""
+    if hasattr(value, "micro_batches"):
+        raise AllocationError(
+            f"{name}: an {type(value).__name__} was given, and step takes actions only: play it through "
+            "env.unwrapped.step_allocation(allocation)"
+        )
 
 
 def float_numbers(name: str, value: Any) -> npt.NDArray[np.float64]:

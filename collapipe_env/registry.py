@@ -15,6 +15,8 @@ Given = TypeVar("Given")
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 LAZY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """An entry that is imported when it is asked for: ``"package.module:Name"``."""
+FORMS = "path/to/file.py:Name or package.module:Name"
+"""Code of one's own on a command line."""
 
 
 class Registry(Generic[Entry]):
@@ -29,7 +31,8 @@ class Registry(Generic[Entry]):
         shipped: The package's own entries, by name.
         error: Class of the errors that it raises.
         reserved: Names that mean something else where this registry is used.
-        hint: What the error for an unknown name ends with, say how to name one that is not registered.
+        hint: End of the error for an unknown name, say how to name one that is not registered.
+        use: What is done with an entry, which then has to be callable: ``"is called with the scenario"``.
         check: Is given the name and the thing when it is added, and raises an error if it is none of this
             kind. Entries that are imported later are checked when they are asked for.
         names: Form of the names that may be added; ``None`` for any text of 1 to 40 characters.
@@ -56,13 +59,14 @@ class Registry(Generic[Entry]):
         error: type[CollaPipeError] = ScenarioError,
         reserved: tuple[str, ...] = (),
         hint: str = "",
+        use: str | None = None,
         check: Callable[[str, Any], object] | None = None,
         names: re.Pattern[str] | None = NAME,
     ) -> None:
-        self.kind = kind
+        self.kind, self.error, self.use = kind, error, use
         self._shipped: dict[str, Entry | str] = dict(shipped or {})
         self._added: dict[str, Entry | str] = {}
-        self._error, self._reserved, self._hint = error, reserved, hint
+        self._reserved, self._hint = reserved, hint
         self._check, self._form = check, names
 
     def register(self, name: str, entry: Given, *, replace: bool = False) -> Given:
@@ -84,15 +88,15 @@ class Registry(Generic[Entry]):
         self._check_name(name)
         if isinstance(entry, str):
             if not LAZY.fullmatch(entry):
-                raise self._error(
+                raise self.error(
                     f"{self.kind} {name!r}: {shown(entry)} does not say where it is: write "
                     "'package.module:Name'"
                 )
-        elif self._check is not None:
-            self._check(name, entry)
+        else:
+            self._require_usable(name, entry)
         before = self._added.get(name)
         if before is not None and not replace and not _same(before, entry):
-            raise self._error(f"{self.kind} name {name!r} is taken by {origin(before)}: choose another")
+            raise self.error(f"{self.kind} name {name!r} is taken by {origin(before)}: choose another")
         self._added[name] = cast("Entry | str", entry)
         return entry
 
@@ -120,11 +124,10 @@ class Registry(Generic[Entry]):
         try:
             found = getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
-            raise self._error(
+            raise self.error(
                 f"{self.kind} {name!r} cannot be imported from {entry}: {reason(error)}"
             ) from error
-        if self._check is not None:
-            self._check(name, found)
+        self._require_usable(name, found)
         return cast("Entry", found)
 
     def require(self, name: object) -> None:
@@ -145,7 +148,7 @@ class Registry(Generic[Entry]):
         """
         hint = f" ({self._hint})" if self._hint else ""
         nearest = nearest_name(name, (*self.names(), *more))
-        return self._error(f"{self.kind} {shown(name)} is not known: {nearest}{hint}")
+        return self.error(f"{self.kind} {shown(name)} is not known: {nearest}{hint}")
 
     def names(self) -> tuple[str, ...]:
         """Return the names: the package's own, then those added, each in their order."""
@@ -169,17 +172,26 @@ class Registry(Generic[Entry]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
+    def _require_usable(self, name: str, entry: object) -> None:
+        if self.use is not None and not callable(entry):
+            raise self.error(
+                f"{self.kind} {name!r}: {shown(entry)} cannot be called: register a class or function that "
+                f"{self.use}"
+            )
+        if self._check is not None:
+            self._check(name, entry)
+
     def _check_name(self, name: object) -> None:
         if self._form is not None:
             if not isinstance(name, str) or not self._form.fullmatch(name):
-                raise self._error(
+                raise self.error(
                     f"{self.kind} name {shown(name)}: use lower-case letters, digits and underscores, at "
                     "most 40, beginning with a letter"
                 )
         elif not isinstance(name, str) or not 1 <= len(name.strip()) <= 40 or not name.isprintable():
-            raise self._error(f"{self.kind} name {shown(name)}: use a text of 1 to 40 characters")
+            raise self.error(f"{self.kind} name {shown(name)}: use a text of 1 to 40 characters")
         if name in self._shipped or name in self._reserved:
-            raise self._error(f"{self.kind} name {name!r} is taken by the package: choose another")
+            raise self.error(f"{self.kind} name {name!r} is taken by the package: choose another")
 
 
 def origin(entry: object) -> str:

@@ -1,21 +1,24 @@
-"""The one interface of everything that decides: DSSRA, learned agents and the published systems."""
+"""Interface of everything that decides, and schedulers by name: the package's own and the user's."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.errors import AllocationError, shown
+from collapipe_env.errors import AllocationError, SchedulerError, shown
+from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemState
 
 Decision: TypeAlias = npt.NDArray[np.float32] | Allocation
-"""Actions (E, N (2K + 3)) of the box, or allocations, of any form."""
+"""Actions (E, N (2K + 3)) of the box, which ``env.step`` takes, or allocations, which ``env.step_allocation``
+takes: also such as the box cannot express."""
 
 
 @runtime_checkable
@@ -23,7 +26,8 @@ class Scheduler(Protocol):
     """Decides one round for a batch of ``E`` environments at once.
 
     Learned agents read the observation, model-based ones the state; both decide from what is known
-    before the round: channels, speeds, memories and queues.
+    before the round: channels, speeds, memories and queues. ``act`` returns what comes naturally, actions or
+    allocations; an evaluation plays either as it is.
 
     Attributes:
         name: Short name for tables and plots.
@@ -43,7 +47,8 @@ class Scheduler(Protocol):
             state: The system before the round (E, ...).
 
         Returns:
-            Actions (E, N (2K + 3)), or an :class:`~collapipe_env.allocation.Allocation` (E, ...).
+            Actions (E, N (2K + 3)) for ``env.step``, or an :class:`~collapipe_env.allocation.Allocation`
+            (E, ...) for ``env.step_allocation``.
         """
         ...
 
@@ -120,3 +125,79 @@ class StateScheduler(ABC):
             reason: What its memories cannot hold, and a remedy.
         """
         return AllocationError(f"{self.name}: environment {environment}, cluster {cluster}: {reason}")
+
+
+Factory: TypeAlias = Callable[[Scenario], Scheduler]
+"""A class or function that is called with the scenario alone and returns a scheduler."""
+Kind = TypeVar("Kind", bound=Factory)
+
+LEARNED = "agent"
+"""Stands for the trained agent in lists of schedulers."""
+DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
+"""Schedulers of an evaluation where none is named."""
+
+
+SCHEDULERS: Registry[Any] = Registry(
+    "scheduler",
+    {
+        "dssra": "collapipe_env.agents.dssra.policy:DSSRA",
+        "pipeline": "collapipe_env.baselines.even_split:PipeLine",
+        "random": "collapipe_env.baselines.random_feasible:RandomFeasible",
+        "vanilla_fl": "collapipe_env.baselines.vanilla_fl:VanillaFL",
+        "titanic": "collapipe_env.baselines.titanic:Titanic",
+        "pipeedge": "collapipe_env.baselines.pipeedge:PipeEdge",
+        "asteroid": "collapipe_env.baselines.asteroid:Asteroid",
+        "splitfed_v1": "collapipe_env.baselines.splitfed:SplitFedV1",
+        "splitfed_v2": "collapipe_env.baselines.splitfed:SplitFedV2",
+        "pipar": "collapipe_env.baselines.pipar:PiPar",
+        "adaptis": "collapipe_env.baselines.adaptis:AdaPtis",
+        "optpipe": "collapipe_env.baselines.optpipe:OptPipe",
+        "flexpipe": "collapipe_env.baselines.flexpipe:FlexPipe",
+        "xpipe": "collapipe_env.baselines.xpipe:XPipe",
+        "greedy_dpp": "collapipe_env.baselines.greedy_dpp:GreedyDPP",
+        "flop_proportional": "collapipe_env.baselines.flop_proportional:FlopProportional",
+        "memory_proportional": "collapipe_env.baselines.memory_proportional:MemoryProportional",
+        "best_single_device": "collapipe_env.baselines.best_single_device:BestSingleDevice",
+    },
+    error=SchedulerError,
+    reserved=(LEARNED,),
+    hint=f"one of your own: {FORMS}",
+    use="is called with the scenario and returns a scheduler",
+)
+"""Factories of schedulers by name; each is imported when it is asked for."""
+
+
+@overload
+def register_scheduler(name: str, factory: Kind, *, replace: bool = False) -> Kind: ...
+
+
+@overload
+def register_scheduler(name: str, *, replace: bool = False) -> Callable[[Kind], Kind]: ...
+
+
+def register_scheduler(name: str, factory: Any = None, *, replace: bool = False) -> Any:
+    """Give a scheduler of your own a name, for this process and for the workers that an evaluation starts.
+
+    Also a decorator: ``@register_scheduler("half_power")`` above the class. The same definition may be
+    registered again, so that a notebook's cell can be run twice.
+
+    Args:
+        name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
+        factory: Class or function that is called with the scenario alone and returns something with ``name``,
+            ``reset`` and ``act``; or ``"package.module:Name"`` of one.
+        replace: Whether another scheduler that was registered under this name gives way.
+
+    Returns:
+        The factory; without one, a decorator.
+
+    Raises:
+        SchedulerError: If the name is taken or not of that form, or the factory cannot be called.
+    """
+    if factory is None:
+        return SCHEDULERS.decorator(name, replace=replace)
+    return SCHEDULERS.register(name, factory, replace=replace)
+
+
+def scheduler_names() -> tuple[str, ...]:
+    """Return the names of the package's own schedulers."""
+    return SCHEDULERS.shipped()

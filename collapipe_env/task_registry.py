@@ -1,4 +1,4 @@
-"""The tasks of the federation by name, and their traits: all that a scenario and its price need of them.
+"""Tasks of the federation by name, and their traits: all that a scenario and its price need of them.
 
 A task lives in a module of its own that is imported when it is first used; :func:`register_task` adds
 another.
@@ -6,13 +6,13 @@ another.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.errors import ScenarioError
+from collapipe_env.registry import Registry
 
 if TYPE_CHECKING:
     from collapipe_env.tasks.base import Task
@@ -40,11 +40,16 @@ class TaskTraits:
         return 1 if self.outputs == "sentence" else sequence_length
 
 
-_ENTRY_POINTS: dict[str, str] = {
-    "classification": "collapipe_env.tasks.classification:Classification",
-    "ner": "collapipe_env.tasks.ner:NamedEntities",
-    "translation": "collapipe_env.tasks.translation:Translation",
-}
+TASKS: Registry[Any] = Registry(
+    "task",
+    {
+        "classification": "collapipe_env.tasks.classification:Classification",
+        "ner": "collapipe_env.tasks.ner:NamedEntities",
+        "translation": "collapipe_env.tasks.translation:Translation",
+    },
+    names=None,
+)
+"""Classes of tasks by name; their modules import PyTorch."""
 
 SHIPPED_TRAITS: Mapping[str, TaskTraits] = MappingProxyType(
     {
@@ -58,41 +63,31 @@ SHIPPED_TRAITS: Mapping[str, TaskTraits] = MappingProxyType(
 
 def task_names() -> tuple[str, ...]:
     """Return the names of the registered tasks, sorted."""
-    return tuple(sorted(_ENTRY_POINTS))
+    return tuple(sorted(TASKS.names()))
 
 
-def register_task(name: str, entry_point: str) -> None:
+def register_task(name: str, entry_point: str | type, *, replace: bool = False) -> None:
     """Add a task.
 
     Args:
         name: Name to use in scenarios; must be new.
-        entry_point: ``"module:Class"`` of a class that follows :class:`collapipe_env.tasks.Task` and needs
-            no arguments. Its ``traits`` say what it is priced by.
+        entry_point: ``"module:Class"``, or the class itself, which follows :class:`collapipe_env.tasks.Task`
+            and needs no arguments. Its ``traits`` say what it is priced by.
+        replace: Whether another task that was registered under this name gives way.
 
     Raises:
         ScenarioError: If the name is taken or the entry point has no colon.
     """
-    if name in _ENTRY_POINTS:
-        raise ScenarioError(
-            f"task {name!r} is registered already as {_ENTRY_POINTS[name]}; choose another name"
-        )
-    if ":" not in entry_point:
-        raise ScenarioError(
-            f"entry point {entry_point!r} of task {name!r} lacks a colon; write 'module:Class'"
-        )
-    _ENTRY_POINTS[name] = entry_point
+    TASKS.register(name, entry_point, replace=replace)
 
 
 def get_task(name: str) -> Task:
     """Return the task of that name.
 
     Raises:
-        ScenarioError: If there is none; names the nearest.
+        ScenarioError: If there is none, naming the nearest, or it cannot be imported.
     """
-    if name not in _ENTRY_POINTS:
-        raise ScenarioError(f"unknown task {name!r}; {nearest_name(name, _ENTRY_POINTS)}")
-    module, _, attribute = _ENTRY_POINTS[name].partition(":")
-    task: Task = getattr(importlib.import_module(module), attribute)()
+    task: Task = TASKS.get(name)()
     return task
 
 
@@ -107,7 +102,7 @@ def task_traits(name: str) -> TaskTraits:
     found = getattr(get_task(name), "traits", None)
     if not isinstance(found, TaskTraits):
         raise ScenarioError(
-            f"task {name!r} ({_ENTRY_POINTS[name]}) does not say what it is priced by: its traits are "
+            f"task {name!r} ({TASKS.where(name)}) does not say what it is priced by: its traits are "
             f"{found!r}; give its class traits = TaskTraits(outputs='sentence') or "
             "TaskTraits(outputs='token')"
         )

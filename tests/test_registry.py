@@ -170,6 +170,16 @@ def test_things_are_checked_when_added_and_when_imported():
         checked.get("later")
 
 
+def test_entries_that_are_to_be_called():
+    bells = Registry("bell", error=SchedulerError, use="is called at noon")
+    bells.register("big", Bell)
+    with pytest.raises(SchedulerError, match=r"bell 'three': 3 cannot be called: .* that is called at noon"):
+        bells.register("three", 3)
+    bells.register("later", "math:pi")
+    with pytest.raises(SchedulerError, match=r"bell 'later': 3.14.* cannot be called"):
+        bells.get("later")
+
+
 def test_origins():
     assert origin(even) == f"{__name__}:even"
     assert origin(Bell) == origin(Bell()) == f"{__name__}:Bell"

@@ -1,6 +1,7 @@
 """The main job from end to end, on the smallest system."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,53 @@ def test_the_real_learner_gives_the_same_system_and_another_loss(scenario, tmp_p
 
 def test_training_with_the_real_learner(scenario, tmp_path: Path) -> None:
     assert (
-        run(scenario, TINY, SURROGATE, "--train-learner", "torch", "--steps", 8, "--envs", 1, "--seeds", 1)
+        run(scenario, TINY, SURROGATE, "--train-learner", "real", "--steps", 8, "--envs", 1, "--seeds", 1)
         == 0
     )
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["learner"] == "torch"
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["learner"] == "real"
+
+
+def test_training_with_a_reward_and_a_learner_of_ones_own(scenario, tmp_path: Path, capsys) -> None:
+    """Named by their file; an edited reward is another one, and an agent keeps its own."""
+    file = tmp_path / "mine.py"
+    learner = Path(__file__).parent / "learners" / "halving_learner.py"
+    file.write_text(
+        "def per_second(before, costs, after):\n    return (before.loss - after.loss) / costs.delay\n"
+    )
+    own = [
+        "--reward",
+        f"{file}:per_second",
+        "--train-learner",
+        f"{learner}:Halving",
+        "--steps",
+        8,
+        "--envs",
+        1,
+    ]
+    assert run(scenario, TINY, SURROGATE, own, "--seeds", 1) == 0
+    asked = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert re.fullmatch("per_second_[0-9a-f]{8}", asked["reward"])
+    assert re.fullmatch("halving_[0-9a-f]{8}", asked["learner"])
+    assert run(scenario, TINY, SURROGATE, own, "--seeds", 1) == 0  # nothing is left to do
+    file.write_text(file.read_text().replace("costs.delay", "1.0"))
+    assert run(scenario, TINY, SURROGATE, own, "--seeds", 1) == 2
+    assert "reward was 'per_second_" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--reward", "lyapunof", "reward 'lyapunof' is not known: did you mean 'lyapunov'? (one of your own"),
+        ("--reward", "nowhere.py:mine", "reward 'nowhere.py:mine': nowhere.py does not exist"),
+        ("--train-learner", "rael", "learner 'rael' is not known: did you mean 'real'? (one of your own"),
+    ],
+)
+def test_names_of_rewards_and_learners_are_checked_first(
+    scenario, tmp_path: Path, capsys, option, value, message
+) -> None:
+    assert run(scenario, TINY, SURROGATE, option, value) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
@@ -256,11 +300,11 @@ def test_former_names_are_accepted_with_a_note(scenario, tmp_path: Path, capsys)
 
 
 def test_the_learner_of_the_training_has_its_own_name(scenario, capsys) -> None:
-    note = "note: --learner is the learner of the comparison; --train-learner torch trains with it, too"
+    note = "note: --learner is the learner of the comparison; --train-learner real trains with it, too"
     quick = [*scenario, *TINY, "--steps", "0"]
     for options, expected in (
-        (["--learner", "torch"], [note]),
-        (["--learner", "torch", "--train-learner", "surrogate"], []),
+        (["--learner", "real"], [note]),
+        (["--learner", "real", "--train-learner", "surrogate"], []),
         (["--learner", "surrogate"], []),
         ([], []),
     ):

@@ -35,7 +35,7 @@ from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.plotting import RC, save
 from collapipe_env.evaluation.pool import run_tasks
 from collapipe_env.evaluation.provenance import versions
-from collapipe_env.evaluation.registry import make_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.statistics import Estimate, estimate
 from collapipe_env.files import read_json, write_json, write_text
 from collapipe_env.scenario import Scenario
@@ -170,7 +170,7 @@ def train(run: Run, on_round: Callable[[], None]) -> None:
 
 def _played(run: Run, scenario: Scenario, on_round: Callable[[], None]) -> RunResult:
     env = CollaPipeVectorEnv(
-        num_envs=1, scenario=scenario, learner="torch", reward="delay", autoreset_mode="Disabled"
+        num_envs=1, scenario=scenario, learner="real", reward="delay", autoreset_mode="Disabled"
     )
     began = time.process_time()
     seed = HELD_OUT_SEED + run.seed

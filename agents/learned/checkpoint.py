@@ -46,7 +46,7 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class SavedAgent:
-    """What a checkpoint holds.
+    """Content of a checkpoint.
 
     Attributes:
         algorithm: ``"ppo"`` or ``"sac"``.

@@ -131,7 +131,7 @@ def check_parameters(parameters: HyperParameters, prefix: str) -> None:
 
 
 def _fault(name: str, value: Any) -> str:
-    """What a value should be, or nothing if it is fine."""
+    """Return the range that a value is outside of, or nothing if it is fine."""
     if name == "hidden_units":
         fine = len(value) >= 1 and all(isinstance(v, int) and 1 <= v <= 8192 for v in value)
         return "" if fine else "one or more widths from 1 to 8192 are needed"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.errors import SchedulerError
+from collapipe_env.errors import SchedulerError, reason, shown
 from collapipe_env.simulator.state import SystemState
 
 
@@ -49,6 +50,7 @@ class PolicyScheduler:
     def __init__(self, policy: Any, name: str | None = None, *, deterministic: bool = True) -> None:
         self.name = type(policy).__name__ if name is None else name
         self._policy, self._deterministic = policy, deterministic
+        self._file, self._line = _caller()
         self._state: Any = None
         self._starting = True
         predict = getattr(policy, "predict", None)
@@ -63,8 +65,9 @@ class PolicyScheduler:
             self._ask = policy
         else:
             raise SchedulerError(
-                f"policy {policy!r} can neither be called nor has it a method predict: give a model of "
-                "Stable-Baselines3, a PyTorch module or a function from observations to actions"
+                f"policy {shown(policy)} ({self._place}) can neither be called nor has it a method predict: "
+                "give a model of Stable-Baselines3, a PyTorch module or a function from observations to "
+                "actions"
             )
 
     def reset(self, seed: int | None = None) -> None:
@@ -80,14 +83,23 @@ class PolicyScheduler:
     ) -> npt.NDArray[np.float32]:
         """Actions (E, N (2K + 3)) in [-1, 1] for observations (E, D)."""
         self._require_size(observation.shape[-1])
-        answer = self._ask(observation)
+        try:
+            answer = self._ask(observation)
+        except Exception as error:
+            # A library's line says little: name the user's, unless the failure is in that file anyway.
+            if any(frame.filename == self._file for frame in traceback.extract_tb(error.__traceback__)):
+                raise
+            raise SchedulerError(
+                f"policy {self.name!r} ({self._place}) failed with {type(error).__name__}: {reason(error)}"
+            ) from error
         if hasattr(answer, "detach"):
             answer = answer.detach().float().cpu().numpy()  # NumPy has no bfloat16
         actions = np.asarray(answer, dtype=np.float32)
         if actions.ndim != 2 or len(actions) != len(observation):
             raise SchedulerError(
-                f"policy {self.name!r} answered observations of shape {observation.shape} with shape "
-                f"{actions.shape}: it must return one action for each, (E, N (2K + 3))"
+                f"policy {self.name!r} ({self._place}) answered observations of shape "
+                f"{observation.shape} with shape {actions.shape}: it must return one action for each, "
+                "(E, N (2K + 3))"
             )
         clipped: npt.NDArray[np.float32] = np.clip(actions, -1.0, 1.0)
         return clipped
@@ -108,13 +120,18 @@ class PolicyScheduler:
             digest.update(_bytes(array))
         return digest.hexdigest()
 
+    @property
+    def _place(self) -> str:
+        """Line of the user's code that made this scheduler."""
+        return f"{self._file}, line {self._line}"
+
     def _require_size(self, numbers: int) -> None:
         """Refuse a policy that says itself that it was trained on other observations."""
         shape = getattr(getattr(self._policy, "observation_space", None), "shape", None)
         if isinstance(shape, tuple) and len(shape) == 1 and shape[0] != numbers:
             raise SchedulerError(
-                f"policy {self.name!r} was trained on observations of {shape[0]} numbers, those of this "
-                f"scenario have {numbers}: give one that was trained on this scenario"
+                f"policy {self.name!r} ({self._place}) was trained on observations of {shape[0]} "
+                f"numbers, those of this scenario have {numbers}: give one that was trained on this scenario"
             )
 
     def _predict(self, observation: npt.NDArray[np.float32]) -> Any:
@@ -137,8 +154,16 @@ class PolicyScheduler:
             return self._policy(torch.tensor(observation, dtype=like.dtype, device=like.device))
 
 
+def _caller() -> tuple[str, int]:
+    """File and line of the code outside this package that is being run."""
+    frame = sys._getframe()
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("collapipe_env."):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
 def _options(predict: Callable[..., Any], deterministic: bool) -> dict[str, Any]:
-    """Those of Stable-Baselines3's options that a ``predict`` has; all where it takes any (``**options``)."""
+    """Options of Stable-Baselines3 that a ``predict`` has; all where it takes any (``**options``)."""
     known = {"state": None, "episode_start": None, "deterministic": deterministic}
     try:
         has = inspect.signature(predict).parameters

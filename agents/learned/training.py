@@ -24,7 +24,7 @@ from .validation import Score, Validator
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What to train.
+    """Training to be done.
 
     Attributes:
         scenario: The scenario.
@@ -33,7 +33,7 @@ class TrainingPlan:
         steps: Transitions in all; PPO completes the rollout it is in.
         envs: Environments that play at once.
         seed: Governs weights, exploration and episodes.
-        learner: ``"surrogate"`` or ``"torch"``.
+        learner: ``"surrogate"``, ``"real"`` or a registered name.
         reward: Name of the reward.
         validate_every: Transitions between two validations.
         validation_episodes: Episodes of a validation.
@@ -53,7 +53,7 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """Where a training run keeps its files."""
+    """Files of a training run."""
 
     folder: Path
 
@@ -75,7 +75,7 @@ class TrainingFiles:
 
 @dataclass
 class TrainingState:
-    """How far training has come.
+    """Progress of a training.
 
     Attributes:
         steps: Transitions so far.
@@ -95,7 +95,7 @@ class TrainingState:
 
 
 def training_state(files: TrainingFiles) -> TrainingState:
-    """How far the training in a folder has come; nothing yet where there is no checkpoint.
+    """Return the progress of the training in a folder; none yet where there is no checkpoint.
 
     Raises:
         CheckpointError: If its checkpoint is damaged.
@@ -118,7 +118,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
         say: Receives one line for every validation.
 
     Returns:
-        How it went; the best version is in ``files.best``.
+        Its progress; the best version is in ``files.best``.
 
     Raises:
         KeyboardInterrupt: After saving, if the user interrupts.

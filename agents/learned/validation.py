@@ -1,4 +1,4 @@
-"""How good a policy is while it learns, and which of its versions is kept as the best."""
+"""Validation of a policy while it learns, and the choice of the version that is kept as the best."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VALIDATION_SEED = 1_200_000_000
 
 
 class Policy(Protocol):
-    """What can be validated: a Stable-Baselines3 model or policy."""
+    """A policy that can be validated: a model or policy of Stable-Baselines3."""
 
     def predict(
         self, observation: npt.NDArray[np.float32], *, deterministic: bool = ...

@@ -179,7 +179,8 @@ def stage_bytes(problem: ChainProblem, schedule: int, held: int, stored: float, 
     """
     c = problem.numbers
     state = c.block_state_bytes + (c.block_copy_bytes if schedule == ASYNC else 0.0)
-    return device_memory(held, stored * (c.batch_size / micro_batches), state, c.activation_bytes)
+    needed: float = device_memory(held, stored * (c.batch_size / micro_batches), state, c.activation_bytes)
+    return needed
 
 
 @compiled

@@ -28,19 +28,32 @@ from collapipe_env.cli.early_end import (
 from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
 from collapipe_env.evaluation.provenance import versions
-from collapipe_env.evaluation.registry import LEARNED, require_scheduler, scheduler_names
+from collapipe_env.evaluation.scheduler_loading import require_scheduler
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
+from collapipe_env.learners.factory import FORMER
 from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.schedulers import LEARNED, scheduler_names
 from collapipe_env.task_registry import task_names
 
 NARROWEST = 40
 """Columns of the narrowest terminal that help is laid out for; with very few, tyro does not end."""
-UNTRAINED_HELP = f"{', '.join(scheduler_names())}; or one of your own: file.py:Name, package.module:Name."
+OWN_HELP = "or one of your own: file.py:Name, package.module:Name."
+UNTRAINED_HELP = f"{', '.join(scheduler_names())}; {OWN_HELP}"
 SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
 
 Options = TypeVar("Options")
 
 
+LEARNER_OPTION = tyro.conf.arg(
+    metavar="NAME",
+    help="What supplies the loss: surrogate (the fitted bound), real (training in every round), "
+    f"{OWN_HELP} Delays and energies are the same.",
+)
+REWARD_OPTION = tyro.conf.arg(
+    metavar="NAME",
+    help="What the agent maximises: drift_plus_penalty or lyapunov, which weigh delay against the energy "
+    f"queues, delay, time_to_target, {OWN_HELP}",
+)
 TASK_OPTION = tyro.conf.arg(
     metavar="NAME",
     help=f"Task that the Transformer learns: {', '.join(task_names())}. Another task than the scenario's "
@@ -159,6 +172,26 @@ def _always_printable() -> Iterator[None]:
 def command_line(program: str, arguments: Sequence[str]) -> str:
     """Return the command as it can be typed again."""
     return f"{program} {shlex.join(arguments)}".rstrip()
+
+
+def with_present_values(arguments: Sequence[str], *options: str) -> list[str]:
+    """Accept the former names of learners, with a note on standard error for each.
+
+    Args:
+        arguments: The command line.
+        options: The options that take a learner.
+    """
+    present, previous = [], ""
+    for argument in arguments:
+        name, equals, value = (
+            argument.partition("=") if argument.startswith("--") else (previous, "", argument)
+        )
+        if name.replace("_", "-") in options and value in FORMER:
+            print(f"note: the learner {value} is called {FORMER[value]} now", file=sys.stderr)
+            argument = f"{name}{equals}{FORMER[value]}" if equals else FORMER[value]
+        present.append(argument)
+        previous = argument
+    return present
 
 
 def require_within(*limits: tuple[str, int, int, int] | tuple[str, int, int, int, str]) -> None:

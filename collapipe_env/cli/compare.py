@@ -23,16 +23,20 @@ from collapipe_env.cli.common import (
     record,
     require_data,
     require_schedulers,
+    with_present_values,
 )
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
+from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.provenance import note_versions, versions
-from collapipe_env.evaluation.registry import LEARNED, load_scheduler, scheduler_names
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.files import write_text
+from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.schedulers import LEARNED, scheduler_names
 
 DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.
 
@@ -129,7 +133,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe co
     Returns:
         The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = with_present_values(sys.argv[1:] if arguments is None else arguments, "--learner")
     options = parse(Options, program, DESCRIPTION, given)
     return guarded(lambda: _run(options, program, given), program, given)
 
@@ -139,7 +143,8 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     scenarios = _scenarios(options)
     agents = _agents(options, scenarios)
     play = options.play
-    if play.learner == "torch":
+    learner = registered_name(LEARNERS, play.learner)
+    if learner == "real":
         for scenario in scenarios.values():
             require_data(scenario)
 
@@ -148,7 +153,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     default = Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}"
     run = RunDirectory(options.out or default)
     # What may differ from one run in a folder to the next is not listed: it is added to what is there.
-    asked = {"kind": "comparison", "rounds": play.rounds, "learner": play.learner}
+    asked = {"kind": "comparison", "rounds": play.rounds, "learner": learner}
     plans = [
         EvaluationPlan(
             scenario=scenario,
@@ -156,7 +161,8 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             agent=agents.get(name),
             episodes=play.seeds,
             rounds=play.rounds or scenario.dynamics.rounds,
-            learner=play.learner,
+            learner=learner,
+            own_learner=None if learner == play.learner else play.learner,
             folder=run.episodes / folder_name(name),
             threads=play.threads,
         )

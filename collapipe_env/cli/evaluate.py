@@ -23,14 +23,18 @@ from collapipe_env.cli.common import (
     record,
     require_data,
     require_schedulers,
+    with_present_values,
 )
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError
+from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.provenance import note_versions, versions
-from collapipe_env.evaluation.registry import DEFAULT_SCHEDULERS, LEARNED, load_scheduler
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.files import write_text
+from collapipe_env.learners.factory import LEARNERS
+from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED
 
 DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario.
 
@@ -39,7 +43,7 @@ command goes on from there.
 
 Examples:
   collapipe evaluate --scenario small
-  collapipe evaluate --schedulers dssra titanic --seeds 10 --learner torch
+  collapipe evaluate --schedulers dssra titanic --seeds 10 --learner real
   collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
 """
 
@@ -97,7 +101,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe ev
     Returns:
         The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = with_present_values(sys.argv[1:] if arguments is None else arguments, "--learner")
     options = parse(Options, program, DESCRIPTION, given)
     return guarded(lambda: _run(options, program, given), program, given)
 
@@ -112,7 +116,8 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     agent = None if options.agent is None else file_digest(options.agent)
     for name in options.names:  # what cannot work is known before anything is written
         load_scheduler(name, played, options.agent)
-    if play.learner == "torch":
+    learner = registered_name(LEARNERS, play.learner)
+    if learner == "real":
         require_data(scenario)
     run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
@@ -123,8 +128,9 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         agent=options.agent,
         episodes=play.seeds,
         rounds=rounds,
-        learner=play.learner,
-        folder=run.episodes_of(play.learner, rounds),
+        learner=learner,
+        own_learner=None if learner == play.learner else play.learner,
+        folder=run.episodes_of(learner, rounds),
         threads=play.threads,
     )
     with run.locked(command_line(program, given)):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from collapipe_env.cli.common import default_processes, hint, require_within
+from collapipe_env.cli.common import LEARNER_OPTION, default_processes, hint, require_within
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS
 from collapipe_env.evaluation.run_directory import RunDirectory
 
@@ -24,9 +24,7 @@ class PlayOptions:
     """Held-out episodes of each scheduler in each scenario; the same ones for all."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
     """Rounds of an episode; may be more than the scenario's."""
-    learner: Literal["surrogate", "torch"] = "surrogate"
-    """Supplies the loss: the fitted bound, or real training in every round. Delays and energies are the
-    same."""
+    learner: Annotated[str, LEARNER_OPTION] = "surrogate"
     processes: Annotated[
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
     ] = None

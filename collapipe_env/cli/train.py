@@ -18,14 +18,18 @@ from collapipe_env.cli.common import (
     record,
     require_data,
     with_present_names,
+    with_present_values,
 )
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.cli.train_options import RENAMED, Options
+from collapipe_env.envs.rewards import REWARDS
 from collapipe_env.errors import CheckpointError
+from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.provenance import note_versions, versions
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.files import read_json, write_text
+from collapipe_env.learners.factory import LEARNERS
 
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
 
@@ -55,13 +59,13 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe tr
         The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
     typed = list(sys.argv[1:] if arguments is None else arguments)
-    given = with_present_names(typed, RENAMED)
+    given = with_present_values(with_present_names(typed, RENAMED), "--learner", "--train-learner")
     options = parse(Options, program, DESCRIPTION.format(program=program), given)
     names = {argument.partition("=")[0] for argument in typed}
-    if "--learner" in names and "--train-learner" not in names and options.evaluation.learner == "torch":
+    if "--learner" in names and "--train-learner" not in names and options.evaluation.learner == "real":
         # It is the default, so whoever types it may mean what the option meant before.
         print(
-            "note: --learner is the learner of the comparison; --train-learner torch trains with it, too",
+            "note: --learner is the learner of the comparison; --train-learner real trains with it, too",
             file=sys.stderr,
         )
     return guarded(lambda: Job(options, program, given).run(), program, given)
@@ -90,8 +94,11 @@ class Job:
         options.check(self._scenario)
         torch.set_num_threads(options.training.threads)
         self._run = RunDirectory(options.output.out or self._default_folder())
+        self._train_learner = registered_name(LEARNERS, options.training.train_learner)
+        self._learner = registered_name(LEARNERS, options.evaluation.learner)
+        self._reward = registered_name(REWARDS, options.training.reward)
         self._require_schedulers()
-        if "torch" in (options.training.train_learner, options.evaluation.learner):
+        if "real" in (self._train_learner, self._learner):
             require_data(self._scenario)
 
     def run(self) -> None:
@@ -134,11 +141,12 @@ class Job:
         """
         from collapipe_env.evaluation.episode import play_episode
         from collapipe_env.evaluation.own_scheduler import OwnScheduler
-        from collapipe_env.evaluation.registry import LEARNED, load_scheduler
+        from collapipe_env.evaluation.scheduler_loading import load_scheduler
+        from collapipe_env.schedulers import LEARNED
 
         options = self._options
-        learners = (options.training.train_learner, options.evaluation.learner)
-        quick = "surrogate" if "surrogate" in learners else "torch"  # not every task has a surrogate
+        learners = (self._train_learner, self._learner)
+        quick = "surrogate" if "surrogate" in learners else self._learner  # not every task has a surrogate
         for name in options.evaluation.schedulers:
             if name != LEARNED:
                 scheduler = load_scheduler(name, self._scenario, None)
@@ -192,8 +200,8 @@ class Job:
             "algo": training.algo,
             "steps": options.steps,
             "envs": options.envs,
-            "learner": training.train_learner,
-            "reward": training.reward,
+            "learner": self._train_learner,
+            "reward": self._reward,
             "seed": training.seed,
             training.algo: asdict(options.parameters),
         }
@@ -214,7 +222,7 @@ class Job:
         verb = "going on" if before.steps else "training"
         print(
             f"{verb}: {options.training.algo.upper()} on {self._scenario.name!r}, {options.steps:,} steps on "
-            f"{options.envs} environments, {options.training.train_learner} learner, "
+            f"{options.envs} environments, {self._train_learner} learner, "
             f"from step {before.steps:,}"
         )
         whole = options.whole_steps(before.steps)
@@ -233,8 +241,8 @@ class Job:
             steps=options.steps,
             envs=options.envs,
             seed=options.training.seed,
-            learner=options.training.train_learner,
-            reward=options.training.reward,
+            learner=self._train_learner,
+            reward=self._reward,
             validate_every=max(options.steps // 20, 1),
         )
         state = train(plan, files)
@@ -249,7 +257,7 @@ class Job:
         """Return the validations of the agent's training, if the agent is evaluated."""
         from collapipe_env.agents.learned.checkpoint import read_checkpoint
         from collapipe_env.agents.learned.training import TrainingFiles
-        from collapipe_env.evaluation.registry import LEARNED
+        from collapipe_env.schedulers import LEARNED
 
         if LEARNED not in self._options.evaluation.schedulers:
             return []
@@ -258,8 +266,8 @@ class Job:
         return read_checkpoint(latest if own else self._agent_file()).history
 
     def _evaluate(self, history: list[dict[str, Any]]) -> None:
-        from collapipe_env.evaluation.registry import LEARNED
         from collapipe_env.evaluation.runner import EvaluationPlan
+        from collapipe_env.schedulers import LEARNED
 
         options, asked = self._options, self._options.evaluation
         rounds = options.rounds(self._scenario)
@@ -269,8 +277,9 @@ class Job:
             agent=self._agent_file() if LEARNED in asked.schedulers else None,
             episodes=asked.seeds,
             rounds=rounds,
-            learner=asked.learner,
-            folder=self._run.episodes_of(asked.learner, rounds),
+            learner=self._learner,
+            folder=self._run.episodes_of(self._learner, rounds),
+            own_learner=None if self._learner == asked.learner else asked.learner,
             threads=options.training.threads,
         )
         play_and_report(

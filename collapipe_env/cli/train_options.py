@@ -16,6 +16,8 @@ from collapipe_env.agents.learned.hyperparameters import (
 )
 from collapipe_env.cli.common import (
     DATASET_OPTION,
+    LEARNER_OPTION,
+    REWARD_OPTION,
     SCHEDULERS_HELP,
     TASK_OPTION,
     default_processes,
@@ -24,18 +26,18 @@ from collapipe_env.cli.common import (
     require_within,
 )
 from collapipe_env.errors import ScenarioError
-from collapipe_env.evaluation.registry import LEARNED
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS
 from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import LEARNED
 
 LARGEST_SEED = 2**30
 DEFAULT_STEPS: dict[tuple[str, str], int] = {
     ("ppo", "surrogate"): 600_000,
     ("sac", "surrogate"): 200_000,
-    ("ppo", "torch"): 2_000,
-    ("sac", "torch"): 2_000,
+    ("ppo", "real"): 2_000,
+    ("sac", "real"): 2_000,
 }
-DEFAULT_ENVS = {"surrogate": 64, "torch": 2}
+DEFAULT_ENVS = {"surrogate": 64, "real": 2}
 RENAMED = {
     "--run-dir": "--out",
     "--eval-seeds": "--seeds",
@@ -59,18 +61,15 @@ class TrainingOptions:
     steps: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
-        hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with torch"),
+        hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with real"),
     ] = None
     """Rounds to train on, over all environments; more than before lengthen a training."""
     envs: Annotated[
-        int | None, tyro.conf.arg(metavar="INT"), hint("default: 64; 2 with --train-learner torch")
+        int | None, tyro.conf.arg(metavar="INT"), hint("default: 64; 2 with --train-learner real")
     ] = None
     """Environments that play at once."""
-    train_learner: Literal["surrogate", "torch"] = "surrogate"
-    """Source of the loss in training: the fitted bound, or real training of the real segments. Delays and
-    energies are the same."""
-    reward: Literal["drift_plus_penalty", "lyapunov", "delay", "time_to_target"] = "drift_plus_penalty"
-    """Reward that the agent maximises; the first two weigh delay against the energy queues."""
+    train_learner: Annotated[str, LEARNER_OPTION] = "surrogate"
+    reward: Annotated[str, REWARD_OPTION] = "drift_plus_penalty"
     seed: int = 0
     """Seed of weights, exploration and training episodes."""
     threads: int = 1
@@ -88,8 +87,7 @@ class EvaluationOptions:
     """Held-out episodes of each scheduler; the same ones for all."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
     """Rounds of an episode; may be more than the scenario's."""
-    learner: Literal["torch", "surrogate"] = "torch"
-    """torch really trains the Transformer in every round; surrogate is for a quick look."""
+    learner: Annotated[str, LEARNER_OPTION] = "real"
     processes: Annotated[
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
     ] = None
@@ -140,7 +138,7 @@ class Options:
     def steps(self) -> int:
         """Rounds to train on."""
         asked = self.training.steps
-        return DEFAULT_STEPS[self.training.algo, self.training.train_learner] if asked is None else asked
+        return DEFAULT_STEPS[self.training.algo, self._like] if asked is None else asked
 
     def whole_steps(self, done: int) -> int:
         """Rounds after which the training ends: PPO completes the rollout that it is in.
@@ -155,7 +153,12 @@ class Options:
     def envs(self) -> int:
         """Environments that play at once."""
         asked = self.training.envs
-        return DEFAULT_ENVS[self.training.train_learner] if asked is None else asked
+        return DEFAULT_ENVS[self._like] if asked is None else asked
+
+    @property
+    def _like(self) -> str:
+        """Learner of the package's own whose defaults hold: a learner of the user's own may be slow."""
+        return "surrogate" if self.training.train_learner == "surrogate" else "real"
 
     @property
     def processes(self) -> int:

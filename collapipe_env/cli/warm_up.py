@@ -16,9 +16,10 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.cli.common import UNTRAINED_HELP, guarded, hint, parse
 from collapipe_env.compiled import cache_folder, own_module
 from collapipe_env.errors import CollaPipeError
-from collapipe_env.evaluation.registry import make_scheduler, require_scheduler, scheduler_names
+from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
 from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import scheduler_names
 
 DESCRIPTION = """Compile all loops for this machine now.
 

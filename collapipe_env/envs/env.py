@@ -57,7 +57,8 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     ===============  =================================================================================
 
     **Observation**, ``Box((6 N K + 2 N + 2,), float32)`` with finite bounds. Named blocks in
-    :attr:`observation_layout`: per device (N, K) energy backlog, compute speed, memory cap in blocks,
+    :attr:`observation_layout`, whose ``physical(observation)`` undoes the scaling:
+    per device (N, K) energy backlog, compute speed, memory cap in blocks,
     gain of the hop to it, gain to the CU, presence; per cluster (N,) uplink gain and CU backlog; the
     round and the smoothed loss.
 
@@ -69,7 +70,8 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     **Reward** (``reward=``): ``"lyapunov"`` (default), the exact drift plus penalty
     ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``; ``"drift_plus_penalty"``, its denser
     per-round form; ``"delay"``, ``-T / T_ref`` with the energy excess in ``info["cost"]``;
-    ``"time_to_target"``; or any callable (:mod:`collapipe_env.envs.rewards`).
+    ``"time_to_target"``; a registered name; or a callable ``reward(before, costs, after)`` of the states
+    before and after the round and its costs (:mod:`collapipe_env.envs.rewards`).
 
     **End**. ``truncated`` after the scenario's number of rounds, ``terminated`` when the smoothed loss
     reaches the target (if the scenario sets one).
@@ -90,7 +92,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
 
     Args:
         scenario: Name of a shipped scenario, path of a YAML file, mapping or object.
-        learner: ``"torch"`` (really trains), ``"surrogate"`` (the fitted bound) or a learner object.
+        learner: ``"real"`` (really trains), ``"surrogate"`` (the fitted bound) or a learner object.
         reward: Name or callable.
         render_mode: ``None`` or ``"rgb_array"``.
         **unknown: Refused, with the nearest valid name.
@@ -104,7 +106,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     def __init__(
         self,
         scenario: ScenarioLike = "medium",
-        learner: str | Learner = "torch",
+        learner: str | Learner = "real",
         reward: str | Reward = "lyapunov",
         render_mode: str | None = None,
         **unknown: Any,

@@ -16,6 +16,7 @@ from collapipe_env.arrays import Array, at_least, namespace, total
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
+from collapipe_env.envs.observed_processes import observed_features
 from collapipe_env.envs.rewards import OwnReward, Reward, make_reward
 from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.errors import AllocationError
@@ -54,7 +55,7 @@ class BatchMDP:
 
     Args:
         scenario: The scenario.
-        learner: ``"torch"``, ``"surrogate"`` or a learner built for ``num_envs``.
+        learner: ``"real"``, ``"surrogate"`` or a learner built for ``num_envs``.
         reward: A reward's name or object.
         num_envs: ``E``.
         max_rounds: Shortens the episode; ``None`` for the scenario's own length.
@@ -83,7 +84,7 @@ class BatchMDP:
         self.world = World(scenario, make_learner(learner, scenario, num_envs, backend), num_envs, backend)
         # Asked once: that a class has certain methods is slow to find out.
         self._quick = self.world.learner if isinstance(self.world.learner, QuickLearner) else None
-        self.observer = ObservationBuilder(scenario)
+        self.observer = ObservationBuilder(scenario, observed_features(self.world.system.processes))
         on_numpy = backend is NUMPY
         self._observe = backend.fuse(self.observer.build if on_numpy else self.observer.build_generic)
         choices = backend.array(np.array(self.codec.micro_batch_choices))
@@ -346,7 +347,7 @@ def _left_out(record: RoundRecord) -> dict[str, Array]:
 
 
 class MDPViews:
-    """What the single and the vector environment show of their MDP, beyond Gymnasium's interface."""
+    """Views of the MDP that single and vector environment offer beyond Gymnasium's interface."""
 
     _mdp: BatchMDP
 

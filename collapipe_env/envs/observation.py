@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_most, concatenate, namespace
+from collapipe_env.errors import ScenarioError
 from collapipe_env.kernels.observation import Scales, Seen, observe_rows, scale_gains
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario import Scenario
@@ -30,6 +32,9 @@ class Feature:
         low: Lower bound.
         high: Upper bound.
         description: What it holds, with its scaling.
+        unit: Unit of ``scale * value + offset``.
+        scale: See there.
+        offset: See there.
     """
 
     slice: slice
@@ -37,6 +42,36 @@ class Feature:
     low: float
     high: float
     description: str
+    unit: str = "1"
+    scale: float = 1.0
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class FeatureSource:
+    """A feature that is appended to the core block of the observation.
+
+    Attributes:
+        name: Its name in the layout; must be new.
+        shape: Of one environment: ``(N, K)`` (0 for absent devices), ``(N,)``, ``()`` or any other.
+        low: Lower bound of the scaled values; smaller ones become this.
+        high: Upper bound; larger ones become this.
+        description: What it holds, with its scaling.
+        value: Scaled values (E, *shape) of a state (E, ...), with the operations of its arrays' library.
+        unit: Unit of ``scale * value + offset``.
+        scale: See there.
+        offset: See there.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    description: str
+    value: Callable[[SystemState], Array]
+    unit: str = "1"
+    scale: float = 1.0
+    offset: float = 0.0
 
 
 class ObservationLayout(Mapping[str, Feature]):
@@ -46,6 +81,7 @@ class ObservationLayout(Mapping[str, Feature]):
         >>> layout = env.unwrapped.observation_layout      # doctest: +SKIP
         >>> layout["device_backlog"].slice                 # doctest: +SKIP
         >>> layout.unpack(observation)["device_backlog"]   # (N, K)  # doctest: +SKIP
+        >>> layout.physical(observation)["device_speed"]   # (N, K) [FLOP/s]  # doctest: +SKIP
     """
 
     def __init__(self, features: Mapping[str, Feature]) -> None:
@@ -62,18 +98,45 @@ class ObservationLayout(Mapping[str, Feature]):
 
     @property
     def size(self) -> int:
-        """Length of the vector, ``6 N K + 2 N + 2``."""
+        """Length of the vector, ``6 N K + 2 N + 2`` and what processes add."""
         return max(int(f.slice.stop) for f in self._features.values())
 
-    def unpack(self, observation: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:
+    def unpack(self, observation: Array) -> dict[str, Array]:
         """Split observations (..., D) into named arrays (..., *shape)."""
         lead = observation.shape[:-1]
         return {
             name: observation[..., f.slice].reshape((*lead, *f.shape)) for name, f in self._features.items()
         }
 
+    def physical(self, observation: Array) -> dict[str, Array]:
+        """Return observations in physical units: what they were before they were scaled.
+
+        Backlogs are in energy budgets of a round, speeds in FLOP/s, capacities in encoder blocks, gains in
+        dB, the round in rounds, the loss in nats; ``device_present`` is bool. What the observation caps stays
+        capped: backlogs at ``budgets.backlog_cap``, capacities at ``L``, gains at their bounds.
+
+        Args:
+            observation: (..., D), NumPy arrays or tensors.
+
+        Returns:
+            Named arrays (..., *shape), float64; NaN for devices that are absent.
+        """
+        xp = namespace(observation)
+        # Single precision is as fine as a part in ten million: the bounds -1 and 1 must come back exactly.
+        parts = self.unpack(xp.astype(observation, xp.float64))
+        present = parts["device_present"] > 0.5
+        found: dict[str, Array] = {}
+        for name, feature in self._features.items():
+            values = feature.scale * parts[name] + feature.offset
+            if name == "device_present":
+                values = present
+            elif feature.shape == self["device_present"].shape:
+                values = xp.where(present, values, xp.nan)
+            found[name] = values
+        return found
+
     def describe(self) -> str:
-        """A table of the features, one a line."""
+        """Return a table of the features, one a line."""
         return "\n".join(
             f"{name:18s} [{f.slice.start}:{f.slice.stop}] {f.shape!s:8s} "
             f"[{f.low:g}, {f.high:g}]  {f.description}"
@@ -89,9 +152,16 @@ class ObservationBuilder:
 
     Args:
         scenario: Gives the scales.
+        extra: Features to append to the core block, in order.
+
+    Attributes:
+        layout: Names, places and scales of the features.
+
+    Raises:
+        ScenarioError: If two features have one name.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, extra: Sequence[FeatureSource] = ()) -> None:
         N, K = scenario.clusters, scenario.max_devices
         self._shape = (N, K)
         self._blocks = scenario.blocks
@@ -103,6 +173,7 @@ class ObservationBuilder:
         farthest_hop = max(math.sqrt(2.0) * c.area_side_m, c.hop_min_m)
         self._d2d_scale = _db_range(path_gain_d2d, c.hop_min_m, farthest_hop)
         self._d2e_scale = _db_range(path_gain_d2e, c.cu_distance_min_m, c.cu_distance_max_m)
+        self._extra = tuple(extra)
         self.layout = self._make_layout()
         self._size = self.layout.size
         self._scales = Scales(
@@ -120,42 +191,39 @@ class ObservationBuilder:
 
     def _make_layout(self) -> ObservationLayout:
         N, K = self._shape
-        cap = self._backlog_cap
-        rows = [
-            ("device_backlog", (N, K), 0.0, 1.0, f"energy queue z of the device over {cap:g}, capped at 1"),
-            ("device_speed", (N, K), -1.0, 1.0, "compute speed now, -1 for 0, 1 for the fastest profile"),
-            (
-                "device_capacity",
-                (N, K),
-                -1.0,
-                1.0,
-                f"blocks its memory holds, -1 for 0, 1 for {self._blocks}",
-            ),
-            (
-                "device_hop_gain",
-                (N, K),
-                -GAIN_BOUND,
-                GAIN_BOUND,
-                "gain from the node before it, in dB, scaled",
-            ),
-            ("device_cu_gain", (N, K), -GAIN_BOUND, GAIN_BOUND, "gain to the CU, in dB, scaled"),
-            ("device_present", (N, K), 0.0, 1.0, "1 where the device is there"),
-            ("uplink_gain", (N,), -GAIN_BOUND, GAIN_BOUND, "gain CU to base station, in dB, scaled"),
-            ("cu_backlog", (N,), 0.0, 1.0, f"energy queue z of the CU over {cap:g}, capped at 1"),
-            ("round", (), 0.0, 1.0, "rounds played over the episode's length"),
-            (
-                "loss",
-                (),
-                -1.0,
-                GAIN_BOUND,
-                "smoothed evaluation loss over that of a uniform guess, less 1",
-            ),
-        ]
+        cap, bound, devices, clusters = self._backlog_cap, GAIN_BOUND, (N, K), (N,)
+        (d2d, per_d2d), (d2e, per_d2e) = self._d2d_scale, self._d2e_scale
+        half_speed, half_blocks = self._top_speed / 2.0, self._blocks / 2.0
+        rows: list[tuple[Any, ...]] = [
+            ("device_backlog", devices, 0.0, 1.0,
+             f"energy queue z of the device over {cap:g}, capped at 1", "budgets", cap, 0.0),
+            ("device_speed", devices, -1.0, 1.0,
+             "compute speed now, -1 for 0, 1 for the fastest profile", "FLOP/s", half_speed, half_speed),
+            ("device_capacity", devices, -1.0, 1.0,
+             f"blocks its memory holds, -1 for 0, 1 for {self._blocks}", "blocks", half_blocks, half_blocks),
+            ("device_hop_gain", devices, -bound, bound,
+             "gain from the node before it, in dB, scaled", "dB", per_d2d, d2d),
+            ("device_cu_gain", devices, -bound, bound, "gain to the CU, in dB, scaled", "dB", per_d2d, d2d),
+            ("device_present", devices, 0.0, 1.0, "1 where the device is there", "1", 1.0, 0.0),
+            ("uplink_gain", clusters, -bound, bound,
+             "gain CU to base station, in dB, scaled", "dB", per_d2e, d2e),
+            ("cu_backlog", clusters, 0.0, 1.0,
+             f"energy queue z of the CU over {cap:g}, capped at 1", "budgets", cap, 0.0),
+            ("round", (), 0.0, 1.0, "rounds played over the episode's length", "rounds", self._rounds, 0.0),
+            ("loss", (), -1.0, bound,
+             "smoothed evaluation loss over that of a uniform guess, less 1", "nats",
+             self._loss_scale, self._loss_scale),
+        ]  # fmt: skip
+        rows.extend(
+            (f.name, f.shape, f.low, f.high, f.description, f.unit, f.scale, f.offset) for f in self._extra
+        )
         features: dict[str, Feature] = {}
         start = 0
-        for name, shape, low, high, description in rows:
+        for name, shape, *rest in rows:
+            if name in features:
+                raise ScenarioError(f"two features of the observation are called {name!r}: rename one")
             size = math.prod(shape)
-            features[name] = Feature(slice(start, start + size), shape, low, high, description)
+            features[name] = Feature(slice(start, start + size), shape, *rest)
             start += size
         return ObservationLayout(features)
 
@@ -185,7 +253,17 @@ class ObservationBuilder:
         for gains in (out[:, 3 * N * K : 5 * N * K], out[:, 6 * N * K : 6 * N * K + N]):
             np.log(gains, out=gains)
         scale_gains(self._scales, N, N * K, out)
+        if self._extra:
+            for source, values in zip(self._extra, self._extra_columns(state), strict=True):
+                out[:, self.layout[source.name].slice] = values
         return out
+
+    def _extra_columns(self, state: SystemState) -> Iterator[Array]:
+        """Columns (E, numbers) of each appended feature, within its bounds."""
+        xp, E = namespace(state.backlog), len(state.backlog)
+        for source in self._extra:
+            values = xp.clip(source.value(state), source.low, source.high)
+            yield xp.reshape(values, (E, math.prod(source.shape)))
 
     def build_generic(self, state: SystemState) -> Array:
         """Observations (E, D), float32, of states (E, ...) on any array library; a fresh array of it.
@@ -218,6 +296,7 @@ class ObservationBuilder:
             backlog[..., 0],
             played[:, None],
             loss[:, None],
+            *(xp.astype(values, real) for values in self._extra_columns(state)),
         )
         return xp.astype(concatenate(columns), xp.float32)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.deprecation import warn_deprecated
+from collapipe_env.envs.guarded import copied, guarded, guarded_on_use, read_only
 from collapipe_env.envs.reward_inputs import RewardInputs
 from collapipe_env.errors import RewardError, ScenarioError, reason, shown
 from collapipe_env.simulator.costs import RoundCosts
@@ -64,9 +64,9 @@ class OwnReward:
         on_numpy = namespace(costs.delay) is np
         try:
             if on_numpy:
-                rewards = self._asked(before, costs, after, _read_only)
+                rewards = self._asked(before, costs, after, lambda record: guarded_on_use(record, read_only))
             else:
-                rewards = self.on_copies(before, costs, after)
+                rewards = self._asked(before, costs, after, lambda record: guarded_on_use(record, copied))
         except Exception as error:
             form = "a RewardInputs" if self._takes_inputs else "(before, costs, after)"
             raise RewardError(
@@ -84,16 +84,15 @@ class OwnReward:
         return str(getattr(self.function, "__qualname__", type(self.function).__qualname__))
 
     def on_copies(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
-        """Return the callable's answer to copies of tensors, without a look at it."""
-        return self._asked(before, costs, after, _copied)
+        """Return the callable's answer to copies of tensors, without a look at it; this can be compiled."""
+        return self._asked(before, costs, after, lambda record: guarded(record, copied))
 
     def _asked(
-        self, before: SystemState, costs: RoundCosts, after: SystemState, guard: Callable[[Array], Array]
+        self, before: SystemState, costs: RoundCosts, after: SystemState, show: Callable[[Any], Any]
     ) -> Array:
         if self._takes_inputs:
-            inputs = RewardInputs.of_round(before, costs, after, self.target_loss)
-            return self.function(_guarded(inputs, guard))
-        return self.function(_guarded(before, guard), _guarded(costs, guard), _guarded(after, guard))
+            return self.function(show(RewardInputs.of_round(before, costs, after, self.target_loss)))
+        return self.function(show(before), show(costs), show(after))
 
     def check_shape(self, rewards: Array, like: Array) -> None:
         """Refuse what is not a tensor of one real number for each environment; does not wait for a device.
@@ -175,28 +174,3 @@ def _binds(signature: inspect.Signature, count: int) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _guarded(value: Any, guard: Callable[[Array], Array]) -> Any:
-    """The same records of guarded arrays; what is no array (``None``, a text) stays."""
-    if is_dataclass(value):
-        kind: Any = type(value)
-        return kind(**{name: _guarded(getattr(value, name), guard) for name in _names(kind)})
-    if isinstance(value, Mapping):
-        return {name: _guarded(part, guard) for name, part in value.items()}
-    return guard(value) if hasattr(value, "dtype") else value
-
-
-@cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind))
-
-
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _copied(tensor: Array) -> Array:
-    return tensor.clone()

@@ -33,7 +33,7 @@ def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
     with the surrogate; ``CollaPipe-<Scenario>-<Task>-v0`` and ``CollaPipeSurrogate-<Scenario>-<Task>-v0``
     are the ladder.
     """
-    for prefix, learner in (("CollaPipe", "torch"), ("CollaPipeSurrogate", "surrogate")):
+    for prefix, learner in (("CollaPipe", "real"), ("CollaPipeSurrogate", "surrogate")):
         yield f"{prefix}-v0", {"scenario": "medium", "learner": learner}
         for scenario in LADDER:
             for task, word in TASKS.items():

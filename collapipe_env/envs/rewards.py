@@ -11,7 +11,7 @@ from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.envs.reward_inputs import RewardInputs, node_present, target_reached
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.queues import lyapunov
-from collapipe_env.registry import Registry
+from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
@@ -123,14 +123,6 @@ def _positive_v(scenario: Scenario, name: str) -> float:
     return v
 
 
-def _check(name: str, reward: object) -> None:
-    if not callable(reward):
-        raise ScenarioError(
-            f"reward {name!r}: {reward!r} cannot be called: register a function reward(before, costs, "
-            "after), or a class that is called with the scenario and makes one"
-        )
-
-
 REWARDS: Registry[Any] = Registry(
     "reward",
     {
@@ -139,7 +131,8 @@ REWARDS: Registry[Any] = Registry(
         "delay": _delay,
         "time_to_target": _time_to_target,
     },
-    check=_check,
+    hint=f"one of your own on the command line: {FORMS}",
+    use="is reward(before, costs, after), or a class that is called with the scenario and makes one",
 )
 """Rewards by name. The package's own are built from the scenario and its reference delay ``T_ref`` [s]; one
 that was registered is the reward itself, or a class that is called with the scenario."""

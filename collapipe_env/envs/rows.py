@@ -23,7 +23,7 @@ Rows = npt.NDArray[np.intp] | slice
 
 
 class EnvironmentRow:
-    """What :class:`~collapipe_env.envs.env.CollaPipeEnv` offers, for one row of a vector environment.
+    """One row of a vector environment, with the interface of :class:`~collapipe_env.envs.env.CollaPipeEnv`.
 
     A row may be read and reset; it cannot step, as all rows step together. Attributes that no environment
     has may be set freely: each row keeps its own.

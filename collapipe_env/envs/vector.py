@@ -78,7 +78,7 @@ class CollaPipeVectorEnv(
         self,
         num_envs: int = 1,
         scenario: ScenarioLike = "medium",
-        learner: str | Learner = "torch",
+        learner: str | Learner = "real",
         reward: str | Reward = "lyapunov",
         render_mode: str | None = None,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,

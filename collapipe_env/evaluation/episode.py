@@ -196,7 +196,7 @@ def play_episode(
         scenario: The scenario.
         episode: Number of the episode, from 0.
         rounds: Rounds to play, at most the scenario's.
-        learner: ``"torch"`` or ``"surrogate"``.
+        learner: ``"real"`` or ``"surrogate"``.
         on_round: Called after each round.
     """
     env = _environment(scenario, rounds, learner)

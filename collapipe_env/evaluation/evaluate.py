@@ -16,18 +16,10 @@ from rich.console import Console
 
 from collapipe_env.errors import CheckpointError, ScenarioError, SchedulerError, nearest_name, shown
 from collapipe_env.evaluation.comparison import ScenarioComparison, summarise_scenario
-from collapipe_env.evaluation.own_code import Factory, is_reference
+from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.evaluation.own_scheduler import is_policy
 from collapipe_env.evaluation.pool import leave_unless_guarded
 from collapipe_env.evaluation.provenance import note_versions, versions
-from collapipe_env.evaluation.registry import (
-    DEFAULT_SCHEDULERS,
-    LEARNED,
-    ReadyMade,
-    known_names,
-    load_scheduler,
-    require_scheduler,
-)
 from collapipe_env.evaluation.report import (
     explanation,
     heading,
@@ -39,15 +31,15 @@ from collapipe_env.evaluation.report import (
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
+from collapipe_env.evaluation.scheduler_loading import ReadyMade, load_scheduler, require_scheduler
 from collapipe_env.evaluation.statistics import Results, Summary
 from collapipe_env.files import without_nan, write_text
+from collapipe_env.learners.factory import LEARNERS, present_name
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.schedulers import Scheduler
+from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED, SCHEDULERS, Factory, Scheduler
 
 Player: TypeAlias = str | Factory | Scheduler
 """A scheduler as :func:`evaluate` takes it: a name, a factory, or a scheduler itself."""
-
-_LEARNERS = ("surrogate", "torch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +164,8 @@ def evaluate(
         scenario: A shipped scenario, a YAML file, a mapping or an object.
         seeds: Held-out episodes of each scheduler, the same ones for all, >= 1.
         rounds: Rounds of an episode, >= 1, also beyond the scenario's own; the scenario's by default.
-        learner: ``"surrogate"`` for the fitted loss, ``"torch"`` to really train in every round.
+        learner: ``"surrogate"`` for the fitted loss, ``"real"`` to really train in every round, or a
+            registered name.
         agent: A saved agent, which ``collapipe train`` made.
         reference: Name of the scheduler that the others are held against; DSSRA if it plays, else the first.
         processes: Episodes played at once. With more than one, each is played in a process of its own:
@@ -199,8 +192,8 @@ def evaluate(
             raise ScenarioError(f"{option} = {shown(path)}: give a path")
     if processes > 1:
         leave_unless_guarded()
-    if learner not in _LEARNERS:
-        raise ScenarioError(f"learner = {learner!r} is not known: {nearest_name(str(learner), _LEARNERS)}")
+    learner = present_name(learner, warn=True)
+    LEARNERS.require(learner)
     played = lasting(chosen, rounds)
     length = chosen.dynamics.rounds if rounds is None else rounds
     file = None if agent is None else Path(agent)
@@ -233,6 +226,7 @@ def evaluate(
             folder=folder,
             threads=threads,
             factories=factories,
+            own_learner=LEARNERS.get(learner) if learner in LEARNERS.added() else None,
         )
         cleanup.callback(_threads_as_they_are())
         (outcome,) = evaluate_all([plan], processes, lines=False)
@@ -282,7 +276,7 @@ def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict
         require_scheduler(text, learned=True)
         if text in texts[:number]:
             raise SchedulerError(f"schedulers name {text!r} more than once: once is enough")
-    taken = {*known_names(), *texts}
+    taken = {*SCHEDULERS.names(), LEARNED, *texts}
     names: list[str] = []
     factories: dict[str, Factory] = {}
     for player in given:

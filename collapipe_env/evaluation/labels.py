@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from collapipe_env.evaluation.registry import LEARNED
+from collapipe_env.schedulers import LEARNED
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.comparison import ScenarioComparison

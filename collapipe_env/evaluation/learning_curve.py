@@ -18,8 +18,8 @@ from collapipe_env.evaluation.plotting import (
     short_name,
     whole_numbers,
 )
-from collapipe_env.evaluation.registry import LEARNED
 from collapipe_env.evaluation.statistics import Summary
+from collapipe_env.schedulers import LEARNED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Schedulers of the user's own, named on the command line: ``package.module:Name``, ``path/to/file.py:Name``.
+"""Code of the user's own, named on the command line: ``package.module:Name``, ``path/to/file.py:Name``.
 
 Whoever names code so asks for it to be run: it is imported. That holds for nothing else; no data file is ever
 executed.
@@ -10,24 +10,19 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from collapipe_env.errors import SchedulerError, nearest_name, reason, shortened
+from collapipe_env.errors import nearest_name, reason, shortened
 from collapipe_env.evaluation.neighbours import Neighbours
 from collapipe_env.evaluation.source_digest import source_digest
-from collapipe_env.scenario import Scenario
-from collapipe_env.schedulers import Scheduler
-
-Factory = Callable[[Scenario], Scheduler]
-"""A class or function that is called with the scenario alone and returns a scheduler."""
+from collapipe_env.registry import FORMS, Registry
+from collapipe_env.schedulers import SCHEDULERS, Factory
 
 _PACKAGE = Path(__file__).parents[1]
-FORMS = "path/to/file.py:Name or package.module:Name"
 
 
 @dataclass(frozen=True)
@@ -65,32 +60,35 @@ _MODULES: dict[str, str] = {}
 
 
 def is_reference(name: str) -> bool:
-    """Whether a scheduler's name refers to code of the user's own."""
+    """Whether a name refers to code of the user's own."""
     return ":" in name or name.endswith(".py")
 
 
-def import_factory(reference: str) -> OwnCode:
+def import_factory(reference: str, registry: Registry[Any] = SCHEDULERS) -> OwnCode:
     """Import what a reference names.
 
     Args:
         reference: ``package.module:Name`` or ``path/to/file.py:Name``.
+        registry: Where a thing of its kind would be registered: says what it is called and how it is used.
 
     Raises:
-        SchedulerError: If there is no such file, module or name, it cannot be imported, or the name is not
-            callable.
+        CollaPipeError: Of the registry's class, if there is no such file, module or name, it cannot be
+            imported, or the name is not callable.
     """
     source, colon, name = reference.rpartition(":")
     is_file = source.endswith(".py") or "/" in source or os.sep in source
     is_module = all(part.isidentifier() for part in source.split("."))
     if not colon or not name.isidentifier() or not (is_file or is_module):
         example = f"{reference.rstrip(':')}:Name" if reference.rstrip(":").endswith(".py") else FORMS
-        raise SchedulerError(
-            f"scheduler {shortened(reference)!r} names no class or function: write {example}, which is "
-            "called with the scenario"
+        raise registry.error(
+            f"{registry.kind} {shortened(reference)!r} names no class or function: write {example}, which "
+            f"{registry.use}"
         )
-    loaded = _run_file(reference, source) if is_file else _import_module(reference, source)
+    loaded = (
+        _run_file(reference, source, registry) if is_file else _import_module(reference, source, registry)
+    )
     return OwnCode(
-        _named(reference, loaded.module, name),
+        _named(reference, loaded.module, name, registry),
         loaded.digest,
         getattr(loaded.module, "__file__", None),
         loaded.neighbours,
@@ -146,7 +144,7 @@ def python_code(factory: Factory, source: object) -> OwnCode:
     return OwnCode(factory, source_digest(Path(file), None if script else module.__name__), file)
 
 
-def _run_file(reference: str, source: str) -> _Loaded:
+def _run_file(reference: str, source: str, registry: Registry[Any]) -> _Loaded:
     path = Path(source)
     try:
         path = path.expanduser()
@@ -156,9 +154,9 @@ def _run_file(reference: str, source: str) -> _Loaded:
     except (OSError, RuntimeError, ValueError) as error:  # too long, links in circles, a null byte, ~nobody
         found, what = False, f"cannot be read ({getattr(error, 'strerror', None) or error})"
     if not found:
-        raise SchedulerError(
-            f"scheduler {shortened(reference)!r}: {shortened(source)} {what}: give the path of a Python "
-            f"file, as in {FORMS}"
+        raise registry.error(
+            f"{registry.kind} {shortened(reference)!r}: {shortened(source)} {what}: give the path of a "
+            f"Python file, as in {FORMS}"
         )
     digest = source_digest(path)
     before = _FILES.get(path)
@@ -167,7 +165,9 @@ def _run_file(reference: str, source: str) -> _Loaded:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise SchedulerError(f"scheduler {reference!r}: cannot read {path} ({error.strerror})") from None
+        raise registry.error(
+            f"{registry.kind} {reference!r}: cannot read {path} ({error.strerror})"
+        ) from None
     # A name that nothing else has: another module called like the file stays what it is.
     module = ModuleType(f"_collapipe_scheduler_{digest[:16]}_{path.stem}")
     module.__file__ = str(path)
@@ -181,14 +181,14 @@ def _run_file(reference: str, source: str) -> _Loaded:
         sys.modules.pop(module.__name__, None)
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise SchedulerError(
-            f"scheduler {reference!r} cannot be imported: {blame(error, str(path))}"
+        raise registry.error(
+            f"{registry.kind} {reference!r} cannot be imported: {blame(error, str(path))}"
         ) from error
     loaded = _FILES[path] = _Loaded(digest, module, neighbours)
     return loaded
 
 
-def _import_module(reference: str, source: str) -> _Loaded:
+def _import_module(reference: str, source: str, registry: Registry[Any]) -> _Loaded:
     # The console script does not look into the current folder, unlike python -m.
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
@@ -203,20 +203,20 @@ def _import_module(reference: str, source: str) -> _Loaded:
             and error.name
             and f"{source}.".startswith(f"{error.name}.")
         ):
-            raise SchedulerError(
-                f"scheduler {shortened(reference)!r}: there is no module {shortened(error.name)!r} here "
-                "or among the installed ones: check its spelling and the current folder, or name a file, "
-                f"as in {FORMS}"
+            raise registry.error(
+                f"{registry.kind} {shortened(reference)!r}: there is no module {shortened(error.name)!r} "
+                "here or among the installed ones: check its spelling and the current folder, or name a "
+                f"file, as in {FORMS}"
             ) from None
-        raise SchedulerError(
-            f"scheduler {reference!r} cannot be imported: {blame(error, _file_of(error, source))}"
+        raise registry.error(
+            f"{registry.kind} {reference!r} cannot be imported: {blame(error, _file_of(error, source))}"
         ) from error
     file = getattr(module, "__file__", None)
     digest = "" if file is None else source_digest(Path(file), module.__name__)
     if _MODULES.setdefault(module.__name__, digest) != digest:
-        raise SchedulerError(
-            f"scheduler {reference!r}: {file} or a module that it imports was edited after it was imported: "
-            "start Python anew, or name the file (path/to/file.py:Name), which is read again"
+        raise registry.error(
+            f"{registry.kind} {reference!r}: {file} or a module that it imports was edited after it was "
+            "imported: start Python anew, or name the file (path/to/file.py:Name), which is read again"
         )
     return _Loaded(digest, module, None)
 
@@ -228,12 +228,12 @@ def _file_of(error: BaseException, module: str) -> str | None:
     return next((f for f in reversed(files) if f.endswith((f"{end}.py", f"{end}{os.sep}__init__.py"))), None)
 
 
-def _named(reference: str, module: ModuleType, name: str) -> Factory:
+def _named(reference: str, module: ModuleType, name: str, registry: Registry[Any]) -> Factory:
     try:
         found: Any = getattr(module, name, None)
     except Exception as error:  # modules may have a __getattr__
-        raise SchedulerError(
-            f"scheduler {reference!r} cannot be imported: {blame(error, module.__file__)}"
+        raise registry.error(
+            f"{registry.kind} {reference!r} cannot be imported: {blame(error, module.__file__)}"
         ) from error
     if found is None:
         own = [
@@ -242,11 +242,11 @@ def _named(reference: str, module: ModuleType, name: str) -> Factory:
         ]  # fmt: skip
         place = getattr(module, "__file__", None) or "that folder, which holds no __init__.py"
         hint = nearest_name(name, own) if own else "it defines no class or function"
-        raise SchedulerError(f"scheduler {reference!r}: there is no {name!r} in {place}: {hint}")
+        raise registry.error(f"{registry.kind} {reference!r}: there is no {name!r} in {place}: {hint}")
     if not callable(found):
-        raise SchedulerError(
-            f"scheduler {reference!r}: {name} is an object of type {type(found).__name__}, which cannot be "
-            "called: name a class or function that is called with the scenario and returns a scheduler"
+        raise registry.error(
+            f"{registry.kind} {reference!r}: {name} is an object of type {type(found).__name__}, which "
+            f"cannot be called: name a class or function that {registry.use}"
         )
     factory: Factory = found
     return factory

@@ -12,6 +12,7 @@ from typing import Any
 from collapipe_env.errors import DataError, shortened, shown
 from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
 from collapipe_env.files import read_json, without_nan, write_json
+from collapipe_env.learners.factory import former_name, present_name
 
 _FOLDERS = ("checkpoints", "tensorboard", "evaluation", "figures", "scenarios")
 _FILES = (
@@ -61,11 +62,14 @@ class RunDirectory:
     def episodes_of(self, learner: str, rounds: int) -> Path:
         """Folder of the finished episodes of one learner and length, which no other evaluation overwrites.
 
+        One that an earlier version made under the learner's former name is gone on with.
+
         Args:
             learner: Its name.
             rounds: Rounds of an episode.
         """
-        return self.episodes / f"{learner}-{rounds}"
+        former = self.episodes / f"{former_name(learner)}-{rounds}"
+        return former if former.is_dir() else self.episodes / f"{learner}-{rounds}"
 
     @property
     def figures(self) -> Path:
@@ -199,7 +203,9 @@ class RunDirectory:
         self, asked: Mapping[str, Any], growing: str | None, deciding: Collection[str] | None
     ) -> bool:
         """Refuse other options than before; returns whether the number that may grow has grown."""
-        before = read_json(self.options, f"choose another place with {self.out_option}")
+        before = dict(read_json(self.options, f"choose another place with {self.out_option}"))
+        if isinstance(before.get("learner"), str):
+            before["learner"] = present_name(before["learner"])
         if deciding is not None:
             before = {name: before.get(name) for name in deciding}
             asked = {name: asked.get(name) for name in deciding}

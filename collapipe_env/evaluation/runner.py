@@ -19,21 +19,18 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
 from collapipe_env.evaluation.episode import REMEDY, EpisodeResult, play_episode
 from collapipe_env.evaluation.episode_files import EpisodeFiles
-from collapipe_env.evaluation.own_code import Factory, OwnCode
+from collapipe_env.evaluation.own_code import OwnCode
+from collapipe_env.evaluation.own_names import learner_identity, register_learner_again
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.pool import run_tasks
-from collapipe_env.evaluation.registry import (
-    LEARNED,
-    ReadyMade,
-    load_scheduler,
-    own_code,
-    registered,
-)
+from collapipe_env.evaluation.scheduler_loading import ReadyMade, load_scheduler, own_code, registered
 from collapipe_env.evaluation.titles import own_titles
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
+from collapipe_env.learners.factory import LEARNERS, former_name
 from collapipe_env.learners.surrogate_fits import fits_digest
 from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import LEARNED, Factory
 
 FORMAT = 4
 """Of an episode's file; episodes in another format are measured again."""
@@ -49,10 +46,12 @@ class EvaluationPlan:
         agent: File of the learned one.
         episodes: Held-out episodes that each scheduler plays.
         rounds: Rounds of an episode.
-        learner: ``"torch"`` or ``"surrogate"``.
+        learner: ``"real"``, ``"surrogate"`` or a registered name.
         folder: Where finished episodes are kept.
         threads: Threads of PyTorch in each process.
         factories: Schedulers that were handed over in Python, by name.
+        own_learner: Where a learner of the user's own is registered in other processes from: its factory,
+            or its place in a file or module.
     """
 
     scenario: Scenario
@@ -64,6 +63,7 @@ class EvaluationPlan:
     folder: Path
     threads: int = 1
     factories: Mapping[str, Factory] = field(default_factory=dict)
+    own_learner: object = None
 
     @property
     def size(self) -> str:
@@ -259,7 +259,17 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[All
 
 def _units(plan: EvaluationPlan) -> list[Unit]:
     fits = fits_digest() if plan.learner == "surrogate" else ""
-    common = (FORMAT, collapipe_env.__version__, plan.scenario, plan.rounds, plan.learner, fits)
+    learner = former_name(plan.learner)  # the real one's results of before count
+    common: tuple[object, ...] = (
+        FORMAT,
+        collapipe_env.__version__,
+        plan.scenario,
+        plan.rounds,
+        learner,
+        fits,
+    )
+    if plan.own_learner is not None:
+        common += (learner_identity(plan.own_learner),)
     codes = {name: own_code(name, plan.factories) for name in plan.schedulers}
     identities = {name: _identity(plan, name, code) for name, code in codes.items()}
     return [
@@ -311,6 +321,8 @@ def _work(unit: Unit, on_round: Any) -> None:
 
     plan = unit.plan
     torch.set_num_threads(plan.threads)
+    if plan.own_learner is not None and plan.learner not in LEARNERS:  # in a process of its own
+        register_learner_again(plan.learner, plan.own_learner)
     code = own_code(unit.scheduler, plan.factories)
     if code is not None and code.digest != unit.source:
         raise SchedulerError(

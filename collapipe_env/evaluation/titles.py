@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from collapipe_env.errors import CollaPipeError
-from collapipe_env.evaluation.own_code import Factory
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
-from collapipe_env.evaluation.registry import LEARNED, load_scheduler, own_code, package_title
+from collapipe_env.evaluation.scheduler_loading import load_scheduler, own_code, package_title
 from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import LEARNED, Factory
 
 
 def own_titles(

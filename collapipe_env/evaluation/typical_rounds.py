@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from collapipe_env.evaluation.comparison import ScenarioComparison
 from collapipe_env.evaluation.episode import replay, typical_round
 from collapipe_env.evaluation.labels import notes
-from collapipe_env.evaluation.registry import LEARNED
 from collapipe_env.evaluation.runner import decisions_of
+from collapipe_env.schedulers import LEARNED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

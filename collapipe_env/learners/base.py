@@ -216,6 +216,6 @@ def require_snapshots(learner: Learner) -> SnapshotLearner:
     if not isinstance(learner, SnapshotLearner):
         raise StateError(
             f"the learner {type(learner).__name__} has no get_state() and set_state(tree): give it both, as "
-            "collapipe_env.learners.base.SnapshotLearner describes, or use learner='surrogate' or 'torch'"
+            "collapipe_env.learners.base.SnapshotLearner describes, or use learner='surrogate' or 'real'"
         )
     return learner

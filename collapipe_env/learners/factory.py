@@ -2,12 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
 from collapipe_env.backends import NUMPY, Backend
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.deprecation import warn_deprecated
+from collapipe_env.errors import ScenarioError
 from collapipe_env.learners.base import Learner
+from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
 
-LEARNERS = ("torch", "surrogate")
+Given = TypeVar("Given")
+
+FORMER = {"torch": "real"}
+"""Present names of learners that had others; the former ones are still accepted."""
+
+
+LEARNERS: Registry[Any] = Registry(
+    "learner",
+    {
+        "real": "collapipe_env.training.real_learner:TorchLearner",
+        "surrogate": "collapipe_env.learners.surrogate:SurrogateLearner",
+    },
+    reserved=tuple(FORMER),
+    hint=f"one of your own on the command line: {FORMS}",
+    use="is called with the scenario and the number of environments and returns a learner",
+)
+"""Learners by name: ``real`` trains the cut Transformer with PyTorch, which is imported then; ``surrogate``
+follows the fitted bound. Each has ``from_scenario(scenario, num_envs)`` or is called so itself."""
+
+
+@overload
+def register_learner(name: str, factory: Given, *, replace: bool = False) -> Given: ...
+
+
+@overload
+def register_learner(name: str, *, replace: bool = False) -> Callable[[Given], Given]: ...
+
+
+def register_learner(name: str, factory: Any = None, *, replace: bool = False) -> Any:
+    """Give a learner of your own a name, for this process; also a decorator.
+
+    Args:
+        name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
+        factory: Class or function that is called with the scenario and the number of environments ``E`` and
+            returns a :class:`~collapipe_env.learners.base.Learner`; or a class whose ``from_scenario`` is; or
+            ``"package.module:Name"`` of one.
+        replace: Whether another learner that was registered under this name gives way.
+
+    Returns:
+        The factory; without one, a decorator.
+
+    Raises:
+        ScenarioError: If the name is taken or not of that form, or the factory cannot be called.
+    """
+    if factory is None:
+        return LEARNERS.decorator(name, replace=replace)
+    return LEARNERS.register(name, factory, replace=replace)
+
+
+def present_name(learner: str, *, warn: bool = False) -> str:
+    """Return the present name of a learner: ``real`` for ``torch``, as it was called before.
+
+    Args:
+        learner: Its name.
+        warn: Whether the former one is worth a DeprecationWarning.
+    """
+    if learner not in FORMER:
+        return learner
+    if warn:
+        warn_deprecated(f"the learner {learner!r} is called {FORMER[learner]!r} now")
+    return FORMER[learner]
+
+
+def former_name(learner: str) -> str:
+    """Return the name by which earlier results of a learner are known: ``torch`` for ``real``."""
+    return next((former for former, present in FORMER.items() if present == learner), learner)
 
 
 def make_learner(
@@ -16,14 +86,17 @@ def make_learner(
     """Build a learner from its name, or pass an object through.
 
     Args:
-        learner: ``"torch"`` really trains, ``"surrogate"`` follows the fitted bound; or an object that
-            was built for ``num_envs`` environments.
+        learner: ``"real"`` really trains, ``"surrogate"`` follows the fitted bound, a registered name is one
+            of the user's own; or an object that was built for ``num_envs`` environments.
         scenario: The scenario.
         num_envs: ``E``.
         backend: Where the environment's arrays live.
 
     Raises:
-        ScenarioError: For an unknown name, or a learner that the backend does not have.
+        ScenarioError: For an unknown name, naming the nearest; or a learner that the backend does not have.
+
+    Warns:
+        DeprecationWarning: For ``"torch"``, the former name of ``"real"``.
     """
     if backend.name != "numpy" and learner != "surrogate":
         raise ScenarioError(
@@ -32,13 +105,7 @@ def make_learner(
         )
     if not isinstance(learner, str):
         return learner
-    # Imported late: PyTorch is slow to import and the surrogate does not need it.
-    if learner == "torch":
-        from collapipe_env.training.real_learner import TorchLearner
-
-        return TorchLearner.from_scenario(scenario, num_envs)
-    if learner == "surrogate":
-        from collapipe_env.learners.surrogate import SurrogateLearner
-
-        return SurrogateLearner.from_scenario(scenario, num_envs, backend)
-    raise ScenarioError(f"learner = {learner!r} is not known: {nearest_name(learner, LEARNERS)}")
+    found = LEARNERS.get(present_name(learner, warn=True))
+    build = getattr(found, "from_scenario", found)
+    built: Learner = build(scenario, num_envs, *([] if backend is NUMPY else [backend]))
+    return built

@@ -134,7 +134,7 @@ def fit_for(scenario: Scenario) -> SurrogateFit:
     if not suitable:
         raise ScenarioError(
             f"workload.task = {task!r} has no surrogate fit (fitted: {', '.join(sorted(fits))}); use "
-            "learner='torch', or make a fit with `python -m collapipe_env.learners.fit_surrogate`"
+            "learner='real', or make a fit with `python -m collapipe_env.learners.fit_surrogate`"
         )
     return min(
         suitable, key=lambda f: (f.distance(scenario.blocks, scenario.clusters), f.blocks * f.clusters)

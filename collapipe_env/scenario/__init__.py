@@ -3,7 +3,8 @@
 from collapipe_env.scenario.consistency import block_bytes
 from collapipe_env.scenario.layout import Layout, draw_layout, fixed_layout
 from collapipe_env.scenario.learning import LearningSpec, ProxySpec
-from collapipe_env.scenario.loading import load_scenario, scenario_names
+from collapipe_env.scenario.loading import load_scenario, register_scenario
+from collapipe_env.scenario.names import scenario_names
 from collapipe_env.scenario.schema import (
     BudgetSpec,
     ClusterSpec,
@@ -31,5 +32,6 @@ __all__ = [
     "draw_layout",
     "fixed_layout",
     "load_scenario",
+    "register_scenario",
     "scenario_names",
 ]

@@ -23,15 +23,9 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from collapipe_env.errors import LARGEST_BITS, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.files import read_regular
 from collapipe_env.scenario.inheritance import MODEL, layered, merge
+from collapipe_env.scenario.names import SCENARIOS, scenario_names
 from collapipe_env.scenario.schema import Scenario
 from collapipe_env.scenario.validation_errors import dataclass_at, fault_text
-
-LADDER = ("small", "medium", "large", "xlarge")
-"""Scenarios of growing size, smallest first."""
-PUBLISHED = ("bert-small", "bert-base", "transformer-base")
-"""Scenarios with a published model on the clusters of ``medium``."""
-PRESETS = LADDER + PUBLISHED
-"""Names of the files in ``presets``."""
 
 YAML_SUFFIXES = (".yaml", ".yml")
 MAX_BYTES = 1_000_000
@@ -49,16 +43,36 @@ MAX_BRACKETS = 100
 _MARKS = "\n\r,[{"
 
 
-def scenario_names() -> tuple[str, ...]:
-    """Return the names of the presets: the ladder from the smallest system on, then published models."""
-    return PRESETS
+def register_scenario(
+    name: str,
+    source: str | os.PathLike[str] | Mapping[str, Any] | Scenario,
+    *,
+    replace: bool = False,
+) -> Scenario:
+    """Give a scenario of your own a name, for this process: to load it by, or to base others on.
+
+    Args:
+        name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
+        source: As for :func:`load_scenario`; it is read now, and later changes of a file do not count.
+        replace: Whether another scenario that was registered under this name gives way.
+
+    Returns:
+        The scenario. One without a ``name`` gets this one.
+
+    Raises:
+        ScenarioError: If the name is taken or not of that form, or the source is no scenario.
+    """
+    scenario = load_scenario(source)
+    if isinstance(source, Mapping) and "name" not in source:
+        scenario = dataclasses.replace(scenario, name=name)
+    return SCENARIOS.register(name, scenario, replace=replace)
 
 
 def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario) -> Scenario:
     """Load and check a scenario.
 
     Args:
-        source: A preset's name (see ``scenario_names``), the path of a YAML file (``.yaml`` or ``.yml``), a
+        source: A name (see ``scenario_names``), the path of a YAML file (``.yaml`` or ``.yml``), a
             mapping of sections, or a scenario, which is returned as it is. Files and mappings may name a
             preset under ``base``; their fields then replace the preset's, section by section (lists are
             replaced whole). A ``workload.task`` other than the base's brings the fields that it needs, and
@@ -153,7 +167,8 @@ def _looks_like_path(text: str) -> bool:
 
 
 def _load_preset(name: str) -> Scenario:
-    return _preset(_known_preset(name, "scenario", " (or give a path that ends in .yaml)"))
+    known = _known_preset(name, "scenario", " (or give a path that ends in .yaml)")
+    return SCENARIOS.get(known) or _preset(known)
 
 
 @cache
@@ -178,6 +193,12 @@ def _task_fields() -> dict[str, dict[str, Any]]:
         for file in sorted(folder.iterdir(), key=lambda file: file.name)
         if file.name.endswith(".yaml")
     }
+
+
+def _base_data(name: str) -> dict[str, Any]:
+    """Sections of a scenario that another one names as its base."""
+    registered = SCENARIOS.get(name)
+    return _preset_data(name) if registered is None else scenario_to_dict(registered)
 
 
 @cache
@@ -327,8 +348,8 @@ def _with_base(data: dict[str, Any], source: str) -> dict[str, Any]:
     if "base" not in data:
         return layered({}, rest, _task_fields(), source)
     name = _known_preset(data["base"], f"{source}: base")
-    # A preset inherits from another preset only, and these files are ours: no cycle to guard against.
-    return layered(_with_base(_preset_data(name), f"preset {name!r}"), rest, _task_fields(), source)
+    # A preset inherits from another preset only, and a registered scenario is complete: there is no cycle.
+    return layered(_with_base(_base_data(name), f"preset {name!r}"), rest, _task_fields(), source)
 
 
 def _assign(data: dict[str, Any], dotted: str, value: object) -> None:

@@ -15,7 +15,7 @@ from collapipe_env.baselines.planning.asteroid_planner import best_plans, length
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.episode import play_episode
-from collapipe_env.evaluation.registry import make_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.physics.schedules import timeline
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler

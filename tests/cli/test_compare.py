@@ -11,12 +11,12 @@ from collapipe_env.agents.learned.hyperparameters import PPOParameters
 from collapipe_env.cli.common import INTERRUPTED
 from collapipe_env.cli.main import main
 from collapipe_env.errors import AllocationError
-from collapipe_env.evaluation import registry, runner
+from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
 from collapipe_env.evaluation.raw_results import EPISODE_COLUMNS, ROUND_COLUMNS
-from collapipe_env.evaluation.registry import make_scheduler, scheduler_names
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import Decision
+from collapipe_env.schedulers import SCHEDULERS, Decision, scheduler_names
 
 TWO = ["--schedulers", "dssra", "pipeline"]
 
@@ -73,7 +73,7 @@ class Broken:
 
 @pytest.fixture
 def broken(monkeypatch) -> None:
-    monkeypatch.setitem(registry._HOMES, "broken", (__name__, "Broken"))
+    monkeypatch.setitem(SCHEDULERS._shipped, "broken", f"{__name__}:Broken")
 
 
 def run(*arguments: object) -> int:

@@ -110,7 +110,7 @@ def test_every_metric_is_in_the_results_and_they_are_read_again(tmp_path: Path, 
     command = [
         *("evaluate", "--scenario", "small", "--task", "ner", "--dataset", str(tagged(tmp_path))),
         *("--schedulers", "pipeline", "--seeds", "1", "--rounds", "1", "--processes", "1"),
-        *("--learner", "torch", "--no-figures", "--out", str(tmp_path / "out")),
+        *("--learner", "real", "--no-figures", "--out", str(tmp_path / "out")),
     ]
     assert main(command) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())

@@ -11,7 +11,7 @@ from collapipe_env.cli.main import main
 from collapipe_env.evaluation import runner
 
 SOURCE = """
-from collapipe_env.evaluation.registry import make_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 
 class Mine:
     name = "mine"

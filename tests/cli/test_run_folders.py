@@ -135,7 +135,7 @@ def test_episodes_with_other_fits_are_measured_again_and_a_warning_says_so(
         runner, "_work", lambda unit, on_round: (played.append(unit.plan.learner), work(unit, on_round))
     )
     surrogate = [*EVALUATE, "--out", str(tmp_path / "run")]
-    torch = [*surrogate[:-1], str(tmp_path / "torch"), "--learner", "torch"]
+    torch = [*surrogate[:-1], str(tmp_path / "torch"), "--learner", "real"]
     assert main(surrogate) == main(torch) == 0
     played.clear()
     assert main(surrogate) == main(torch) == 0
@@ -185,7 +185,7 @@ def test_what_may_grow_may_not_shrink(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["train", "evaluate", "python"])
 def test_other_rounds_and_learners_leave_finished_episodes_alone(
-    name: str, tmp_path: Path, monkeypatch
+    name: str, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     out = tmp_path / "run"
 
@@ -196,11 +196,11 @@ def test_other_rounds_and_learners_leave_finished_episodes_alone(
         options = ["--rounds", str(rounds), "--learner", learner, "--out", str(out)]
         assert main([*COMMANDS[name], *options]) == 0
 
-    asked = [(1, "torch"), (1, "surrogate"), (2, "surrogate"), (250, "surrogate")]  # small has 200 rounds
+    asked = [(1, "real"), (1, "surrogate"), (2, "surrogate"), (250, "surrogate")]  # small has 200 rounds
     for rounds, learner in asked:
         play(rounds, learner)
     assert {path.name for path in (out / "evaluation").iterdir()} == {
-        "torch-1", "surrogate-1", "surrogate-2", "surrogate-250"
+        "real-1", "surrogate-1", "surrogate-2", "surrogate-250"
     }  # fmt: skip
 
     def never(*_: object) -> None:
@@ -209,3 +209,13 @@ def test_other_rounds_and_learners_leave_finished_episodes_alone(
     monkeypatch.setattr(runner, "_work", never)
     for rounds, learner in asked:
         play(rounds, learner)
+    # An earlier version called the real learner torch.
+    (out / "evaluation" / "real-1").rename(out / "evaluation" / "torch-1")
+    play(1, "real")
+    assert not (out / "evaluation" / "real-1").exists()
+    if name == "python":
+        with pytest.warns(DeprecationWarning, match="the learner 'torch' is called 'real' now"):
+            play(1, "torch")
+    else:
+        play(1, "torch")
+        assert "note: the learner torch is called real now\n" in capsys.readouterr().err

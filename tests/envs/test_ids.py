@@ -39,7 +39,7 @@ def test_short_ids_name_the_ladder_in_the_shipped_task():
     short = dict(short_ids())
     assert len(short) == 8
     for size in ("Small", "Medium", "Large", "Xlarge"):
-        for prefix, learner in (("CollaPipe", "torch"), ("CollaPipeSurrogate", "surrogate")):
+        for prefix, learner in (("CollaPipe", "real"), ("CollaPipeSurrogate", "surrogate")):
             spec, long = gym.spec(f"{prefix}-{size}-v0"), gym.spec(f"{prefix}-{size}-Classification-v0")
             assert short[spec.id] == spec.kwargs == long.kwargs
             assert spec.kwargs["learner"] == learner
@@ -147,7 +147,7 @@ def test_make_limits_the_episode():
     ("kwargs", "message"),
     [
         ({"senario": "small"}, "senario.*did you mean 'scenario'"),
-        ({"learnr": "torch"}, "learnr.*did you mean 'learner'"),
+        ({"learnr": "real"}, "learnr.*did you mean 'learner'"),
         ({"learner": "surogate"}, "surogate.*did you mean 'surrogate'"),
         ({"reward": "lyapunow"}, "lyapunow.*did you mean 'lyapunov'"),
         ({"scenario": "smal"}, "smal.*did you mean 'small'"),

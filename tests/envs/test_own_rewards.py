@@ -124,7 +124,7 @@ def test_rewards_may_keep_what_they_saw():
 
 
 @pytest.mark.parametrize("failing", [0, 1, ROUNDS - 1])
-@pytest.mark.parametrize("learner", ["surrogate", "torch"])
+@pytest.mark.parametrize("learner", ["surrogate", "real"])
 def test_a_failed_reward_takes_no_round(learner, failing):
     """Played again, the system goes on as if nothing had been; only the learner has trained once more."""
     env, untouched = (

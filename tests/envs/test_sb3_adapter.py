@@ -55,7 +55,7 @@ def test_equals_dummy_vec_env(scenario, info):
 
 
 def test_equals_dummy_vec_env_with_the_real_learner():
-    ours, theirs = make_adapter(TINY, 2, "full", "torch"), make_dummy(TINY, 2, "torch")
+    ours, theirs = make_adapter(TINY, 2, "full", "real"), make_dummy(TINY, 2, "real")
     for env in (ours, theirs):
         env.seed(1)
     np.testing.assert_array_equal(ours.reset(), theirs.reset())

@@ -302,7 +302,7 @@ def test_groups_of_several_devices_can_be_played():
 
 
 def test_learners_share_the_system_trajectory():
-    envs = [make_env("small", rounds=4, learner=learner) for learner in ("torch", "surrogate")]
+    envs = [make_env("small", rounds=4, learner=learner) for learner in ("real", "surrogate")]
     actions = make_actions(envs[0], 4)
     for env in envs:
         env.reset(seed=5)

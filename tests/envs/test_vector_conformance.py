@@ -159,7 +159,7 @@ def test_trajectories_with_the_torch_learner_equal_gymnasiums(mode, pair_of_torc
 def pair_of_torch_learners():
     """A learner for two rows, and one for each: building them takes longer than playing."""
     scenario = load_scenario(shortened("small", 2))
-    return make_learner("torch", scenario, 2), [make_learner("torch", scenario, 1) for _ in range(2)]
+    return make_learner("real", scenario, 2), [make_learner("real", scenario, 1) for _ in range(2)]
 
 
 @pytest.mark.parametrize(

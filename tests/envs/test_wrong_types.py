@@ -127,6 +127,15 @@ def test_allocations_of_another_type_are_refused_by_field(build, field, name):
     env.step_allocation(plan)
 
 
+@pytest.mark.parametrize("build", [single, vector])
+def test_step_takes_actions_only(build):
+    env = ready(build)
+    plan = even_split(env._mdp.simulator.parameters, env.state)
+    for given in (plan, plan[0]):
+        with pytest.raises(AllocationError, match=r"an Allocation was given.*step_allocation\(allocation\)"):
+            env.step(given)
+
+
 def test_what_is_no_allocation_is_refused():
     env = ready(single)
     for wrong in (None, {"blocks": 1}, make_actions(env, 1)[0]):

@@ -1,8 +1,8 @@
 """A scheduler of one's own, for tests that register it, hand it over, or write it into a file."""
 
-from collapipe_env.evaluation.registry import make_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 
-IMPORT = "from collapipe_env.evaluation.registry import make_scheduler\n"
+IMPORT = "from collapipe_env.evaluation.scheduler_loading import make_scheduler\n"
 """First lines of a file with the source of :class:`Even`."""
 
 

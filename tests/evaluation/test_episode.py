@@ -17,10 +17,11 @@ from collapipe_env.evaluation.episode import (
     typical_round,
     unpack_allocations,
 )
-from collapipe_env.evaluation.registry import make_scheduler, scheduler_names
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.statistics import summarise
 from collapipe_env.files import without_nan
 from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import scheduler_names
 
 ROUNDS = 5
 

@@ -17,10 +17,11 @@ from even_support import IMPORT, Even
 import collapipe_env
 from collapipe_env import evaluate, register_scheduler
 from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, ScenarioError, SchedulerError
-from collapipe_env.evaluation import registry, runner
-from collapipe_env.evaluation.registry import make_scheduler
+from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import SCHEDULERS
 
 SMALL = {"base": "small", "dynamics": {"rounds": 2}}
 
@@ -41,7 +42,7 @@ def nowhere(tmp_path: Path, monkeypatch):
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(registry, "_REGISTERED", {})
+    monkeypatch.setattr(SCHEDULERS, "_added", {})
     yield
     assert not list(folder.iterdir())
 
@@ -249,7 +250,7 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
     register_scheduler("taken", Even)
     with pytest.raises(SchedulerError, match=message):
         register_scheduler(name, factory)
-    assert set(registry._REGISTERED) == {"taken"}
+    assert set(SCHEDULERS.added()) == {"taken"}
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
         ({"agent": b"x"}, ScenarioError, "agent = b'x': give a path"),
         ({"rounds": True}, ScenarioError, "rounds = True"),
         ({"processes": 0}, ScenarioError, "processes = 0"),
-        ({"learner": "toch"}, ScenarioError, "did you mean 'torch'"),
+        ({"learner": "rael"}, ScenarioError, "did you mean 'real'"),
         (
             {"schedulers": failing},
             SchedulerError,

@@ -22,7 +22,7 @@ from collapipe_env.evaluation.figures import (
 )
 from collapipe_env.evaluation.learning_curve import learning_curve
 from collapipe_env.evaluation.plotting import RC, Look, energy_note, look_at, looks_of
-from collapipe_env.evaluation.registry import LEARNED, scheduler_names
+from collapipe_env.schedulers import LEARNED, scheduler_names
 
 DELAYS = {
     "dssra": [[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]],

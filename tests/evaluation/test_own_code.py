@@ -13,14 +13,15 @@ from collapipe_env.errors import CollaPipeError, SchedulerError
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_files import file_stem
 from collapipe_env.evaluation.own_code import import_factory
-from collapipe_env.evaluation.registry import make_scheduler, require_scheduler, scheduler_names
+from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
 from collapipe_env.evaluation.source_digest import source_digest
 from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import scheduler_names
 
 SCENARIO = load_scenario({"base": "small", "dynamics": {"rounds": 2}})
 BODY = """
     def __init__(self, scenario):
-        from collapipe_env.evaluation.registry import make_scheduler
+        from collapipe_env.evaluation.scheduler_loading import make_scheduler
         self.inner = make_scheduler("pipeline", scenario)
 
     def reset(self, seed=None):

@@ -9,7 +9,7 @@ from collapipe_env.errors import SchedulerError
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.own_code import python_code
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
-from collapipe_env.evaluation.registry import make_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.even_split import even_split

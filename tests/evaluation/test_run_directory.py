@@ -88,7 +88,7 @@ def test_a_run_json_of_something_else_is_left_alone(tmp_path: Path, content: str
 @pytest.mark.parametrize(
     "asked",
     [
-        {"kind": "comparison", "rounds": None, "learner": "torch"},
+        {"kind": "comparison", "rounds": None, "learner": "real"},
         {"kind": "evaluation", "scenario": SCENARIO, "agent": None},
         {"kind": "evaluation in Python", "scenario": SCENARIO},
         {"scenario": SCENARIO, "agent": "0123"},
@@ -98,6 +98,18 @@ def test_a_run_json_of_something_else_is_left_alone(tmp_path: Path, content: str
 def test_every_kind_of_run_is_known_again(tmp_path: Path, asked: dict[str, object]) -> None:
     run = RunDirectory(tmp_path / "run")
     assert [run.open(asked, fresh=fresh) for fresh in (False, False, True)] == [False, True, False]
+
+
+def test_the_real_learner_may_have_its_former_name(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.open({**ASKED, "learner": "torch"}, fresh=False)
+    assert run.open({**ASKED, "learner": "real"}, fresh=False) is True
+    with pytest.raises(DataError, match="learner was 'real', now 'surrogate'"):
+        run.open({**ASKED, "learner": "surrogate"}, fresh=False)
+    assert run.episodes_of("real", 3).name == "real-3"
+    run.episodes_of("torch", 3).mkdir(parents=True)
+    assert run.episodes_of("real", 3).name == "torch-3"
+    assert run.episodes_of("real", 4).name == "real-4"
 
 
 def test_what_decides_nothing_stays_as_it_is(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from even_support import IMPORT, Even
 from collapipe_env import files
 from collapipe_env.allocation import with_explicit_groups, with_explicit_schedule, with_explicit_server
 from collapipe_env.errors import DataError
-from collapipe_env.evaluation import registry, runner
+from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.episode import EpisodeResult, pack_allocations
-from collapipe_env.evaluation.registry import register_scheduler
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
 from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import SCHEDULERS, register_scheduler
 
 
 def evaluate(plan: EvaluationPlan, processes: int = 1) -> dict[str, list[EpisodeResult]]:
@@ -64,7 +64,7 @@ def test_episodes_of_other_options_are_played_again(plan) -> None:
 
 
 def test_several_processes_give_the_same_figures(plan, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(registry, "_REGISTERED", {})
+    monkeypatch.setattr(SCHEDULERS, "_added", {})
     register_scheduler("own", Even)
     (tmp_path / "helper.py").write_text(IMPORT)
     source = f"from helper import make_scheduler\n{inspect.getsource(Even)}"

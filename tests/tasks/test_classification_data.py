@@ -235,7 +235,7 @@ def test_registry():
     assert "classification" in task_names()
     with pytest.raises(ScenarioError, match="did you mean 'classification'"):
         get_task("clasification")
-    with pytest.raises(ScenarioError, match="registered already"):
+    with pytest.raises(ScenarioError, match="taken by the package"):
         register_task("classification", "a:B")
-    with pytest.raises(ScenarioError, match="lacks a colon"):
+    with pytest.raises(ScenarioError, match=r"write 'package.module:Name'"):
         register_task("new", "a.B")

@@ -31,7 +31,7 @@ class Silent:
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     """Registered for one test only."""
-    monkeypatch.setattr(task_registry, "_ENTRY_POINTS", dict(task_registry._ENTRY_POINTS))
+    monkeypatch.setattr(task_registry.TASKS, "_added", {})
     for name in ("Sentences", "Tokens", "Writes", "Silent"):
         register_task(name.lower(), f"{__name__}:{name}")
 
@@ -60,7 +60,7 @@ def test_a_registered_task_that_needs_a_decoder_says_so():
 def test_a_task_without_traits_and_an_unknown_one_are_refused():
     with pytest.raises(ScenarioError, match=r"task 'silent'.*Silent.*traits are None; give its class traits"):
         head_flops("silent")
-    with pytest.raises(ScenarioError, match="unknown task 'tokes'; did you mean 'tokens'"):
+    with pytest.raises(ScenarioError, match="task 'tokes' is not known: did you mean 'tokens'"):
         task_traits("tokes")
     with pytest.raises(ScenarioError, match="there is no task 'tokes'"):
         load_scenario({"base": "medium", "workload": {"task": "tokes"}})

@@ -136,7 +136,7 @@ def train(
     from collapipe_env.learners.factory import make_learner
 
     trained = prepared(scenario, condition, rounds)
-    learner = make_learner("torch", trained, 1)
+    learner = make_learner("real", trained, 1)
     rounds_played = outcomes_of(trained, condition, seed, rounds)
     losses = [float(learner.reset([np.random.default_rng([seed, 0])]).loss[0])]
     for t in range(rounds):

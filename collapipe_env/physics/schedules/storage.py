@@ -23,7 +23,7 @@ IntArray = npt.NDArray[np.int64]
 
 @compiled
 def stored_by_stage(
-    schedule: int, caps: IntArray, blocks: IntArray, chunks: int, micro_batches: int, local_steps: int
+    schedule: int, caps: IntArray, blocks: IntArray, chunks: int, micro_batches: int, local_steps: float
 ) -> FloatArray:
     """Micro-batches whose activations each stage of a chain has room for (S,), 0 in stages without blocks.
 

@@ -1,0 +1,39 @@
+"""Features of the observation that processes add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from collapipe_env.arrays import Array
+from collapipe_env.dynamics.process import Observed, Process
+from collapipe_env.envs.observation import FeatureSource
+from collapipe_env.simulator.state import SystemState
+
+
+def observed_features(processes: Iterable[Process]) -> tuple[FeatureSource, ...]:
+    """Features of what processes show, in their order; none where none shows anything.
+
+    Args:
+        processes: The active processes.
+    """
+    return tuple(_feature(process.name, seen) for process in processes for seen in process.observed)
+
+
+def _feature(process: str, seen: Observed) -> FeatureSource:
+    """Feature of one carried array, 0 at its lower bound and 1 at its upper one."""
+    span = seen.high - seen.low
+
+    def value(state: SystemState) -> Array:
+        return (state.processes[process][seen.carried] - seen.low) / span
+
+    return FeatureSource(
+        name=f"{process}_{seen.carried}",
+        shape=seen.shape,
+        low=0.0,
+        high=1.0,
+        description=f"{seen.description}, 0 for {seen.low:g} {seen.unit}, 1 for {seen.high:g} {seen.unit}",
+        value=value,
+        unit=seen.unit,
+        scale=span,
+        offset=seen.low,
+    )

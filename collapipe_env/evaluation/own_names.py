@@ -1,0 +1,65 @@
+"""Names on a command line: registered ones, and code of the user's own, which is registered under a name."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from typing import Any
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.evaluation.own_code import import_factory, is_reference, python_code
+from collapipe_env.learners.factory import LEARNERS
+from collapipe_env.registry import Registry
+
+
+def registered_name(registry: Registry[Any], text: str) -> str:
+    """Return the name under which a registry has what was named on a command line.
+
+    Code of the user's own is imported and registered. Its name ends in a digest of its source, so results of
+    another version are not taken for its own.
+
+    Args:
+        registry: Of rewards or learners, say.
+        text: A registered name, ``package.module:Name`` or ``path/to/file.py:Name``.
+
+    Raises:
+        CollaPipeError: Of the registry's class, if there is no such name, or the code cannot be imported.
+    """
+    if not is_reference(text):
+        registry.require(text)
+        return text
+    code = import_factory(text, registry)
+    digest = code.digest or hashlib.sha256(text.encode()).hexdigest()
+    plain = re.sub("[^a-z0-9]+", "_", text.rpartition(":")[2].lower()).strip("_")[:24]
+    name = f"{plain if plain[:1].isalpha() else f'own_{plain}'}_{digest[:8]}"
+    registry.register(name, code.factory, replace=True)
+    return name
+
+
+def register_learner_again(name: str, own: object) -> None:
+    """Register a learner of the user's own in another process.
+
+    Args:
+        name: Its name.
+        own: Its factory, or its place in a file or module.
+
+    Raises:
+        CollaPipeError: If it cannot be imported, or was edited since it got its name.
+    """
+    if not isinstance(own, str):
+        LEARNERS.register(name, own)
+    elif registered_name(LEARNERS, own) != name:
+        raise ScenarioError(
+            f"the source of learner {own!r} was edited while it was evaluated: run again to measure the new "
+            "one"
+        )
+
+
+def learner_identity(own: Any) -> str:
+    """Return a text that changes with a learner of the user's own: results of another are not its own.
+
+    Args:
+        own: As for :func:`register_learner_again`; one that was named by its place has a digest in its name.
+    """
+    return "" if isinstance(own, str) else python_code(own, own).digest or secrets.token_hex(16)

@@ -1,0 +1,154 @@
+"""Schedulers built from their names: the package's own, registered ones, code of the user's, saved agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from collapipe_env.deprecation import warn_deprecated
+from collapipe_env.errors import ScenarioError
+from collapipe_env.evaluation.own_code import OwnCode, import_factory, is_reference, python_code
+from collapipe_env.evaluation.own_scheduler import OwnScheduler
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import (
+    DEFAULT_SCHEDULERS,
+    LEARNED,
+    SCHEDULERS,
+    Factory,
+    Scheduler,
+    register_scheduler,
+    scheduler_names,
+)
+
+__all__ = [
+    "DEFAULT_SCHEDULERS",
+    "LEARNED",
+    "NO_FACTORIES",
+    "ReadyMade",
+    "load_scheduler",
+    "make_scheduler",
+    "own_code",
+    "package_title",
+    "register_scheduler",
+    "registered",
+    "require_scheduler",
+    "scheduler_names",
+]
+
+NO_FACTORIES: Mapping[str, Factory] = MappingProxyType({})
+"""Schedulers that are handed over in Python, where there are none."""
+
+
+def known_names() -> tuple[str, ...]:
+    """Return the names in :data:`~collapipe_env.schedulers.SCHEDULERS` and ``"agent"``; deprecated."""
+    warn_deprecated("known_names() goes: use collapipe_env.schedulers.SCHEDULERS.names()")
+    return (*SCHEDULERS.names(), LEARNED)
+
+
+def registered(names: tuple[str, ...]) -> dict[str, Factory]:
+    """Return the factories of those names that were registered in this process."""
+    return {name: SCHEDULERS.get(name) for name in names if name in SCHEDULERS.added()}
+
+
+def package_title(name: str) -> str:
+    """Return the title of one of the package's own schedulers, which is not built for that."""
+    return str(getattr(SCHEDULERS.get(name), "name", name))
+
+
+def make_scheduler(name: str, scenario: Scenario) -> Scheduler:
+    """Build a scheduler.
+
+    Args:
+        name: One of :func:`~collapipe_env.schedulers.scheduler_names`, a registered one,
+            ``package.module:Name`` or ``path/to/file.py:Name``.
+        scenario: What it is to schedule.
+
+    Raises:
+        ScenarioError: If there is no such scheduler; names the nearest.
+        SchedulerError: If one of the user's own cannot be imported or built.
+    """
+    own = own_code(name)
+    if own is not None:
+        return OwnScheduler(name, own, scenario)
+    require_scheduler(name)
+    factory: Factory = SCHEDULERS.get(name)
+    return factory(scenario)
+
+
+def own_code(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> OwnCode | None:
+    """Return the code of a scheduler of the user's own; ``None`` for the package's own and for other names.
+
+    Args:
+        name: Its name.
+        factories: Those that were handed over in Python, by name.
+
+    Raises:
+        SchedulerError: If it cannot be imported.
+    """
+    factory = factories.get(name)
+    if factory is None and name in SCHEDULERS.added():
+        factory = SCHEDULERS.get(name)
+    if factory is not None:
+        ready = factory.scheduler if isinstance(factory, ReadyMade) else None
+        return python_code(factory, factory if ready is None else type(ready))
+    return import_factory(name) if is_reference(name) else None
+
+
+def load_scheduler(
+    name: str, scenario: Scenario, agent: Path | None, factories: Mapping[str, Factory] = NO_FACTORIES
+) -> Scheduler:
+    """Like :func:`make_scheduler`, with ``"agent"`` for the learned one in the file ``agent``.
+
+    Args:
+        name: Its name.
+        scenario: What it is to schedule.
+        agent: File of the learned one.
+        factories: Schedulers that were handed over in Python, by name.
+
+    Raises:
+        ScenarioError: If there is no such scheduler.
+        SchedulerError: If one of the user's own cannot be imported or built.
+        CheckpointError: If the agent cannot be read or does not fit.
+    """
+    own = own_code(name, factories)
+    if own is not None:
+        return OwnScheduler(name, own, scenario)
+    if name != LEARNED:
+        return make_scheduler(name, scenario)
+    if agent is None:
+        raise ScenarioError(f"scheduler {LEARNED!r} is a trained agent: give the path of one")
+    # Imported late: Stable-Baselines3 is slow to import and the others do not need it.
+    from collapipe_env.agents.learned.models import LearnedScheduler
+
+    return LearnedScheduler.load(agent, scenario)
+
+
+def require_scheduler(name: str, *, learned: bool = False) -> None:
+    """Refuse a name that is not known, and code of the user's own that cannot be imported.
+
+    Args:
+        name: The name.
+        learned: Whether ``"agent"`` is allowed, too.
+
+    Raises:
+        ScenarioError: Names the nearest one.
+        SchedulerError: If code of the user's own cannot be imported.
+    """
+    if not (name in SCHEDULERS or (learned and name == LEARNED)) and own_code(name) is None:
+        raise ScenarioError(str(SCHEDULERS.unknown(name, (LEARNED,) if learned else ())))
+
+
+class ReadyMade:
+    """A factory that hands out a scheduler that was built already.
+
+    Args:
+        scheduler: The scheduler.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+
+    def __call__(self, scenario: Scenario) -> Scheduler:  # noqa: ARG002 - it was made for one already
+        """The scheduler."""
+        return self.scheduler

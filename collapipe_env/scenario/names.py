@@ -1,0 +1,21 @@
+"""Names of scenarios: those of the package, and registered ones."""
+
+from __future__ import annotations
+
+from collapipe_env.registry import Registry
+from collapipe_env.scenario.schema import Scenario
+
+LADDER = ("small", "medium", "large", "xlarge")
+"""Scenarios of growing size, smallest first."""
+PUBLISHED = ("bert-small", "bert-base", "transformer-base")
+"""Scenarios with a published model on the clusters of ``medium``."""
+PRESETS = LADDER + PUBLISHED
+"""Names of the files in ``presets``."""
+
+SCENARIOS: Registry[Scenario | None] = Registry("scenario", dict.fromkeys(PRESETS))
+"""Registered scenarios by name; ``None`` for those of the package, whose files are read on use."""
+
+
+def scenario_names() -> tuple[str, ...]:
+    """Return the names of the presets (the ladder from the smallest on, published models), then of others."""
+    return SCENARIOS.names()

@@ -1,0 +1,176 @@
+"""Observations in physical units, and features that are appended to the core block."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from env_support import VARIANTS, make_actions, make_env
+
+from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import load_scenario
+
+
+def physical_state(env):
+    """What each feature should say of the state, in physical units; from the state alone."""
+    s, sc = env.state, env.scenario
+    present, cap = s.present[0], sc.budgets.backlog_cap
+    hop = np.stack([np.diagonal(g, offset=1) for g in s.d2d_gain[0]])
+
+    def devices(values):
+        return np.where(present, values, np.nan)
+
+    return {
+        "device_backlog": devices(np.minimum(s.backlog[0, :, 1:], cap)),
+        "device_speed": devices(s.speed[0]),
+        "device_capacity": devices(np.minimum(s.memory_cap[0], sc.blocks)),
+        "device_hop_gain": devices(10.0 * np.log10(hop)),
+        "device_cu_gain": devices(10.0 * np.log10(s.d2d_gain[0, :, 0, 1:])),
+        "device_present": present,
+        "uplink_gain": 10.0 * np.log10(s.uplink_gain[0]),
+        "cu_backlog": np.minimum(s.backlog[0, :, 0], cap),
+        "round": s.round_index[0],
+        "loss": s.loss[0],
+    }
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_physical_units_are_those_of_the_state(name):
+    env = make_env(name, rounds=6)
+    layout = env.observation_layout
+    observation, _ = env.reset(seed=3)
+    bounds = {n: (f.scale * f.low + f.offset, f.scale * f.high + f.offset) for n, f in layout.items()}
+    filled = 0.0
+    for action in make_actions(env, 6, seed=1):
+        found, expected = layout.physical(observation), physical_state(env)
+        assert list(found) == list(expected) == list(layout)
+        for feature, values in expected.items():
+            low, high = bounds[feature]
+            kept = values if feature == "device_present" else np.clip(values, low, high)
+            # A part in ten million of the range is lost in single precision.
+            np.testing.assert_allclose(
+                found[feature], kept, rtol=0, atol=3e-7 * (high - low), err_msg=feature
+            )
+            assert found[feature].shape == layout[feature].shape
+        filled += expected["cu_backlog"].sum() + np.nansum(expected["device_backlog"])
+        observation = env.step(action)[0]
+    assert filled > 0.0
+    if name == "uneven":
+        assert np.isnan(found["device_speed"]).any()
+    assert not np.isnan(found["uplink_gain"]).any()
+
+
+def test_round_trip_of_the_scaling():
+    """Scaling what physical says gives the very observation; whole numbers come back as such."""
+    env = make_env("medium", rounds=4)
+    layout, (observation, _) = env.observation_layout, env.reset(seed=0)
+    physical = layout.physical(observation)
+    for name, feature in layout.items():
+        scaled = (physical[name] - feature.offset) / feature.scale
+        np.testing.assert_array_equal(scaled.astype(np.float32).ravel(), observation[feature.slice])
+    np.testing.assert_allclose(physical["device_capacity"], np.round(physical["device_capacity"]), atol=1e-6)
+    assert physical["device_speed"].dtype == np.float64
+
+
+def test_capped_values_stay_capped():
+    env = make_env("small")
+    env.reset(seed=0)
+    env._mdp.simulator.state.backlog[:] = 1e6
+    env._mdp.simulator.state.uplink_gain[:] = 1e9
+    physical = env.observation_layout.physical(env._mdp.observer.build(env.state)[0])
+    assert (physical["device_backlog"] == env.scenario.budgets.backlog_cap).all()
+    feature = env.observation_layout["uplink_gain"]
+    np.testing.assert_allclose(physical["uplink_gain"], 3.0 * feature.scale + feature.offset)
+
+
+def test_physical_keeps_leading_axes_and_tensors():
+    env = make_env("uneven")
+    layout, (observation, _) = env.observation_layout, env.reset(seed=0)
+    single = layout.physical(observation)
+    batch = layout.physical(np.broadcast_to(observation, (2, 3, layout.size)))
+    tensors = layout.physical(torch.from_numpy(observation))
+    for name, values in single.items():
+        assert batch[name].shape == (2, 3, *layout[name].shape)
+        np.testing.assert_array_equal(batch[name][1, 2], values)
+        assert isinstance(tensors[name], torch.Tensor)
+        np.testing.assert_array_equal(tensors[name].numpy(), values)
+
+
+def test_every_feature_says_its_unit():
+    units = {name: feature.unit for name, feature in make_env().observation_layout.items()}
+    assert units == {
+        "device_backlog": "budgets",
+        "device_speed": "FLOP/s",
+        "device_capacity": "blocks",
+        "device_hop_gain": "dB",
+        "device_cu_gain": "dB",
+        "device_present": "1",
+        "uplink_gain": "dB",
+        "cu_backlog": "budgets",
+        "round": "rounds",
+        "loss": "nats",
+    }
+
+
+# Features that are appended
+
+
+HEADROOM = FeatureSource(
+    "memory",
+    (2, 3),
+    0.0,
+    1.0,
+    "memory over 4 GiB",
+    lambda state: state.memory_bytes / 2.0**32,
+    "byte",
+    2.0**32,
+)
+SCARCE = FeatureSource(
+    "present_share",
+    (),
+    0.0,
+    1.0,
+    "share of devices",
+    lambda s: 1.0 * s.present[:, 0].sum(-1) / s.present.shape[-1],
+)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.asarray], ids=["numpy", "torch"])
+def test_features_are_appended_to_the_core_block(convert):
+    env = make_env("small")
+    env.reset(seed=0)
+    core, more = ObservationBuilder(env.scenario), ObservationBuilder(env.scenario, (HEADROOM, SCARCE))
+    state = env.state.map(convert)
+    build = "build" if convert is np.asarray else "build_generic"
+    plain, longer = getattr(core, build)(state), getattr(more, build)(state)
+    D = core.layout.size
+    assert more.layout.size == D + 6 + 1
+    assert list(more.layout) == [*core.layout, "memory", "present_share"]
+    np.testing.assert_array_equal(longer[:, :D], plain)
+    assert str(longer.dtype).endswith("float32")
+    memory = np.minimum(env.state.memory_bytes[0] / 2.0**32, 1.0)
+    assert 0.0 < memory.min() < memory.max()
+    np.testing.assert_allclose(more.layout.unpack(longer)["memory"][0], memory, rtol=1e-6)
+    np.testing.assert_allclose(more.layout.physical(longer)["memory"][0], memory * 2.0**32, rtol=1e-6)
+    assert float(more.layout.unpack(longer)["present_share"][0]) == 1.0
+    space = more.space()
+    assert space.shape == (D + 7,)
+    assert space.contains(np.asarray(longer)[0])
+    assert re.search(r"memory +\[\d+:\d+\].*memory over 4 GiB", more.layout.describe())
+
+
+def test_values_beyond_the_bounds_become_these():
+    env = make_env("small")
+    env.reset(seed=0)
+    wild = FeatureSource("wild", (), -1.0, 1.0, "too much", lambda state: state.loss * 0.0 + math.inf)
+    builder = ObservationBuilder(env.scenario, (wild,))
+    assert builder.build(env.state)[0, -1] == 1.0
+    assert builder.build_generic(env.state)[0, -1] == 1.0
+
+
+def test_two_features_of_one_name_are_refused():
+    again = FeatureSource("loss", (), 0.0, 1.0, "again", lambda state: state.loss)
+    with pytest.raises(ScenarioError, match="two features of the observation are called 'loss'"):
+        ObservationBuilder(load_scenario("small"), (again,))

@@ -1,0 +1,137 @@
+"""Learners by name: the package's own, a former name, and the user's."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import halving_learner
+import numpy as np
+import pytest
+
+import collapipe_env
+from collapipe_env import evaluate
+from collapipe_env.cli.main import main
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.errors import ScenarioError
+from collapipe_env.learners.base import LearningReport
+from collapipe_env.learners.factory import LEARNERS, make_learner, register_learner
+from collapipe_env.learners.surrogate import SurrogateLearner
+from collapipe_env.scenario import load_scenario
+
+SOURCE = Path(halving_learner.__file__).read_text()
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """Nothing stays registered."""
+    monkeypatch.setattr(LEARNERS, "_added", {})
+
+
+def losses(env, rounds=3):
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    return [env.step(env.action_space.sample())[4]["loss"] for _ in range(rounds)]
+
+
+def test_names_of_learners():
+    assert LEARNERS.names() == ("real", "surrogate")
+    scenario = load_scenario("small")
+    assert isinstance(make_learner("surrogate", scenario, 2), SurrogateLearner)
+    with pytest.raises(ScenarioError, match=r"learner 'surogate' is not known: did you mean 'surrogate'\?"):
+        make_learner("surogate", scenario, 2)
+    learner = object()
+    assert make_learner(learner, scenario, 2) is learner
+    for name in ("real", "torch"):
+        with pytest.raises(ScenarioError, match=f"learner name '{name}' is taken by the package"):
+            register_learner(name, make_learner)
+
+
+def test_torch_is_the_former_name_of_real():
+    with pytest.warns(DeprecationWarning, match="the learner 'torch' is called 'real' now") as seen:
+        former = gym.make("CollaPipe-v0", scenario="small", learner="torch")
+    assert [warning.filename for warning in seen] == [__file__]
+    present = gym.make("CollaPipe-v0", scenario="small", learner="real")
+    assert gym.spec("CollaPipe-v0").kwargs["learner"] == "real"
+    assert type(former.unwrapped._mdp.simulator.learner) is type(present.unwrapped._mdp.simulator.learner)
+    assert losses(former, 1) == losses(present, 1)
+
+
+def test_registered_learners_have_names_everywhere():
+    register_learner("halving", halving_learner.Halving)
+    assert losses(CollaPipeEnv("small", "halving")) == [4.0, 2.0, 1.0]
+    found = evaluate("pipeline", "small", seeds=1, rounds=2, learner="halving")
+    assert found.episodes["pipeline"][0].loss == [4.0, 2.0]
+
+    @register_learner("still")
+    def still(scenario, num_envs):
+        return Still(num_envs)
+
+    assert losses(CollaPipeEnv("small", "still")) == [1.0, 1.0, 1.0]
+
+
+class Still:
+    def __init__(self, num_envs):
+        self._report = LearningReport(np.ones(num_envs), np.full(num_envs, np.nan), np.full(num_envs, np.nan))
+
+    def reset(self, rngs, mask=None):  # noqa: ARG002
+        return self._report
+
+    def train_round(self, outcome):  # noqa: ARG002
+        return self._report
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_learner_of_ones_own_on_the_command_line(tmp_path, processes):
+    """In processes of their own, too; another version plays again."""
+    file, out = tmp_path / "mine.py", tmp_path / "run"
+    arguments = [
+        "evaluate",
+        "--scenario",
+        "small",
+        "--schedulers",
+        "pipeline",
+        "--seeds",
+        "2",
+        "--rounds",
+        "2",
+    ]
+    arguments += ["--no-figures", "--learner", f"{file}:Halving", "--out", str(out)]
+    arguments += ["--processes", str(processes)]
+    for start in (8.0, 4.0):
+        file.write_text(SOURCE.replace("8.0", str(start)))
+        assert main(arguments) == 0
+        episodes = json.loads((out / "results.json").read_text())["episodes"]["pipeline"]
+        assert [e["loss"] for e in episodes] == [[start / 2, start / 4]] * 2
+    names = sorted(path.name.partition("-")[0][:-8] for path in (out / "evaluation").iterdir())
+    assert names == ["halving_", "halving_"]
+
+
+@pytest.mark.parametrize(
+    ("learner", "message"),
+    [
+        ("rael", "learner 'rael' is not known: did you mean 'real'"),
+        ("nowhere.py:Halving", "learner 'nowhere.py:Halving': nowhere.py does not exist"),
+        ("math:pi", "which cannot be called: name a class or function that is called with the scenario and"),
+        ("no_such_module_here:X", "there is no module 'no_such_module_here'"),
+    ],
+)
+def test_learners_that_are_refused_on_the_command_line(tmp_path, capsys, learner, message):
+    for command in (["evaluate"], ["compare", "--scenarios", "small"]):
+        assert main([*command, "--learner", learner, "--out", str(tmp_path / "run")]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_registries_import_nothing_heavy():
+    code = (
+        "import sys, collapipe_env\n"
+        "from collapipe_env import register_learner, register_task\n"
+        "register_learner('mine', 'collapipe_env.training.real_learner:TorchLearner')\n"
+        "assert not {'torch', 'numba', 'scipy'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    assert {"register_learner", "register_reward", "register_scenario", "register_task"} <= set(
+        collapipe_env.__all__
+    )

@@ -1,0 +1,66 @@
+"""The examples of docs/environment.md about actions, observations and rewards run as they stand there."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import collapipe_env
+from collapipe_env.envs.rewards import REWARDS
+
+DOCS = Path(__file__).parents[1] / "docs" / "environment.md"
+
+
+def example(*sections: str) -> str:
+    """The Python code of some sections, one after the other."""
+    text = DOCS.read_text()
+    code = []
+    for section in sections:
+        body = re.search(rf"^### {section}[^\n]*\n(.*?)^### ", text, re.DOTALL | re.MULTILINE)
+        assert body is not None, section
+        code += re.findall(r"^```python\n(.*?)^```", body[1], re.DOTALL | re.MULTILINE)
+    assert len(code) == len(sections)
+    return "\n".join(code)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """Nothing stays registered."""
+    monkeypatch.setattr(REWARDS, "_added", {})
+
+
+def test_parts_of_actions_and_physical_units(capsys):
+    names: dict = {}
+    exec(example("Action", "Observation"), names)
+    env, action = names["env"].unwrapped, names["action"]
+    env.step(action)
+    played = env.last_round.allocation
+    assert (played.cu_power == played.cu_power.min()).all()
+    assert played.cu_power[0, 0] == pytest.approx(env.codec.power_min_w)
+    assert (played.blocks.max(axis=-1) - played.blocks.min(axis=-1) <= 1).all()
+    speed = names["physical"]["device_speed"]
+    assert speed.shape == (2, 3)
+    assert 1e9 < np.nanmin(speed) <= np.nanmax(speed) < 1e14
+    assert (names["physical"]["uplink_gain"] < -50.0).all()
+    printed = capsys.readouterr().out
+    for name in (*env.codec.parts, *env.observation_layout):
+        assert f"{name} (" in printed
+
+
+def test_a_reward_of_ones_own():
+    names: dict = {}
+    exec(example("Reward"), names)
+    env = names["env"]
+    env.reset(seed=0)
+    before = env.unwrapped.state.loss[0]
+    _, reward, _, _, info = env.step(env.action_space.sample())
+    assert reward == pytest.approx((before - env.unwrapped.state.loss[0]) / info["delay"])
+    assert REWARDS.added() == ("loss_per_second",)
+
+
+def test_the_docs_name_every_registration():
+    text = DOCS.read_text()
+    for name in collapipe_env.__all__:
+        if name.startswith("register_"):
+            assert f"`collapipe_env.{name}" in text or f"`{name}`" in text
