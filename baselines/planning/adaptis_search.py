@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.physics.memory import device_memory
+from collapipe_env.physics.schedules.storage import stored_by_stage
 
-from .chain_problem import ChainProblem, plan_times, stored_by_stage
+from .chain_problem import ChainProblem, plan_times
 from .schedule_search import (
     CapRule,
     Draft,

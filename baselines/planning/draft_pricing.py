@@ -15,6 +15,7 @@ from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBL
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.memory import fits
 from collapipe_env.physics.schedules.orders import effective_caps
+from collapipe_env.physics.schedules.storage import stored_by_stage
 
 from .chain_problem import (
     ChainProblem,
@@ -24,7 +25,6 @@ from .chain_problem import (
     plan_seconds,
     plan_times,
     stage_bytes,
-    stored_by_stage,
 )
 
 FloatArray = npt.NDArray[np.float64]
