@@ -1,1 +1,1 @@
-"""Schedules: storage, orders, recurrence, simulation, makespans, timelines, chunks and split training."""
+"""Schedules: storage, orders, recurrence, simulation, makespans, timelines; interleaving, split training."""
