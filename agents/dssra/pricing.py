@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -93,7 +94,7 @@ def price_plan(
         )
     check_allocation(parameters, state, plan)
     inputs = round_input(parameters, state, plan.micro_batches, convergence_weight)
-    numbers = as_record(parameters.numbers._replace(tradeoff_v=V))
+    numbers: Any = as_record(parameters.numbers._replace(tradeoff_v=V))
     shares, worth = even.copy(), np.empty_like(even)
     _best_shares(inputs, numbers, plan.blocks, np.ascontiguousarray(plan.node_power), shares, worth)
     costs = round_costs(parameters, state, replace(plan, bandwidth=shares))

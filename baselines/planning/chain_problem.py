@@ -135,7 +135,7 @@ def plan_times(
 
 @compiled
 def stored_by_stage(
-    schedule: int, caps: IntArray, held: IntArray, chunks: int, micro_batches: int, local_steps: int
+    schedule: int, caps: IntArray, held: IntArray, chunks: int, micro_batches: int, local_steps: float
 ) -> FloatArray:
     """Micro-batches whose activations each stage keeps (S,); the rules of the simulator.
 
@@ -179,7 +179,9 @@ def stage_bytes(problem: ChainProblem, schedule: int, held: int, stored: float, 
     """
     c = problem.numbers
     state = c.block_state_bytes + (c.block_copy_bytes if schedule == ASYNC else 0.0)
-    return device_memory(held, stored * (c.batch_size / micro_batches), state, c.activation_bytes)
+    samples = stored * (c.batch_size / micro_batches)
+    needed: float = device_memory(held, samples, state, c.activation_bytes)
+    return needed
 
 
 @compiled
