@@ -77,7 +77,7 @@ MOVED = {
     "physics.pipeline": "physics.elements",
     "physics.schedule_timeline": "physics.schedules.events",
     "physics.schedule_times": "physics.schedules.makespans",
-    "physics.split_training": "physics.schedules.sequential_server",
+    "physics.split_training": "physics.schedules.split",
     "physics.timeline": "physics.schedules.timeline",
     "round_view": "rendering.round_view",
     "scenario.models": "scenario.published_models",

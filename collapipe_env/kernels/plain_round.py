@@ -7,7 +7,7 @@ general form looks at all pairs of nodes. Both use the same formulas (:mod:`coll
 from __future__ import annotations
 
 import math
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,6 @@ from collapipe_env.physics.radio import (
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
-T = TypeVar("T")
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -69,46 +68,47 @@ class System(NamedTuple):
     budget: FloatArray
 
 
-class RoundRows(NamedTuple, Generic[T]):
-    """What the loop writes for each round: rows by name, or their numbers (:data:`ROUND`)."""
+class RoundRows(NamedTuple):
+    """Rows that the loop writes for each round."""
 
-    delay: T
-    broadcast: T
-
-
-class ClusterRows(NamedTuple, Generic[T]):
-    """What it writes for each cluster; ``allreduce`` is zero in plain plans."""
-
-    delay: T
-    local_step: T
-    allreduce: T
-    collect: T
-    upload: T
-    survival: T
-    interference: T
-    uplink: T
-    downlink: T
-    server_forward: T
-    server_backward: T
+    delay: int
+    broadcast: int
 
 
-class NodeRows(NamedTuple, Generic[T]):
-    """What it writes for each node."""
+class ClusterRows(NamedTuple):
+    """Rows that it writes for each cluster; ``allreduce`` is zero in plain plans."""
 
-    energy: T
-    energy_ratio: T
-    hop_forward: T
-    hop_backward: T
+    delay: int
+    local_step: int
+    allreduce: int
+    collect: int
+    upload: int
+    survival: int
+    interference: int
+    uplink: int
+    downlink: int
+    server_forward: int
+    server_backward: int
 
 
-class DeviceRows(NamedTuple, Generic[T]):
-    """What it writes for each device."""
+class NodeRows(NamedTuple):
+    """Rows that it writes for each node."""
 
-    memory: T
-    compute_forward: T
-    compute_backward: T
+    energy: int
+    energy_ratio: int
+    hop_forward: int
+    hop_backward: int
 
 
+class DeviceRows(NamedTuple):
+    """Rows that it writes for each device."""
+
+    memory: int
+    compute_forward: int
+    compute_backward: int
+
+
+# Few arrays with numbered rows rather than one for each name: Numba takes each array apart in every call.
 ROUND = RoundRows(*range(2))
 CLUSTER = ClusterRows(*range(11))
 NODE = NodeRows(*range(4))
@@ -131,10 +131,10 @@ def plain_round(
         c: Parameters of the scenario.
         system: The state (E, ...).
         plan: The plans (E, ...).
-        rounds: :class:`RoundRows` (2, E), written.
-        clusters: :class:`ClusterRows` (11, E, N), written.
-        nodes: :class:`NodeRows` (4, E, N, K+1), written.
-        devices: :class:`DeviceRows` (3, E, N, K), written.
+        rounds: :data:`ROUND`'s rows (2, E), written.
+        clusters: :data:`CLUSTER`'s rows (11, E, N), written.
+        nodes: :data:`NODE`'s rows (4, E, N, K+1), written.
+        devices: :data:`DEVICE`'s rows (3, E, N, K), written.
     """
     E, N, K = plan.blocks.shape
     mean_power, forward, backward, work = np.empty(N), np.empty(K + 1), np.empty(K + 1), np.empty(K)

@@ -12,11 +12,11 @@ from collapipe_env.allocation import ASYNC, GPIPE, SEQUENTIAL
 from collapipe_env.arrays import at_least, total
 from collapipe_env.learners.base import Arrivals
 from collapipe_env.physics.queues import update_backlog
+from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
 from collapipe_env.rendering.view import ClusterView, RoundView
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.simulator.extensions import flat_chains
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.simulator import Simulator
 

@@ -7,11 +7,11 @@ import numpy as np
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array
 from collapipe_env.errors import AllocationError
-from collapipe_env.physics.memory import device_memory
+from collapipe_env.physics.memory import device_memory, fits
+from collapipe_env.physics.schedules.storage import memory_terms
 from collapipe_env.scenario.sections import LEAST_SHARE
 from collapipe_env.simulator.check_extensions import check_groups, check_schedule, check_split
 from collapipe_env.simulator.costs import RoundCosts
-from collapipe_env.simulator.extensions import memory_terms
 from collapipe_env.simulator.refusal import place_name, refuse, require_shape
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
@@ -84,7 +84,7 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     refuse((held > 0) & ~state.present, held, "blocks", "none on an absent device")
     samples, block_state = memory_terms(parameters.costs, allocation)
     needed = device_memory(held, samples, block_state, parameters.costs.stored_activation_bytes)
-    over = needed > state.memory_bytes * (1.0 + SLACK)
+    over = ~fits(needed, state.memory_bytes, SLACK)
     if over.any():
         place = tuple(int(i) for i in np.argwhere(over)[0])
         raise AllocationError(

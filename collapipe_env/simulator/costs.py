@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-
-import numpy as np
+from typing import NamedTuple
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, namespace
-from collapipe_env.physics import delay, energy, links, memory, radio
+from collapipe_env.arrays import Array, concatenate, namespace
+from collapipe_env.kernels.plain_round import CLUSTER, DEVICE, NODE, ROUND
+from collapipe_env.physics import delay, energy, radio
 from collapipe_env.physics.elements import (
     PipelineElements,
     allreduce_times,
@@ -22,9 +22,11 @@ from collapipe_env.physics.elements import (
     gpipe_makespan,
     stage_elements,
 )
-from collapipe_env.physics.links import PlanGraph
+from collapipe_env.physics.links import HopTimes, PlanGraph, hop_times, plan_graph
+from collapipe_env.physics.memory import device_memory
+from collapipe_env.physics.schedules import split, storage
+from collapipe_env.physics.schedules.crossings import Crossings, interleaved_crossings
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
-from collapipe_env.simulator import extensions
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
@@ -68,7 +70,7 @@ class RoundCosts:
     @cached_property
     def graph(self) -> PlanGraph:
         """The plan's chain of groups."""
-        return links.plan_graph(self.allocation)
+        return plan_graph(self.allocation)
 
 
 def round_costs(
@@ -100,30 +102,51 @@ def _named(costs: PlainCosts, allocation: Allocation) -> RoundCosts:
     """The compiled loop's rows as one object."""
     rounds, clusters, nodes, devices = costs
     return RoundCosts(
-        delay=rounds.delay,
-        cluster_delay=clusters.delay,
-        local_step=clusters.local_step,
-        allreduce=clusters.allreduce,
-        collect=clusters.collect,
-        upload=clusters.upload,
-        broadcast=rounds.broadcast,
-        energy=nodes.energy,
-        energy_ratio=nodes.energy_ratio,
-        memory=devices.memory,
-        survival=clusters.survival,
-        interference=clusters.interference,
+        delay=rounds[ROUND.delay],
+        cluster_delay=clusters[CLUSTER.delay],
+        local_step=clusters[CLUSTER.local_step],
+        allreduce=clusters[CLUSTER.allreduce],
+        collect=clusters[CLUSTER.collect],
+        upload=clusters[CLUSTER.upload],
+        broadcast=rounds[ROUND.broadcast],
+        energy=nodes[NODE.energy],
+        energy_ratio=nodes[NODE.energy_ratio],
+        memory=devices[DEVICE.memory],
+        survival=clusters[CLUSTER.survival],
+        interference=clusters[CLUSTER.interference],
         elements=PipelineElements(
-            hop_forward=nodes.hop_forward,
-            hop_backward=nodes.hop_backward,
-            compute_forward=devices.compute_forward,
-            compute_backward=devices.compute_backward,
-            uplink=clusters.uplink,
-            downlink=clusters.downlink,
-            server_forward=clusters.server_forward,
-            server_backward=clusters.server_backward,
+            hop_forward=nodes[NODE.hop_forward],
+            hop_backward=nodes[NODE.hop_backward],
+            compute_forward=devices[DEVICE.compute_forward],
+            compute_backward=devices[DEVICE.compute_backward],
+            uplink=clusters[CLUSTER.uplink],
+            downlink=clusters[CLUSTER.downlink],
+            server_forward=clusters[CLUSTER.server_forward],
+            server_backward=clusters[CLUSTER.server_backward],
         ),
         allocation=allocation,
     )
+
+
+class _Links(NamedTuple):
+    """Rates and failures of all links under a plan."""
+
+    interference: Array
+    snr: Array
+    rates: Array
+    uplink_rate: Array
+    downlink_rate: Array
+    broadcast_rate: Array
+    uplink_exponent: Array
+
+
+class _Traffic(NamedTuple):
+    """What a micro-batch takes on the hops: airtime of each node, both directions, and failures of all."""
+
+    hops: HopTimes
+    crossings: Crossings | None
+    airtime: Array
+    failure_exponent: Array
 
 
 def general_round_costs(
@@ -136,129 +159,57 @@ def general_round_costs(
     xp = namespace(state.uplink_gain, allocation.bandwidth)
     costs = parameters.costs
     steps = costs.local_steps
-    graph = links.plan_graph(allocation)
-    power = allocation.node_power
-
-    if interference_w is None:
-        interference_w = radio.interference(state.cross_gain, radio.mean_active_power(power, graph.active))
-    noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference_w)
-    snr = radio.d2d_snr(power, state.d2d_gain, noise)
-    rates = radio.shannon_rate(snr, parameters.d2d_bandwidth_hz)
-    uplink_rate = radio.uplink_rate(
-        allocation.bandwidth,
-        allocation.cu_power,
-        state.uplink_gain,
-        parameters.uplink_noise_w,
-        parameters.uplink_bandwidth_hz,
-    )
-    downlink_rate = radio.downlink_rate(
-        allocation.bandwidth,
-        parameters.bs_power_w,
-        state.uplink_gain,
-        parameters.downlink_noise_w,
-        parameters.downlink_bandwidth_hz,
-    )
+    graph = plan_graph(allocation)
+    links = _links(parameters, state, allocation, graph, interference_w)
 
     # The array API standard leaves mixing of integers and reals open, hence the explicit types.
     micro_batches = xp.astype(allocation.micro_batches, state.speed.dtype)
-    samples = costs.batch_size / micro_batches
-    uplink_exponent = radio.uplink_failure_exponent(
-        allocation.bandwidth,
-        allocation.cu_power,
-        state.uplink_gain,
-        parameters.uplink_noise_w,
-        parameters.waterfall_threshold,
-    )
-    repeats = parameters.link_errors == "arq"
-
-    def hop_times(chain: PlanGraph, crossings: Array | None = None) -> links.HopTimes:
-        return links.hop_times(
-            chain,
-            snr,
-            rates,
-            samples * costs.activation_bits,
-            samples * costs.gradient_bits,
-            waterfall_threshold=parameters.waterfall_threshold,
-            repeat_until_success=repeats,
-            crossings_between_devices=crossings,
-        )
-
-    chunks = allocation.chunks
-    crossings = None
-    if chunks is not None and xp.any(chunks > 1):
-        hops = hop_times(graph, chunks)
-        crossings = extensions.interleaved_crossings(graph, hops, hop_times(graph.wrap_around()), chunks)
-        air_seconds, hop_failures = crossings.airtime, crossings.failure_exponent
-    else:
-        hops = hop_times(graph)
-        air_seconds, hop_failures = hops.forward + hops.backward, hops.failure_exponent
-    uplink = delay.edge_time(samples, costs.activation_bits, uplink_rate)
-    if repeats:
-        uplink = uplink * radio.expected_transmissions(uplink_exponent)
-
     device_blocks = xp.astype(allocation.device_blocks, state.speed.dtype)
+    samples = costs.batch_size / micro_batches
+    traffic = _traffic(parameters, allocation, graph, links, samples)
     work = delay.stage_time(samples[..., None], device_blocks, costs.block_forward_flops, state.speed)
     if allocation.share is not None:
         work = work * allocation.share
-    hop_forward, hop_backward, forward, backward = stage_elements(
-        graph, hops, work, BACKWARD_OVER_FORWARD * work
-    )
-    server, server_weight = extensions.server_times(parameters, allocation, samples)
-    elements = PipelineElements(
-        hop_forward=hop_forward,
-        hop_backward=hop_backward,
-        compute_forward=forward,
-        compute_backward=backward,
-        uplink=uplink,
-        downlink=delay.edge_time(samples, costs.gradient_bits, downlink_rate),
-        server_forward=server,
-        server_backward=BACKWARD_OVER_FORWARD * server,
-    )
+    server, server_weight = split.server_times(parameters, allocation, samples)
+    elements = _elements(parameters, graph, links, traffic.hops, samples, work, server)
+
     local_step = gpipe_makespan(elements, micro_batches)
     if allocation.schedule is not None:
-        elements = extensions.with_weight_gradients(elements, costs, server_weight, crossings)
-        local_step = extensions.scheduled_steps(parameters, allocation, graph, elements, local_step)
+        # Imported here: those who play GPipe need not load the compiled schedules.
+        from collapipe_env.physics.schedules import chains
 
-    payload = device_blocks * costs.block_payload_bits
-    collection = collection_times(graph, rates[..., 1:, 0], payload)
+        elements = chains.with_weight_gradients(elements, costs, server_weight, traffic.crossings)
+        local_step = chains.scheduled_steps(parameters, allocation, graph, elements, local_step)
+
     passes = steps * micro_batches
-    device_airtime = energy.device_airtime(passes[..., None], air_seconds[..., 1:], collection)
+    payload = device_blocks * costs.block_payload_bits
+    collection = collection_times(graph, links.rates[..., 1:, 0], payload)
+    airtime = energy.device_airtime(passes[..., None], traffic.airtime[..., 1:], collection)
     if graph.same_stage is None:
         allreduce = xp.zeros_like(local_step)
     else:
-        gradients = device_blocks * costs.block_gradient_bits
-        group_time = allreduce_times(graph, rates, gradients)
+        group_time = allreduce_times(graph, links.rates, device_blocks * costs.block_gradient_bits)
         allreduce = xp.max(group_time, axis=-1)
         local_step = local_step + allreduce
-        device_airtime = device_airtime + steps * group_time
+        airtime = airtime + steps * group_time
     if allocation.server_mode is not None:
-        local_step = extensions.split_steps(parameters, allocation, elements, allreduce, local_step)
+        local_step = split.split_steps(parameters, allocation, elements, allreduce, local_step)
+
     collect = xp.max(collection, axis=-1)
-    update_bits, broadcast_bits = extensions.update_payloads(costs, allocation)
-    upload = delay.upload_time(update_bits, uplink_rate)
+    update_bits, broadcast_bits = split.update_payloads(costs, allocation)
+    upload = delay.upload_time(update_bits, links.uplink_rate)
     cluster_delay = delay.cluster_delay(steps, local_step, collect, upload)
-    weakest_rate = radio.broadcast_rate(
-        parameters.bs_power_w,
-        state.uplink_gain,
-        parameters.downlink_noise_w,
-        parameters.downlink_bandwidth_hz,
-    )
-    broadcast = delay.broadcast_time(broadcast_bits, weakest_rate)
+    broadcast = delay.broadcast_time(broadcast_bits, links.broadcast_rate)
 
     compute_time = energy.compute_time(passes[..., None], work)
-    device_joules = energy.device_energy(
-        state.compute_power, compute_time, allocation.device_power, device_airtime
-    )
-    cu_airtime = energy.cu_airtime(passes, air_seconds[..., 0], uplink, upload)
-    cu_joules = energy.cu_energy(allocation.cu_power, cu_airtime)
-    concatenate = np.concatenate if xp is np else xp.concat
-    joules = concatenate((cu_joules[..., None], device_joules), axis=-1)
+    devices = energy.device_energy(state.compute_power, compute_time, allocation.device_power, airtime)
+    cu_airtime = energy.cu_airtime(passes, traffic.airtime[..., 0], elements.uplink, upload)
+    joules = concatenate((energy.cu_energy(allocation.cu_power, cu_airtime)[..., None], devices))
 
+    survival = xp.ones_like(cluster_delay)
     if parameters.link_errors == "drop":
-        survival = radio.survival(hop_failures + uplink_exponent)
-    else:
-        survival = xp.ones_like(cluster_delay)
-    samples_in_flight, state_bytes = extensions.memory_terms(costs, allocation)
+        survival = radio.survival(traffic.failure_exponent + links.uplink_exponent)
+    in_flight, state_bytes = storage.memory_terms(costs, allocation)
     return RoundCosts(
         delay=delay.round_delay(xp.max(cluster_delay, axis=-1), broadcast),
         cluster_delay=cluster_delay,
@@ -269,11 +220,89 @@ def general_round_costs(
         broadcast=broadcast,
         energy=joules,
         energy_ratio=joules / state.budget,
-        memory=memory.device_memory(
-            device_blocks, samples_in_flight, state_bytes, costs.stored_activation_bytes
-        ),
+        memory=device_memory(device_blocks, in_flight, state_bytes, costs.stored_activation_bytes),
         survival=survival,
-        interference=interference_w,
+        interference=links.interference,
         elements=elements,
         allocation=allocation,
+    )
+
+
+def _links(
+    parameters: SystemParameters,
+    state: SystemState,
+    allocation: Allocation,
+    graph: PlanGraph,
+    interference_w: Array | None,
+) -> _Links:
+    p, share, cu_power, gain = parameters, allocation.bandwidth, allocation.cu_power, state.uplink_gain
+    power = allocation.node_power
+    if interference_w is None:
+        interference_w = radio.interference(state.cross_gain, radio.mean_active_power(power, graph.active))
+    noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, interference_w)
+    snr = radio.d2d_snr(power, state.d2d_gain, noise)
+    downlink = (p.downlink_noise_w, p.downlink_bandwidth_hz)
+    return _Links(
+        interference=interference_w,
+        snr=snr,
+        rates=radio.shannon_rate(snr, p.d2d_bandwidth_hz),
+        uplink_rate=radio.uplink_rate(share, cu_power, gain, p.uplink_noise_w, p.uplink_bandwidth_hz),
+        downlink_rate=radio.downlink_rate(share, p.bs_power_w, gain, *downlink),
+        broadcast_rate=radio.broadcast_rate(p.bs_power_w, gain, *downlink),
+        uplink_exponent=radio.uplink_failure_exponent(
+            share, cu_power, gain, p.uplink_noise_w, p.waterfall_threshold
+        ),
+    )
+
+
+def _traffic(
+    parameters: SystemParameters, allocation: Allocation, graph: PlanGraph, links: _Links, samples: Array
+) -> _Traffic:
+    costs, chunks = parameters.costs, allocation.chunks
+
+    def times(chain: PlanGraph, often: Array | None = None) -> HopTimes:
+        return hop_times(
+            chain,
+            links.snr,
+            links.rates,
+            samples * costs.activation_bits,
+            samples * costs.gradient_bits,
+            waterfall_threshold=parameters.waterfall_threshold,
+            repeat_until_success=parameters.link_errors == "arq",
+            crossings_between_devices=often,
+        )
+
+    if chunks is not None and namespace(samples).any(chunks > 1):
+        hops = times(graph, chunks)
+        crossings = interleaved_crossings(graph, hops, times(graph.wrap_around()), chunks)
+        return _Traffic(hops, crossings, crossings.airtime, crossings.failure_exponent)
+    hops = times(graph)
+    return _Traffic(hops, None, hops.forward + hops.backward, hops.failure_exponent)
+
+
+def _elements(
+    parameters: SystemParameters,
+    graph: PlanGraph,
+    links: _Links,
+    hops: HopTimes,
+    samples: Array,
+    work: Array,
+    server: Array,
+) -> PipelineElements:
+    costs = parameters.costs
+    hop_forward, hop_backward, forward, backward = stage_elements(
+        graph, hops, work, BACKWARD_OVER_FORWARD * work
+    )
+    uplink = delay.edge_time(samples, costs.activation_bits, links.uplink_rate)
+    if parameters.link_errors == "arq":
+        uplink = uplink * radio.expected_transmissions(links.uplink_exponent)
+    return PipelineElements(
+        hop_forward=hop_forward,
+        hop_backward=hop_backward,
+        compute_forward=forward,
+        compute_backward=backward,
+        uplink=uplink,
+        downlink=delay.edge_time(samples, costs.gradient_bits, links.downlink_rate),
+        server_forward=server,
+        server_backward=BACKWARD_OVER_FORWARD * server,
     )

@@ -241,7 +241,8 @@ class EnergySearch:
         once: FloatArray = power / radio.shannon_rate(snr, parameters.d2d_bandwidth_hz)
         if parameters.link_errors != "arq":
             return once, once
-        return once * radio.expected_transmissions(parameters.waterfall_threshold / snr), once
+        exponent = radio.failure_exponent(snr, parameters.waterfall_threshold)
+        return once * radio.expected_transmissions(exponent), once
 
     def _affordable_rounds(self, systems: int) -> int:
         """Rounds to play so many systems at prices, a multiple of those sampled; 0 for no search."""

@@ -14,11 +14,7 @@ from collapipe_env.kernels.plain_round import (
     DEVICE,
     NODE,
     ROUND,
-    ClusterRows,
-    DeviceRows,
-    NodeRows,
     PlainPlan,
-    RoundRows,
     System,
     plain_round,
 )
@@ -28,12 +24,12 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class PlainCosts(NamedTuple):
-    """Rows that the compiled loop writes, by name."""
+    """Rows that the compiled loop writes; :mod:`collapipe_env.kernels.plain_round` has their names."""
 
-    rounds: RoundRows[FloatArray]
-    clusters: ClusterRows[FloatArray]
-    nodes: NodeRows[FloatArray]
-    devices: DeviceRows[FloatArray]
+    rounds: FloatArray
+    clusters: FloatArray
+    nodes: FloatArray
+    devices: FloatArray
 
 
 def plain_round_costs(
@@ -77,15 +73,14 @@ def plain_round_costs(
     for array, shape in zip(system, expected, strict=True):
         if array.shape != shape:
             return None
-    by_round, by_cluster = np.empty((len(ROUND), E)), np.empty((len(CLUSTER), *clusters))
-    by_node, by_device = np.empty((len(NODE), *nodes)), np.empty((len(DEVICE), *blocks.shape))
-    plain_round(parameters.numbers, system, plan, by_round, by_cluster, by_node, by_device)
-    return PlainCosts(
-        RoundRows._make(by_round),
-        ClusterRows._make(by_cluster),
-        NodeRows._make(by_node),
-        DeviceRows._make(by_device),
+    costs = PlainCosts(
+        rounds=np.empty((len(ROUND), E)),
+        clusters=np.empty((len(CLUSTER), E, N)),
+        nodes=np.empty((len(NODE), E, N, K + 1)),
+        devices=np.empty((len(DEVICE), E, N, K)),
     )
+    plain_round(parameters.numbers, system, plan, *costs)
+    return costs
 
 
 def _real(array: Array) -> npt.NDArray[np.float64]:

@@ -19,13 +19,13 @@ from collapipe_env.learners.base import (
     require_snapshots,
 )
 from collapipe_env.physics.energy import compute_power
+from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 from collapipe_env.simulator.arrivals import MicroBatchLosses
 from collapipe_env.simulator.build import energy_budgets, link_path_gains, memory_caps, system_parameters
 from collapipe_env.simulator.channels import Fading, LoadChain, laid_out
 from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import RoundCosts, round_costs
-from collapipe_env.simulator.extensions import pipeline_blocks, version_gaps
 from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.saved_round import (

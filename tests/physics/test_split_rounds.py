@@ -15,7 +15,7 @@ from physics_support import make_case
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, Allocation, with_schedule
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics import radio
-from collapipe_env.physics.schedules.sequential_server import sequential_server_times
+from collapipe_env.physics.schedules.split import sequential_server_times
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs

@@ -1,1 +1,1 @@
-"""Pipeline schedules beyond GPipe: orders, recurrence, simulation, makespans and timelines."""
+"""Schedules: storage, orders, recurrence, simulation, makespans, timelines; interleaving, split training."""

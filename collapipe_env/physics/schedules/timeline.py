@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from collapipe_env.errors import AllocationError
+from collapipe_env.physics.delay import gpipe_step
 
 Direction = Literal["forward", "backward", "weight"]
 ElementKind = Literal["hop", "compute", "uplink", "server"]
@@ -171,7 +172,7 @@ def makespan(events: Iterable[Event]) -> float:
 def gpipe_makespan(elements: Sequence[Element], micro_batches: int) -> float:
     """Makespan of :func:`gpipe_timeline` in closed form.
 
-    T_step = sum a + (M-1) max a + sum c + (M-1) max c, with forward times a and backward times c [R].
+    :func:`~collapipe_env.physics.delay.gpipe_step` of the elements [R].
 
     Args:
         elements: The pipeline in forward order, at least one element.
@@ -186,8 +187,8 @@ def gpipe_makespan(elements: Sequence[Element], micro_batches: int) -> float:
     _check(elements, micro_batches)
     forward = [element.forward_s for element in elements]
     backward = [element.backward_s for element in elements]
-    repeats = micro_batches - 1
-    return sum(forward) + repeats * max(forward) + sum(backward) + repeats * max(backward)
+    step: float = gpipe_step(sum(forward), max(forward), sum(backward), max(backward), micro_batches)
+    return step
 
 
 def chain_elements(

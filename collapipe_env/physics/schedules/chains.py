@@ -1,0 +1,129 @@
+"""Chains of a plan, its elements in slot order as the compiled schedules read them, and their local steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.errors import AllocationError
+from collapipe_env.physics.elements import PipelineElements
+from collapipe_env.physics.links import PlanGraph
+from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.schedules.crossings import Crossings
+from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step_times
+from collapipe_env.physics.workload import WorkloadCosts
+
+
+def with_weight_gradients(
+    elements: PipelineElements, costs: WorkloadCosts, server_weight: Array, crossings: Crossings | None
+) -> PipelineElements:
+    """Elements with what only schedules need: weight gradients and the hop between chunks.
+
+    Args:
+        elements: Times of one micro-batch.
+        costs: Priced workload.
+        server_weight: Weight gradients of one micro-batch on the server (..., N) [s].
+        crossings: Those of an interleaved plan.
+    """
+    ratio = costs.block_weight_flops / costs.block_forward_flops
+    xp = namespace(elements.uplink)
+    nothing = xp.zeros_like(elements.uplink)
+    return replace(
+        elements,
+        compute_weight=ratio * elements.compute_forward,
+        server_weight=server_weight,
+        wrap_forward=nothing if crossings is None else crossings.wrap_forward,
+        wrap_backward=nothing if crossings is None else crossings.wrap_backward,
+    )
+
+
+def scheduled_steps(
+    parameters: SystemParameters,
+    allocation: Allocation,
+    graph: PlanGraph,
+    elements: PipelineElements,
+    gpipe: Array,
+) -> Array:
+    """Time of a local step under each cluster's own schedule (..., N) [s].
+
+    Args:
+        parameters: Scalars of the scenario.
+        allocation: The plan, with schedules.
+        graph: Its chain.
+        elements: Times of one micro-batch.
+        gpipe: The local step under GPipe (..., N) [s].
+
+    Raises:
+        AllocationError: If a gradient is asked for: schedules are simulated, outside of the array library.
+    """
+    if getattr(gpipe, "requires_grad", False):
+        raise AllocationError(
+            "schedule: the local steps of plans that name schedules are simulated and have no gradient; "
+            "leave schedule, caps and chunks out, which is GPipe, or detach the tensors"
+        )
+    xp = namespace(gpipe)
+    chains, orders = flat_chains(allocation, graph, elements, gpipe.shape)
+    times = np.asarray(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
+    local_step_times(chains, orders, parameters.costs.local_steps, parameters.half_duplex, times)
+    return xp.asarray(times.reshape(gpipe.shape))
+
+
+def flat_chains(
+    allocation: Allocation, graph: PlanGraph, elements: PipelineElements, shape: tuple[int, ...]
+) -> tuple[Chains, Orders]:
+    """Chains and schedules as rows of contiguous arrays in slot order.
+
+    Args:
+        allocation: The plan, with schedules.
+        graph: Its chain.
+        elements: Times of one micro-batch.
+        shape: Common leading axes and clusters (..., N).
+    """
+    K = allocation.blocks.shape[-1]
+    rows = int(np.prod(shape))
+
+    def flat(values: Array, *last: int, kind: type = np.float64) -> npt.NDArray[Any]:
+        array = np.broadcast_to(np.asarray(values), (*shape, *last))
+        return np.ascontiguousarray(array.reshape(rows, *last), dtype=kind)
+
+    def slots(values: Array) -> npt.NDArray[Any]:
+        """From each stage's leader to its slot."""
+        if allocation.stage is None:
+            return flat(values, K)
+        leads = np.asarray(graph.leader)[..., None, :] & (
+            np.asarray(allocation.stage)[..., None, :] == np.arange(K)[:, None]
+        )
+        place = np.broadcast_to(leads.argmax(axis=-1), (*shape, K))
+        return flat(np.take_along_axis(np.broadcast_to(np.asarray(values), (*shape, K)), place, -1), K)
+
+    def hops(values: Array) -> npt.NDArray[Any]:
+        return np.concatenate((flat(values[..., :1], 1), slots(values[..., 1:])), axis=-1)
+
+    e = elements
+    chains = Chains(
+        blocks=flat(allocation.blocks, K, kind=np.int64),
+        forward=slots(e.compute_forward),
+        backward=slots(e.compute_backward),
+        weight=slots(e.compute_weight),
+        hop_forward=hops(e.hop_forward),
+        hop_backward=hops(e.hop_backward),
+        wrap_forward=flat(e.wrap_forward),
+        wrap_backward=flat(e.wrap_backward),
+        uplink=flat(e.uplink),
+        downlink=flat(e.downlink),
+        server_forward=flat(e.server_forward),
+        server_backward=flat(e.server_backward),
+        server_weight=flat(e.server_weight),
+    )
+    orders = Orders(
+        schedule=flat(allocation.schedule, kind=np.int64),
+        caps=flat(allocation.caps, K, kind=np.int64),
+        chunks=flat(allocation.chunks, kind=np.int64),
+        micro_batches=flat(allocation.micro_batches, kind=np.int64),
+    )
+    return chains, orders

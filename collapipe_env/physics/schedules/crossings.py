@@ -1,0 +1,56 @@
+"""Crossings of an interleaved plan: each hop between devices is passed once for every chunk ([X])."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.physics.links import HopTimes, PlanGraph
+
+
+@dataclass(frozen=True, eq=False)
+class Crossings:
+    """How often a micro-batch passes the hops of an interleaved plan, and the hop between its chunks.
+
+    Attributes:
+        airtime: Airtime of each node for one micro-batch, both directions (..., N, K+1) [s].
+        failure_exponent: Of all hops and crossings (..., N).
+        wrap_forward: Last stage to the first (..., N) [s].
+        wrap_backward: First stage to the last (..., N) [s].
+    """
+
+    airtime: Array
+    failure_exponent: Array
+    wrap_forward: Array
+    wrap_backward: Array
+
+
+def interleaved_crossings(graph: PlanGraph, hops: HopTimes, wraps: HopTimes, chunks: Array) -> Crossings:
+    """Combine the plain hops, ``v`` times between devices, and ``v - 1`` passes of the hop between chunks.
+
+    Args:
+        graph: The plan's chain.
+        hops: Its hops; failures count ``v`` crossings between devices already.
+        wraps: The hop between chunks.
+        chunks: ``v`` (..., N).
+    """
+    xp = namespace(hops.forward)
+    v = xp.astype(chunks, hops.forward.dtype)
+    concatenate = np.concatenate if xp is np else xp.concat
+    between = graph.successor[..., 1:, 1:]
+    once = xp.ones_like(v)[..., None]
+
+    def repeated(towards_device: Array) -> Array:
+        return concatenate((once, xp.where(towards_device, v[..., None], 1.0)), axis=-1)
+
+    again = v - 1.0
+    return Crossings(
+        airtime=hops.forward * repeated(xp.any(between, axis=-1))
+        + hops.backward * repeated(xp.any(between, axis=-2))
+        + again[..., None] * (wraps.forward + wraps.backward),
+        failure_exponent=hops.failure_exponent + again * wraps.failure_exponent,
+        wrap_forward=xp.max(wraps.forward, axis=-1),
+        wrap_backward=xp.max(wraps.backward, axis=-1),
+    )

@@ -1,0 +1,50 @@
+"""Segments of a plan in the order of the micro-batches, and how old their weights are ([R], [X])."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import ASYNC, Allocation
+from collapipe_env.arrays import Array
+
+IntArray = npt.NDArray[np.int64]
+
+
+def pipeline_blocks(allocation: Allocation) -> Array:
+    """Blocks of each segment in the order in which micro-batches pass them (..., N, slots), 0 to be skipped.
+
+    With chunks a stage holds several segments: chunk by chunk, one of each stage.
+    """
+    if allocation.chunks is None or not np.any(np.asarray(allocation.chunks) > 1):
+        return allocation.blocks
+    blocks, v = np.asarray(allocation.blocks), np.asarray(allocation.chunks)[..., None]
+    parts = [
+        np.where(chunk < v, blocks // v + (chunk < blocks % v), 0)
+        for chunk in range(int(np.max(allocation.chunks)))
+    ]
+    return np.concatenate(parts, axis=-1)
+
+
+def version_gaps(allocation: Allocation) -> IntArray | None:
+    """Optimiser steps by which each slot computes with weights too old, ``ceil((K_s - 1) / M)`` ([R]).
+
+    Args:
+        allocation: Any plan (..., N).
+
+    Returns:
+        Gaps in the slots of :func:`pipeline_blocks`, 0 where the schedule is synchronous; ``None`` where no
+        cluster's plan is asynchronous.
+    """
+    if allocation.schedule is None or not np.any(np.asarray(allocation.schedule) == ASYNC):
+        return None
+    M = np.asarray(allocation.micro_batches)[..., None]
+    blocks, caps = np.asarray(allocation.blocks), np.asarray(allocation.caps)
+    occupied = blocks > 0
+    running = np.minimum.accumulate(np.where(occupied, caps, np.iinfo(np.int64).max), axis=-1)
+    stale = occupied & (np.asarray(allocation.schedule) == ASYNC)[..., None]
+    gaps = np.where(stale, -((1 - np.where(occupied, running, 1)) // M), 0)
+    slots = pipeline_blocks(allocation).shape[-1]
+    padded: IntArray = np.zeros((*gaps.shape[:-1], slots), dtype=np.int64)
+    padded[..., : gaps.shape[-1]] = gaps
+    return padded

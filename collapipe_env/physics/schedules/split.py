@@ -1,0 +1,128 @@
+"""Split training: the server runs the encoder's last blocks, too ([R], [X]; `algorithms.md` section 6).
+
+SplitFed V1 and PiPar keep a server-side model for every cluster; SplitFed V2 has one, which serves the
+clusters one after the other.
+"""
+
+from __future__ import annotations
+
+from collapipe_env.allocation import SEQUENTIAL, Allocation
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.physics.elements import PipelineElements
+from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.workload import WorkloadCosts
+
+
+def server_times(parameters: SystemParameters, allocation: Allocation, samples: Array) -> tuple[Array, Array]:
+    """Forward pass and weight gradients of one micro-batch on the server (..., N) [s].
+
+    Every cluster has its share of the server, except under a sequential server, which works for one cluster
+    at a time with all its speed.
+
+    Args:
+        parameters: Scalars of the scenario.
+        allocation: The plan.
+        samples: Samples of a micro-batch ``b`` (..., N).
+    """
+    costs = parameters.costs
+    speed = parameters.server_share_flops
+    forward = samples * (costs.decoder_forward_flops / speed)
+    weight = samples * (costs.decoder_weight_flops / speed)
+    if allocation.server_mode is None:
+        return forward, weight
+    xp = namespace(samples)
+    kept = xp.astype(allocation.server_blocks, samples.dtype)
+    # Not a choice between two numbers: the array API standard wants an array among them.
+    others = (1.0 - 1.0 / parameters.clusters) * xp.astype(
+        allocation.server_mode == SEQUENTIAL, samples.dtype
+    )
+    alone = 1.0 - others[..., None]
+    return (
+        alone * (forward + samples * kept * (costs.block_forward_flops / speed)),
+        alone * (weight + samples * kept * (costs.block_weight_flops / speed)),
+    )
+
+
+def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array | float, Array | float]:
+    """Bits that each cluster uploads (..., N) and that the base station broadcasts (...).
+
+    Blocks that the server trains need no transfer; the broadcast carries what any cluster trains. A block
+    that the server trains for some clusters only is broadcast densely: those clusters' updates of it were
+    never compressed.
+    """
+    N = allocation.blocks.shape[-2]
+    embedding, block = costs.embedding_broadcast_bits(N), costs.block_broadcast_bits(N)
+    if allocation.server_blocks is None:
+        return costs.update_payload_bits, embedding + costs.blocks * block
+    xp = namespace(allocation.bandwidth)
+    kept = xp.astype(allocation.server_blocks, allocation.bandwidth.dtype)
+    most, least = xp.max(kept, axis=-1), xp.min(kept, axis=-1)
+    return (
+        costs.update_payload_bits - kept * costs.block_payload_bits,
+        embedding + (costs.blocks - most) * block + (most - least) * costs.block_broadcast_bits(0),
+    )
+
+
+def split_steps(
+    parameters: SystemParameters,
+    allocation: Allocation,
+    elements: PipelineElements,
+    allreduce: Array,
+    local_step: Array,
+) -> Array:
+    """Time of a local step where the server serves the clusters one after the other (..., N) [s].
+
+    Args:
+        parameters: Scalars of the scenario.
+        allocation: The plan, with split training; ``M = 1`` where the server is sequential.
+        elements: Times of the one micro-batch.
+        allreduce: All-reduce that ends every local step (..., N) [s].
+        local_step: The local step with a server share of one's own, all-reduce included (..., N) [s].
+
+    Returns:
+        ``local_step``, replaced where the server is sequential.
+    """
+    xp = namespace(local_step)
+    e = elements
+    total = sequential_server_times(
+        xp.sum(e.hop_forward, axis=-1) + xp.sum(e.compute_forward, axis=-1) + e.uplink,
+        e.server_forward + e.server_backward,
+        xp.sum(e.hop_backward, axis=-1) + xp.sum(e.compute_backward, axis=-1) + e.downlink + allreduce,
+        parameters.costs.local_steps,
+    )
+    sequential = xp.asarray(allocation.server_mode == SEQUENTIAL)[..., None]
+    return xp.where(sequential, total / parameters.costs.local_steps, local_step)
+
+
+def sequential_server_times(before: Array, service: Array, after: Array, local_steps: int) -> Array:
+    """Time in which each cluster does its local steps when all wait in one queue for the server.
+
+    Each local step takes a cluster ``before`` to the server, where it is served first come, first served,
+    and ``after`` back; then the next one begins (`algorithms.md` section 6).
+
+    Args:
+        before: Forward part of a local step on the devices and links (..., N) [s].
+        service: Server's forward and backward pass, alone on the server (..., N) [s].
+        after: Backward part of a local step (..., N) [s].
+        local_steps: ``H`` >= 1.
+
+    Returns:
+        Time of all local steps (..., N) [s].
+    """
+    xp = namespace(before)
+    N = before.shape[-1]
+    clusters = xp.arange(N)
+    ready = before
+    left = xp.full(before.shape, local_steps, dtype=xp.int64)
+    finished = xp.zeros_like(before)
+    free = xp.zeros_like(before[..., :1])
+    for _ in range(N * local_steps):
+        waiting = xp.where(left > 0, ready, xp.inf)
+        chosen = clusters == xp.argmin(waiting, axis=-1, keepdims=True)
+        arrival = xp.min(waiting, axis=-1, keepdims=True)
+        taken = xp.sum(xp.where(chosen, service, 0.0), axis=-1, keepdims=True)
+        free = xp.maximum(arrival, free) + taken
+        finished = xp.where(chosen, free + after, finished)
+        ready = xp.where(chosen, free + after + before, ready)
+        left = left - xp.astype(chosen, left.dtype)
+    return finished

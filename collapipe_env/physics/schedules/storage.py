@@ -1,0 +1,119 @@
+"""Storage of activations: micro-batches that each stage keeps under a schedule, and the memory they need.
+
+One rule (`algorithms.md` section 5.2, [R], [X]): GPipe stores ``M``; 1F1B ``min(K_s, M)``; async
+``min(K_s, H M)``; ZB-H1 its limit; interleaved the chunks in flight, each counted as the stage's largest.
+What is in flight at a stage is in flight at every stage before it, so ``K_s`` is the least cap so far.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE, Allocation
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.compiled import compiled
+from collapipe_env.physics.workload import WorkloadCosts
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@compiled
+def stored_by_stage(
+    schedule: int, caps: IntArray, blocks: IntArray, chunks: int, micro_batches: int, local_steps: int
+) -> FloatArray:
+    """Micro-batches whose activations each stage of a chain has room for (S,), 0 in stages without blocks.
+
+    Args:
+        schedule: Place in ``SCHEDULES``.
+        caps: Caps in pipeline order (S,), >= 1 in stages with blocks.
+        blocks: Blocks (S,).
+        chunks: ``v``.
+        micro_batches: ``M``.
+        local_steps: ``H``.
+    """
+    S = len(caps)
+    stored = np.zeros(S)
+    running = np.iinfo(np.int64).max
+    for s in range(S):
+        if blocks[s] <= 0:
+            continue
+        running = min(running, caps[s])
+        if schedule == GPIPE:
+            stored[s] = micro_batches
+        elif schedule == ASYNC:
+            stored[s] = min(running, local_steps * micro_batches)
+        elif schedule == ZERO_BUBBLE:
+            stored[s] = min(caps[s], micro_batches)
+        elif schedule == INTERLEAVED:
+            largest = -(-blocks[s] // chunks)
+            stored[s] = min(running, micro_batches * chunks) * (largest / blocks[s])
+        else:
+            stored[s] = min(running, micro_batches)
+    return stored
+
+
+@compiled
+def _store_rows(
+    schedule: IntArray,
+    caps: IntArray,
+    blocks: IntArray,
+    chunks: IntArray,
+    micro_batches: IntArray,
+    local_steps: int,
+    stored: FloatArray,
+) -> None:
+    """Write :func:`stored_by_stage` of each row (R, K)."""
+    for r in range(len(stored)):
+        stored[r] = stored_by_stage(schedule[r], caps[r], blocks[r], chunks[r], micro_batches[r], local_steps)
+
+
+def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray:
+    """Micro-batches whose activations each stage slot has room for (..., N, K), 0 in slots without blocks.
+
+    Args:
+        allocation: A plan that names schedules.
+        local_steps: ``H``.
+    """
+    slots = [np.asarray(a) for a in (allocation.caps, allocation.blocks)]
+    clusters = [np.asarray(a) for a in (allocation.schedule, allocation.chunks, allocation.micro_batches)]
+    shape = np.broadcast_shapes(*(a.shape for a in slots), *((*a.shape, 1) for a in clusters))
+    K = shape[-1]
+
+    def rows(array: npt.NDArray[Any], *last: int) -> IntArray:
+        whole = np.broadcast_to(array, (*shape[:-1], *last)).reshape(-1, *last)
+        return np.ascontiguousarray(whole, dtype=np.int64)
+
+    caps, blocks = (rows(a, K) for a in slots)
+    schedule, chunks, micro_batches = (rows(a) for a in clusters)
+    stored = np.empty(blocks.shape)
+    _store_rows(schedule, caps, blocks, chunks, micro_batches, local_steps, stored)
+    return stored.reshape(shape)
+
+
+def memory_terms(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array | float, Array | float]:
+    """Terms of a plan's memory: samples in flight at each device, and bytes of a block's state there.
+
+    Args:
+        costs: Priced workload.
+        allocation: Any plan (...).
+
+    Returns:
+        ``m_s y_k b`` (..., N, K) or a number, and ``16 w`` per block, with a second copy of the weights
+        under ``async`` (..., N, 1) or a number.
+    """
+    samples: Array | float = costs.batch_size
+    state: Array | float = costs.block_state_bytes
+    if allocation.schedule is not None:
+        xp = namespace(allocation.device_power)
+        stored = stored_micro_batches(allocation, costs.local_steps)
+        samples_each = costs.batch_size / np.asarray(allocation.micro_batches, dtype=np.float64)
+        samples = allocation.per_device(xp.asarray(stored * samples_each[..., None]))
+        extra = np.where(np.asarray(allocation.schedule) == ASYNC, costs.block_copy_bytes, 0.0)
+        state = xp.asarray(costs.block_state_bytes + extra)[..., None]
+    if allocation.share is not None:
+        samples = samples * allocation.share
+    return samples, state
