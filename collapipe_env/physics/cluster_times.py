@@ -35,7 +35,7 @@ IntArray = npt.NDArray[np.int64]
 class ClusterTimes(NamedTuple):
     """Times of one cluster for a whole mini-batch [s]; node 0 is the CU, node k + 1 device k.
 
-    Those of absent devices are zero, as are hops from a node to itself.
+    Hops and collections of devices that take no part are zero, as are hops from a node to itself.
 
     Attributes:
         block_forward: One block's forward pass on each device (K,).
@@ -107,11 +107,11 @@ def cluster_times(
             hop_forward[i, j] = hop_time(bit * B, c.activation_bits)
             hop_backward[j, i] = hop_time(bit * B, c.gradient_bits)
             if j == 0:
-                k = i - 1
-                collect[k] = collection_time(c.block_payload_bits, rate)
-                forward[k] = stage_time(B, 1.0, c.block_forward_flops, speed[k])
-                backward[k] = BACKWARD_OVER_FORWARD * forward[k]
-                weight[k] = stage_time(B, 1.0, c.block_weight_flops, speed[k])
+                collect[i - 1] = collection_time(c.block_payload_bits, rate)
+    for k in range(devices):
+        forward[k] = stage_time(B, 1.0, c.block_forward_flops, speed[k])
+        backward[k] = BACKWARD_OVER_FORWARD * forward[k]
+        weight[k] = stage_time(B, 1.0, c.block_weight_flops, speed[k])
     rate = uplink_rate(share, power[0], uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
     uplink = edge_time(B, c.activation_bits, rate)
     if c.repeat:

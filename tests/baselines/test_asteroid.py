@@ -300,8 +300,8 @@ def test_fewer_are_in_flight_only_where_no_plan_fits_otherwise() -> None:
     assert allocation.caps[1, 1, stages[1, 1] - 1] == 3
     assert np.array_equal(allocation.caps[0], scheduler.act(None, state).caps[0])
     problem = chain_problems(scheduler.parameters, tight)[1, 0]
-    order, ring_s = np.arange(3), np.ones((3, 3))
-    assert not np.isfinite(scheduler._plans(problem, order, ring_s, warm_ups(3, 3))[0]).any()
+    order = np.arange(3)
+    assert not np.isfinite(scheduler._plans(problem, order, warm_ups(3, 3))[0]).any()
 
 
 def test_1f1b_makes_room_where_gpipe_has_no_plan() -> None:
@@ -316,7 +316,7 @@ def test_1f1b_makes_room_where_gpipe_has_no_plan() -> None:
     assert allocation.caps.max() >= 7
     problem = chain_problems(scheduler.parameters, tight)[0, 0]
     everything = np.full(3, 64)
-    assert not np.isfinite(scheduler._plans(problem, np.arange(3), np.ones((3, 3)), everything)[0]).any()
+    assert not np.isfinite(scheduler._plans(problem, np.arange(3), everything)[0]).any()
 
 
 def test_a_cluster_without_room_is_named() -> None:
