@@ -348,6 +348,7 @@ def test_other_options_in_the_same_folder_are_refused(scenario, capsys) -> None:
         ("--agent x.zip", "cannot read the agent x.zip"),
         ("--reward time_to_target", "needs a target loss"),
         ("--ppo.gamma 2", "--ppo.gamma = 2.0"),
+        ("--learner rael", "learner 'rael' is not known: did you mean 'real'"),
         ("--sac.hidden-units 0", "--sac.hidden-units = (0,)"),
     ],
 )
@@ -359,7 +360,7 @@ def test_every_option_is_checked_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("arguments", ["--stepz 3", "--algo pp0", "--steps many", "--learner torhc"])
+@pytest.mark.parametrize("arguments", ["--stepz 3", "--algo pp0", "--steps many"])
 def test_typing_errors_are_explained_without_a_traceback(arguments: str, capsys) -> None:
     with pytest.raises(SystemExit) as stop:
         train_agent.main(arguments.split())

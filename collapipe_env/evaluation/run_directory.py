@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ class RunDirectory:
             rounds: Rounds of an episode.
         """
         former = self.episodes / f"{former_name(learner)}-{rounds}"
-        return former if former.is_dir() else self.episodes / f"{learner}-{rounds}"
+        # Unlike a path's own method, this one takes names that are too long.
+        return former if os.path.isdir(former) else self.episodes / f"{learner}-{rounds}"
 
     @property
     def figures(self) -> Path:

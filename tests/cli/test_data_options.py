@@ -49,8 +49,8 @@ def test_data_that_is_not_there(dataset: str) -> None:
     "command",
     [
         "train --steps 32 --envs 2 --seeds 1 --rounds 2",
-        "evaluate --seeds 1 --rounds 2 --learner torch",
-        "compare --seeds 1 --rounds 2 --learner torch",
+        "evaluate --seeds 1 --rounds 2 --learner real",
+        "compare --seeds 1 --rounds 2 --learner real",
     ],
 )
 @pytest.mark.parametrize("in_file", [False, True])

@@ -66,6 +66,17 @@ def test_a_task_without_traits_and_an_unknown_one_are_refused():
         load_scenario({"base": "medium", "workload": {"task": "tokes"}})
 
 
+def test_a_task_may_be_given_as_its_class():
+    register_task("SST-2", Sentences)
+    assert isinstance(get_task("SST-2"), Sentences)
+    assert head_flops("SST-2") == head_flops("classification")
+    register_task("nowhere", "no_such_module_here:Task")
+    with pytest.raises(
+        ScenarioError, match="task 'nowhere' cannot be imported from no_such_module_here:Task"
+    ):
+        get_task("nowhere")
+
+
 def test_shipped_tasks_say_what_the_package_says_of_them():
     assert set(SHIPPED_TRAITS) == set(task_names()) - {"sentences", "tokens", "writes", "silent"}
     for name, traits in SHIPPED_TRAITS.items():
