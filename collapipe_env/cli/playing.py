@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """How the episodes are played and reported."""
+    """Playing of the episodes, the same in evaluate and compare."""
 
     seeds: int = 5
     """Held-out episodes of each scheduler in each scenario; the same ones for all."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
     """Rounds of an episode; may be more than the scenario's."""
     learner: Literal["surrogate", "torch"] = "surrogate"
-    """Supplies the loss: the fitted bound, or real training in every round. Delays and energies are the
-    same."""
+    """Source of the loss: the fitted bound, or real training in every round.
+    Delays and energies are the same."""
     processes: Annotated[
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
     ] = None
