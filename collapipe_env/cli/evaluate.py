@@ -38,8 +38,8 @@ from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED
 
 DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario.
 
-Ends in a table and pictures, and trains no scheduler. Ctrl-C keeps the work done, as does SIGTERM; the same
-command goes on from there.
+The comparison of one scenario: ends in a table and pictures, and trains no scheduler. Ctrl-C keeps the work
+done, as does SIGTERM; the same command goes on from there.
 
 Examples:
   collapipe evaluate --scenario small

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """How the episodes are played and reported."""
+    """Playing of the episodes, the same in evaluate and compare."""
 
     seeds: int = 5
     """Held-out episodes of each scheduler in each scenario; the same ones for all."""

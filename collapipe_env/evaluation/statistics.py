@@ -179,8 +179,6 @@ def relative_differences(results: Sequence[EpisodeResult], reference: Sequence[E
 
 def ranks(results: Results) -> dict[str, list[float]]:
     """Rank of each scheduler by mean round delay in each episode, 1 being the shortest; ties share theirs."""
-    if not results:
-        return {}
     delays = np.array([[float(np.mean(e.delay)) for e in episodes] for episodes in results.values()])
     return dict(zip(results, rankdata(delays, axis=0).tolist(), strict=True))
 

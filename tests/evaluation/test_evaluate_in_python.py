@@ -96,6 +96,8 @@ def test_the_result_prints_the_commands_table_and_is_plain_data(tmp_path: Path, 
     assert table[: decisions - begin] == printed[begin:decisions]  # all but the times of decisions
     assert all(len(line) <= 60 for line in found.table(width=60).splitlines())
     assert found.markdown().startswith("## custom: 2 held-out episodes of 2 rounds, surrogate learner\n")
+    assert found.caption.startswith(f"Target loss {found.target_loss:.4f} (90 % of the way")
+    assert all(paragraph in found.markdown() for paragraph in found.caption.split("\n\n"))
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     stored = json.loads((out / "results.json").read_text())
     assert content["episodes"]["random"][1]["delay"] == stored["episodes"]["random"][1]["delay"]
