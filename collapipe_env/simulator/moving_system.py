@@ -213,7 +213,7 @@ class MovingSystem:
         self._seeds = {name: array(values) for name, values in tree["seeds"].items()}
         self._base = System(**{name: array(values) for name, values in tree["layout"].items()})
         self.carried = {
-            name: {key: array(values) for key, values in carried.items()}
+            name: {key: array(values, keep=True) for key, values in carried.items()}
             for name, carried in tree["processes"].items()
         }
         self._rest(self._base)
