@@ -27,8 +27,13 @@ class Backend(Protocol):
 
     name: str
 
-    def array(self, values: npt.ArrayLike) -> Array:
-        """Copy numbers from the host: real ones in the backend's real type, others in their own."""
+    def array(self, values: npt.ArrayLike, *, keep: bool = False) -> Array:
+        """Copy numbers from the host: real ones in the backend's real type, others in their own.
+
+        Args:
+            values: The numbers.
+            keep: Leave real ones in their own type, too, as :meth:`host` has returned them.
+        """
         ...
 
     def host(self, values: Array) -> npt.NDArray[Any]:

@@ -18,13 +18,13 @@ class NumpyBackend:
     name = "numpy"
 
     def __reduce__(self) -> str:
-        # Copies and pickles lead to the one object, which code asks for by identity.
+        # There is one: copies of environments, too, go on with the compiled loops.
         return "NUMPY"
 
-    def array(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    def array(self, values: npt.ArrayLike, *, keep: bool = False) -> npt.NDArray[Any]:
         """Copy numbers; real ones become float64."""
         copied = np.array(values, order="C")
-        return copied.astype(np.float64) if copied.dtype.kind == "f" else copied
+        return copied.astype(np.float64) if copied.dtype.kind == "f" and not keep else copied
 
     def host(self, values: Array) -> npt.NDArray[Any]:
         """Copy an array."""

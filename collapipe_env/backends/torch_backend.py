@@ -59,14 +59,15 @@ class TorchBackend:
         self.real = DTYPES[name]
         self.compiled = compiled
 
-    def array(self, values: npt.ArrayLike) -> Tensor:
+    def array(self, values: npt.ArrayLike, *, keep: bool = False) -> Tensor:
         """Copy numbers to the device without waiting for it; 64-bit words keep their bits."""
         copied = np.array(values, order="C")
         tensor = torch.from_numpy(copied.view(np.int64) if copied.dtype == np.uint64 else copied)
         if self.device.type == "cuda":
             # Only from pinned memory does a GPU copy by itself.
             tensor = tensor.pin_memory()
-        return tensor.to(self.device, self.real if copied.dtype.kind == "f" else None, non_blocking=True)
+        real = self.real if copied.dtype.kind == "f" and not keep else None
+        return tensor.to(self.device, real, non_blocking=True)
 
     def host(self, values: Tensor) -> npt.NDArray[Any]:
         """Copy a tensor to the host."""

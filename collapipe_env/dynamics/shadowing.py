@@ -11,6 +11,7 @@ from collapipe_env.dynamics.process import Carried, Process
 from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.system import System
 from collapipe_env.scenario import Scenario
+from collapipe_env.state_trees import require_within
 
 
 class Shadowing(Process):
@@ -46,3 +47,7 @@ class Shadowing(Process):
     def apply(self, system: System, carried: Carried) -> System:
         """Multiply the links' gains."""
         return system._replace(link_gain=system.link_gain * carried["gain"])
+
+    def check(self, carried: Carried) -> None:
+        """Refuse negative gains."""
+        require_within(carried["gain"], 0.0, np.inf, "simulator/processes/shadowing/gain")

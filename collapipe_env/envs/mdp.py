@@ -247,7 +247,7 @@ class BatchMDP:
             ("time_to_target", True),
         ):
             require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
-        require_columns(tree["ended"], self.num_envs, "mdp/ended")
+        require_columns(tree["ended"], self.num_envs, template["sums"]["total_delay"].dtype, "mdp/ended")
         self.world.set_state(tree["simulator"], seeded)
         array = self.backend.array
         for name, values in tree["sums"].items():

@@ -38,12 +38,13 @@ def row_of(columns: Mapping[str, Any], row: int) -> dict[str, float]:
     }
 
 
-def require_columns(columns: Any, rows: int, place: str) -> None:
+def require_columns(columns: Any, rows: int, dtype: Any, place: str) -> None:
     """Refuse what are no columns with their masks.
 
     Args:
         columns: What should be columns of NumPy arrays.
         rows: Their length ``E``.
+        dtype: Type of real numbers.
         place: Where they stand, for the error.
 
     Raises:
@@ -55,7 +56,7 @@ def require_columns(columns: Any, rows: int, place: str) -> None:
         if not isinstance(name, str):
             raise StateError(f"{place}/{shown(name)} is unknown: {REMEDY}")
         mask = name.startswith("_")
-        kind = "bool" if mask else "int64" if name == "rounds" else "float64"
+        kind = "bool" if mask else "int64" if name == "rounds" else dtype
         require_array(values, (rows,), kind, f"{place}/{name}")
         if not mask and f"_{name}" not in columns:
             raise StateError(f"{place}/_{name} is missing: {REMEDY}")

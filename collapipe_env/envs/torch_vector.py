@@ -130,7 +130,9 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
 
     @torch.no_grad()
     def step_allocation(self, allocation: Allocation) -> StepResult:
-        """Play one round with allocations (E, ...), in tensors or NumPy arrays."""
+        """Play one round with allocations (E, ...), tensors or NumPy arrays, checked on the host."""
+        if isinstance(allocation, Allocation):
+            allocation = allocation.map(lambda a: a.detach().cpu() if isinstance(a, Tensor) else a)
         observation, reward, terminated, truncated, info = super().step_allocation(allocation)
         return observation, reward.to(torch.float32), terminated, truncated, info
 

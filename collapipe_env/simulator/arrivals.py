@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.arrays import Array, Constant, namespace
-from collapipe_env.backends import Backend
+from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.kernels.arrivals import arrivals
 from collapipe_env.learners.base import Arrivals
 
@@ -61,6 +61,18 @@ class MicroBatchArrivals:
         whole = np.ascontiguousarray(micro_batches, dtype=np.int64)
         arrivals(seeds, rounds.view(np.uint64), np.ascontiguousarray(survival), whole, counts, pick)
         return Arrivals(counts, whole, pick, self._most)
+
+    def restored(self, arrivals: Arrivals) -> Arrivals:
+        """What :meth:`draw` returned, from its numbers on the host.
+
+        Args:
+            arrivals: Arrivals in NumPy arrays, counts of int64.
+        """
+        if self._backend is NUMPY:
+            return arrivals
+        array = self._backend.array
+        counts = array(arrivals.counts.astype(np.float64))
+        return Arrivals(counts, array(arrivals.micro_batches), None, arrivals.most)
 
     def _counted(self, seeds: Array, rounds: Array, survival: Array, micro_batches: Array) -> Array:
         """The inverse of the binomial distribution function at uniform numbers (E, N, H), real numbers.

@@ -260,7 +260,7 @@ class MovingSystem:
             **{"small_scale": None} | {name: array(values) for name, values in tree["layout"].items()}
         )
         self.carried = {
-            name: {key: array(values) for key, values in carried.items()}
+            name: {key: array(values, keep=True) for key, values in carried.items()}
             for name, carried in tree["processes"].items()
         }
         self._rest(self._base)

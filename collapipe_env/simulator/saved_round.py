@@ -48,14 +48,20 @@ def report_on(report: LearningReport, function: Callable[[Any], Any]) -> Learnin
     )
 
 
-def report_of(tree: Any, num_envs: int, place: str) -> LearningReport:
+def report_of(tree: Any, num_envs: int, dtype: Any, place: str) -> LearningReport:
     """The report that :func:`report_tree` has written down.
+
+    Args:
+        tree: As arrays by name.
+        num_envs: ``E``.
+        dtype: Type of its numbers.
+        place: Its name, for errors.
 
     Raises:
         StateError: If the tree is damaged.
     """
     metrics = tree.get("metrics") if isinstance(tree, Mapping) else None
-    column = np.zeros(num_envs)
+    column = np.zeros(num_envs, dtype=dtype)
     names = metrics if isinstance(metrics, Mapping) else {}
     if not all(isinstance(name, str) for name in names):
         raise StateError(f"{place}/metrics has names that are no text: {REMEDY}")
@@ -167,7 +173,7 @@ class SavedRound:
         require_array(whole, shape[:-1], np.int64, f"{place}/allocation/micro_batches")
         counts = tree["counts"].copy()
         most = parameters.micro_batch_choices[-1]
-        learning = report_of(tree["learning"], len(whole), f"{place}/learning")
+        learning = report_of(tree["learning"], len(whole), system["loss"].dtype, f"{place}/learning")
         arrivals = Arrivals(counts, whole, tree["pick"].copy(), most)
         interruption = _interruption_of(tree["interruption"], state, f"{place}/interruption")
         return cls(state, allocation, arrivals, learning, interruption)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.dynamics.randomness import SeededGenerators, episode_seeds
-from collapipe_env.errors import NotResetError, StateError
+from collapipe_env.errors import AllocationError, NotResetError, StateError
 from collapipe_env.learners.base import (
     Arrivals,
     CountsRounds,
@@ -177,7 +178,7 @@ class World:
             self._check(state, allocation)
         costs = self._cost(state, allocation)
         if check:
-            check_costs(costs)
+            self._check_costs(costs)
         arrivals = self._arrivals.draw(
             self._seeds, state.round_index, costs.survival, allocation.micro_batches
         )
@@ -218,8 +219,19 @@ class World:
         if self.backend is NUMPY:
             check_allocation(self.parameters, state, allocation)
             return
+        if allocation.schedule is not None:
+            raise AllocationError(
+                f"schedule: the {self.backend.name} backend plays GPipe only, and schedule is not None: use "
+                "backend='numpy' for plans with other schedules"
+            )
         host = self.backend.host
         check_allocation(self.parameters, state.map(host), allocation.map(host))
+
+    def _check_costs(self, costs: RoundCosts) -> None:
+        if self.backend is not NUMPY:
+            host = self.backend.host
+            costs = replace(costs, delay=host(costs.delay), energy_ratio=host(costs.energy_ratio))
+        check_costs(costs)
 
     def _costs(self, state: SystemState, allocation: Allocation) -> RoundCosts:
         """What a round costs, with what processes charge."""
@@ -263,15 +275,15 @@ class World:
         if self._last_round is None and saved is not None:
             saved.check(self.parameters)
             array = self.backend.array
-            state, allocation = saved.state.map(array), saved.allocation.map(array)
+            state = saved.state.map(partial(array, keep=True))
+            allocation = saved.allocation.map(array)
             costs, interruption = self._costs(state, allocation), saved.interruption
             if interruption is not None:
                 interruption = Interruption(*map(array, interruption))
                 costs = priced(costs, state, interruption)
             learning = report_on(saved.learning, array)
-            self._last_round = self._recorded(
-                state, allocation, costs, saved.arrivals, learning, interruption
-            )
+            arrivals = self._arrivals.restored(saved.arrivals)
+            self._last_round = self._recorded(state, allocation, costs, arrivals, learning, interruption)
         return self._last_round
 
     def get_state(self) -> Tree:
@@ -316,7 +328,7 @@ class World:
         require_consistent(tree, self.parameters, self.system)
         if seeded is not None and (was_reset & ~seeded).any():
             raise StateError(f"a row that was reset has no generator: {REMEDY}")
-        learning = report_of(tree["learning"], self.num_envs, free[0])
+        learning = report_of(tree["learning"], self.num_envs, own["system"]["loss"].dtype, free[0])
         saved = None
         if tree["last_round"] is not None:
             steps = self.scenario.workload.local_steps
@@ -326,7 +338,7 @@ class World:
             learner.require_rounds(tree["learner"], played)
         learner.set_state(tree["learner"])
         # Nothing below can fail.
-        array, seeds = self.backend.array, dict(tree["seeds"])
+        array, seeds = partial(self.backend.array, keep=True), dict(tree["seeds"])
         self._seeds = array(seeds.pop("arrivals"))
         self.system.set_state({**tree, "seeds": seeds})
         self.state = system_of(tree["system"]).map(array)

@@ -41,12 +41,12 @@ def part(tree, place):
         ("env/np_random/pool_size", lambda _: 10**12, "pool_size is 10+, expected 4 to"),
         ("env/np_random/spawn_key", lambda _: "-1", "env/np_random is not"),
         ("env/np_random", lambda _: None, "no generator"),
-        ("version", lambda version: np.array([version, 2]), "this package reads 1"),
+        ("version", lambda version: np.array([version, 2]), "this package reads 2"),
         ("mdp/simulator/learner/round", lambda rounds: rounds + 10**9, "learner/round does not agree"),
         ("mdp/simulator/system/round_index", lambda rounds: rounds + 10**9, "round_index holds 1000000002"),
         ("mdp/simulator/system/round_index", lambda rounds: rounds - 10, "round_index holds -8"),
-        ("mdp/simulator/system/round_index", lambda rounds: rounds + 1, "does not agree with system/round"),
-        ("mdp/simulator/load/stream/rounds", lambda rounds: rounds + 1, "load/stream/rounds does not agree"),
+        ("mdp/simulator/system/round_index", lambda rounds: rounds + 1, "does not agree with the system's"),
+        ("mdp/simulator/system/processes", lambda _: {"load": {}}, "system/processes/load is unknown"),
         ("mdp/simulator/system/uplink_gain", lambda gain: gain * np.nan, "uplink_gain holds nan"),
         ("mdp/simulator/system/uplink_gain", lambda gain: gain * 2, "uplink_gain does not agree"),
         ("mdp/simulator/system/d2d_gain", lambda gain: gain + np.inf, "d2d_gain holds inf"),
@@ -57,8 +57,30 @@ def part(tree, place):
         ("mdp/simulator/system/budget", lambda budget: budget * 2, "budget does not agree"),
         ("mdp/simulator/system/backlog", lambda backlog: backlog - 1, "backlog holds -"),
         ("mdp/simulator/layout/full_speed", lambda speed: speed * 0, "full_speed holds 0.0"),
-        ("mdp/simulator/layout/mean_gain", lambda gain: gain * np.nan, "mean_gain holds nan"),
-        ("mdp/simulator/fading/branches", lambda branches: branches * np.nan, "uplink_gain does not agree"),
+        ("mdp/simulator/layout/link_gain", lambda gain: gain * np.nan, "link_gain holds nan"),
+        ("mdp/simulator/layout/link_gain", lambda gain: gain[:, ::-1].copy(), "uplink_gain does not agree"),
+        ("mdp/simulator/layout/flops_per_cycle", lambda cycle: -cycle, "flops_per_cycle holds -"),
+        ("mdp/simulator/layout/active_power", lambda power: power + 1e31, "active_power holds 1e.31"),
+        ("mdp/simulator/layout/present", lambda present: ~present, "present does not agree"),
+        ("mdp/simulator/layout/speed", lambda speed: speed / 2, "speed does not agree"),
+        ("mdp/simulator/layout/cross_gain", lambda gain: gain + 1, "cross_gain does not agree"),
+        ("mdp/simulator/layout/memory_bytes", lambda size: size * 0, "memory_bytes does not agree"),
+        ("mdp/simulator/processes/fading/branches", lambda b: b * np.nan, "fading/branches holds nan"),
+        ("mdp/simulator/processes/fading/branches", lambda b: b * 2.0, "uplink_gain does not agree"),
+        ("mdp/simulator/processes/fading/branches", lambda b: b[:, :-1], "branches is float64 .*expected"),
+        ("mdp/simulator/processes/shadowing/gain", lambda gain: -gain, "shadowing/gain holds -"),
+        ("mdp/simulator/processes/shadowing/gain", lambda gain: gain * np.inf, "shadowing/gain holds inf"),
+        ("mdp/simulator/processes/load/level", lambda level: level + 3, "load/level holds [345]"),
+        ("mdp/simulator/processes/load/level", lambda level: level - 3, "load/level holds -"),
+        ("mdp/simulator/processes/load/level", lambda level: (level + 1) % 3, "speed does not agree"),
+        ("mdp/simulator/processes/load/level", lambda level: level * 1.0, "level is float64 .*int64"),
+        ("mdp/simulator/processes/load", lambda _: {}, "load/level is missing"),
+        ("mdp/simulator/processes", lambda all_: {**all_, "wind": {}}, "processes/wind is unknown"),
+        ("mdp/simulator/seeds/fading", lambda seeds: seeds.view(np.int64), "seeds/fading is int64 .*uint64"),
+        ("mdp/simulator/seeds/arrivals", lambda seeds: seeds[:0], "seeds/arrivals is uint64 .0,.*.1,"),
+        ("mdp/simulator/seeds", lambda seeds: {**seeds, "wind": seeds["load"]}, "seeds/wind is unknown"),
+        ("mdp/simulator/was_reset", lambda was: ~was, "learner/round does not agree"),
+        ("mdp/simulator/was_reset", lambda was: was.astype(np.uint8), "was_reset is uint8"),
         ("mdp/simulator/learner/progress", lambda progress: progress - 10, "learner/progress holds -"),
         ("mdp/simulator/last_round/system/speed", lambda speed: speed * 0, "last_round/system/speed holds 0"),
         ("mdp/sums/total_delay", lambda total: total * np.nan, "total_delay holds nan"),
@@ -73,6 +95,25 @@ def test_impossible_state_is_refused_and_the_environment_goes_on(place, change, 
         env.set_state(changed(state, place, change(part(state, place))))
     assert_same(env.get_state(), twin.get_state())
     assert_same(go_on(env, actions), go_on(twin, actions))
+
+
+@pytest.mark.parametrize("component", ["arrivals", "fading", "load", "shadowing"])
+def test_other_seeds_change_the_luck_to_come_and_nothing_else(component):
+    env, state, actions = played()
+    twin = single()
+    twin.set_state(state)
+    place = f"mdp/simulator/seeds/{component}"
+    env.set_state(changed(state, place, part(state, place) ^ np.uint64(1)))
+    mine, its = env.step(actions[0]), twin.step(actions[0])
+    assert_same(mine[4]["delay"], its[4]["delay"])
+    drawn = env.last_round.arrivals.pick == twin.last_round.arrivals.pick
+    assert drawn.all() == (component != "arrivals")
+    for name, field in (("fading", "uplink_gain"), ("load", "speed")):
+        same = (getattr(env.state, field) == getattr(twin.state, field)).all()
+        assert same == (component != name), name
+    # The next episode has seeds of its own.
+    one, other = env.reset(seed=3)[0], twin.reset(seed=3)[0]
+    np.testing.assert_array_equal(one, other)
 
 
 def test_place_outside_of_a_generators_buffer_is_refused():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from env_support import ConstantLearner, make_actions, make_env, shortened
 
+from collapipe_env.backends import NUMPY
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError, NotResetError, RewardError, StateError
 from collapipe_env.learners.idle import IdleLearner
@@ -342,8 +343,17 @@ def changed(tree, place, value):
         ("mdp/simulator/system/backlog", np.zeros((1, 2))),
         ("mdp/simulator/system/round_index", np.zeros(1)),
         ("mdp/simulator/system/memory_cap", "like, zeros"),
-        ("mdp/simulator/load/index", "like, 7"),
-        ("mdp/simulator/fading/branches", ...),
+        ("mdp/simulator/processes/load/level", "like, 7"),
+        ("mdp/simulator/processes/fading/branches", ...),
+        ("mdp/simulator/processes/fading", {"gain": np.ones((1, 14))}),
+        ("mdp/simulator/processes", None),
+        ("mdp/simulator/seeds/fading", ...),
+        ("mdp/simulator/seeds/load", np.zeros(1)),
+        ("mdp/simulator/layout/full_speed", ...),
+        ("mdp/simulator/layout/link_gain", "like, zeros"),
+        ("mdp/simulator/was_reset", None),
+        ("mdp/simulator/last_round/interruption", {"trained": np.ones((1, 2), dtype=bool)}),
+        ("mdp/simulator/last_round/pick", None),
         ("mdp/simulator/learner", None),
         ("mdp/simulator/learner/round", np.array([-1])),
         ("mdp/simulator/learning/loss", 1.0),
@@ -452,3 +462,11 @@ def test_damaged_files_are_refused_by_name_and_nothing_changes(tmp_path):
     env.load_state(good)
     assert env.state.round_index[0] == 1
     assert not [path for path in tmp_path.iterdir() if "partial" in path.name]
+
+
+def test_copies_go_on_with_the_compiled_loops():
+    env = vector()
+    env.reset(seed=0)
+    for other in (pickle.loads(pickle.dumps(env)), copy.deepcopy(env)):
+        assert other._mdp.backend is NUMPY
+        assert other._mdp.world.learner._backend is NUMPY

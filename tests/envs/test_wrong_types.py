@@ -15,7 +15,7 @@ from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
-from collapipe_env.errors import AllocationError, RewardError, ScenarioError, StateError
+from collapipe_env.errors import AllocationError, RewardError, ScenarioError
 from collapipe_env.simulator.even_split import even_split
 
 E = 2
@@ -114,11 +114,15 @@ def test_rows_that_wait_for_their_reset_do_not_hide_a_wrong_type():
 
 @pytest.mark.parametrize("name", ["complex", "dates", "text", "objects", "a mask"])
 @pytest.mark.parametrize("field", ["blocks", "micro_batches", "bandwidth", "device_power"])
-@pytest.mark.parametrize("build", [single, vector, adapted])
+@pytest.mark.parametrize("build", [single, vector, on_tensors, adapted])
 def test_allocations_of_another_type_are_refused_by_field(build, field, name):
     env = ready(build)
     inner = env.env if build is adapted else env
-    plan = even_split(inner._mdp.world.parameters, inner.state).map(np.copy)
+    if build is on_tensors:
+        zeros = torch.zeros(env.action_space.shape, dtype=torch.float64)
+        plan = env.codec.decode(zeros, env.state.memory_cap).map(lambda a: a.numpy())
+    else:
+        plan = even_split(inner._mdp.world.parameters, inner.state).map(np.copy)
     word, spoil = ARRAYS[name]
     if build is single:
         plan = plan[0]
@@ -250,14 +254,3 @@ def test_tensors_without_numbers_are_refused_by_numpy_environments():
     env = ready(single)
     with pytest.raises(AllocationError, match="action: a Tensor that is no array"):
         env.step(torch.zeros(env.action_space.shape, device="meta"))
-
-
-@pytest.mark.parametrize("name", ["get_state", "set_state", "save_state", "simulate", "step_allocation"])
-def test_torch_backend_names_the_one_that_has_states(name):
-    env = ready(on_tensors)
-    with pytest.raises(StateError, match=rf"no {name}\(\): .*backend='numpy'"):
-        getattr(env, name)
-    assert not hasattr(env, name)
-    assert hasattr(single(), name)
-    with pytest.raises(AttributeError, match="no attribute 'get_stat'"):
-        _ = env.get_stat
