@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, Allocation
 from collapipe_env.compiled import compiled
+from collapipe_env.physics.schedules.storage import stored_by_stage
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
@@ -41,7 +42,6 @@ from .planning.chain_problem import (
     plan_seconds,
     plan_times,
     stage_bytes,
-    stored_by_stage,
 )
 from .planning.plan_baseline import FloatArray, IntArray, PlanBaseline
 from .planning.scheduled_plan import (
@@ -111,7 +111,7 @@ def set_partition(problem: ChainProblem, devices: IntArray, caps: IntArray, micr
         Blocks (S,), zeros where there is none.
     """
     c = problem.numbers
-    stored = stored_by_stage(ASYNC, caps, np.ones_like(caps), 1, micro_batches, c.local_steps)
+    stored = stored_by_stage(ASYNC, caps, np.ones_like(caps), 1, micro_batches, int(c.local_steps))
     most = np.empty(len(devices), dtype=np.int64)
     block_s = np.empty(len(devices))
     for s in range(len(devices)):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE
+from collapipe_env.allocation import ASYNC, ZERO_BUBBLE
 from collapipe_env.compiled import called_from_python, compiled
 from collapipe_env.physics import radio
 from collapipe_env.physics.cluster_times import ClusterTimes, cluster_times
@@ -23,6 +23,7 @@ from collapipe_env.physics.parameters import Parameters, SystemParameters
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.physics.schedules.recurrence import ordered_step
 from collapipe_env.physics.schedules.simulation import ChainTimes
+from collapipe_env.physics.schedules.storage import stored_by_stage
 from collapipe_env.simulator.state import SystemState
 
 FloatArray = npt.NDArray[np.float64]
@@ -134,39 +135,6 @@ def plan_times(
 
 
 @compiled
-def stored_by_stage(
-    schedule: int, caps: IntArray, held: IntArray, chunks: int, micro_batches: int, local_steps: float
-) -> FloatArray:
-    """Micro-batches whose activations each stage keeps (S,); the rules of the simulator.
-
-    Args:
-        schedule: Place in ``SCHEDULES``.
-        caps: Caps (S,).
-        held: Blocks (S,).
-        chunks: ``v``.
-        micro_batches: ``M``.
-        local_steps: ``H``.
-    """
-    S = len(caps)
-    stored = np.empty(S)
-    least = caps[0]
-    for s in range(S):
-        least = min(least, caps[s])
-        if schedule == GPIPE:
-            stored[s] = micro_batches
-        elif schedule == ASYNC:
-            stored[s] = min(least, local_steps * micro_batches)
-        elif schedule == ZERO_BUBBLE:
-            stored[s] = min(caps[s], micro_batches)
-        elif schedule == INTERLEAVED:
-            largest = -(-held[s] // chunks)
-            stored[s] = min(least, micro_batches * chunks) * largest / held[s]
-        else:
-            stored[s] = min(least, micro_batches)
-    return stored
-
-
-@compiled
 def stage_bytes(problem: ChainProblem, schedule: int, held: int, stored: float, micro_batches: int) -> float:
     """Memory that a stage needs [byte].
 
@@ -195,7 +163,7 @@ def fits_memory(
     micro_batches: int,
 ) -> bool:
     """Whether every device of a plan has the memory for it; arguments as for :func:`plan_seconds`."""
-    stored = stored_by_stage(schedule, caps, held, chunks, micro_batches, problem.numbers.local_steps)
+    stored = stored_by_stage(schedule, caps, held, chunks, micro_batches, int(problem.numbers.local_steps))
     for s in range(len(devices)):
         needed = stage_bytes(problem, schedule, held[s], stored[s], micro_batches)
         if not fits(needed, problem.memory_bytes[devices[s]]):

@@ -15,6 +15,7 @@ from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBL
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.memory import fits
 from collapipe_env.physics.schedules.orders import effective_caps
+from collapipe_env.physics.schedules.storage import stored_by_stage
 
 from .chain_problem import (
     ChainProblem,
@@ -24,7 +25,6 @@ from .chain_problem import (
     plan_seconds,
     plan_times,
     stage_bytes,
-    stored_by_stage,
 )
 
 FloatArray = npt.NDArray[np.float64]
@@ -90,7 +90,7 @@ def balanced_split(
                 continue
             k, count = devices[s], held[s : s + 1] + 1
             stored = stored_by_stage(
-                schedule, limits[s : s + 1], count, chunks, micro_batches, problem.numbers.local_steps
+                schedule, limits[s : s + 1], count, chunks, micro_batches, int(problem.numbers.local_steps)
             )[0]
             needed = stage_bytes(problem, schedule, count[0], stored, micro_batches)
             length = count[0] * (problem.times.block_forward[k] + problem.times.block_backward[k])
