@@ -111,7 +111,7 @@ def set_partition(problem: ChainProblem, devices: IntArray, caps: IntArray, micr
         Blocks (S,), zeros where there is none.
     """
     c = problem.numbers
-    stored = stored_by_stage(ASYNC, caps, np.ones_like(caps), 1, micro_batches, c.local_steps)
+    stored = stored_by_stage(ASYNC, caps, np.ones_like(caps), 1, micro_batches, int(c.local_steps))
     most = np.empty(len(devices), dtype=np.int64)
     block_s = np.empty(len(devices))
     for s in range(len(devices)):

@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
-from collapipe_env.physics.memory import device_memory
-from collapipe_env.physics.schedules.storage import stored_by_stage
 
 from .chain_problem import ChainProblem, plan_times
 from .schedule_search import (
@@ -50,26 +48,6 @@ def compute_load(problem: ChainProblem, draft: Draft) -> FloatArray:
     S = len(draft.devices)
     load: FloatArray = times.forward[:S] + times.backward[:S] + times.link_forward[1 : S + 1]
     load += times.link_backward[:S]
-    return load
-
-
-def memory_load(problem: ChainProblem, draft: Draft) -> FloatArray:
-    """AdaPtis's ``M_d = sum over stages s on d of M_s``, with the schedule's micro-batches in flight.
-
-    Args:
-        problem: The cluster.
-        draft: A completed synchronous plan.
-
-    Returns:
-        Bytes by stage (S,).
-    """
-    held, M = np.array(draft.held), draft.micro_batches
-    stored = stored_by_stage(
-        draft.schedule, np.array(draft.caps), held, draft.chunks, M, problem.numbers.local_steps
-    )
-    c = problem.numbers
-    samples = stored * (c.batch_size / M)
-    load: FloatArray = device_memory(held, samples, c.block_state_bytes, c.activation_bytes)
     return load
 
 

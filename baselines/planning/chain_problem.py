@@ -162,7 +162,7 @@ def fits_memory(
     micro_batches: int,
 ) -> bool:
     """Whether every device of a plan has the memory for it; arguments as for :func:`plan_seconds`."""
-    stored = stored_by_stage(schedule, caps, held, chunks, micro_batches, problem.numbers.local_steps)
+    stored = stored_by_stage(schedule, caps, held, chunks, micro_batches, int(problem.numbers.local_steps))
     for s in range(len(devices)):
         needed = stage_bytes(problem, schedule, held[s], stored[s], micro_batches)
         if not fits(needed, problem.memory_bytes[devices[s]]):

@@ -90,7 +90,7 @@ def balanced_split(
                 continue
             k, count = devices[s], held[s : s + 1] + 1
             stored = stored_by_stage(
-                schedule, limits[s : s + 1], count, chunks, micro_batches, problem.numbers.local_steps
+                schedule, limits[s : s + 1], count, chunks, micro_batches, int(problem.numbers.local_steps)
             )[0]
             needed = stage_bytes(problem, schedule, count[0], stored, micro_batches)
             length = count[0] * (problem.times.block_forward[k] + problem.times.block_backward[k])
