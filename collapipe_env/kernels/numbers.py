@@ -4,7 +4,7 @@ Number ``i`` of a stream is a hash of ``seed + i``: the output function of Split
 2014, doi 10.1145/2660193.2660195), which passes BigCrush. Nothing is stored between rounds, rows do not
 depend on each other, and a loop over a whole batch needs no generator object for each row: NumPy's generators
 take several times as long for the fading of a round. Seeds come from NumPy's seed sequences
-(:mod:`collapipe_env.simulator.streams`).
+(:mod:`collapipe_env.dynamics.randomness`).
 """
 
 from __future__ import annotations

@@ -167,6 +167,8 @@ class SavedRound:
         state = system_of(tree["system"])
         try:
             allocation = own_arrays(Allocation(**{name: _array(v) for name, v in tree["allocation"].items()}))
+            real = system["budget"].dtype
+            allocation = allocation.map(lambda a: a.astype(real, copy=False) if a.dtype.kind == "f" else a)
             whole: IntArray = np.ascontiguousarray(allocation.micro_batches, dtype=np.int64)
         except (AllocationError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"{place}/allocation is none ({shortened(str(error))}): {REMEDY}") from None

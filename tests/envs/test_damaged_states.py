@@ -7,10 +7,11 @@ import zipfile
 
 import numpy as np
 import pytest
-from env_support import make_actions
+from env_support import make_actions, shortened
 from state_damage_support import as_npy, damaged, damaged_bytes, with_text, zipped
 from test_snapshot import assert_same, changed, go_on, single, vector
 
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.errors import StateError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest
@@ -249,10 +250,15 @@ def set_or_refused(env, good, twin_state, actions, attempt, what):
     return False
 
 
+def on_tensors():
+    return CollaPipeTorchVectorEnv(3, shortened("moving", 4), dtype="float32")
+
+
 KINDS = {
     "moving": (single, ()),
     "arq": (lambda: single("arq"), ()),
     "vector": (lambda: vector(mode="SameStep"), (3,)),
+    "tensors": (on_tensors, (3,)),
 }
 
 

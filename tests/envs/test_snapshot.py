@@ -9,6 +9,7 @@ import zipfile
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from env_support import ConstantLearner, make_actions, make_env, shortened
 
 from collapipe_env.backends import NUMPY
@@ -67,6 +68,8 @@ def assert_same(first, second):
             assert_same(one, other)
     elif isinstance(first, np.ndarray) and first.dtype == object:
         assert_same(list(first), list(second))
+    elif isinstance(first, torch.Tensor):
+        assert_same(first.numpy(), second.numpy())
     elif isinstance(first, np.ndarray):
         assert first.dtype == second.dtype
         np.testing.assert_array_equal(first, second)

@@ -219,7 +219,7 @@ def test_simulation_is_the_step_and_leaves_no_trace(mode, dtype):
 
 
 def test_failed_simulation_leaves_no_trace():
-    def fails(inputs):
+    def fails(*_):
         raise KeyError("broken")
 
     env = make_torch("moving", reward=fails)
