@@ -239,7 +239,8 @@ class BatchMDP:
         Raises:
             StateError: If it is damaged.
         """
-        template = {"simulator": None, "sums": self._sums(), "ended": None}
+        sums = self._sums()
+        template = {"simulator": None, "sums": sums, "ended": None}
         require_alike(tree, template, "mdp", frozenset(("mdp/simulator", "mdp/ended")))
         for name, unknown in (
             ("total_delay", False),
@@ -247,7 +248,7 @@ class BatchMDP:
             ("time_to_target", True),
         ):
             require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
-        require_columns(tree["ended"], self.num_envs, template["sums"]["total_delay"].dtype, "mdp/ended")
+        require_columns(tree["ended"], self.num_envs, sums["total_delay"].dtype, "mdp/ended")
         self.world.set_state(tree["simulator"], seeded)
         array = self.backend.array
         for name, values in tree["sums"].items():
