@@ -65,7 +65,7 @@ class OptPipeFallback(UserWarning):
 
 @dataclass(frozen=True)
 class OptPipeReport:
-    """How one cluster was planned; times are those of the round it was planned in.
+    """Record of how one cluster was planned; times are those of the round it was planned in.
 
     Attributes:
         plan: The plan that is executed.
@@ -86,7 +86,7 @@ class OptPipeReport:
 
     @property
     def gap(self) -> float | None:
-        """How much longer the executed schedule takes than the best order found, as a share of that."""
+        """Excess of the executed schedule over the best order found, as a share of that."""
         return None if self.optimum_s is None else self.executed_s / self.optimum_s - 1.0
 
 

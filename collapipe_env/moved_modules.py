@@ -28,7 +28,7 @@ MOVED = {
     "agents.segment_dp": "agents.dssra.segment_dp",
     "agents.segment_problem": "agents.dssra.segment_problem",
     "agents.share_curves": "agents.dssra.share_curves",
-    "agents.training": "agents.learned.training",
+    "agents.training": "agents.learned.agent_training",
     "agents.validation": "agents.learned.validation",
     "baselines.adaptis_search": "baselines.planning.adaptis_search",
     "baselines.asteroid_planner": "baselines.planning.asteroid_planner",
@@ -79,7 +79,7 @@ MOVED = {
     "physics.chain_orders": "physics.schedules.orders",
     "physics.chain_recurrence": "physics.schedules.recurrence",
     "physics.chain_simulation": "physics.schedules.simulation",
-    "physics.convergence": "physics.learning_curve",
+    "physics.convergence": "physics.loss_curve",
     "physics.pipeline": "physics.elements",
     "physics.schedule_timeline": "physics.schedules.events",
     "physics.schedule_times": "physics.schedules.makespans",
@@ -106,7 +106,6 @@ MOVED = {
     "tasks.text_files": "tasks.labelled_texts",
     "tasks.tokenization": "models.tokenization",
     "torch_backend": "envs.torch_vector",
-    "torch_backend.env": "envs.torch_vector",
     "tasks.word_pieces": "tasks.tagging_tokenizer",
 }
 """Old name to new name of each module, both without the package's own name."""

@@ -14,38 +14,20 @@ PACKAGE = Path(collapipe_env.__file__).parent
 
 SHARED = {
     "arrivals": "the draw of arrivals, and its compiled loop",
-    "base": "the interface of what the folder holds: learners, tasks",
-    "channels": "fading, and its compiled loop",
-    "env": "the environment, on NumPy and on PyTorch",
+    "base": "the interface of what the folder holds: backends, learners, tasks",
     "evaluate": "the evaluation, and its command",
     "even_split": "the even split, and the baseline that plays it",
-    "models": "the Transformer; pending: models of Stable-Baselines3 in agents/learned",
     "observation": "the observation, and its compiled loop",
     "queues": "energy queues, and their compiled loop",
-    "rows": "pending: views of rows in envs, selection of rows in torch_backend",
     "scenario": "scenarios, and their command",
-    "simulator": "the simulator, on NumPy and on PyTorch",
-    "streams": "random streams, on NumPy and on PyTorch",
-    "surrogate": "the surrogate learner, its compiled loop, and the same on PyTorch",
-    "training": "federated training; pending: training of agents in agents/learned",
+    "surrogate": "the surrogate learner, and its compiled loop",
 }
 """Names that several modules or folders have, with the one meaning that they share."""
 
 RIDDLE = re.compile(r"(What|Which|Who|Whose|How|When|Where)\b")
 """Openings of a docstring that ask for the thing instead of naming it."""
 
-PENDING = (
-    "agents/",
-    "baselines/",
-    "cli/compare.py",
-    "cli/evaluate.py",
-    "envs/",
-    "evaluation/",
-    "kernels/",
-    "physics/",
-    "simulator/",
-    "torch_backend/",
-)
+PENDING: tuple[str, ...] = ()
 """Files and folders whose docstrings are still to be gone over."""
 
 

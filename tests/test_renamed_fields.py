@@ -49,14 +49,7 @@ def test_unknown_names_are_refused() -> None:
 
 def test_the_survival_of_a_round_was_called_success() -> None:
     arrivals = Arrivals.of(np.ones((1, 2, 1, 4), dtype=bool), np.full((1, 2), 4))
-    given = {
-        "blocks": np.ones((1, 2, 3), dtype=int),
-        "micro_batches": np.full((1, 2), 4),
-        "arrivals": arrivals,
-    }
     survival = np.array([[0.5, 1.0]])
+    outcome = RoundOutcome(np.ones((1, 2, 3), dtype=int), np.full((1, 2), 4), arrivals, survival)
     with pytest.warns(DeprecationWarning, match=r"RoundOutcome\.success is now called survival"):
-        outcome = RoundOutcome(**given, success=survival)  # type: ignore[call-arg]
-    assert outcome.survival is survival
-    with pytest.warns(DeprecationWarning, match=r"RoundOutcome\.success is now called survival"):
-        assert outcome.success is survival  # type: ignore[attr-defined]
+        assert outcome.success is survival

@@ -42,7 +42,7 @@ MOST_ALONE = 8  # clusters that are tried one after the other when no common ste
 
 
 class SearchBudget(NamedTuple):
-    """How long to search one round.
+    """Limits of the search of one round.
 
     Attributes:
         turns: Most turns of both phases; from the second on they start from the best plan met.

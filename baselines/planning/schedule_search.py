@@ -20,10 +20,10 @@ from .scheduled_plan import ScheduledPlan, link_aware_caps, ordinary_caps
 Result = TypeVar("Result")
 
 LARGEST = 3
-"""How many of the largest numbers of micro-batches are tried."""
+"""Number of the largest numbers of micro-batches that are tried."""
 
 CapRule = Literal["ordinary", "link", "room"]
-"""How caps are set: as in data centres, with links counted as stages, or by the memories alone."""
+"""Ways of setting caps: as in data centres, with links counted as stages, or by the memories alone."""
 
 
 def caps_of(

@@ -166,7 +166,7 @@ class Job:
 
     def _require_finished_part(self) -> None:
         """Refuse an interrupted training that has no best version yet."""
-        from collapipe_env.agents.learned.training import TrainingFiles, training_state
+        from collapipe_env.agents.learned.agent_training import TrainingFiles, training_state
 
         files = TrainingFiles(self._run.path)
         if files.latest.exists():
@@ -207,12 +207,17 @@ class Job:
         }
 
     def _agent_file(self) -> Path:
-        from collapipe_env.agents.learned.training import TrainingFiles
+        from collapipe_env.agents.learned.agent_training import TrainingFiles
 
         return self._options.evaluation.agent or TrainingFiles(self._run.path).best
 
     def _train(self) -> None:
-        from collapipe_env.agents.learned.training import TrainingFiles, TrainingPlan, train, training_state
+        from collapipe_env.agents.learned.agent_training import (
+            TrainingFiles,
+            TrainingPlan,
+            train,
+            training_state,
+        )
 
         options, files = self._options, TrainingFiles(self._run.path)
         before = training_state(files)
@@ -255,8 +260,8 @@ class Job:
 
     def _history(self) -> list[dict[str, Any]]:
         """Return the validations of the agent's training, if the agent is evaluated."""
+        from collapipe_env.agents.learned.agent_training import TrainingFiles
         from collapipe_env.agents.learned.checkpoint import read_checkpoint
-        from collapipe_env.agents.learned.training import TrainingFiles
         from collapipe_env.schedulers import LEARNED
 
         if LEARNED not in self._options.evaluation.schedulers:

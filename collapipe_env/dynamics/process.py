@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collapipe_env.simulator.state import SystemState
 
 Carried: TypeAlias = Mapping[str, Array]
-"""What a process carries from round to round: arrays (R, ...) by name."""
+"""Carried state of a process from round to round: arrays (R, ...) by name."""
 
 
 class Limits(NamedTuple):
@@ -43,7 +43,7 @@ class Limits(NamedTuple):
 
 
 class Price(NamedTuple):
-    """What a plan costs beyond the physics of a round.
+    """Price of a plan beyond the physics of a round.
 
     Attributes:
         cluster_delay: Added to ``T_n`` (R, N) [s].
@@ -55,7 +55,7 @@ class Price(NamedTuple):
 
 
 class Interruption(NamedTuple):
-    """What happened inside a round, after the decision.
+    """Events inside a round, after the decision.
 
     Attributes:
         cluster_delay: Added to ``T_n`` (R, N) [s].
@@ -182,7 +182,7 @@ class Process:
         return Limits()
 
     def price(self, state: SystemState, plan: Allocation) -> Price:
-        """What a plan costs beyond the physics; a function of what is known before the round.
+        """Price of a plan beyond the physics; a function of what is known before the round.
 
         Args:
             state: The system before the round (R, ...).
@@ -191,7 +191,7 @@ class Process:
         raise NotImplementedError
 
     def interrupt(self, carried: Carried, plan: Allocation, times: RoundCosts, u: Array) -> Interruption:
-        """What happens inside the round.
+        """Events inside the round.
 
         Args:
             carried: Of the round.
@@ -202,7 +202,9 @@ class Process:
         raise NotImplementedError
 
     def estimate(self, carried: Carried, truth: SystemState, u: Array) -> SystemState:
-        """What schedulers and the observation get in place of the truth; plans are decoded against it, too.
+        """Estimate that schedulers and the observation get in place of the truth.
+
+        Plans are decoded against it, too.
 
         Args:
             carried: Of the round.

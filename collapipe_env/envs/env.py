@@ -160,7 +160,8 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             raise AllocationError(f"action has shape {action.shape}, expected {self.action_space.shape}")
         try:
             step = self._mdp.step(action[None])
-        except AllocationError:
+        except (AllocationError, TypeError):
+            action = real_numbers("action", action)
             # Names the place without the axis of a batch, which the caller has not given.
             self.codec.check_action(action)
             raise

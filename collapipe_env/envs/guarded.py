@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -34,6 +34,8 @@ def guarded(value: Any, guard: Guard) -> Any:
     if is_dataclass(value):
         kind: Any = type(value)
         return kind(**{name: guarded(getattr(value, name), guard) for name in _names(kind)})
+    if isinstance(value, Mapping):
+        return {name: guarded(part, guard) for name, part in value.items()}
     return guard(value) if hasattr(value, "dtype") else value
 
 
@@ -47,7 +49,7 @@ def guarded_on_use(value: Any, guard: Guard) -> Any:
         guard: Likewise.
     """
     if not is_dataclass(value):
-        return guard(value) if hasattr(value, "dtype") else value
+        return guarded(value, guard)
     kind: Any = type(value)
     record = object.__new__(_on_use(kind))
     # A field with a default is an attribute of the class, so nobody would ask for it.

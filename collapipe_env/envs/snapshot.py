@@ -137,7 +137,7 @@ class Snapshots(Generic[Result]):
 
     @abstractmethod
     def _own_state(self) -> Tree:
-        """What the class keeps besides its MDP."""
+        """State of the class besides its MDP."""
 
     @abstractmethod
     def _read_own_state(self, tree: Any) -> tuple[BoolArray, Callable[[], None]]:

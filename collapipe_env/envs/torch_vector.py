@@ -94,7 +94,7 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors live."""
+        """Device of the tensors."""
         return self._place.device
 
     @property

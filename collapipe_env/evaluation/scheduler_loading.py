@@ -119,7 +119,7 @@ def load_scheduler(
     if agent is None:
         raise ScenarioError(f"scheduler {LEARNED!r} is a trained agent: give the path of one")
     # Imported late: Stable-Baselines3 is slow to import and the others do not need it.
-    from collapipe_env.agents.learned.models import LearnedScheduler
+    from collapipe_env.agents.learned.sb3_models import LearnedScheduler
 
     return LearnedScheduler.load(agent, scenario)
 

@@ -1,4 +1,4 @@
-"""How many micro-batches are lost, and which, from one uniform number for each local step."""
+"""Arrivals of micro-batches, their number and which ones, from one uniform number for each local step."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 ALL_FINITE = -1
-"""What :func:`decode_rows` returns where it found no fault."""
+"""Result of :func:`decode_rows` where it found no fault."""
 
 
 class DecodeLimits(NamedTuple):

@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import overload, register_jitable
 
 from collapipe_env import arrays
-from collapipe_env.physics import delay, energy, learning_curve, memory, queues, radio
+from collapipe_env.physics import delay, energy, loss_curve, memory, queues, radio
 
 
 def _is_number(value: Any) -> bool:
@@ -86,8 +86,8 @@ for _formula in (
     memory.device_memory,
     memory.fits,
     queues.update_backlog,
-    learning_curve.imbalance_of,
-    learning_curve.step_progress,
-    learning_curve.loss_at,
+    loss_curve.imbalance_of,
+    loss_curve.step_progress,
+    loss_curve.loss_at,
 ):
     register_jitable(_formula)

@@ -14,7 +14,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Scales(NamedTuple):
-    """What the features are scaled by; gains in dB by a centre and a half-width."""
+    """Scales of the features; gains in dB by a centre and a half-width."""
 
     backlog_cap: float
     top_speed: float

@@ -8,7 +8,7 @@ import numpy.typing as npt
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.compiled import compiled
-from collapipe_env.physics.learning_curve import CurveTerms, StepTerms, imbalance_of, loss_at, step_progress
+from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, imbalance_of, loss_at, step_progress
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

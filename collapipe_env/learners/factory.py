@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.deprecation import warn_deprecated
 from collapipe_env.errors import ScenarioError
 from collapipe_env.learners.base import Learner
 from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
+
+if TYPE_CHECKING:
+    from collapipe_env.backends import Backend
 
 Given = TypeVar("Given")
 
@@ -81,7 +83,7 @@ def former_name(learner: str) -> str:
 
 
 def make_learner(
-    learner: str | Learner, scenario: Scenario, num_envs: int, backend: Backend = NUMPY
+    learner: str | Learner, scenario: Scenario, num_envs: int, backend: Backend | None = None
 ) -> Learner:
     """Build a learner from its name, or pass an object through.
 
@@ -90,7 +92,7 @@ def make_learner(
             of the user's own; or an object that was built for ``num_envs`` environments.
         scenario: The scenario.
         num_envs: ``E``.
-        backend: Where the environment's arrays live.
+        backend: Where the environment's arrays live; None for NumPy.
 
     Raises:
         ScenarioError: For an unknown name, naming the nearest; or a learner that the backend does not have.
@@ -98,7 +100,8 @@ def make_learner(
     Warns:
         DeprecationWarning: For ``"torch"``, the former name of ``"real"``.
     """
-    if backend.name != "numpy" and learner != "surrogate":
+    elsewhere = [] if backend is None or backend.name == "numpy" else [backend]
+    if elsewhere and learner != "surrogate":
         raise ScenarioError(
             f"learner = {learner!r}: the torch backend knows the surrogate only; use learner='surrogate' "
             "(an id that begins with CollaPipeSurrogate), or backend='numpy'"
@@ -107,5 +110,5 @@ def make_learner(
         return learner
     found = LEARNERS.get(present_name(learner, warn=True))
     build = getattr(found, "from_scenario", found)
-    built: Learner = build(scenario, num_envs, *([] if backend is NUMPY else [backend]))
+    built: Learner = build(scenario, num_envs, *elsewhere)
     return built

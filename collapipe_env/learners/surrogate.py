@@ -15,7 +15,7 @@ from collapipe_env.errors import StateError
 from collapipe_env.kernels.surrogate import learn_rows
 from collapipe_env.learners.base import BoolArray, IntArray, LearningReport, RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
-from collapipe_env.physics.learning_curve import CurveTerms, StepTerms, imbalance_of, loss_at, step_progress
+from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, imbalance_of, loss_at, step_progress
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
 
 if TYPE_CHECKING:

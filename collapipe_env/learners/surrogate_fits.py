@@ -27,7 +27,7 @@ class SurrogateConstants:
     """Constants of the bound's dynamics, fitted to real runs of one scenario and task.
 
     Their formulas: :func:`collapipe_env.learners.surrogate.progress` and
-    :func:`collapipe_env.physics.learning_curve.loss_at`. All are finite.
+    :func:`collapipe_env.physics.loss_curve.loss_at`. All are finite.
 
     Attributes:
         initial_loss: ``F_0`` [nat], above ``floor_loss``.

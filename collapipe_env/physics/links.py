@@ -1,4 +1,4 @@
-"""Who sends to whom in a pipeline plan, and for how long (`system_model.md` section 4).
+"""Links of a pipeline plan: senders, receivers and airtimes (`system_model.md` section 4).
 
 Nodes of a cluster are the CU (node 0) and its devices (1..K). A plan's stages are visited in slot
 order and those with no block are skipped; the CU is the group of one before the first stage and after

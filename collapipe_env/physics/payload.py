@@ -1,4 +1,4 @@
-"""What a model update weighs on the air; the learner sends messages of exactly these sizes ([X]).
+"""Size of a model update on the air; the learner sends messages of exactly these sizes ([X]).
 
 An update is the difference of a cluster's model to the model the round began with. It is sent in *parts*:
 every encoder block is one (the devices that hold a segment compress their own blocks), the embedding is
@@ -30,7 +30,7 @@ SCALE_BITS = 32
 
 @dataclass(frozen=True)
 class UpdateFormat:
-    """How updates of the model travel.
+    """Forms in which updates of the model travel.
 
     Attributes:
         weight_bits: Bits of a number, 8, 16 or 32.

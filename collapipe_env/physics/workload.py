@@ -1,4 +1,4 @@
-"""What one sample costs: FLOPs, parameters, activation bytes and payload bits.
+"""Cost of one sample: FLOPs, parameters, activation bytes and payload bits.
 
 All figures are of the *priced* architecture (`system_model.md` section 2; [R]: the field's standard
 counts, see Korthikanti et al., arXiv 2205.05198, for the activations). They are scalars: the
@@ -172,7 +172,7 @@ class WorkloadCosts:
 
     @property
     def update_format(self) -> UpdateFormat:
-        """How updates travel."""
+        """Forms in which updates travel."""
         return UpdateFormat(self.weight_bits, self.compression, self.top_k_share)
 
     @property

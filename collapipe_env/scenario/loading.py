@@ -35,7 +35,7 @@ MAX_MARKS = 20_000
 MAX_NODES = 100_000
 """Sections, lists and values of a mapping."""
 PROCESSES = ("dynamics", "processes")
-"""Where a scenario names processes."""
+"""Path at which a scenario names processes."""
 MAX_DEPTH = 12
 """Sections and lists within each other."""
 MAX_BRACKETS = 100

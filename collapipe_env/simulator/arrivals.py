@@ -63,7 +63,7 @@ class MicroBatchArrivals:
         return Arrivals(counts, whole, pick, self._most)
 
     def restored(self, arrivals: Arrivals) -> Arrivals:
-        """What :meth:`draw` returned, from its numbers on the host.
+        """Arrivals that :meth:`draw` returned, from their numbers on the host.
 
         Args:
             arrivals: Arrivals in NumPy arrays, counts of int64.

@@ -33,7 +33,7 @@ from collapipe_env.simulator.state import SystemParameters, SystemState
 
 @dataclass(frozen=True, eq=False)
 class RoundCosts:
-    """What a round costs; leading batch axes ``...``.
+    """Costs of a round; leading batch axes ``...``.
 
     Attributes:
         delay: Round delay ``T = max_n T_n + T_bc`` (...) [s].
@@ -141,7 +141,7 @@ class _Links(NamedTuple):
 
 
 class _Traffic(NamedTuple):
-    """What a micro-batch takes on the hops: airtime of each node, both directions, and failures of all."""
+    """Traffic of a micro-batch on the hops: airtime of each node, both directions, and failures of all."""
 
     hops: HopTimes
     crossings: Crossings | None

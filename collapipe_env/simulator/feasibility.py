@@ -160,7 +160,7 @@ def _warning(scenario: Scenario, report: FeasibilityReport) -> str:
 
 
 def _remedy(scenario: Scenario, report: FeasibilityReport) -> str:
-    """What to change, in one sentence."""
+    """Remedy, in one sentence."""
     cu_ratio = float(report.energy_ratio[..., 0].max())
     device_ratio = float(report.energy_ratio[..., 1:].max())
     budgets = [

@@ -22,7 +22,7 @@ from collapipe_env.simulator.state import SystemState
 from collapipe_env.state_trees import LARGEST_NUMBER, Tree, require_within
 
 AllCarried = Mapping[str, Carried]
-"""What every process carries, by its name."""
+"""Carried state of every process, by its name."""
 
 
 MOVED_FIELDS = (
@@ -116,7 +116,7 @@ class MovingSystem:
         self._rest(self._base)
 
     def _rest(self, base: System) -> None:
-        """What follows from the base for as long as no process moves it."""
+        """Powers and caps of the base, for as long as no process moves it."""
         self._base_power = _power(base)
         self._base_caps = self._caps(base)
 
@@ -133,7 +133,7 @@ class MovingSystem:
         return self._backend.uniform(seeds, rounds, process.numbers, process.factors)
 
     def advanced(self, state: SystemState, costs: RoundCosts) -> AllCarried:
-        """What the processes carry in the next round; nothing is changed.
+        """Carried state of the processes in the next round; nothing is changed.
 
         Args:
             state: The system before the round just played (E, ...).
@@ -199,14 +199,14 @@ class MovingSystem:
         return uplink, d2d, system, power, caps
 
     def estimate(self, state: SystemState) -> SystemState:
-        """What schedulers get: the state itself where no process estimates."""
+        """State as schedulers get it: the state itself where no process estimates."""
         for process in self._estimating:
             u = self._extra(process, "estimate", process.estimate_numbers, state)
             state = process.estimate(self.carried[process.name], state, u)
         return state
 
     def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption:
-        """What happens inside a round, all processes together; at least one of them can interrupt.
+        """Events inside a round, all processes together; at least one of them can interrupt.
 
         Args:
             state: The system before the round (E, ...).

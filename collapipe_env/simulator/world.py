@@ -234,7 +234,7 @@ class World:
         check_costs(costs)
 
     def _costs(self, state: SystemState, allocation: Allocation) -> RoundCosts:
-        """What a round costs, with what processes charge."""
+        """Costs of a round, with the prices of processes."""
         costs = round_costs(self.parameters, state, allocation)
         for process in self._pricing:
             costs = priced(costs, state, process.price(state, allocation))

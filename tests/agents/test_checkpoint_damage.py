@@ -18,7 +18,7 @@ from damage_support import damaged
 
 from collapipe_env.agents.learned.checkpoint import LARGEST_METADATA, read_checkpoint
 from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters
-from collapipe_env.agents.learned.models import LearnedScheduler, build_model, restore_model, save_model
+from collapipe_env.agents.learned.sb3_models import LearnedScheduler, build_model, restore_model, save_model
 from collapipe_env.archives import MEMBERS, PICKLE_BYTES, open_zip, require_tensors
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv

@@ -13,6 +13,7 @@ import pytest
 import torch
 from stable_baselines3 import PPO
 
+from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train, training_state
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.agents.learned.hyperparameters import (
     PARAMETERS,
@@ -23,8 +24,7 @@ from collapipe_env.agents.learned.hyperparameters import (
     initial_learning_rate,
     linear_schedule,
 )
-from collapipe_env.agents.learned.models import LearnedScheduler
-from collapipe_env.agents.learned.training import TrainingFiles, TrainingPlan, train, training_state
+from collapipe_env.agents.learned.sb3_models import LearnedScheduler
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score, Validator
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import CheckpointError, ScenarioError
@@ -150,7 +150,7 @@ def test_interrupted_training_is_saved_and_goes_on(tmp_path: Path, algorithm: st
 
 
 def test_resume_restores_weights_and_optimiser(trained: TrainingFiles) -> None:
-    from collapipe_env.agents.learned.models import build_model, restore_model
+    from collapipe_env.agents.learned.sb3_models import build_model, restore_model
     from collapipe_env.envs.sb3 import CollaPipeVecEnv
 
     env = CollaPipeVecEnv(

@@ -8,7 +8,7 @@ import torch
 from stable_baselines3 import PPO
 
 from collapipe_env import PolicyScheduler, evaluate
-from collapipe_env.agents.learned.models import LearnedScheduler
+from collapipe_env.agents.learned.sb3_models import LearnedScheduler
 from collapipe_env.cli.main import main
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.errors import CheckpointError, SchedulerError

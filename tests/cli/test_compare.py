@@ -263,7 +263,7 @@ def test_longer_episodes_than_the_scenario_s(base, tmp_path: Path) -> None:
 
 
 def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys) -> None:
-    from collapipe_env.agents.learned.models import build_model, save_model
+    from collapipe_env.agents.learned.sb3_models import build_model, save_model
     from collapipe_env.envs.sb3 import CollaPipeVecEnv
     from collapipe_env.envs.vector import CollaPipeVectorEnv
 

@@ -28,7 +28,7 @@ def arrays(record, place=""):
         value, name = getattr(record, field.name), f"{place}{field.name}"
         if dataclasses.is_dataclass(value):
             yield from arrays(value, f"{name}.")
-        elif value is not None:
+        elif hasattr(value, "dtype"):
             yield name, value
 
 
@@ -77,7 +77,7 @@ def test_records_on_use_are_records(played):
 
 
 def test_costs_can_be_worked_out_from_what_is_shown(played):
-    record, parameters = played.last_round, played._mdp.simulator.parameters
+    record, parameters = played.last_round, played._mdp.world.parameters
     state = guarded_on_use(record.state, read_only)
     plan = guarded_on_use(record.costs, read_only).allocation
     np.testing.assert_array_equal(round_costs(parameters, state, plan).delay, record.costs.delay)

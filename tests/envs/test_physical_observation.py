@@ -77,8 +77,8 @@ def test_round_trip_of_the_scaling():
 def test_capped_values_stay_capped():
     env = make_env("small")
     env.reset(seed=0)
-    env._mdp.simulator.state.backlog[:] = 1e6
-    env._mdp.simulator.state.uplink_gain[:] = 1e9
+    env._mdp.world.state.backlog[:] = 1e6
+    env._mdp.world.state.uplink_gain[:] = 1e9
     physical = env.observation_layout.physical(env._mdp.observer.build(env.state)[0])
     assert (physical["device_backlog"] == env.scenario.budgets.backlog_cap).all()
     feature = env.observation_layout["uplink_gain"]

@@ -20,9 +20,9 @@ from collapipe_env.envs.rewards import (
     target_reached,
 )
 from collapipe_env.envs.sb3 import make_sb3_vec_env
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError
-from collapipe_env.torch_backend import CollaPipeTorchVectorEnv
 
 E, ROUNDS = 3, 6
 

@@ -285,7 +285,7 @@ def test_subprocesses_play_the_same():
 
 
 def test_the_training_program_uses_the_same_way_in(monkeypatch, tmp_path):
-    from collapipe_env.agents.learned import training
+    from collapipe_env.agents.learned import agent_training as training
     from collapipe_env.agents.learned.hyperparameters import PPOParameters
 
     built = []

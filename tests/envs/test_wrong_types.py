@@ -134,7 +134,7 @@ def test_allocations_of_another_type_are_refused_by_field(build, field, name):
 @pytest.mark.parametrize("build", [single, vector])
 def test_step_takes_actions_only(build):
     env = ready(build)
-    plan = even_split(env._mdp.simulator.parameters, env.state)
+    plan = even_split(env._mdp.world.parameters, env.state)
     for given in (plan, plan[0]):
         with pytest.raises(AllocationError, match=r"an Allocation was given.*step_allocation\(allocation\)"):
             env.step(given)

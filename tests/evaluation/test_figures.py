@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from comparison_support import comparison
 
-from collapipe_env.evaluation import registry
 from collapipe_env.evaluation.figures import (
     comparison_pictures,
     delay_bars,
@@ -22,7 +21,7 @@ from collapipe_env.evaluation.figures import (
 )
 from collapipe_env.evaluation.learning_curve import learning_curve
 from collapipe_env.evaluation.plotting import RC, Look, energy_note, look_at, looks_of
-from collapipe_env.schedulers import LEARNED, scheduler_names
+from collapipe_env.schedulers import LEARNED, SCHEDULERS, scheduler_names
 
 DELAYS = {
     "dssra": [[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]],
@@ -245,8 +244,8 @@ def test_looks_do_not_depend_on_places_in_lists(monkeypatch) -> None:
     before = looks_of(scheduler_names())
     assert looks_of(["dssra"])["dssra"] == before["dssra"]
     assert looks_of(reversed(scheduler_names())) == before
-    more = {"first": ("somewhere", "First"), **registry._HOMES}
-    monkeypatch.setattr(registry, "_HOMES", dict(reversed(more.items())))
+    more = {"first": "somewhere:First", **SCHEDULERS._shipped}
+    monkeypatch.setattr(SCHEDULERS, "_shipped", dict(reversed(more.items())))
     assert {name: look for name, look in looks_of(scheduler_names()).items() if name != "first"} == before
 
 

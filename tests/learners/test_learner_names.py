@@ -54,7 +54,7 @@ def test_torch_is_the_former_name_of_real():
     assert [warning.filename for warning in seen] == [__file__]
     present = gym.make("CollaPipe-v0", scenario="small", learner="real")
     assert gym.spec("CollaPipe-v0").kwargs["learner"] == "real"
-    assert type(former.unwrapped._mdp.simulator.learner) is type(present.unwrapped._mdp.simulator.learner)
+    assert type(former.unwrapped._mdp.world.learner) is type(present.unwrapped._mdp.world.learner)
     assert losses(former, 1) == losses(present, 1)
 
 

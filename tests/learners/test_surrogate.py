@@ -12,7 +12,7 @@ from collapipe_env.learners import surrogate_fits
 from collapipe_env.learners.base import Arrivals, RoundOutcome
 from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress, skew, step_factors
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for, read_fits
-from collapipe_env.physics.learning_curve import loss_at
+from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.scenario import load_scenario
 
 CONSTANTS = SurrogateConstants(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collapipe_env.physics.learning_curve import gradient_norm_bound
+from collapipe_env.physics.loss_curve import gradient_norm_bound
 
 BASE = {
     "rounds": 50,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from collapipe_env.physics import radio
 from collapipe_env.physics.energy import compute_power
-from collapipe_env.physics.learning_curve import gradient_norm_bound
+from collapipe_env.physics.loss_curve import gradient_norm_bound
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.physics.queues import drift_plus_penalty, lyapunov
 

@@ -12,7 +12,7 @@ from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.learners.base import Arrivals, RoundOutcome
 from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import fit_for
-from collapipe_env.physics.learning_curve import loss_at
+from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.world import World

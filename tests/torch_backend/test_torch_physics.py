@@ -13,7 +13,7 @@ from collapipe_env.envs.observation import ObservationBuilder
 from collapipe_env.envs.rewards import make_reward
 from collapipe_env.learners.surrogate import SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import fit_for
-from collapipe_env.physics.learning_curve import loss_at
+from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.scenario import draw_layout, load_scenario
 from collapipe_env.simulator.build import action_codec, mean_state, reference_delay, system_parameters

@@ -16,7 +16,7 @@ from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, Run
 from collapipe_env.learners.surrogate import SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import SKEWED_PARTITIONS, SurrogateConstants
-from collapipe_env.physics.learning_curve import loss_at
+from collapipe_env.physics.loss_curve import loss_at
 
 LOGARITHMIC = ("shape", "head_speed", "rate", "noise")
 """Constants that are searched on a logarithmic scale, those that must be above 0."""

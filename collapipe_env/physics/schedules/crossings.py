@@ -12,7 +12,7 @@ from collapipe_env.physics.links import HopTimes, PlanGraph
 
 @dataclass(frozen=True, eq=False)
 class Crossings:
-    """How often a micro-batch passes the hops of an interleaved plan, and the hop between its chunks.
+    """Crossings of the hops of an interleaved plan, and the hop between its chunks.
 
     Attributes:
         airtime: Airtime of each node for one micro-batch, both directions (..., N, K+1) [s].

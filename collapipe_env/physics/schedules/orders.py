@@ -40,7 +40,7 @@ def effective_caps(caps: IntArray, micro_batches: int) -> IntArray:
 
 @compiled
 def warm_ups_and_lags(limits: IntArray, micro_batches: int, longer: bool) -> tuple[IntArray, IntArray]:
-    """How ZB-H1 divides a stage's room for stored micro-batches.
+    """Division by ZB-H1 of a stage's room for stored micro-batches.
 
     Args:
         limits: (S,) limits on micro-batches whose weight gradient is not done.

@@ -18,7 +18,7 @@ from .callbacks import ProgressBar, SystemCurves, Validation
 from .checkpoint import SavedAgent, read_checkpoint
 from .curves import curves_logger
 from .hyperparameters import Algorithm, HyperParameters
-from .models import Model, build_model, restore_model, save_model
+from .sb3_models import Model, build_model, restore_model, save_model
 from .validation import Score, Validator
 
 

@@ -100,7 +100,7 @@ class CurveTerms(NamedTuple):
 
 
 class CurveConstants(Protocol):
-    """What :func:`loss_at` reads: :class:`CurveTerms`, or all constants of a fit."""
+    """Constants that :func:`loss_at` reads: :class:`CurveTerms`, or all constants of a fit."""
 
     @property
     def initial_loss(self) -> float:
