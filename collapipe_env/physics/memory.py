@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collapipe_env.arrays import Array, namespace
+from collapipe_env.physics.workload import WorkloadCosts
 
 
 def device_memory(
@@ -39,6 +40,20 @@ def memory_cap_blocks(
     """
     xp = namespace(memory_bytes)
     return xp.floor(memory_bytes / (block_state_bytes + samples_in_flight * activation_bytes))
+
+
+def memory_caps(costs: WorkloadCosts, memory_bytes: Array) -> Array:
+    """Blocks that fit memories under GPipe, of the same shape, int64: the cap of every plan's decoding.
+
+    Args:
+        costs: Priced workload.
+        memory_bytes: Memory that each device offers (..., K) [byte].
+    """
+    caps = memory_cap_blocks(
+        memory_bytes, costs.batch_size, costs.block_state_bytes, costs.stored_activation_bytes
+    )
+    xp = namespace(caps)
+    return xp.astype(caps, xp.int64)
 
 
 def fits(needed_bytes: Array, memory_bytes: Array, slack: float = 0.0) -> Array:

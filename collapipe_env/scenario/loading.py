@@ -22,10 +22,11 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.errors import LARGEST_BITS, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.files import read_regular
-from collapipe_env.scenario.inheritance import MODEL, layered, merge
+from collapipe_env.scenario.inheritance import MODEL, layered
 from collapipe_env.scenario.names import SCENARIOS, scenario_names
+from collapipe_env.scenario.overrides import MAX_DEPTH, assign
 from collapipe_env.scenario.schema import Scenario
-from collapipe_env.scenario.validation_errors import dataclass_at, fault_text
+from collapipe_env.scenario.validation_errors import fault_text
 
 YAML_SUFFIXES = (".yaml", ".yml")
 MAX_BYTES = 1_000_000
@@ -34,10 +35,6 @@ MAX_MARKS = 20_000
 """Lines, commas and opening brackets of a scenario file; the time of parsing grows with them."""
 MAX_NODES = 100_000
 """Sections, lists and values of a mapping."""
-PROCESSES = ("dynamics", "processes")
-"""Path at which a scenario names processes."""
-MAX_DEPTH = 12
-"""Sections and lists within each other."""
 MAX_BRACKETS = 100
 """Brackets that are open at once in a scenario file."""
 _MARKS = "\n\r,[{"
@@ -158,7 +155,7 @@ def override_scenario(scenario: Scenario, overrides: Mapping[str, object]) -> Sc
         if dotted == "workload" and isinstance(value, dict):
             value = {key: item for key, item in value.items() if key != MODEL}
         if dotted != f"workload.{MODEL}":
-            _assign(data, dotted, value)
+            assign(data, dotted, value)
     return _validate(data, source)
 
 
@@ -350,48 +347,6 @@ def _with_base(data: dict[str, Any], source: str) -> dict[str, Any]:
     name = _known_preset(data["base"], f"{source}: base")
     # A preset inherits from another preset only, and a registered scenario is complete: there is no cycle.
     return layered(_with_base(_base_data(name), f"preset {name!r}"), rest, _task_fields(), source)
-
-
-def _assign(data: dict[str, Any], dotted: str, value: object) -> None:
-    """Set one field by its dotted path, in place; a mapping changes only the fields it names."""
-    steps = dotted.split(".")
-    if len(steps) > MAX_DEPTH:
-        raise ScenarioError(
-            f"override {shortened(dotted)!r}: {len(steps)} steps, but a scenario has at most {MAX_DEPTH}"
-        )
-    current: Any = data
-    for depth, step in enumerate(steps):
-        place = ".".join(steps[:depth]) or "the scenario"
-        if isinstance(current, list):
-            if not step.isdecimal() or len(step) > 9 or int(step) >= len(current):
-                raise ScenarioError(
-                    f"override {shortened(dotted)!r}: {shortened(step)!r} is no index into {place}, "
-                    f"which has {len(current)} entries (0 is the first)"
-                )
-            key: int | str = int(step)
-        else:
-            section = dataclass_at(Scenario, steps[:depth])
-            names = [field.name for field in dataclasses.fields(section)] if section is not None else []
-            if depth >= 2 and tuple(steps[:2]) == PROCESSES and isinstance(current, dict):
-                # The one place where users choose the names; a new one is checked with its fields.
-                names = [*current, step] if depth == 2 and depth == len(steps) - 1 else list(current)
-            if not isinstance(current, dict) and section is not None:
-                raise ScenarioError(
-                    f"override {shortened(dotted)!r}: {place} is {shown(current)}; override it as a whole "
-                    "with a mapping"
-                )
-            if step not in names:
-                hint = nearest_name(step, names) if names else f"{place} is a single value"
-                raise ScenarioError(
-                    f"override {shortened(dotted)!r}: there is no field {shortened(step)!r} here; {hint}"
-                )
-            key = step
-        if depth == len(steps) - 1:
-            known = current.get(key) if isinstance(current, dict) else current[key]
-            both = isinstance(value, dict) and isinstance(known, dict)
-            current[key] = merge(known, value) if both else value  # type: ignore[arg-type]
-            return
-        current = current[key]
 
 
 def _validate(data: dict[str, Any], source: str) -> Scenario:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from collapipe_env.codec import ActionCodec
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.energy import compute_power
-from collapipe_env.physics.memory import memory_cap_blocks
+from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.payload import adapter_parameters
 from collapipe_env.physics.workload import (
     WorkloadCosts,
@@ -128,28 +127,13 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
             speed, layout.flops_per_cycle, layout.switched_capacitance, layout.active_power_w, speed
         ),
         memory_bytes=layout.memory_bytes,
-        memory_cap=memory_cap_blocks(
-            layout.memory_bytes, costs.batch_size, costs.block_state_bytes, costs.stored_activation_bytes
-        ).astype(np.int64),
+        memory_cap=memory_caps(costs, layout.memory_bytes),
         present=layout.present,
         budget=energy_budgets(scenario),
         backlog=np.zeros((N, K + 1)),
         round_index=np.zeros((), dtype=np.int64),
         loss=np.zeros(()),
     )
-
-
-def memory_caps(costs: WorkloadCosts, memory_bytes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Blocks that fit memories under GPipe, of the same shape.
-
-    Args:
-        costs: Priced workload.
-        memory_bytes: Memory that each device offers [byte].
-    """
-    caps: np.ndarray[Any, Any] = memory_cap_blocks(
-        memory_bytes, costs.batch_size, costs.block_state_bytes, costs.stored_activation_bytes
-    )
-    return caps
 
 
 def energy_budgets(scenario: Scenario) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

@@ -14,7 +14,7 @@ from collapipe_env.backends import Backend, Rows
 from collapipe_env.dynamics.process import Carried, Interruption, Process, active_processes
 from collapipe_env.dynamics.system import System, laid_out, split_links
 from collapipe_env.physics.energy import compute_power
-from collapipe_env.physics.memory import memory_cap_blocks
+from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.costs import RoundCosts
@@ -118,16 +118,7 @@ class MovingSystem:
     def _rest(self, base: System) -> None:
         """Powers and caps of the base, for as long as no process moves it."""
         self._base_power = _power(base)
-        self._base_caps = self._caps(base)
-
-    def _caps(self, system: System) -> Array:
-        """Blocks that fit the memories under GPipe (E, N, K), int64."""
-        c = self._costs
-        caps = memory_cap_blocks(
-            system.memory_bytes, c.batch_size, c.block_state_bytes, c.stored_activation_bytes
-        )
-        xp = namespace(caps)
-        return xp.astype(caps, xp.int64)
+        self._base_caps = memory_caps(self._costs, base.memory_bytes)
 
     def _numbers(self, process: Process, seeds: Array, rounds: Array) -> Array:
         return self._backend.uniform(seeds, rounds, process.numbers, process.factors)
@@ -195,7 +186,7 @@ class MovingSystem:
         if system.speed is not base.speed:
             power = _power(system)
         if system.memory_bytes is not base.memory_bytes:
-            caps = self._caps(system)
+            caps = memory_caps(self._costs, system.memory_bytes)
         return uplink, d2d, system, power, caps
 
     def estimate(self, state: SystemState) -> SystemState:

@@ -13,7 +13,7 @@ from collapipe_env.dynamics.load import Load
 from collapipe_env.dynamics.process import Process
 from collapipe_env.dynamics.system import System, link_path_gains, split_links
 from collapipe_env.physics.energy import compute_power
-from collapipe_env.physics.memory import memory_cap_blocks
+from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import Scenario, draw_layout, fixed_layout
 from collapipe_env.simulator.build import energy_budgets, workload_costs
 from collapipe_env.simulator.state import SystemState
@@ -112,9 +112,7 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
             full_speed,
         ),
         memory_bytes=memory,
-        memory_cap=memory_cap_blocks(
-            memory, costs.batch_size, costs.block_state_bytes, costs.stored_activation_bytes
-        ).astype(np.int64),
+        memory_cap=memory_caps(costs, memory),
         present=of_layouts("present").astype(np.bool_),
         budget=np.broadcast_to(energy_budgets(scenario), nodes).copy(),
         backlog=np.zeros(nodes),

@@ -1,0 +1,58 @@
+"""Overrides of scenario fields by their dotted paths."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from collapipe_env.errors import ScenarioError, nearest_name, shortened, shown
+from collapipe_env.scenario.inheritance import merge
+from collapipe_env.scenario.schema import Scenario
+from collapipe_env.scenario.validation_errors import dataclass_at
+
+PROCESSES = ("dynamics", "processes")
+"""Path at which a scenario names processes."""
+MAX_DEPTH = 12
+"""Sections and lists within each other."""
+
+
+def assign(data: dict[str, Any], dotted: str, value: object) -> None:
+    """Set one field by its dotted path, in place; a mapping changes only the fields it names."""
+    steps = dotted.split(".")
+    if len(steps) > MAX_DEPTH:
+        raise ScenarioError(
+            f"override {shortened(dotted)!r}: {len(steps)} steps, but a scenario has at most {MAX_DEPTH}"
+        )
+    current: Any = data
+    for depth, step in enumerate(steps):
+        place = ".".join(steps[:depth]) or "the scenario"
+        if isinstance(current, list):
+            if not step.isdecimal() or len(step) > 9 or int(step) >= len(current):
+                raise ScenarioError(
+                    f"override {shortened(dotted)!r}: {shortened(step)!r} is no index into {place}, "
+                    f"which has {len(current)} entries (0 is the first)"
+                )
+            key: int | str = int(step)
+        else:
+            section = dataclass_at(Scenario, steps[:depth])
+            names = [field.name for field in dataclasses.fields(section)] if section is not None else []
+            if depth >= 2 and tuple(steps[:2]) == PROCESSES and isinstance(current, dict):
+                # The one place where users choose the names; a new one is checked with its fields.
+                names = [*current, step] if depth == 2 and depth == len(steps) - 1 else list(current)
+            if not isinstance(current, dict) and section is not None:
+                raise ScenarioError(
+                    f"override {shortened(dotted)!r}: {place} is {shown(current)}; override it as a whole "
+                    "with a mapping"
+                )
+            if step not in names:
+                hint = nearest_name(step, names) if names else f"{place} is a single value"
+                raise ScenarioError(
+                    f"override {shortened(dotted)!r}: there is no field {shortened(step)!r} here; {hint}"
+                )
+            key = step
+        if depth == len(steps) - 1:
+            known = current.get(key) if isinstance(current, dict) else current[key]
+            both = isinstance(value, dict) and isinstance(known, dict)
+            current[key] = merge(known, value) if both else value  # type: ignore[arg-type]
+            return
+        current = current[key]

@@ -1,0 +1,150 @@
+"""The workload section of a scenario: the priced Transformer and how one round trains it."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, model_validator
+from pydantic.dataclasses import dataclass
+
+from collapipe_env.errors import nearest_name, shown
+from collapipe_env.scenario.fields import (
+    SPEC_CONFIG,
+    Count,
+    described,
+    real,
+    require_ordered,
+    whole,
+)
+from collapipe_env.scenario.validation_errors import refuse_clearly
+from collapipe_env.task_registry import SHIPPED_TRAITS, task_names
+
+Bits = Literal[16, 32]
+
+
+def _known_task(name: str) -> str:
+    if name not in task_names():
+        raise ValueError(f"there is no task {shown(name)}; {nearest_name(name, task_names())}")
+    return name
+
+
+@refuse_clearly
+@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+class WorkloadSpec:
+    """The priced Transformer and its training in one round: every delay and energy is charged for it."""
+
+    task: Annotated[
+        str,
+        AfterValidator(_known_task),
+        described("the learning task; no unit, one of classification, ner, translation, or a registered one"),
+    ] = "classification"
+    blocks: Annotated[int, whole("Transformer encoder blocks L of the encoder", 1, 1024)] = 12
+    width: Annotated[int, whole("model width d", 1, 65536)] = 256
+    feedforward: Annotated[int, whole("feed-forward width d_ff", 1, 1048576)] = 1024
+    heads: Annotated[int, whole("attention heads a, a divisor of the width", 1, 1024)] = 4
+    sequence_length: Annotated[int, whole("tokens per sample q", 1, 65536)] = 64
+    vocabulary: Annotated[
+        int, whole("tokens in the CU's embedding, up to 4 that stand for no text among them", 4, 10_000_000)
+    ] = 8000
+    style: Annotated[
+        Literal["pre-ln", "transformer", "bert"],
+        described("style of blocks and embedding; no unit, one of pre-ln, transformer, bert"),
+    ] = "pre-ln"
+    learned_positions: Annotated[
+        int, whole("rows of the table of learned positions, at least q with style bert, else 0", 0, 65536)
+    ] = 0
+    token_types: Annotated[int, whole("rows of the table of token types, style bert only", 0, 1024)] = 0
+    decoder_blocks: Annotated[
+        int, whole("decoder blocks L_dec on the server, 0 for a bare task head", 0, 1024)
+    ] = 0
+    outputs: Annotated[int, whole("classes, tags or target vocabulary V_out", 1, 10_000_000)] = 2
+    batch_size: Annotated[int, whole("samples of a cluster's mini-batch B", 1, 65536)] = 64
+    local_steps: Annotated[int, whole("local optimiser steps per round H", 1, 1024)] = 1
+    micro_batches: Annotated[
+        tuple[Count, ...],
+        described(
+            "allowed numbers of micro-batches M_n, divisors of batch_size in ascending order; "
+            "range 1 to batch_size each, empty for all divisors"
+        ),
+    ] = ()
+    activation_bits: Annotated[
+        Bits, described("precision of the activations sent over a hop; bits per number, one of 16, 32")
+    ] = 32
+    gradient_bits: Annotated[
+        Bits, described("precision of the gradients sent over a hop; bits per number, one of 16, 32")
+    ] = 32
+    weight_bits: Annotated[
+        Literal[8, 16, 32],
+        described(
+            "precision to which model updates are quantised and sent; bits per number, one of 8, 16, 32"
+        ),
+    ] = 16
+    update_compression: Annotated[
+        Literal["none", "top-k", "lora"],
+        described(
+            "part of an update that is sent: all of it, the largest entries with error feedback, or low-rank "
+            "adapters; no unit, one of none, top-k, lora"
+        ),
+    ] = "none"
+    top_k_share: Annotated[float, real("share of a block's update that top-k sends", "1", gt=0.0, le=1.0)] = (
+        0.1
+    )
+    lora_rank: Annotated[int, whole("rank of the adapters of lora", 1, 4096)] = 8
+    lora_alpha: Annotated[
+        float, real("scale of lora's adapters: their product counts alpha / rank", "1", gt=0.0, le=1e6)
+    ] = 16.0
+    stored_activation_bits: Annotated[
+        Bits,
+        described("precision of the activations kept for the backward pass; bits per number, one of 16, 32"),
+    ] = 32
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"heads = {self.heads} does not divide width = {self.width}")
+        require_ordered("micro_batches", self.micro_batches)
+        for count in self.micro_batches:
+            if self.batch_size % count:
+                raise ValueError(
+                    f"micro_batches holds {count}, which does not divide batch_size = {self.batch_size}; "
+                    f"its divisors are {', '.join(map(str, _divisors(self.batch_size)))}"
+                )
+        # Registered tasks are asked when the scenario is priced: their code is not imported to read a file.
+        traits = SHIPPED_TRAITS.get(self.task)
+        if traits is not None and traits.decoder and self.decoder_blocks == 0:
+            raise ValueError(f"task = {self.task!r} needs decoder_blocks of at least 1, not 0")
+        if self.style == "bert" and self.learned_positions < self.sequence_length:
+            raise ValueError(
+                f"style = 'bert' needs learned_positions of at least sequence_length = "
+                f"{self.sequence_length}, not {self.learned_positions}"
+            )
+        for name in ("learned_positions", "token_types"):
+            if self.style != "bert" and getattr(self, name):
+                raise ValueError(
+                    f"{name} = {getattr(self, name)} needs style = 'bert', but style is {self.style!r}; "
+                    "set it to 0"
+                )
+        if self.update_compression == "lora" and self.lora_rank > min(self.width, self.feedforward):
+            raise ValueError(
+                f"lora_rank = {self.lora_rank} is above the smaller of width = {self.width} and "
+                f"feedforward = {self.feedforward}; adapters of that rank save nothing"
+            )
+        return self
+
+    @property
+    def micro_batch_choices(self) -> tuple[int, ...]:
+        """Allowed numbers of micro-batches in ascending order, with the empty default spelt out."""
+        return self.micro_batches or _divisors(self.batch_size)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters of the CU's embedding: its tables and, with style bert, its layer norm."""
+        rows = self.vocabulary + self.learned_positions + self.token_types
+        return (rows + (2 if self.style == "bert" else 0)) * self.width
+
+
+def _divisors(number: int) -> tuple[int, ...]:
+    """Return all divisors in ascending order."""
+    small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
+    return tuple(sorted({*small, *(number // k for k in small)}))
