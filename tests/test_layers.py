@@ -47,6 +47,11 @@ def imported(path: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module == "collapipe_env":
             names |= {f"collapipe_env.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            # Relative to the file's folder, which a link may hold outside the package.
+            here = ["collapipe_env", *path.relative_to(PACKAGE).parent.parts]
+            base = here[: len(here) - node.level + 1]
+            names.add(".".join([*base, *([node.module] if node.module else [node.names[0].name])]))
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
     return {name.split(".")[1] for name in names if name.startswith("collapipe_env.")}

@@ -89,6 +89,13 @@ class Observed:
     high: float
     description: str
 
+    def __post_init__(self) -> None:
+        if not self.high > self.low:
+            raise ScenarioError(
+                f"the observed array {self.carried!r} is shown from {self.low:g} to {self.high:g} "
+                f"{self.unit}: its upper bound must be above its lower one"
+            )
+
 
 class Process:
     """Base class of processes. Every part has a default, so a process defines only what it needs.
@@ -134,7 +141,7 @@ class Process:
 
     @property
     def moves(self) -> bool:
-        """Whether it changes during an episode; one that does not is applied once, at the beginning."""
+        """Whether it changes during an episode; :meth:`advance` is called for those that do."""
         return type(self).advance is not Process.advance
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
@@ -254,6 +261,7 @@ PROCESSES: Registry[type[Process]] = Registry(
         "fading": "collapipe_env.dynamics.fading:Fading",
         "load": "collapipe_env.dynamics.load:Load",
     },
+    reserved=("layout", "arrivals", "learner"),
     hint="one of your own is registered with collapipe_env.register_process",
     check=_check,
 )
@@ -282,6 +290,8 @@ def active_processes(scenario: Scenario) -> tuple[Process, ...]:
     Raises:
         ScenarioError: If processes wait for each other.
     """
+    for name, _ in scenario.dynamics.processes:
+        PROCESSES.require(name)
     kinds = {name: PROCESSES.get(name) for name in PROCESSES}
     waiting = {name: on for name, kind in kinds.items() if (on := kind.of(scenario)) is not None}
     ordered: list[Process] = []

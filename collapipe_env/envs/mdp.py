@@ -26,6 +26,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.world import World
 from collapipe_env.state_trees import Tree, require_alike, require_within
@@ -144,6 +145,8 @@ class BatchMDP:
                 then.
         """
         cap = self.world.seen.memory_cap
+        if check and self.world.system.may_lack_room:
+            require_room(self.backend.host(cap), self.scenario.blocks)
         if self.backend is NUMPY:
             allocation = self.codec.decode(actions, cap)
         else:
@@ -178,23 +181,23 @@ class BatchMDP:
             # The record of the round must not change when its caller goes on with the same arrays.
             allocation = own_arrays(allocation).map(self.backend.array)
         untrained = None if self._quick is None else self._quick.remember()
-        played = self.world.try_round(allocation, check=check)
-        record, after = played.record, played.following
-        costs, loss = record.costs, after.loss
         target = self.scenario.dynamics.target_loss
-        reached = None if target is None else loss <= target
-        # A reward of the user's own may fail: the round is taken only when it has not.
+        # A reward or a process of the user's own may fail: the round is taken only when none has.
         try:
+            played = self.world.try_round(allocation, check=check)
+            record, after = played.record, played.following
+            costs = record.costs
             reward = (self._compiled_reward or self.reward)(record.state, costs, after)
-        except BaseException:  # a reward of the user's may raise anything while it is compiled
+        except BaseException:  # it may raise anything while it is compiled
             if untrained is not None:
                 untrained()
             raise
+        reached = None if target is None else after.loss <= target
         self.world.take(played)
         self._total_delay = self._total_delay + costs.delay
         self._total_energy_ratio = self._total_energy_ratio + costs.energy_ratio
         if reached is not None:
-            xp = namespace(loss)
+            xp = namespace(after.loss)
             first = reached & xp.isnan(self._time_to_target)
             self._time_to_target = xp.where(first, self._total_delay, self._time_to_target)
         self._total_reward = self._total_reward + reward

@@ -16,10 +16,11 @@ import numpy as np
 
 import collapipe_env
 from collapipe_env.allocation import Allocation
+from collapipe_env.dynamics.process import PROCESSES
 from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
 from collapipe_env.evaluation.episode import REMEDY, EpisodeResult, play_episode
 from collapipe_env.evaluation.episode_files import EpisodeFiles
-from collapipe_env.evaluation.own_code import OwnCode
+from collapipe_env.evaluation.own_code import OwnCode, python_code
 from collapipe_env.evaluation.own_names import learner_identity, register_learner_again
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.pool import run_tasks
@@ -257,6 +258,12 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[All
     return EpisodeFiles(plan.folder, scheduler, episode).read_decisions(plan.scenario, plan.rounds)
 
 
+def _process_identity(name: str) -> str:
+    """Text that changes with the source of a process of the user's own, so that it is measured again."""
+    process: Any = PROCESSES.get(name)
+    return f"{name} {python_code(process, process).digest or secrets.token_hex(16)}"
+
+
 def _units(plan: EvaluationPlan) -> list[Unit]:
     fits = fits_digest() if plan.learner == "surrogate" else ""
     learner = former_name(plan.learner)  # the real one's results of before count
@@ -270,6 +277,7 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
     )
     if plan.own_learner is not None:
         common += (learner_identity(plan.own_learner),)
+    common += tuple(_process_identity(name) for name, _ in plan.scenario.dynamics.processes)
     codes = {name: own_code(name, plan.factories) for name in plan.schedulers}
     identities = {name: _identity(plan, name, code) for name, code in codes.items()}
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.backends import Backend, Rows
-from collapipe_env.dynamics.process import Carried, Interruption, Process, active_processes
+from collapipe_env.dynamics.process import PROCESSES, Carried, Interruption, Process, active_processes
 from collapipe_env.dynamics.system import System, laid_out, split_links
+from collapipe_env.errors import ScenarioError, nearest_name
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
@@ -53,7 +55,8 @@ class MovingSystem:
         processes: Those that are on, in the order in which they act.
         carried: What they carry now (E, ...).
         can_interrupt: Whether any of them interrupts rounds.
-        estimates: Whether any of them gives schedulers an estimate in place of the truth.
+        may_lack_room: Whether one of them is the user's own, and may leave a cluster without memory for the
+            encoder.
     """
 
     def __init__(self, scenario: Scenario, costs: WorkloadCosts, num_envs: int, backend: Backend) -> None:
@@ -65,14 +68,17 @@ class MovingSystem:
         while self._still < len(self.processes) and not self.processes[self._still].moves:
             self._still += 1
         self._moving = self.processes[self._still :]
+        self._advancing = tuple(p for p in self._moving if p.moves)
+        shipped = PROCESSES.shipped()
+        self.may_lack_room = any(p.name not in shipped for p in self.processes)
         self._limiting = tuple(p for p in self.processes if p.defines("limits"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
         self.can_interrupt = bool(self._interrupting)
         self._estimating = tuple(p for p in self.processes if p.defines("estimate"))
-        self.estimates = bool(self._estimating)
         self._seen = tuple(p.name for p in self.processes if p.observed)
         self.streams = _streams(self.processes)
-        self._seeds = {name: backend.array(np.zeros(num_envs, dtype=np.uint64)) for name in self.streams}
+        none = np.zeros(num_envs, dtype=np.uint64)
+        self._seeds: Mapping[str, Array] = {name: backend.array(none) for name in self.streams}
         self._first = backend.array(np.zeros(num_envs, dtype=np.int64))
         self._advance = backend.fuse(self._advanced)
         self._see = backend.fuse(self._system)
@@ -83,7 +89,7 @@ class MovingSystem:
         everyone = backend.rows(np.ones(num_envs, dtype=np.bool_))
         self._base: System
         self.carried: AllCarried = {}
-        self._start(laid_out(fixed, np.zeros(num_envs, dtype=np.uint64), backend), everyone)
+        self._start(laid_out(fixed, none, backend), everyone, self._seeds)
 
     def begin(self, rows: Rows, seeds: Mapping[str, npt.NDArray[np.uint64]]) -> None:
         """Start episodes in some rows.
@@ -92,16 +98,20 @@ class MovingSystem:
             rows: The rows.
             seeds: Their seeds (R,) by component: the layout's and those of :attr:`streams`.
         """
-        self._seeds = {
-            name: rows.put(old, self._backend.array(seeds[name])) for name, old in self._seeds.items()
-        }
-        self._start(laid_out(self._scenario, seeds["layout"], self._backend), rows)
+        drawn = {name: rows.put(old, self._backend.array(seeds[name])) for name, old in self._seeds.items()}
+        self._start(laid_out(self._scenario, seeds["layout"], self._backend), rows, drawn)
 
-    def _start(self, system: System, rows: Rows) -> None:
+    def _start(self, system: System, rows: Rows, seeds: Mapping[str, Array]) -> None:
         fresh: dict[str, Carried] = {}
         for place, process in enumerate(self.processes):
-            u = self._numbers(process, rows.of(self._seeds[process.name]), rows.of(self._first))
+            u = self._numbers(process, rows.of(seeds[process.name]), rows.of(self._first))
             fresh[process.name] = process.begin(system, u)
+            for seen in process.observed:
+                if seen.carried not in fresh[process.name]:
+                    raise ScenarioError(
+                        f"the process {process.name!r} shows {seen.carried!r}, which its begin does not "
+                        f"return: {nearest_name(seen.carried, fresh[process.name])}"
+                    )
             if place < self._still:
                 system = process.apply(system, fresh[process.name])
         if rows.all:
@@ -113,6 +123,7 @@ class MovingSystem:
                 name: {key: rows.put(old, fresh[name][key]) for key, old in carried.items()}
                 for name, carried in self.carried.items()
             }
+        self._seeds = seeds
         self._rest(self._base)
 
     def _rest(self, base: System) -> None:
@@ -137,7 +148,7 @@ class MovingSystem:
     ) -> AllCarried:
         rounds = state.round_index + 1
         following = dict(carried)
-        for process in self._moving:
+        for process in self._advancing:
             name = process.name
             u = self._backend.uniform(seeds[name], rounds, process.numbers, process.factors)
             following[name] = process.advance(carried[name], state, costs, u, costs.delay)
@@ -182,19 +193,33 @@ class MovingSystem:
             system = process.apply(system, carried[process.name])
         for process in self._limiting:
             system = _limited(system, process, carried[process.name])
+        if system.present is not base.present:
+            system = _without_memory(system)
         uplink, d2d = split_links(system.link_gain, system.small_scale, self._devices)
-        if system.speed is not base.speed:
+        if any(getattr(system, name) is not getattr(base, name) for name in POWER_FIELDS):
             power = _power(system)
         if system.memory_bytes is not base.memory_bytes:
             caps = memory_caps(self._costs, system.memory_bytes)
         return uplink, d2d, system, power, caps
 
-    def estimate(self, state: SystemState) -> SystemState:
-        """State as schedulers get it: the state itself where no process estimates."""
+    def estimate(self, truth: SystemState, carried: AllCarried) -> SystemState:
+        """State as schedulers get it: the state itself where no process estimates.
+
+        Memory and presence are the truth's: plans are decoded against them.
+
+        Args:
+            truth: The system before a round (E, ...).
+            carried: What the processes carry in that round.
+        """
+        if not self._estimating:
+            return truth
+        state = truth
         for process in self._estimating:
-            u = self._extra(process, "estimate", process.estimate_numbers, state)
-            state = process.estimate(self.carried[process.name], state, u)
-        return state
+            u = self._extra(process, "estimate", process.estimate_numbers, truth)
+            state = process.estimate(carried[process.name], state, u)
+        return replace(
+            state, memory_bytes=truth.memory_bytes, memory_cap=truth.memory_cap, present=truth.present
+        )
 
     def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption:
         """Events inside a round, all processes together; at least one of them can interrupt.
@@ -287,14 +312,19 @@ def _streams(processes: tuple[Process, ...]) -> tuple[str, ...]:
     return tuple(names)
 
 
+POWER_FIELDS = ("speed", "flops_per_cycle", "switched_capacitance", "active_power", "full_speed")
+"""Fields of a system that compute power follows from, in the order of its formula."""
+
+
 def _power(system: System) -> Array:
-    return compute_power(
-        system.speed,
-        system.flops_per_cycle,
-        system.switched_capacitance,
-        system.active_power,
-        system.full_speed,
-    )
+    return compute_power(*(getattr(system, name) for name in POWER_FIELDS))
+
+
+def _without_memory(system: System) -> System:
+    """The system with no memory on devices that are away: nothing fits them."""
+    xp = namespace(system.memory_bytes)
+    memory = xp.where(system.present, system.memory_bytes, xp.zeros_like(system.memory_bytes))
+    return system._replace(memory_bytes=memory)
 
 
 def _limited(system: System, process: Process, carried: Carried) -> System:
@@ -304,10 +334,7 @@ def _limited(system: System, process: Process, carried: Carried) -> System:
     if caps.memory_bytes is not None:
         system = system._replace(memory_bytes=xp.minimum(system.memory_bytes, caps.memory_bytes))
     if caps.present is not None:
-        present = system.present & caps.present
-        # Nothing fits a device that is away.
-        memory = xp.where(present, system.memory_bytes, xp.zeros_like(system.memory_bytes))
-        system = system._replace(present=present, memory_bytes=memory)
+        system = system._replace(present=system.present & caps.present)
     if caps.clock is not None:
         system = system._replace(speed=xp.minimum(system.speed, caps.clock * system.full_speed))
     return system

@@ -135,7 +135,7 @@ class SavedRound:
             "counts": self.arrivals.counts.copy(),
             "pick": np.array(self.arrivals.pick, dtype=np.uint64),
             "learning": report_tree(self.learning),
-            "interruption": None if self.interruption is None else self.interruption._asdict(),
+            "interruption": _interruption_tree(self.interruption),
         }
 
     @classmethod
@@ -193,6 +193,12 @@ class SavedRound:
         counts, most = self.arrivals.counts, self.arrivals.micro_batches[..., None]
         if ((counts < 0) | (counts > most)).any():
             raise StateError(f"last_round/counts are not between 0 and the micro-batches: {REMEDY}")
+
+
+def _interruption_tree(interruption: Interruption | None) -> Tree | None:
+    if interruption is None:
+        return None
+    return {name: array.copy() for name, array in interruption._asdict().items()}
 
 
 def _interruption_of(tree: Any, state: SystemState, place: str) -> Interruption | None:

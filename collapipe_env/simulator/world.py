@@ -54,11 +54,13 @@ class Played:
     Attributes:
         record: Everything about it.
         following: The system before the next round (E, ...).
+        seen: What schedulers get of it.
         carried: What the processes carry then.
     """
 
     record: RoundRecord
     following: SystemState
+    seen: SystemState
     carried: AllCarried
 
 
@@ -149,7 +151,7 @@ class World:
             round_index=rows.fill(state.round_index, 0),
             loss=rows.put(state.loss, rows.of(self.learning.loss)),
         )
-        self.seen = self.system.estimate(self.state)
+        self.seen = self.system.estimate(self.state, self.system.carried)
         return self.seen
 
     def step(self, allocation: Allocation, *, check: bool = True) -> RoundRecord:
@@ -203,7 +205,7 @@ class World:
         following = self.system.state(
             carried, state.budget, record.backlog, state.round_index + 1, record.smoothed_loss
         )
-        return Played(record, following, carried)
+        return Played(record, following, self.system.estimate(following, carried), carried)
 
     def take(self, played: Played) -> None:
         """Go on to the next round.
@@ -213,7 +215,7 @@ class World:
         """
         self.learning, self._last_round = played.record.learning, played.record
         self.system.carried, self.state = played.carried, played.following
-        self.seen = self.system.estimate(self.state) if self.system.estimates else self.state
+        self.seen = played.seen
 
     def _check(self, state: SystemState, allocation: Allocation) -> None:
         if self.backend is NUMPY:
@@ -336,13 +338,18 @@ class World:
         if isinstance(learner, CountsRounds):
             played = np.where(was_reset, tree["system"]["round_index"], -1)
             learner.require_rounds(tree["learner"], played)
-        learner.set_state(tree["learner"])
-        # Nothing below can fail.
         array, seeds = partial(self.backend.array, keep=True), dict(tree["seeds"])
-        self._seeds = array(seeds.pop("arrivals"))
-        self.system.set_state({**tree, "seeds": seeds})
-        self.state = system_of(tree["system"]).map(array)
-        self.seen = self.system.estimate(self.state)
+        own_seeds, state = array(seeds.pop("arrivals")), system_of(tree["system"]).map(array)
+        before = self.system.snapshot()
+        try:
+            self.system.set_state({**tree, "seeds": seeds})
+            seen = self.system.estimate(state, self.system.carried)
+            learner.set_state(tree["learner"])
+        except BaseException:
+            self.system.put_back(before)
+            raise
+        # Nothing below can fail.
+        self._seeds, self.state, self.seen = own_seeds, state, seen
         self.learning = report_on(learning, array)
         self._was_reset = was_reset.copy()
         self._last_round, self._saved_round = None, saved

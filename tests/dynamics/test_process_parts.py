@@ -23,6 +23,7 @@ from collapipe_env.dynamics import PROCESSES, register_process
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import AllocationError
 from collapipe_env.simulator import costs as cost_module
 from collapipe_env.simulator.build import system_parameters
 
@@ -225,3 +226,76 @@ def test_a_compiled_round_on_tensors_is_the_same():
     for action in actions:
         a, b = plain.step(action), fused.step(action)
         torch.testing.assert_close(a[1], b[1], rtol=1e-6, atol=1e-6)
+
+
+def test_one_load_level_below_the_full_speed_stays():
+    slow, full = (vector({"base": "small", "dynamics": {"load_levels": [level]}}) for level in (0.5, 1.0))
+    for env in (slow, full):
+        env.reset(seed=1)
+    for action in actions_of(slow, 2):
+        np.testing.assert_array_equal(slow.state.speed, 0.5 * full.state.speed)
+        for env in (slow, full):
+            env.step(action)
+
+
+def test_what_leaves_no_room_is_refused_and_changes_nothing():
+    env = vector(scenario_with(Absence, 0.0))
+    env.reset(seed=0)
+    before = env.state
+    with pytest.raises(AllocationError, match="no plan exists"):
+        env.step(actions_of(env, 1)[0])
+    assert env.state is before
+
+
+def test_apply_may_take_devices_away_and_change_their_power():
+    class Swap(Idle):
+        name = "swap"
+
+        def apply(self, system, carried):  # noqa: ARG002
+            present = system.present & (np.arange(system.present.shape[-1]) > 0)
+            return system._replace(
+                present=present,
+                active_power=2.0 * system.active_power,
+                switched_capacitance=2.0 * system.switched_capacitance,
+            )
+
+    register_process(Swap)
+    try:
+        own, plain = vector(scenario_with(Swap)), vector(PLAIN)
+        for env in (own, plain):
+            env.reset(seed=4)
+        assert (own.state.memory_cap[..., 0] == 0).all()
+        np.testing.assert_array_equal(own.state.memory_cap[..., 1:], plain.state.memory_cap[..., 1:])
+        np.testing.assert_allclose(own.state.compute_power, 2.0 * plain.state.compute_power)
+    finally:
+        PROCESSES._added.pop("swap")
+
+
+@pytest.mark.parametrize("part", ["advance", "estimate", "begin"])
+def test_a_process_that_raises_leaves_everything_as_it_was(part):
+    class Faulty(Guess):
+        name = "faulty"
+        wrong = False
+
+    def fail(self, *arguments):
+        if type(self).wrong:
+            raise ZeroDivisionError
+        return getattr(Guess, part)(self, *arguments)
+
+    setattr(Faulty, part, fail)
+    register_process(Faulty)
+    try:
+        env, other = (vector(scenario_with(Faulty, 0.5)) for _ in range(2))
+        actions = actions_of(env, 4)
+        for one in (env, other):
+            one.reset(seed=3)
+            one.step(actions[0])
+        Faulty.wrong = True
+        with pytest.raises(ZeroDivisionError):
+            env.reset() if part == "begin" else env.step(actions[1])
+        Faulty.wrong = False
+        for action in actions[1:]:
+            for a, b in zip(env.step(action)[:4], other.step(action)[:4], strict=True):
+                np.testing.assert_array_equal(a, b)
+    finally:
+        PROCESSES._added.pop("faulty")

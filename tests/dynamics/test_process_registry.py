@@ -1,13 +1,16 @@
 """Processes by name: what scenarios may say of them, and what is refused."""
 
+import importlib
+import sys
 from dataclasses import dataclass
 
 import pytest
 
 from collapipe_env import Scenario, load_scenario, register_process
-from collapipe_env.dynamics import PROCESSES, Process
+from collapipe_env.dynamics import PROCESSES, Observed, Process
 from collapipe_env.dynamics.process import active_processes
 from collapipe_env.errors import ScenarioError
+from collapipe_env.evaluation.runner import _process_identity
 from collapipe_env.scenario.loading import scenario_digest
 
 
@@ -99,3 +102,40 @@ def test_processes_that_wait_for_each_other_are_refused(wind):
         wind.after = ("fading",)
         del PROCESSES._added["waves"]
     assert isinstance(scenario, Scenario)
+
+
+@pytest.mark.parametrize("name", ["arrivals", "layout", "learner"])
+def test_names_of_other_components_are_taken(name):
+    with pytest.raises(ScenarioError, match=f"{name!r} is taken"):
+        register_process(type("Other", (Process,), {"name": name, "Spec": WindFields}))
+
+
+def test_a_process_that_is_no_longer_registered_is_refused():
+    register_process(Wind)
+    scenario = load_scenario({"base": "small", "dynamics": {"processes": {"wind": {}}}})
+    del PROCESSES._added["wind"]
+    with pytest.raises(ScenarioError, match="'wind' is not known"):
+        active_processes(scenario)
+
+
+def test_bounds_of_what_is_shown_are_in_order():
+    with pytest.raises(ScenarioError, match="'heat' is shown from 3 to 3 K"):
+        Observed("heat", (), "K", 3.0, 3.0, "heat")
+
+
+def test_a_process_that_was_edited_is_measured_again(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = (
+        "from dataclasses import dataclass\nfrom collapipe_env import Process\n"
+        "@dataclass(frozen=True)\nclass Fields:\n    size: float = {size}\n"
+        "class Rain(Process):\n    name = 'rain'\n    Spec = Fields\n"
+    )
+    found = []
+    for size in ("1.0", "1.0", "2.0"):
+        (tmp_path / "rainy.py").write_text(text.format(size=size))
+        importlib.invalidate_caches()
+        sys.modules.pop("rainy", None)
+        register_process(importlib.import_module("rainy").Rain)
+        found.append(_process_identity("rain"))
+        del PROCESSES._added["rain"]
+    assert found[0] == found[1] != found[2]
