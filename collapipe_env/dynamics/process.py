@@ -243,8 +243,13 @@ def _check(name: object, process: object) -> None:
             f"the process {process.__qualname__} has no name: give its class an attribute name, a word of "
             "lower-case letters, digits and underscores"
         )
+    after: object = process.after
+    if not isinstance(after, tuple) or not all(isinstance(other, str) for other in after):
+        raise ScenarioError(
+            f"after of the process {name!r} is {after!r}: use a tuple of names, say ('fading',)"
+        )
     spec = process.Spec
-    if spec is not None and not _is_frozen(spec):
+    if spec is not None and not (isinstance(spec, type) and _is_frozen(spec)):
         raise ScenarioError(
             f"the Spec of the process {name!r} is {spec!r}: use a frozen dataclass, as scenarios are hashable"
         )
@@ -292,7 +297,9 @@ def active_processes(scenario: Scenario) -> tuple[Process, ...]:
     """
     for name, _ in scenario.dynamics.processes:
         PROCESSES.require(name)
-    kinds = {name: PROCESSES.get(name) for name in PROCESSES}
+    # By name, so that results do not depend on which module was imported first.
+    names = (*PROCESSES.shipped(), *sorted(PROCESSES.added()))
+    kinds = {name: PROCESSES.get(name) for name in names}
     waiting = {name: on for name, kind in kinds.items() if (on := kind.of(scenario)) is not None}
     ordered: list[Process] = []
     while waiting:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
-from collapipe_env.arrays import Array
+from collapipe_env.arrays import Array, namespace
 from collapipe_env.dynamics.process import Observed, Process
 from collapipe_env.envs.observation import FeatureSource
 from collapipe_env.simulator.state import SystemState
@@ -22,18 +23,20 @@ def observed_features(processes: Iterable[Process]) -> tuple[FeatureSource, ...]
 def _feature(process: str, seen: Observed) -> FeatureSource:
     """Feature of one carried array, 0 at its lower bound and 1 at its upper one."""
     span = seen.high - seen.low
-
-    def value(state: SystemState) -> Array:
-        return (state.processes[process][seen.carried] - seen.low) / span
-
     return FeatureSource(
         name=f"{process}_{seen.carried}",
         shape=seen.shape,
         low=0.0,
         high=1.0,
         description=f"{seen.description}, 0 for {seen.low:g} {seen.unit}, 1 for {seen.high:g} {seen.unit}",
-        value=value,
+        value=partial(_shown, process, seen.carried, seen.low, span),
         unit=seen.unit,
         scale=span,
         offset=seen.low,
     )
+
+
+def _shown(process: str, carried: str, low: float, span: float, state: SystemState) -> Array:
+    """A carried array of a state, scaled; not a function within one, which could not be pickled."""
+    values = namespace(state.loss).astype(state.processes[process][carried], state.loss.dtype)
+    return (values - low) / span

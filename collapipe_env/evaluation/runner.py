@@ -16,7 +16,7 @@ import numpy as np
 
 import collapipe_env
 from collapipe_env.allocation import Allocation
-from collapipe_env.dynamics.process import PROCESSES
+from collapipe_env.dynamics.process import PROCESSES, active_processes
 from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
 from collapipe_env.evaluation.episode import REMEDY, EpisodeResult, play_episode
 from collapipe_env.evaluation.episode_files import EpisodeFiles
@@ -140,6 +140,9 @@ def evaluate_all(
     # Episode by episode, so that an interrupted evaluation has something of everything.
     units = sorted((unit for plan in plans for unit in _units(plan)), key=lambda unit: unit.episode)
     missing = [unit for unit in units if not _finished(unit)]
+    if any(p.name in PROCESSES.added() for plan in plans for p in active_processes(plan.scenario)):
+        # Workers would not know processes of the user's own, which only this process has registered.
+        processes = 1
     if processes > 1 and len(missing) > 1:
         for plan in plans:
             _require_portable(plan.factories)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -18,7 +19,8 @@ def _read(given: object) -> object:
         given = dict(given)
     if not isinstance(given, Mapping):
         raise ValueError(f"{shown(given)} is no mapping of processes to their fields")
-    return tuple((name, _spec(name, fields)) for name, fields in given.items())
+    # In one order, so that scenarios that say the same are equal.
+    return tuple((name, _spec(name, fields)) for name, fields in sorted(given.items()))
 
 
 def _spec(name: str, fields: object) -> Any:
@@ -41,11 +43,25 @@ def _spec(name: str, fields: object) -> Any:
             hint = nearest_name(str(field), known) if known else "it has no fields"
             raise ValueError(f"{name} has no field {shown(field)}; {hint}")
     try:
-        return TypeAdapter(kind).validate_python(dict(fields))
+        spec = TypeAdapter(kind).validate_python(dict(fields))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(str(part) for part in (name, *first["loc"]))
         raise ValueError(f"{place} = {shown(first['input'])}: {first['msg']}") from None
+    for field, value in fields.items():
+        read = getattr(spec, field)
+        # Texts and truth values are no numbers here, as in the other sections.
+        if isinstance(read, int | float) and (type(value) is bool) is not (type(read) is bool):
+            raise ValueError(f"{name}.{field} = {shown(value)}: expected {type(read).__name__}")
+        if isinstance(value, str) is not isinstance(read, str) and isinstance(read, int | float):
+            raise ValueError(f"{name}.{field} = {shown(value)}: expected {type(read).__name__}")
+        if isinstance(read, float) and not math.isfinite(read):
+            raise ValueError(f"{name}.{field} = {shown(value)}: expected a finite number")
+    try:
+        hash(spec)
+    except TypeError:
+        raise ValueError(f"{name} has fields that cannot be hashed: use tuples instead of lists") from None
+    return spec
 
 
 def _plain(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:

@@ -70,6 +70,7 @@ class MovingSystem:
         self._moving = self.processes[self._still :]
         self._advancing = tuple(p for p in self._moving if p.moves)
         shipped = PROCESSES.shipped()
+        self._own = tuple(p for p in self._advancing if p.name not in shipped)
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
         self._limiting = tuple(p for p in self.processes if p.defines("limits"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
@@ -106,6 +107,7 @@ class MovingSystem:
         for place, process in enumerate(self.processes):
             u = self._numbers(process, rows.of(seeds[process.name]), rows.of(self._first))
             fresh[process.name] = process.begin(system, u)
+            _require_arrays(process, fresh[process.name], len(rows))
             for seen in process.observed:
                 if seen.carried not in fresh[process.name]:
                     raise ScenarioError(
@@ -141,7 +143,10 @@ class MovingSystem:
             state: The system before the round just played (E, ...).
             costs: What the round cost.
         """
-        return self._advance(self.carried, self._seeds, state, costs)
+        following: AllCarried = self._advance(self.carried, self._seeds, state, costs)
+        for process in self._own:
+            _require_like(process, following[process.name], self.carried[process.name])
+        return following
 
     def _advanced(
         self, carried: AllCarried, seeds: Mapping[str, Array], state: SystemState, costs: RoundCosts
@@ -302,6 +307,39 @@ class MovingSystem:
             self.put_back(kept)
         host = self._backend.host
         return {name: host(getattr(found, name)) for name in MOVED_FIELDS}
+
+
+def _require_arrays(process: Process, carried: Carried, rows: int) -> None:
+    """Refuse what `begin` may not return."""
+    for name, values in carried.items():
+        shape = getattr(values, "shape", None)
+        if not hasattr(values, "dtype") or not shape or shape[0] != rows:
+            raise ScenarioError(
+                f"begin of the process {process.name!r} returned {name!r} "
+                + (f"of shape {tuple(shape)}" if shape is not None else f"as {type(values).__name__}")
+                + f": expected an array with one row for each of {rows} environments"
+            )
+
+
+def _require_like(process: Process, found: Carried, before: Carried) -> None:
+    """Refuse what `advance` may not return: other names, shapes or types than before."""
+    for name in {**before, **found}:
+        old, new = before.get(name), found.get(name)
+        if getattr(new, "dtype", None) != getattr(old, "dtype", None) or _shape(new) != _shape(old):
+            raise ScenarioError(
+                f"advance of the process {process.name!r} returned {name!r} as {_kind(new)}, begin as "
+                f"{_kind(old)}: return the same names, shapes and types"
+            )
+
+
+def _kind(array: Any) -> str:
+    """Type and shape of an array, in words."""
+    return "nothing" if array is None else f"{getattr(array, 'dtype', type(array).__name__)} {_shape(array)}"
+
+
+def _shape(array: Any) -> tuple[int, ...] | None:
+    shape = getattr(array, "shape", None)
+    return None if shape is None else tuple(shape)
 
 
 def _streams(processes: tuple[Process, ...]) -> tuple[str, ...]:

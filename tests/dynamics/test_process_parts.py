@@ -1,6 +1,7 @@
 """Every part that a process may define, each with a throw-away process and computed another way."""
 
 import copy
+import pickle
 
 import gymnasium as gym
 import numpy as np
@@ -23,7 +24,7 @@ from collapipe_env.dynamics import PROCESSES, register_process
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError
+from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.simulator import costs as cost_module
 from collapipe_env.simulator.build import system_parameters
 
@@ -208,9 +209,10 @@ def test_states_hold_what_processes_carry(process, size, tmp_path):
     other.load_state(tmp_path / "state.npz")
     np.testing.assert_array_equal(other.last_round.costs.delay, env.last_round.costs.delay)
     twin = copy.deepcopy(env)
+    thawed = pickle.loads(pickle.dumps(env))
     tried = env.simulate(actions[2])
     for number, action in enumerate(actions[2:]):
-        steps = [one.step(action) for one in (env, other, twin)]
+        steps = [one.step(action) for one in (env, other, twin, thawed)]
         for step in steps[1:] + ([tried] if number == 0 else []):
             for a, b in zip(steps[0][:4], step[:4], strict=True):
                 np.testing.assert_array_equal(a, b)
@@ -299,3 +301,34 @@ def test_a_process_that_raises_leaves_everything_as_it_was(part):
                 np.testing.assert_array_equal(a, b)
     finally:
         PROCESSES._added.pop("faulty")
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong", "message"),
+    [
+        ("begin", {"count": 1.0}, "'count' as float: expected an array"),
+        ("begin", {"count": np.zeros(1)}, r"'count' of shape \(1,\)"),
+        ("advance", {}, "'count' as nothing"),
+        ("advance", {"count": np.zeros(3, dtype=int)}, r"'count' as int64 \(3,\), begin as float64 \(3,\)"),
+    ],
+)
+def test_what_a_process_carries_keeps_its_names_shapes_and_types(part, wrong, message):
+    class Odd(Idle):
+        name = "odd"
+
+    def answer(self, *arguments):
+        right = dict(getattr(Idle, part)(self, *arguments))
+        return {**right, **wrong} if wrong else {"drawn": right["drawn"]}
+
+    def played():
+        env = vector(scenario_with(Odd))
+        env.reset(seed=0)
+        env.step(actions_of(env, 1)[0])
+
+    setattr(Odd, part, answer)
+    register_process(Odd)
+    try:
+        with pytest.raises(ScenarioError, match=message):
+            played()
+    finally:
+        PROCESSES._added.pop("odd")

@@ -59,6 +59,9 @@ def test_without_processes_nothing_of_a_scenario_changes(wind):
         ({"wind": {"sped": 1.0}}, r"wind has no field 'sped'; did you mean 'speed'"),
         ({"wind": {"speed": "fast"}}, r"wind\.speed = 'fast'"),
         ({"wind": 5}, r"wind is 5, not a mapping"),
+        ({"wind": {"speed": float("nan")}}, r"wind\.speed = nan: expected a finite number"),
+        ({"wind": {"speed": "3"}}, r"wind\.speed = '3': expected float"),
+        ({"wind": {"gusts": True}}, r"wind\.gusts = True: expected int"),
         ({"fading": {}}, r"'fading' has no fields here"),
         ([1], r"no mapping of processes"),
     ],
@@ -82,6 +85,11 @@ def test_what_is_no_process_is_refused():
 
     nameless = type("Nameless", (Process,), {})
     loose = type("Careless", (Process,), {"name": "careless", "Spec": Loose})
+    after = type("Later", (Process,), {"name": "later", "after": "fading"})
+    instance = type("Instance", (Process,), {"name": "instance", "Spec": WindFields()})
+    for kind, message in ((after, "tuple of names"), (instance, "frozen dataclass")):
+        with pytest.raises(ScenarioError, match=message):
+            register_process(kind)
     for kind, message in ((int, "is no process"), (nameless, "name"), (loose, "frozen dataclass")):
         with pytest.raises(ScenarioError, match=message):
             register_process(kind)
@@ -96,7 +104,7 @@ def test_processes_that_wait_for_each_other_are_refused(wind):
     wind.after = ("waves",)
     try:
         scenario = load_scenario({"base": "small", "dynamics": {"processes": {"wind": {}, "waves": {}}}})
-        with pytest.raises(ScenarioError, match="wind, waves wait for each other"):
+        with pytest.raises(ScenarioError, match="waves, wind wait for each other"):
             active_processes(scenario)
     finally:
         wind.after = ("fading",)
@@ -139,3 +147,17 @@ def test_a_process_that_was_edited_is_measured_again(tmp_path, monkeypatch):
         found.append(_process_identity("rain"))
         del PROCESSES._added["rain"]
     assert found[0] == found[1] != found[2]
+
+
+def test_the_order_of_registration_and_of_mappings_changes_nothing(wind):
+    early = type("Autumn", (Process,), {"name": "autumn", "Spec": WindFields})
+    register_process(early)
+    try:
+        one, other = (
+            load_scenario({"base": "small", "dynamics": {"processes": {name: {} for name in names}}})
+            for names in (("wind", "autumn"), ("autumn", "wind"))
+        )
+        assert one == other
+        assert [p.name for p in active_processes(one)] == ["shadowing", "fading", "autumn", "wind"]
+    finally:
+        del PROCESSES._added["autumn"]
