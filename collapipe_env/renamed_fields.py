@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from collapipe_env.deprecation import warn_deprecated
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -27,7 +28,7 @@ def renamed_fields(**names: str) -> Callable[[_Class], _Class]:
         def __init__(self: Any, *values: Any, **fields: Any) -> None:  # noqa: N807
             for old, new in names.items():
                 if old in fields:
-                    _warn(cls, old, new)
+                    warn_deprecated(_renaming(cls, old, new))
                     fields[new] = fields.pop(old)
             build(self, *values, **fields)
 
@@ -43,12 +44,12 @@ def _former(cls: type, old: str, new: str) -> property:
     """Return a property that reads a field under its former name."""
 
     def read(self: Any) -> Any:
-        _warn(cls, old, new)
+        warn_deprecated(_renaming(cls, old, new))
         return getattr(self, new)
 
     return property(read, doc=f"Former name of ``{new}``.")
 
 
-def _warn(cls: type, old: str, new: str) -> None:
-    """Warn the user of a former name, two calls above."""
-    warnings.warn(f"{cls.__name__}.{old} is now called {new}", DeprecationWarning, stacklevel=3)
+def _renaming(cls: type, old: str, new: str) -> str:
+    """Return the text of the warning."""
+    return f"{cls.__name__}.{old} is now called {new}"

@@ -10,7 +10,7 @@ import numpy as np
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.dynamics.process import Carried, Process
 from collapipe_env.dynamics.randomness import MOST_FACTORS, normal
-from collapipe_env.dynamics.system import System
+from collapipe_env.dynamics.system import System, link_count
 from collapipe_env.errors import StateError
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import REMEDY
@@ -45,8 +45,7 @@ class Fading(Process):
         correlation: float | None = None,
     ) -> None:
         super().__init__(scenario, spec)
-        N, K = scenario.clusters, scenario.max_devices
-        self._links = N * (1 + K * (K + 1) // 2) if links is None else links
+        self._links = link_count(scenario) if links is None else links
         self._rho = scenario.radio.fading_correlation if correlation is None else correlation
         self._diversity = scenario.radio.diversity
         m = self._diversity

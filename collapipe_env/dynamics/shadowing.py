@@ -9,7 +9,7 @@ import numpy as np
 from collapipe_env.arrays import Array, Constant, namespace
 from collapipe_env.dynamics.process import Carried, Process
 from collapipe_env.dynamics.randomness import normal
-from collapipe_env.dynamics.system import System
+from collapipe_env.dynamics.system import System, link_count
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import require_within
 
@@ -25,12 +25,11 @@ class Shadowing(Process):
 
     def __init__(self, scenario: Scenario, spec: Any) -> None:
         super().__init__(scenario, spec)
-        N, K = scenario.clusters, scenario.max_devices
-        radio, self._links = scenario.radio, N * (1 + K * (K + 1) // 2)
+        radio, self._links = scenario.radio, link_count(scenario)
         # Normal numbers come in pairs.
         self.numbers = self._links + self._links % 2
         deviation_db = np.full(self._links, radio.d2d_shadowing_db)
-        deviation_db[:N] = radio.d2e_shadowing_db
+        deviation_db[: scenario.clusters] = radio.d2e_shadowing_db
         self._deviation_db = Constant(deviation_db)
 
     @classmethod

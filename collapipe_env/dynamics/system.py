@@ -88,6 +88,12 @@ def _stacked(layouts: list[Layout], backend: Backend) -> System:
     )
 
 
+def link_count(scenario: Scenario) -> int:
+    """Number of links of an environment: uplinks and pairs of nodes, as in :attr:`System.link_gain`."""
+    N, K = scenario.clusters, scenario.max_devices
+    return N * (1 + K * (K + 1) // 2)
+
+
 def link_path_gains(layout: Layout) -> npt.NDArray[np.float64]:
     """Path gains of a layout's links (links,), in the order of :attr:`System.link_gain`."""
     upper = np.triu_indices(layout.d2d_path_gain.shape[-1], 1)

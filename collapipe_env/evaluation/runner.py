@@ -140,7 +140,7 @@ def evaluate_all(
     # Episode by episode, so that an interrupted evaluation has something of everything.
     units = sorted((unit for plan in plans for unit in _units(plan)), key=lambda unit: unit.episode)
     missing = [unit for unit in units if not _finished(unit)]
-    if any(p.name in PROCESSES.added() for plan in plans for p in active_processes(plan.scenario)):
+    if any(_own_processes(plan.scenario) for plan in plans):
         # Workers would not know processes of the user's own, which only this process has registered.
         processes = 1
     if processes > 1 and len(missing) > 1:
@@ -261,6 +261,11 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[All
     return EpisodeFiles(plan.folder, scheduler, episode).read_decisions(plan.scenario, plan.rounds)
 
 
+def _own_processes(scenario: Scenario) -> tuple[str, ...]:
+    """Names of the user's own processes that are on in a scenario, also of those that it does not name."""
+    return tuple(p.name for p in active_processes(scenario) if p.name in PROCESSES.added())
+
+
 def _process_identity(name: str) -> str:
     """Text that changes with the source of a process of the user's own, so that it is measured again."""
     process: Any = PROCESSES.get(name)
@@ -280,7 +285,7 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
     )
     if plan.own_learner is not None:
         common += (learner_identity(plan.own_learner),)
-    common += tuple(_process_identity(name) for name, _ in plan.scenario.dynamics.processes)
+    common += tuple(_process_identity(name) for name in _own_processes(plan.scenario))
     codes = {name: own_code(name, plan.factories) for name in plan.schedulers}
     identities = {name: _identity(plan, name, code) for name, code in codes.items()}
     return [

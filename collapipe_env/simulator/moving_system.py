@@ -54,7 +54,6 @@ class MovingSystem:
     Attributes:
         processes: Those that are on, in the order in which they act.
         carried: What they carry now (E, ...).
-        can_interrupt: Whether any of them interrupts rounds.
         may_lack_room: Whether one of them is the user's own, and may leave a cluster without memory for the
             encoder.
     """
@@ -74,7 +73,6 @@ class MovingSystem:
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
         self._limiting = tuple(p for p in self.processes if p.defines("limits"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
-        self.can_interrupt = bool(self._interrupting)
         self._estimating = tuple(p for p in self.processes if p.defines("estimate"))
         self._seen = tuple(p.name for p in self.processes if p.observed)
         self.streams = _streams(self.processes)
@@ -155,7 +153,7 @@ class MovingSystem:
         following = dict(carried)
         for process in self._advancing:
             name = process.name
-            u = self._backend.uniform(seeds[name], rounds, process.numbers, process.factors)
+            u = self._numbers(process, seeds[name], rounds)
             following[name] = process.advance(carried[name], state, costs, u, costs.delay)
         return following
 
@@ -226,8 +224,8 @@ class MovingSystem:
             state, memory_bytes=truth.memory_bytes, memory_cap=truth.memory_cap, present=truth.present
         )
 
-    def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption:
-        """Events inside a round, all processes together; at least one of them can interrupt.
+    def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption | None:
+        """Events inside a round, all processes together; ``None`` where none can interrupt.
 
         Args:
             state: The system before the round (E, ...).
@@ -245,7 +243,6 @@ class MovingSystem:
                     together.trained & one.trained,
                 )
             together = one
-        assert together is not None
         return together
 
     def _extra(self, process: Process, part: str, count: int, state: SystemState) -> Array:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from collapipe_env.arrays import namespace
 from collapipe_env.dynamics.process import Interruption, Price
+from collapipe_env.physics.delay import round_delay
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
@@ -21,7 +22,7 @@ def priced(costs: RoundCosts, state: SystemState, extra: Price | Interruption) -
     cluster_delay, energy = costs.cluster_delay + extra.cluster_delay, costs.energy + extra.energy
     return replace(
         costs,
-        delay=namespace(cluster_delay).max(cluster_delay, axis=-1) + costs.broadcast,
+        delay=round_delay(namespace(cluster_delay).max(cluster_delay, axis=-1), costs.broadcast),
         cluster_delay=cluster_delay,
         energy=energy,
         energy_ratio=energy / state.budget,

@@ -184,9 +184,8 @@ class World:
         arrivals = self._arrivals.draw(
             self._seeds, state.round_index, costs.survival, allocation.micro_batches
         )
-        interruption = None
-        if self.system.can_interrupt:
-            interruption = self.system.interruption(state, allocation, costs)
+        interruption = self.system.interruption(state, allocation, costs)
+        if interruption is not None:
             costs = priced(costs, state, interruption)
             arrivals = arrivals.only(interruption.trained)
         learning = self.learner.train_round(

@@ -9,8 +9,8 @@ import zipfile
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from env_support import ConstantLearner, make_actions, make_env, shortened
+from state_ways_support import WAYS, assert_same
 
 from collapipe_env.backends import NUMPY
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -29,52 +29,6 @@ def single(name="moving", **kwargs):
 def vector(name="moving", mode="NextStep", num_envs=3, rounds=ROUNDS, **kwargs):
     arguments = {"learner": "surrogate", "autoreset_mode": mode, **kwargs}
     return CollaPipeVectorEnv(num_envs, shortened(name, rounds), **arguments)
-
-
-def by_state(env, build, path):
-    other = build()
-    other.set_state(env.get_state())
-    return other
-
-
-def by_file(env, build, path):
-    env.save_state(path)
-    other = build()
-    other.load_state(path)
-    return other
-
-
-def by_pickle(env, build, path):
-    return pickle.loads(pickle.dumps(env))
-
-
-def by_deepcopy(env, build, path):
-    return copy.deepcopy(env)
-
-
-WAYS = [by_state, by_file, by_pickle, by_deepcopy]
-
-
-def assert_same(first, second):
-    """Deep equality of what steps and states are made of, without tolerance."""
-    assert type(first) is type(second)
-    if isinstance(first, dict):
-        assert first.keys() == second.keys()
-        for name in first:
-            assert_same(first[name], second[name])
-    elif isinstance(first, tuple | list):
-        assert len(first) == len(second)
-        for one, other in zip(first, second, strict=True):
-            assert_same(one, other)
-    elif isinstance(first, np.ndarray) and first.dtype == object:
-        assert_same(list(first), list(second))
-    elif isinstance(first, torch.Tensor):
-        assert_same(first.numpy(), second.numpy())
-    elif isinstance(first, np.ndarray):
-        assert first.dtype == second.dtype
-        np.testing.assert_array_equal(first, second)
-    else:
-        assert first == second
 
 
 def go_on(env, actions):

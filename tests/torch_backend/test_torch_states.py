@@ -2,11 +2,11 @@
 
 import copy
 import dataclasses
-import pickle
 
 import numpy as np
 import pytest
 import torch
+from state_ways_support import WAYS, assert_same
 from torch_support import ROUNDS, arrays_of, make_torch, random_actions, scenario_of
 
 from collapipe_env.allocation import COPIES, SCHEDULES
@@ -16,48 +16,6 @@ from collapipe_env.errors import AllocationError, RewardError, StateError
 from collapipe_env.simulator.even_split import even_split
 
 MODES = ["NextStep", "SameStep", "Disabled"]
-
-
-def by_state(env, build, path):
-    other = build()
-    other.set_state(env.get_state())
-    return other
-
-
-def by_file(env, build, path):
-    env.save_state(path)
-    other = build()
-    other.load_state(path)
-    return other
-
-
-WAYS = [
-    by_state,
-    by_file,
-    lambda env, *_: pickle.loads(pickle.dumps(env)),
-    lambda env, *_: copy.deepcopy(env),
-]
-
-
-def assert_same(first, second, place=""):
-    """Deep equality of what steps and states are made of, bit for bit."""
-    assert type(first) is type(second), place
-    if isinstance(first, dict):
-        assert first.keys() == second.keys(), place
-        for name in first:
-            assert_same(first[name], second[name], f"{place}/{name}")
-    elif isinstance(first, tuple | list):
-        assert len(first) == len(second), place
-        for one, other in zip(first, second, strict=True):
-            assert_same(one, other, place)
-    elif isinstance(first, torch.Tensor):
-        assert first.dtype == second.dtype, place
-        torch.testing.assert_close(first, second, rtol=0.0, atol=0.0, equal_nan=True, msg=place)
-    elif isinstance(first, np.ndarray):
-        assert first.dtype == second.dtype, place
-        np.testing.assert_array_equal(first, second, err_msg=place)
-    else:
-        assert first == second, place
 
 
 def go_on(env, actions):
