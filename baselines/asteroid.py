@@ -32,12 +32,13 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation, with_schedule
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
 
 from .planning.asteroid_planner import best_plans, lengthened
 from .planning.chain_problem import ChainProblem, chain_problems
-from .planning.plan_baseline import FloatArray, IntArray, PlanBaseline
+from .planning.plan_baseline import PlanBaseline
 
 
 def warm_ups(devices: int, ceiling: int) -> IntArray:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.apportionment import apportion
+from collapipe_env.arrays import IntArray
 from collapipe_env.simulator.state import SystemState
 
-from .planning.plan_baseline import IntArray, SegmentBaseline
+from .planning.plan_baseline import SegmentBaseline
 
 
 class FlopProportional(SegmentBaseline):

@@ -12,11 +12,12 @@ import numpy as np
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.agents.dssra.segment_dp import SegmentProblem, least_backward, least_forward
 from collapipe_env.agents.dssra.segment_problem import segment_problem
+from collapipe_env.arrays import IntArray
 from collapipe_env.compiled import called_from_python, compiled
 from collapipe_env.physics import radio
 from collapipe_env.simulator.state import SystemState
 
-from .planning.plan_baseline import IntArray, SegmentBaseline
+from .planning.plan_baseline import SegmentBaseline
 
 _priced = called_from_python(segment_problem)
 

@@ -34,10 +34,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
 from collapipe_env.apportionment import apportion
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
 from collapipe_env.physics.schedules.makespans import run_chain
@@ -50,8 +50,6 @@ from .planning.chain_problem import ChainProblem, chain_problems, plan_times
 from .planning.optpipe_model import solve_chain
 from .planning.scheduled_plan import ScheduledPlan, allocation_of, link_aware_caps
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Split = tuple[tuple[int, ...], tuple[int, ...]]
 """Devices of the stages in pipeline order, and their blocks."""
 

@@ -17,9 +17,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation, stack_allocations
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.queues import drift_plus_penalty
 from collapipe_env.scenario import Scenario
@@ -28,9 +28,6 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
 
 from .planning.oracle_powers import FixedPlan
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 POLISHED = 4
 """Best combinations that are optimised again from random points."""

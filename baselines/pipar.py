@@ -25,15 +25,10 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.allocation import COPIES, Allocation, with_schedule
+from collapipe_env.arrays import BoolArray, IntArray
 from collapipe_env.simulator.state import SystemState
 
-from .planning.split_training import (
-    BoolArray,
-    IntArray,
-    SplitTraining,
-    best_cuts,
-    devices_at,
-)
+from .planning.split_training import SplitTraining, best_cuts, devices_at
 
 
 class PiPar(SplitTraining):

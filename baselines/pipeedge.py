@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.simulator.state import SystemState
 
 from .planning.chain_problem import chain_problems
-from .planning.plan_baseline import FloatArray, IntArray, SegmentBaseline
+from .planning.plan_baseline import SegmentBaseline
 
 
 @compiled

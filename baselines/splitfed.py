@@ -25,17 +25,12 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.allocation import COPIES, SEQUENTIAL, Allocation
+from collapipe_env.arrays import BoolArray, IntArray
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
-from .planning.split_training import (
-    BoolArray,
-    IntArray,
-    SplitTraining,
-    best_cuts,
-    devices_at,
-)
+from .planning.split_training import SplitTraining, best_cuts, devices_at
 
 
 class SplitFed(SplitTraining):

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
 from .planning.chain_problem import chain_problems
-from .planning.plan_baseline import FloatArray, IntArray, SegmentBaseline
+from .planning.plan_baseline import SegmentBaseline
 
 
 def select_clients(total: int, cap: IntArray, block_s: FloatArray, client_s: FloatArray) -> IntArray:

@@ -11,12 +11,12 @@ plans of this system, so activations and gradients cross the CU and the uplink, 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.simulator.state import SystemState
 
-from .planning.plan_baseline import FloatArray, IntArray, PlanBaseline
+from .planning.plan_baseline import PlanBaseline
 
 
 def data_shares(largest: FloatArray) -> FloatArray:
@@ -117,6 +117,6 @@ class VanillaFL(PlanBaseline):
         Raises:
             AllocationError: As :meth:`shares`.
         """
-        idle: npt.NDArray[np.bool_] = state.present & (self.shares(state) == 0.0)
+        idle: BoolArray = state.present & (self.shares(state) == 0.0)
         count: IntArray = idle.sum(axis=-1, dtype=np.int64)
         return count

@@ -28,9 +28,9 @@ Queues are ignored.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, Allocation
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.schedules.storage import stored_by_stage
 from collapipe_env.scenario import Scenario
@@ -43,15 +43,13 @@ from .planning.chain_problem import (
     plan_times,
     stage_bytes,
 )
-from .planning.plan_baseline import FloatArray, IntArray, PlanBaseline
+from .planning.plan_baseline import PlanBaseline
 from .planning.scheduled_plan import (
     ScheduledPlan,
     allocation_of,
     link_aware_caps,
     ordinary_caps,
 )
-
-BoolArray = npt.NDArray[np.bool_]
 
 EXHAUSTIVE = 10
 """Clusters of up to so many devices have all their sets of devices compared."""

@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from measuring import RESULTS, command, store, within
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.arrays import FloatArray
 from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.scenario import Scenario, draw_layout, load_scenario
 from collapipe_env.simulator.build import mean_state
@@ -116,7 +116,7 @@ def draw_state(scenario: Scenario, mean_backlog: float, rng: np.random.Generator
     state = mean_state(scenario, draw_layout(scenario, rng))
     diversity = scenario.radio.diversity
 
-    def fading(shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    def fading(shape: tuple[int, ...]) -> FloatArray:
         return rng.gamma(diversity, 1.0 / diversity, shape)
 
     between = np.triu(fading(state.d2d_gain.shape), 1)

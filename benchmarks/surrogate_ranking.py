@@ -27,6 +27,7 @@ from scipy.stats import rankdata, spearmanr
 from tqdm import tqdm
 
 from collapipe_env.allocation import ASYNC, COMMON, Allocation
+from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.episode import EpisodeResult, play_episode
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
@@ -35,7 +36,6 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
 from collapipe_env.simulator.state import SystemState
 
-FloatArray = npt.NDArray[np.float64]
 GOAL = 0.9
 TARGET_ROUND = 0.6
 """Share of the rounds after which the median torch episode has just reached the target."""

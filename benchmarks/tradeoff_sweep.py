@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from measuring import RESULTS, command, store, within
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.arrays import BoolArray, FloatArray
 from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.plotting import COLOURS, RC, log_axis, new_figure, save
 from collapipe_env.learners.idle import IdleLearner
@@ -37,7 +37,6 @@ from collapipe_env.simulator.world import World
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FloatArray = npt.NDArray[np.float64]
 
 DEFAULT_V = (0.1, 0.2, 0.4, 0.8, 1.4, 2.8, 5.6, 11.2)
 
@@ -117,7 +116,7 @@ def start(scenario: Scenario, envs: int, seed: int) -> World:
     return simulator
 
 
-def nodes_of(simulator: World) -> npt.NDArray[np.bool_]:
+def nodes_of(simulator: World) -> BoolArray:
     """Nodes that exist (E, N, K+1): the CUs and the devices present."""
     present = simulator.state.present
     everywhere = np.ones((*present.shape[:-1], 1), dtype=np.bool_)

@@ -12,9 +12,15 @@ from typing import Any, TypeAlias
 
 import array_api_compat
 import numpy as np
+import numpy.typing as npt
 
 Array: TypeAlias = Any
 """An array of any library of the Python array API standard (NumPy, PyTorch, CuPy, JAX, ...)."""
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+WordArray: TypeAlias = npt.NDArray[np.uint64]
 
 
 def namespace(*arrays: Array) -> ModuleType:

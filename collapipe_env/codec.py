@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.apportionment import apportion
-from collapipe_env.arrays import Array, at_most, concatenate, namespace
+from collapipe_env.arrays import Array, FloatArray, IntArray, at_most, concatenate, namespace
 from collapipe_env.errors import AllocationError, nearest_name
 from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
 from collapipe_env.real_numbers import real_numbers
@@ -170,7 +170,7 @@ class ActionCodec:
         self.check_action(a)
         return self.decode_finite(a, memory_cap)
 
-    def _decode_rows(self, action: npt.NDArray[np.float64], memory_cap: Array) -> Allocation:
+    def _decode_rows(self, action: FloatArray, memory_cap: Array) -> Allocation:
         """:meth:`decode` by a compiled loop, with the same allocation up to rounding of powers."""
         self.check_action_shape(action.shape)
         lead, N, K = action.shape[:-1], self.clusters, self.devices
@@ -208,7 +208,7 @@ class ActionCodec:
         return DecodeLimits(self.blocks, self.power_min_w, self.power_max_w, self.bandwidth_floor)
 
     @cached_property
-    def _choices(self) -> npt.NDArray[np.int64]:
+    def _choices(self) -> IntArray:
         return np.array(self.micro_batch_choices, dtype=np.int64)
 
     def check_action(self, action: Array) -> None:

@@ -1,4 +1,4 @@
-"""Ways in which an environment can be gone on from elsewhere, and equality bit for bit, for tests of states."""
+"""Ways to go on with an environment from elsewhere, and equality bit for bit, for tests of states."""
 
 import copy
 import pickle

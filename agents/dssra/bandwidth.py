@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.parameters import Parameters
 
@@ -30,8 +30,6 @@ from .share_curves import (
     share_for_price,
     slopes,
 )
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @compiled_inner

@@ -10,8 +10,8 @@ promise a gain are tried on the whole round, the most promising first.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.parameters import Parameters
 
@@ -30,7 +30,7 @@ def move_count(clusters: int, devices: int) -> int:
 
 
 @compiled_leaf
-def largest(gain: npt.NDArray[np.float64]) -> int:
+def largest(gain: FloatArray) -> int:
     """Index of the largest number, the first of equal ones (N,)."""
     found = 0
     for i in range(1, gain.shape[0]):

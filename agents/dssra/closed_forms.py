@@ -9,11 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_inner, compiled_leaf
-
-FloatArray = npt.NDArray[np.float64]
 
 _LN2 = math.log(2.0)
 _INVERSE_E = math.exp(-1.0)

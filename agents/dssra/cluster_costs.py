@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_leaf
 from collapipe_env.physics.delay import (
     cluster_delay,
@@ -35,9 +33,6 @@ from collapipe_env.physics.radio import (
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .round_input import RoundInput
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 LN2 = math.log(2.0)
 

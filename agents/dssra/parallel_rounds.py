@@ -12,16 +12,13 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.parameters import Parameters
 
 from .round_input import RoundInput
 from .round_solver import SearchBudget, solve_rounds
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _PIECES = 4  # per thread: searches take different times
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
@@ -23,8 +24,6 @@ from .parallel_rounds import default_threads, solve_batch
 from .pricing import require_numbers, round_objective
 from .round_input import round_input
 from .round_solver import SearchBudget
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class DSSRA(StateScheduler):

@@ -10,13 +10,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
+from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_leaf
 from collapipe_env.physics.parameters import Parameters
-
-FloatArray = npt.NDArray[np.float64]
 
 # Columns of a cluster's chain of active nodes, the CU first.
 FORWARD_SNR, BACKWARD_SNR, COLLECT_SNR = 0, 1, 2  # per watt

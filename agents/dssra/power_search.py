@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.delay import edge_time, stage_time
 from collapipe_env.physics.parameters import Parameters
@@ -40,9 +40,6 @@ from .power_chain import (
     set_power,
 )
 from .round_input import RoundInput
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _RESOLUTION = 0.01  # of a power's logarithm
 _WORTHLESS = 1e-6  # relative gain of a node's cost that is not searched for

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation, own_arrays
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.parameters import Parameters
@@ -22,9 +22,6 @@ from collapipe_env.simulator.state import SystemState
 from .parallel_rounds import as_record
 from .round_input import RoundInput, environment_row, round_input
 from .round_plan import evaluate
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,15 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics import radio
 from collapipe_env.physics.delay import stage_time
 from collapipe_env.physics.energy import compute_time
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.state import SystemState
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class RoundInput(NamedTuple):

@@ -11,8 +11,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
@@ -23,9 +23,6 @@ from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import RoundInput
 from .segment_dp import best_segments, plan_cost
 from .segment_problem import segment_problem
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 POWER_PASSES = 3  # coordinate passes over a cluster's powers
 LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan

@@ -24,17 +24,14 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled, compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
 from .block_moves import best_move, largest, move_count
 from .round_input import RoundInput, environment_row
 from .round_plan import RoundPlan, evaluate, first_guess, propose
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 REPLANS = 3  # most changes of a cluster's segments in one sweep
 STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic scale

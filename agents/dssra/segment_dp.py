@@ -13,13 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.cluster_times import ClusterTimes
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class SegmentProblem(NamedTuple):

@@ -7,18 +7,16 @@ delay, and ``1 - 1 / M`` of the slowest one.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
+from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.cluster_times import cluster_times
 from collapipe_env.physics.parameters import Parameters
 
 from .round_input import RoundInput
 from .segment_dp import SegmentProblem
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @compiled_inner

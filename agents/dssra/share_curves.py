@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
+from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_leaf
 from collapipe_env.physics.delay import cluster_delay, edge_time, gpipe_step
 from collapipe_env.physics.parameters import Parameters
@@ -28,8 +26,6 @@ from .cluster_costs import (
     UPLINK_PRICE,
     UPLINK_SNR,
 )
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @compiled_leaf

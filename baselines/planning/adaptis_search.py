@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from collapipe_env.arrays import FloatArray
 
 from .chain_problem import ChainProblem, plan_times
 from .schedule_search import (
@@ -22,8 +22,6 @@ from .schedule_search import (
     usable_devices,
     without,
 )
-
-FloatArray = npt.NDArray[np.float64]
 
 RULES: tuple[CapRule, ...] = ("ordinary", "link")
 INTERLEAVED_CHUNKS = 2

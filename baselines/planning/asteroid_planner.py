@@ -7,12 +7,9 @@ Node 0 of a cluster is the CU; device ``k`` is node ``k + 1``.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @compiled

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.allocation import ASYNC, ZERO_BUBBLE
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import called_from_python, compiled
 from collapipe_env.physics import radio
 from collapipe_env.physics.cluster_times import ClusterTimes, cluster_times
@@ -25,9 +25,6 @@ from collapipe_env.physics.schedules.recurrence import ordered_step
 from collapipe_env.physics.schedules.simulation import ChainTimes
 from collapipe_env.physics.schedules.storage import stored_by_stage
 from collapipe_env.simulator.state import SystemState
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class ChainProblem(NamedTuple):

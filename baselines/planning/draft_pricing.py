@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.memory import fits
 from collapipe_env.physics.schedules.orders import effective_caps
@@ -26,9 +26,6 @@ from .chain_problem import (
     plan_times,
     stage_bytes,
 )
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 LEAST_GAIN = 1e-9
 """Relative improvement below which one plan does not count as quicker than another."""

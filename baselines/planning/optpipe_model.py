@@ -25,13 +25,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.physics.schedules.orders import BACKWARD, FORWARD, WEIGHT
 from collapipe_env.physics.schedules.simulation import ChainTimes
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Turn = tuple[int, int]
 """A step of the chain and a micro-batch."""
 

@@ -16,18 +16,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import minimize
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.elements import collection_times
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 STEP = 1e-5
 """Step of the central differences in the logarithms of powers and shares."""

@@ -13,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, equal_resources, nearest_choice
 from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemState
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class PlanBaseline(StateScheduler):

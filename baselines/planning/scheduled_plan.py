@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
+from collapipe_env.arrays import IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.even_split import equal_resources
@@ -57,13 +57,13 @@ class ScheduledPlan:
 
 
 @compiled
-def ordinary_caps(stages: int) -> npt.NDArray[np.int64]:
+def ordinary_caps(stages: int) -> IntArray:
     """1F1B's usual caps, ``P - s`` with the server as the last of ``P = S + 1`` stages (S,)."""
     return np.arange(stages, 0, -1) + 1
 
 
 @compiled
-def link_aware_caps(stages: int) -> npt.NDArray[np.int64]:
+def link_aware_caps(stages: int) -> IntArray:
     """Caps that count links and the CU's relay as stages, too: ``2 (S - s) + 2`` (S,)."""
     return 2 * np.arange(stages, 0, -1) + 2
 

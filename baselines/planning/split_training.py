@@ -28,18 +28,14 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import equal_resources
 from collapipe_env.simulator.state import SystemState
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 def strongest_devices(state: SystemState, blocks: int) -> tuple[IntArray, BoolArray]:

@@ -8,9 +8,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.arrays import Array, namespace
-
-BoolArray = npt.NDArray[np.bool_]
+from collapipe_env.arrays import Array, BoolArray, namespace
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.arrays import Array
-from collapipe_env.backends.base import BoolArray, F, Rows
+from collapipe_env.arrays import Array, BoolArray, FloatArray
+from collapipe_env.backends.base import F, Rows
 from collapipe_env.kernels.numbers import products
 
 
@@ -34,7 +34,7 @@ class NumpyBackend:
         """Choose rows of a batch."""
         return Rows(mask, mask, mask)
 
-    def uniform(self, seeds: Array, rounds: Array, count: int, factors: int = 1) -> npt.NDArray[np.float64]:
+    def uniform(self, seeds: Array, rounds: Array, count: int, factors: int = 1) -> FloatArray:
         """Uniform numbers by a compiled loop."""
         out = np.empty((len(seeds), count // factors))
         products(seeds, rounds.view(np.uint64), count, factors, out)

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from collapipe_env.backends.base import BoolArray, F, Rows
+from collapipe_env.arrays import BoolArray
+from collapipe_env.backends.base import F, Rows
 from collapipe_env.errors import ScenarioError, nearest_name
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}

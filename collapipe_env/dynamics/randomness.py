@@ -14,10 +14,9 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.arrays import Array, WordArray, namespace
 from collapipe_env.errors import ScenarioError
 
-WordArray = npt.NDArray[np.uint64]
 Index = npt.NDArray[np.intp]
 
 COMPONENTS = ("layout", "shadowing", "fading", "load", "arrivals", "learner")

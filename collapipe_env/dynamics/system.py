@@ -8,9 +8,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.arrays import Array, FloatArray, IntArray, WordArray, namespace
 from collapipe_env.backends.base import Backend
 from collapipe_env.kernels.channels import link_matrices
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
@@ -51,7 +50,7 @@ class System(NamedTuple):
         return System(*(None if array is None else function(array) for array in self))
 
 
-def laid_out(scenario: Scenario, seeds: npt.NDArray[np.uint64], backend: Backend) -> System:
+def laid_out(scenario: Scenario, seeds: WordArray, backend: Backend) -> System:
     """Systems without shadowing, fading and load, in the scenario's own layout or in drawn ones.
 
     Args:
@@ -69,7 +68,7 @@ def laid_out(scenario: Scenario, seeds: npt.NDArray[np.uint64], backend: Backend
 
 
 def _stacked(layouts: list[Layout], backend: Backend) -> System:
-    def stacked(name: str) -> npt.NDArray[np.float64]:
+    def stacked(name: str) -> FloatArray:
         return np.stack([getattr(layout, name) for layout in layouts])
 
     per_cycle = stacked("flops_per_cycle")
@@ -94,7 +93,7 @@ def link_count(scenario: Scenario) -> int:
     return N * (1 + K * (K + 1) // 2)
 
 
-def link_path_gains(layout: Layout) -> npt.NDArray[np.float64]:
+def link_path_gains(layout: Layout) -> FloatArray:
     """Path gains of a layout's links (links,), in the order of :attr:`System.link_gain`."""
     upper = np.triu_indices(layout.d2d_path_gain.shape[-1], 1)
     return np.concatenate((layout.d2e_path_gain, layout.d2d_path_gain[:, upper[0], upper[1]].ravel()))
@@ -132,7 +131,7 @@ def _places_on(xp: ModuleType, devices: int, device: Any) -> Array:
     return xp.asarray(pair_places(devices), device=device)
 
 
-def pair_places(devices: int) -> npt.NDArray[np.int64]:
+def pair_places(devices: int) -> IntArray:
     """Place of each pair of nodes in a row of pairs, flattened ((K+1)^2,); the diagonal's is past the end."""
     nodes = devices + 1
     index = np.full((nodes, nodes), nodes * devices // 2)

@@ -6,14 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.arrays import Array, BoolArray, IntArray, namespace
 from collapipe_env.errors import ScenarioError
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 class Episodes:
@@ -51,7 +48,7 @@ class Episodes:
         self.done = ended & ~waiting
         return self.done
 
-    def set(self, done: BoolArray, rounds: npt.NDArray[np.int64]) -> None:
+    def set(self, done: BoolArray, rounds: IntArray) -> None:
         """Go on from a state.
 
         Args:

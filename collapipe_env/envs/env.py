@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.allocation import Allocation, own_arrays
+from collapipe_env.arrays import BoolArray
 from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
@@ -212,7 +213,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             "losses": np.array(self._losses, dtype=np.float64),
         }
 
-    def _read_own_state(self, tree: Any) -> tuple[npt.NDArray[np.bool_], Callable[[], None]]:
+    def _read_own_state(self, tree: Any) -> tuple[BoolArray, Callable[[], None]]:
         place = "env"
         names = ("np_random", "np_random_seed", "delays", "losses")
         require_names(tree, names, place)

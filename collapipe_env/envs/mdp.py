@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.allocation import Allocation, own_arrays
-from collapipe_env.arrays import Array, at_least, namespace, total
+from collapipe_env.arrays import Array, BoolArray, at_least, namespace, total
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
@@ -30,8 +29,6 @@ from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.world import World
 from collapipe_env.state_trees import Tree, require_alike, require_within
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

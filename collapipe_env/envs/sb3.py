@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import BoolArray
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
 from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids, short_ids
 from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns, rows_of_info
@@ -24,9 +25,7 @@ from collapipe_env.real_numbers import real_numbers
 
 InfoStyle = Literal["sparse", "full"]
 Indices = int | Iterable[int] | None
-StepReturn = tuple[
-    npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]
-]
+StepReturn = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], BoolArray, list[dict[str, Any]]]
 
 
 class CollaPipeVecEnv(VecEnv):
@@ -169,7 +168,7 @@ class CollaPipeVecEnv(VecEnv):
         self,
         infos: list[dict[str, Any]],
         rows: npt.NDArray[np.intp],
-        cut: npt.NDArray[np.bool_],
+        cut: BoolArray,
         info: dict[str, Any],
     ) -> None:
         """Fill in the last information of the episodes that ended, and the first of those that began."""

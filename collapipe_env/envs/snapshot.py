@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.envs.mdp import BatchMDP, BoolArray
+from collapipe_env.arrays import BoolArray
+from collapipe_env.envs.mdp import BatchMDP
 from collapipe_env.errors import StateError, shortened, shown
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.state_files import read_tree, write_tree

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import namespace
+from collapipe_env.arrays import BoolArray, namespace
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.envs.autoreset import (
     Episodes,
@@ -38,9 +38,6 @@ from collapipe_env.state_trees import (
     require_alike,
     rewound,
 )
-
-BoolArray = npt.NDArray[np.bool_]
-
 
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 """Observations, rewards, terminated, truncated in the backend's arrays (E, ...), and infos."""

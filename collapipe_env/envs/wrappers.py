@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from collapipe_env.arrays import IntArray
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.real_numbers import real_numbers
@@ -48,7 +49,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         self._levels = np.array(cluster * codec.clusters, dtype=np.int64)
         self.action_space = spaces.MultiDiscrete(self._levels)
 
-    def action(self, action: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def action(self, action: IntArray) -> npt.NDArray[np.float32]:
         """The action of the box that stands for the levels.
 
         Raises:

@@ -5,15 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray, WordArray
 from collapipe_env.compiled import compiled, inlined
 from collapipe_env.kernels.numbers import number
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-WordArray = npt.NDArray[np.uint64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @compiled

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @compiled

@@ -6,12 +6,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled, compiled_inner, inlined
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 ALL_FINITE = -1
 """Result of :func:`decode_rows` where it found no fault."""

@@ -10,12 +10,9 @@ take several times as long for the fading of a round. Seeds come from NumPy's se
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, WordArray
 from collapipe_env.compiled import compiled, inlined
-
-FloatArray = npt.NDArray[np.float64]
-WordArray = npt.NDArray[np.uint64]
 
 
 @inlined

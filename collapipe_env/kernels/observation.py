@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.compiled import compiled
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class Scales(NamedTuple):
@@ -33,11 +32,11 @@ class Seen(NamedTuple):
 
     backlog: FloatArray
     speed: FloatArray
-    memory_cap: npt.NDArray[np.int64]
+    memory_cap: IntArray
     d2d_gain: FloatArray
-    present: npt.NDArray[np.bool_]
+    present: BoolArray
     uplink_gain: FloatArray
-    round_index: npt.NDArray[np.int64]
+    round_index: IntArray
     loss: FloatArray
 
 

@@ -10,10 +10,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled, inlined
 from collapipe_env.physics.delay import (
     broadcast_time,
@@ -42,9 +42,6 @@ from collapipe_env.physics.radio import (
     uplink_rate,
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class PlainPlan(NamedTuple):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
+from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.queues import update_backlog
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @compiled

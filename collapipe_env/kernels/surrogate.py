@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, imbalance_of, loss_at, step_progress
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @compiled

@@ -8,15 +8,11 @@ from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray, WordArray
 from collapipe_env.deprecation import warn_deprecated
 from collapipe_env.errors import StateError
 from collapipe_env.state_trees import Tree
-
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +32,7 @@ class Arrivals:
 
     counts: IntArray
     micro_batches: IntArray
-    pick: npt.NDArray[np.uint64] | None
+    pick: WordArray | None
     most: int
     known: BoolArray | None = None
 

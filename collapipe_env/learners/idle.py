@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collapipe_env.learners.base import BoolArray, LearningReport, RoundOutcome
+from collapipe_env.arrays import BoolArray
+from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.state_trees import Tree, require_alike
 
 

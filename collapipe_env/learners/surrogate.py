@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.arrays import Array, BoolArray, IntArray, namespace
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.errors import StateError
 from collapipe_env.kernels.surrogate import learn_rows
-from collapipe_env.learners.base import BoolArray, IntArray, LearningReport, RoundOutcome
+from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
 from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, imbalance_of, loss_at, step_progress
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from collapipe_env.arrays import IntArray
 
 PADDING = 0
 """Id of the padding token; positions that hold it are masked out everywhere."""
@@ -77,7 +78,7 @@ def learn_byte_pairs(
     return tokenizer
 
 
-def encode(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> npt.NDArray[np.int64]:
+def encode(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> IntArray:
     """Turn texts into rows of token ids, cut or padded at the end.
 
     Args:

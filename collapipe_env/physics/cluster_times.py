@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.delay import collection_time, edge_time, hop_time, stage_time
 from collapipe_env.physics.parameters import Parameters
@@ -27,9 +27,6 @@ from collapipe_env.physics.radio import (
     uplink_rate,
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class ClusterTimes(NamedTuple):

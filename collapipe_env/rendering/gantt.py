@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collapipe_env.arrays import FloatArray
 from collapipe_env.physics.schedules.timeline import Element, RoundTimeline
 from collapipe_env.rendering.panel import Panel, seconds, ticks_between
 from collapipe_env.rendering.round_numbers import ClusterView, RoundView
@@ -15,7 +16,6 @@ from collapipe_env.rendering.style import (
     HATCH_COLOUR,
     INK,
     PHASE_COLOURS,
-    FloatArray,
     ink_on,
     micro_batch_colours,
     node_colours,

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.ticker import MaxNLocator
 
+from collapipe_env.arrays import FloatArray
 from collapipe_env.rendering.sheet import Sheet
-from collapipe_env.rendering.style import FAINT, GRID, INK, FloatArray
+from collapipe_env.rendering.style import FAINT, GRID, INK
 
 TICK_PX = 3.0
 

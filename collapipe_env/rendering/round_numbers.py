@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.physics.schedules.timeline import RoundTimeline
 from collapipe_env.renamed_fields import renamed_fields
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @renamed_fields(bandwidth_share="bandwidth", survived="arrivals")

@@ -27,6 +27,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import Affine2D, IdentityTransform, Transform
 
+from collapipe_env.arrays import FloatArray
 from collapipe_env.rendering.style import INK, RC
 
 DPI = 100
@@ -107,9 +108,7 @@ class Sheet(ABC):
         """Add a curve, or only its markers, with the style of ``matplotlib.lines.Line2D``."""
         self.add(Line2D(np.asarray(x), np.asarray(y), zorder=3, transform=self.transform, **style))
 
-    def dots(
-        self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], shape: str, area: float, colours: object
-    ) -> None:
+    def dots(self, x: FloatArray, y: FloatArray, shape: str, area: float, colours: object) -> None:
         """Add markers with a thin white edge; ``area`` is in points squared."""
         marker = MarkerStyle(shape)
         path = marker.get_path().transformed(marker.get_transform())
@@ -127,10 +126,10 @@ class _Boxes(Collection):
 
     def __init__(
         self,
-        x0: npt.NDArray[np.float64],
-        x1: npt.NDArray[np.float64],
-        y0: npt.NDArray[np.float64],
-        y1: npt.NDArray[np.float64],
+        x0: FloatArray,
+        x1: FloatArray,
+        y0: FloatArray,
+        y1: FloatArray,
         **style: Any,
     ) -> None:
         super().__init__(**style)

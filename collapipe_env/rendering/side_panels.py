@@ -8,9 +8,10 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray
 from collapipe_env.rendering.panel import Panel, ticks_between
 from collapipe_env.rendering.round_numbers import RoundView
-from collapipe_env.rendering.style import FAINT, INK, FloatArray, ink_on, node_colours
+from collapipe_env.rendering.style import FAINT, INK, ink_on, node_colours
 
 MOST_BARS = 40
 LEAST_FONT = 5.2

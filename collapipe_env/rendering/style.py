@@ -12,10 +12,9 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-import numpy.typing as npt
 from matplotlib.colors import to_hex, to_rgb
 
-FloatArray = npt.NDArray[np.float64]
+from collapipe_env.arrays import FloatArray
 
 INK = "#222222"
 FAINT = "#8a8a8a"

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.physics.payload import adapter_parameters
 from collapipe_env.physics.workload import block_parameters, block_state_bytes, stored_activation_bytes
-from collapipe_env.scenario.layout import FloatArray, fixed_layout
+from collapipe_env.scenario.layout import fixed_layout
 
 if TYPE_CHECKING:
     from collapipe_env.scenario.schema import ClusterSpec, Scenario

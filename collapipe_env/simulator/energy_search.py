@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.energy import cu_energy
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
@@ -13,10 +13,6 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.priced_segments import chain_neighbours, cheapest_segments
 from collapipe_env.simulator.sampled_rounds import SampledRounds
 from collapipe_env.simulator.state import SystemParameters, SystemState
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 POWER_LEVELS = 6
 """Powers to choose from where more power can save energy: under ``arq``, by fewer repeats."""

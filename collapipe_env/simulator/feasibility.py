@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.energy_search import EnergySearch
 from collapipe_env.simulator.sampled_rounds import sample_rounds
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 HOPELESS = 1e6
 """Times a budget beyond which raising it is no advice: some link hardly ever delivers."""

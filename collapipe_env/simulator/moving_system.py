@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.arrays import Array, WordArray, namespace
 from collapipe_env.backends import Backend, Rows
 from collapipe_env.dynamics.process import PROCESSES, Carried, Interruption, Process, active_processes
 from collapipe_env.dynamics.system import System, laid_out, split_links
@@ -90,7 +90,7 @@ class MovingSystem:
         self.carried: AllCarried = {}
         self._start(laid_out(fixed, none, backend), everyone, self._seeds)
 
-    def begin(self, rows: Rows, seeds: Mapping[str, npt.NDArray[np.uint64]]) -> None:
+    def begin(self, rows: Rows, seeds: Mapping[str, WordArray]) -> None:
         """Start episodes in some rows.
 
         Args:

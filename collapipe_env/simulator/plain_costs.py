@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array
+from collapipe_env.arrays import Array, FloatArray, IntArray
 from collapipe_env.kernels.plain_round import (
     CLUSTER,
     DEVICE,
@@ -19,8 +18,6 @@ from collapipe_env.kernels.plain_round import (
     plain_round,
 )
 from collapipe_env.simulator.state import SystemParameters, SystemState
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class PlainCosts(NamedTuple):
@@ -83,9 +80,9 @@ def plain_round_costs(
     return costs
 
 
-def _real(array: Array) -> npt.NDArray[np.float64]:
+def _real(array: Array) -> FloatArray:
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
-def _whole(array: Array) -> npt.NDArray[np.int64]:
+def _whole(array: Array) -> IntArray:
     return np.ascontiguousarray(array, dtype=np.int64)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from collapipe_env.arrays import FloatArray, IntArray
 
 
 def cheapest_segments(hop: FloatArray, block: FloatArray, cap: IntArray, blocks: int) -> IntArray:

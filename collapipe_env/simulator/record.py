@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, at_least, total
+from collapipe_env.arrays import Array, BoolArray, FloatArray, at_least, total
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.learners.base import Arrivals, LearningReport
@@ -50,7 +49,7 @@ class RoundRecord:
     interruption: Interruption | None = None
 
     @property
-    def survived(self) -> npt.NDArray[np.bool_]:
+    def survived(self) -> BoolArray:
         """Micro-batches whose gradients arrived (E, N, H, M_max); False beyond the first ``M_n``."""
         return self.arrivals.survived
 
@@ -59,9 +58,9 @@ class RoundRecord:
         """Smoothed evaluation loss after the round (E,)."""
         return LOSS_SMOOTHING * self.state.loss + (1.0 - LOSS_SMOOTHING) * self.learning.loss
 
-    def surviving_fraction(self) -> npt.NDArray[np.float64]:
+    def surviving_fraction(self) -> FloatArray:
         """Share of each cluster's micro-batches that survived (E, N)."""
-        fraction: npt.NDArray[np.float64] = self.arrivals.counts.mean(axis=-1) / self.allocation.micro_batches
+        fraction: FloatArray = self.arrivals.counts.mean(axis=-1) / self.allocation.micro_batches
         return fraction
 
 

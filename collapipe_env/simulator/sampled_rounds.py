@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray, WordArray
 from collapipe_env.backends import NUMPY
 from collapipe_env.dynamics.fading import Fading
 from collapipe_env.dynamics.load import Load
@@ -17,8 +17,6 @@ from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import Scenario, draw_layout, fixed_layout
 from collapipe_env.simulator.build import energy_budgets, workload_costs
 from collapipe_env.simulator.state import SystemState
-
-FloatArray = npt.NDArray[np.float64]
 
 SEED = 20250919
 """Seed of the sample; the environments' own streams are never touched."""
@@ -145,12 +143,12 @@ _NO_SYSTEM = System(*[np.ones(0)] * len(System._fields))
 """Fading and load read nothing of the system that they begin in but the type of its speeds."""
 
 
-def _first_numbers(process: Process, seeds: npt.NDArray[np.uint64]) -> FloatArray:
+def _first_numbers(process: Process, seeds: WordArray) -> FloatArray:
     first = np.zeros(len(seeds), dtype=np.int64)
     return NUMPY.uniform(seeds, first, process.numbers, process.factors)
 
 
-def _seeds(rng: np.random.Generator, count: int) -> npt.NDArray[np.uint64]:
+def _seeds(rng: np.random.Generator, count: int) -> WordArray:
     return rng.integers(2**64, size=count, dtype=np.uint64)
 
 

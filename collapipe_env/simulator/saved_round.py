@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation, own_arrays
-from collapipe_env.arrays import Array
+from collapipe_env.arrays import Array, IntArray
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.errors import AllocationError, StateError, shortened
-from collapipe_env.learners.base import Arrivals, IntArray, LearningReport
+from collapipe_env.learners.base import Arrivals, LearningReport
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.state import SystemParameters, SystemState

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import BoolArray
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.dynamics.randomness import SeededGenerators, episode_seeds
@@ -123,9 +123,7 @@ class World:
         self._saved_round: SavedRound | None = None
         self._was_reset = np.zeros(E, dtype=np.bool_)
 
-    def reset(
-        self, rngs: Sequence[np.random.Generator], mask: npt.NDArray[np.bool_] | None = None
-    ) -> SystemState:
+    def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> SystemState:
         """Start new episodes.
 
         Args:
@@ -310,7 +308,7 @@ class World:
         own["seeds"]["arrivals"] = host(self._seeds).view(np.uint64)
         return {"system": system_tree(self.state.map(host)), **own, "was_reset": self._was_reset.copy()}
 
-    def set_state(self, tree: Tree, seeded: npt.NDArray[np.bool_] | None = None) -> None:
+    def set_state(self, tree: Tree, seeded: BoolArray | None = None) -> None:
         """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
 
         Args:

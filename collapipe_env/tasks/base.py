@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from collapipe_env.arrays import IntArray
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.task_registry import TaskTraits
 
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
     from collapipe_env.scenario.learning import LearningSpec
 
-IntArray = npt.NDArray[np.int64]
 BERT_TOKEN_TYPES = 2
 """Token types of BERT, one for each sentence of a pair: default for a proxy in BERT's style."""
 

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
+from collapipe_env.arrays import IntArray
 from collapipe_env.errors import DataError
-from collapipe_env.tasks.data_parts import PARTS, IntArray, choose_named, held_out, move_unknown, part_of
+from collapipe_env.tasks.data_parts import PARTS, choose_named, held_out, move_unknown, part_of
 from collapipe_env.tasks.table_files import read_text
 from collapipe_env.typed_paths import why_unusable
 

@@ -6,11 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import IntArray
 from collapipe_env.errors import DataError
-
-IntArray = npt.NDArray[np.int64]
 
 PARTS = ("train", "dev", "test")
 """Names of the parts."""

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import IntArray
 from collapipe_env.errors import DataError
 
-IntArray = npt.NDArray[np.int64]
 PartitionName = Literal["iid", "dirichlet", "length", "quantity"]
 
 

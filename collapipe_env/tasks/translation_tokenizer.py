@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Regex, Tokenizer, decoders, normalizers
 
+from collapipe_env.arrays import IntArray
 from collapipe_env.models.tokenization import PADDING, learn_byte_pairs
 
 BEGIN = 2
@@ -48,7 +48,7 @@ def train_subwords(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     return tokenizer
 
 
-def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> npt.NDArray[np.int64]:
+def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> IntArray:
     """Turn texts into rows of ids that close with the end token, cut or padded to one length.
 
     Args:
@@ -66,7 +66,7 @@ def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: 
     return rows
 
 
-def encode_targets(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> npt.NDArray[np.int64]:
+def encode_targets(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> IntArray:
     """Turn texts into rows of ids between the begin and the end token, cut or padded to one length.
 
     Args:
@@ -86,7 +86,7 @@ def encode_targets(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: 
     return rows
 
 
-def decode(tokenizer: Tokenizer, rows: npt.NDArray[np.int64]) -> list[str]:
+def decode(tokenizer: Tokenizer, rows: IntArray) -> list[str]:
     """Turn rows of ids, up to their first end token, into texts.
 
     Args:

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from collapipe_env.allocation import SEQUENTIAL
-from collapipe_env.learners.base import IntArray
+from collapipe_env.arrays import IntArray
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.errors import StateError, shortened
-from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
 from collapipe_env.learners.step_sizes import StepSizes
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.dropout import private_randomness

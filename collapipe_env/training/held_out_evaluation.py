@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import StateError
-from collapipe_env.learners.base import FloatArray
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.state_trees import REMEDY, Tree, require_alike, require_names

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from collapipe_env.allocation import COMMON
-from collapipe_env.learners.base import BoolArray, FloatArray, IntArray
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario.learning import LearningSpec

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from collapipe_env.learners.base import FloatArray
+from collapipe_env.arrays import FloatArray
 from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.training.compute_device import full_precision, mixed_precision

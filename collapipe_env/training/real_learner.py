@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
+from collapipe_env.arrays import BoolArray, IntArray
 from collapipe_env.errors import AllocationError, StateError
 from collapipe_env.forking import one_thread_after_fork
-from collapipe_env.learners.base import BoolArray, IntArray, LearningReport, RoundOutcome
+from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from collapipe_env.learners.base import FloatArray, IntArray
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec

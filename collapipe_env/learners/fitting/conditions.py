@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import DataError
 from collapipe_env.learners.surrogate_fits import REMEDY
 from collapipe_env.scenario import Scenario
 
-FloatArray = npt.NDArray[np.float64]
 Partition = Literal["iid", "dirichlet", "length", "quantity"]
 ALPHA = 0.3
 """Concentration of the skewed partitions."""

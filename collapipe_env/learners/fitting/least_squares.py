@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from collapipe_env.learners.base import FloatArray
+from collapipe_env.arrays import FloatArray
 from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, Run
 from collapipe_env.learners.surrogate import SurrogateOutcome, progress

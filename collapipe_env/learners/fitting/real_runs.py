@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 import collapipe_env
+from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import DataError
 from collapipe_env.files import read_json, write_json
-from collapipe_env.learners.base import Arrivals, FloatArray, RoundOutcome
+from collapipe_env.learners.base import Arrivals, RoundOutcome
 from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.surrogate import SurrogateOutcome, skew, step_factors
 from collapipe_env.scenario import Scenario

@@ -10,16 +10,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.schedules.orders import fill_orders
 from collapipe_env.physics.schedules.recurrence import ordered_step
 from collapipe_env.physics.schedules.simulation import ChainTimes, simulate_chain
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 ZERO_BUBBLE_VARIANTS = 4
 """Orders tried under ``zb-h1``: short or long warm-up, weight gradients in fixed places or in gaps."""

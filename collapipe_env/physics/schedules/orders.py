@@ -8,12 +8,10 @@ the paper's system uses beyond GPipe is not public: these are the standard forms
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import GPIPE, INTERLEAVED, ZERO_BUBBLE
+from collapipe_env.arrays import IntArray
 from collapipe_env.compiled import compiled
-
-IntArray = npt.NDArray[np.int64]
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 """Kinds of operations; with a split backward pass ``BACKWARD`` is the input gradient alone."""

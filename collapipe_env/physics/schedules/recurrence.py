@@ -10,14 +10,12 @@ and chunks ([X]).
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import GPIPE, ZERO_BUBBLE
+from collapipe_env.arrays import IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.schedules.orders import effective_caps, warm_ups_and_lags
 from collapipe_env.physics.schedules.simulation import ChainTimes
-
-IntArray = npt.NDArray[np.int64]
 
 
 @compiled

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, Allocation
-from collapipe_env.arrays import Array
-
-IntArray = npt.NDArray[np.int64]
+from collapipe_env.arrays import Array, IntArray
 
 
 def pipeline_blocks(allocation: Allocation) -> Array:

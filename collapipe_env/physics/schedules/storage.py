@@ -13,12 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE, Allocation
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.arrays import Array, FloatArray, IntArray, namespace
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.workload import WorkloadCosts
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @compiled
