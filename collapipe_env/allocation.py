@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Literal, get_args
 
@@ -11,6 +11,7 @@ import numpy as np
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.errors import AllocationError
 from collapipe_env.real_numbers import float_numbers, whole_numbers
+from collapipe_env.renamed_fields import renamed_fields
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async"]
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -23,17 +24,21 @@ SERVER_MODES: tuple[ServerMode, ...] = get_args(ServerMode)
 COMMON, COPIES, SEQUENTIAL = -1, 0, 1
 """``COMMON`` is CollaPipe's own server: one head that follows the mean gradient of all clusters."""
 
-REALS = ("bandwidth", "device_power", "cu_power", "share")
+REALS = ("bandwidth", "device_power", "cu_power", "sample_share")
 """Fields of real numbers; the others hold whole ones."""
 
 TOGETHER: tuple[tuple[str, ...], ...] = (
-    ("stage", "share"),
+    ("stage", "sample_share"),
     ("schedule", "caps", "chunks"),
     ("server_blocks", "server_mode"),
 )
 """Optional fields that are given together or not at all."""
 
+_FORMER = {"share": "sample_share"}
+"""Present names of fields that had another one, which files written before hold."""
 
+
+@renamed_fields(**_FORMER)
 @dataclass(frozen=True, eq=False)
 class Allocation:
     """Segments, micro-batches, bandwidth and transmit powers of all clusters for one round.
@@ -55,7 +60,7 @@ class Allocation:
         device_power: Device transmit powers (..., N, K) [W].
         cu_power: CU transmit powers, device-to-device and uplink alike (..., N) [W].
         stage: Slot of each device (..., N, K), int, -1 for a device in no stage; ``None`` for the identity.
-        share: Share ``y_k`` of each micro-batch's samples (..., N, K), summing to 1 in each stage;
+        sample_share: Share ``y_k`` of each micro-batch's samples (..., N, K), summing to 1 in each stage;
             ``None`` where every stage has one device.
         schedule: Place in ``SCHEDULES`` (..., N), int; ``None`` for GPipe.
         caps: Most that each stage slot may have in flight (..., N, K), int: micro-batches between forward and
@@ -74,7 +79,7 @@ class Allocation:
     device_power: Array
     cu_power: Array
     stage: Array | None = None
-    share: Array | None = None
+    sample_share: Array | None = None
     schedule: Array | None = None
     caps: Array | None = None
     chunks: Array | None = None
@@ -82,8 +87,9 @@ class Allocation:
     server_mode: Array | None = None
 
     def __post_init__(self) -> None:
-        if self.stage is self.share is self.schedule is self.caps is self.server_blocks is self.server_mode:
-            return  # all are None: the common case, quickly
+        plain = self.stage is self.sample_share is self.schedule is None
+        if plain and self.caps is self.server_blocks is self.server_mode is None:
+            return  # the common case, quickly
         for names in TOGETHER:
             given = [name for name in names if getattr(self, name) is not None]
             if given and len(given) < len(names):
@@ -127,6 +133,16 @@ class Allocation:
     def __getitem__(self, index: object) -> Allocation:
         """Index the leading batch axes of every array."""
         return self.map(lambda a: a[index])
+
+
+def saved_allocation(arrays: Mapping[str, Array]) -> Allocation:
+    """Return an allocation that was saved as arrays by the names of its fields, former names included.
+
+    Raises:
+        TypeError: If they are not those of an allocation.
+        AllocationError: If some of those that go together are missing.
+    """
+    return Allocation(**{_FORMER.get(name, name): array for name, array in arrays.items()})
 
 
 def own_arrays(allocation: Allocation) -> Allocation:
@@ -173,12 +189,12 @@ def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
 
 
 def with_explicit_groups(allocation: Allocation) -> Allocation:
-    """Write out the identity ``stage`` and unit ``share`` of a plan that has one device in each stage."""
+    """Write out identity ``stage`` and unit ``sample_share`` of a plan with one device in each stage."""
     if allocation.stage is not None:
         return allocation
     slots = np.broadcast_to(np.arange(allocation.blocks.shape[-1]), allocation.blocks.shape)
     stage = np.where(allocation.blocks > 0, slots, -1)
-    return replace(allocation, stage=stage, share=np.where(stage >= 0, 1.0, 0.0))
+    return replace(allocation, stage=stage, sample_share=np.where(stage >= 0, 1.0, 0.0))
 
 
 def with_explicit_schedule(allocation: Allocation) -> Allocation:

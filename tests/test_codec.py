@@ -225,7 +225,7 @@ def test_groups_are_refused_by_the_box():
     with pytest.raises(AllocationError, match="step_allocation"):
         codec.encode(grouped)
     with pytest.raises(AllocationError, match="go together"):
-        dataclasses.replace(grouped, share=None)
+        dataclasses.replace(grouped, sample_share=None)
 
 
 def test_stacked_allocations_keep_their_rows():
@@ -237,4 +237,4 @@ def test_stacked_allocations_keep_their_rows():
     np.testing.assert_array_equal(batch[1].bandwidth, plain[1].bandwidth)
     mixed = stack_allocations([plain[0], with_explicit_groups(plain[1])])
     np.testing.assert_array_equal(mixed.device_blocks, [plain[0].blocks, plain[1].blocks])
-    np.testing.assert_array_equal(mixed.share, mixed.device_blocks > 0)
+    np.testing.assert_array_equal(mixed.sample_share, mixed.device_blocks > 0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from collapipe_env.allocation import Allocation, saved_allocation
 from collapipe_env.learners import RoundOutcome
 from collapipe_env.learners.base import Arrivals
 from collapipe_env.renamed_fields import renamed_fields
@@ -53,3 +54,19 @@ def test_the_survival_of_a_round_was_called_success() -> None:
     outcome = RoundOutcome(np.ones((1, 2, 3), dtype=int), np.full((1, 2), 4), arrivals, survival)
     with pytest.warns(DeprecationWarning, match=r"RoundOutcome\.success is now called survival"):
         assert outcome.success is survival
+
+
+def test_the_sample_share_of_an_allocation_was_called_share() -> None:
+    numbers = {"blocks": np.array([[3, 0]]), "micro_batches": np.array([2]), "bandwidth": np.array([1.0])}
+    powers = {"device_power": np.full((1, 2), 0.1), "cu_power": np.array([0.2])}
+    stage, share = np.array([[0, 0]]), np.array([[0.25, 0.75]])
+    with pytest.warns(DeprecationWarning, match=r"Allocation\.share is now called sample_share"):
+        plan = Allocation(**numbers, **powers, stage=stage, share=share)  # type: ignore[call-arg]
+    assert plan.sample_share is share
+    with pytest.warns(DeprecationWarning, match=r"Allocation\.share is now called sample_share"):
+        assert plan.share is share  # type: ignore[attr-defined]
+    # Files of before hold the former name: reading one is nothing to warn of.
+    saved = saved_allocation({**numbers, **powers, "stage": stage, "share": share})
+    assert saved.sample_share is share
+    with pytest.raises(TypeError, match="depth"):
+        saved_allocation({**numbers, **powers, "depth": share})

@@ -53,7 +53,7 @@ class PlanBaseline(StateScheduler):
             micro_batches=np.full(blocks.shape[:-1], self.micro_batches, dtype=np.int64),
             **equal_resources(self.parameters, blocks.shape),
             stage=stage,
-            share=share,
+            sample_share=share,
         )
 
 

@@ -100,7 +100,7 @@ def allocation_of(
         micro_batches=micro_batches,
         **equal_resources(parameters, shape),
         stage=None if in_order else stage,
-        share=None if in_order else share,
+        sample_share=None if in_order else share,
         schedule=schedule,
         caps=caps,
         chunks=chunks,

@@ -24,18 +24,18 @@ def check_groups(state: SystemState, allocation: Allocation) -> None:
         AllocationError: Names field, place and what is allowed; so do the others.
     """
     require_shape("stage", allocation.stage, state.present.shape)
-    require_shape("share", allocation.share, state.present.shape)
+    require_shape("sample_share", allocation.sample_share, state.present.shape)
     require_whole("stage", allocation.stage)
-    stage, share = np.asarray(allocation.stage), np.asarray(allocation.share)
+    stage, share = np.asarray(allocation.stage), np.asarray(allocation.sample_share)
     slots = np.arange(state.present.shape[-1])
     refuse((stage < -1) | (stage > slots[-1]), stage, "stage", f"a slot 0..{slots[-1]}, or -1")
     # Also where nobody reads it: NaN and infinity would spread through sums.
-    refuse(~((share >= 0.0) & (share <= 1.0 + 1e-9)), share, "share", "a number from 0 to 1")
+    refuse(~((share >= 0.0) & (share <= 1.0 + 1e-9)), share, "sample_share", "a number from 0 to 1")
     member = stage[..., None, :] == slots[:, None]
     total = np.where(member, share[..., None, :], 0.0).sum(axis=-1)
     wrong = (allocation.blocks > 0) & (np.abs(total - 1.0) > 1e-9)
-    refuse(wrong, total, "share (sum over the devices of a stage)", "1 in every stage that holds blocks")
-    refuse((stage >= 0) & ~(share > 0.0), share, "share", "above 0 for a device in a stage")
+    refuse(wrong, total, "sample_share (sum over a stage's devices)", "1 in every stage that holds blocks")
+    refuse((stage >= 0) & ~(share > 0.0), share, "sample_share", "above 0 for a device in a stage")
 
 
 def check_schedule(allocation: Allocation, slots: tuple[int, ...]) -> None:

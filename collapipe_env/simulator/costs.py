@@ -168,8 +168,8 @@ def general_round_costs(
     samples = costs.batch_size / micro_batches
     traffic = _traffic(parameters, allocation, graph, links, samples)
     work = delay.stage_time(samples[..., None], device_blocks, costs.block_forward_flops, state.speed)
-    if allocation.share is not None:
-        work = work * allocation.share
+    if allocation.sample_share is not None:
+        work = work * allocation.sample_share
     server, server_weight = split.server_times(parameters, allocation, samples)
     elements = _elements(parameters, graph, links, traffic.hops, samples, work, server)
 

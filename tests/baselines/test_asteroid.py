@@ -171,8 +171,8 @@ def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario) -> None:
     wanted = 4 if 4 in scheduler.parameters.micro_batch_choices else 2
     assert (allocation.micro_batches == wanted).all()
     assert (allocation.schedule == ONE_F_ONE_B).all()
-    assert ((allocation.stage >= 0) == (allocation.share > 0.0)).all()
-    whole = allocation.share * scenario.workload.batch_size / wanted
+    assert ((allocation.stage >= 0) == (allocation.sample_share > 0.0)).all()
+    whole = allocation.sample_share * scenario.workload.batch_size / wanted
     assert np.allclose(whole, np.round(whole), atol=1e-9)
 
 
@@ -181,7 +181,7 @@ def test_rows_do_not_depend_on_the_batch() -> None:
     together = Asteroid(UNEVEN).act(None, state)
     for row in range(3):
         alone = Asteroid(UNEVEN).act(None, state[row : row + 1])
-        for field in ("blocks", "micro_batches", "stage", "share", "caps"):
+        for field in ("blocks", "micro_batches", "stage", "sample_share", "caps"):
             assert np.array_equal(getattr(alone, field)[0], getattr(together, field)[row])
 
 
@@ -195,7 +195,7 @@ def test_planned_latency_of_groups_is_that_of_the_systems_links_and_speeds(scena
     costs = scheduler.parameters.costs
     for p, e, n in zip(*np.nonzero(np.isfinite(planned)), strict=True):
         M = plans.micro_batches[p, e, n]
-        b, stage, share = costs.batch_size / M, plans.stage[p, e, n], plans.share[p, e, n]
+        b, stage, share = costs.batch_size / M, plans.stage[p, e, n], plans.sample_share[p, e, n]
         rate, repeat = rates[e, n], repeats[e, n]
         groups = [[0], *([k + 1 for k in np.flatnonzero(stage == s)] for s in range(p + 1)), [0]]
         steps, rings = [], []
@@ -237,7 +237,7 @@ def test_devices_follow_by_memory_and_absent_ones_stay_out() -> None:
     scheduler = Asteroid(SMALL)
     _, plans = scheduler.candidates(replace(state, present=present, memory_bytes=memory))
     assert (plans.stage[:, 0, 0, 1] == -1).all()
-    assert (plans.share[:, 0, 0, 1] == 0.0).all()
+    assert (plans.sample_share[:, 0, 0, 1] == 0.0).all()
     assert plans.stage[2, 0, 1].tolist() == [2, 0, 1]
 
 
@@ -262,7 +262,7 @@ def test_memory_holds_what_is_in_flight_and_not_the_mini_batch(micro_batches: in
     for e, n, k in zip(*np.nonzero(allocation.stage >= 0), strict=True):
         slot = allocation.stage[e, n, k]
         stored = min(allocation.caps[e, n, slot], micro_batches)
-        samples = stored * allocation.share[e, n, k] * costs.batch_size / micro_batches
+        samples = stored * allocation.sample_share[e, n, k] * costs.batch_size / micro_batches
         needed = costs.block_state_bytes + samples * costs.stored_activation_bytes
         assert charged[e, n, k] == pytest.approx(allocation.blocks[e, n, slot] * needed)
         assert (charged < gpipe)[e, n, k] == (stored < micro_batches)

@@ -109,7 +109,7 @@ def test_what_it_leaves_open_is_as_in_the_even_split(wanted: int) -> None:
         assert np.array_equal(getattr(ours, field), getattr(even, field))
     # Unlike the even split it needs no device that holds a block with a whole mini-batch.
     crowded = replace(state, memory_cap=np.zeros_like(state.memory_cap))
-    assert np.array_equal(scheduler.act(None, crowded).share, ours.share)
+    assert np.array_equal(scheduler.act(None, crowded).sample_share, ours.sample_share)
 
 
 def test_absent_devices_get_no_data() -> None:
@@ -152,9 +152,9 @@ def test_devices_that_take_no_part_are_counted_in_info():
     env.reset(seed=0)
     scheduler = VanillaFL(env.scenario)
     decision = scheduler.act(np.zeros((1, 1), np.float32), env.state)
-    stage, share = decision.stage.copy(), decision.share.copy()
+    stage, share = decision.stage.copy(), decision.sample_share.copy()
     stage[0, 0, 2], share[0, 0] = -1, [0.5, 0.5, 0.0]
-    fewer = replace(decision, stage=stage, share=share)
+    fewer = replace(decision, stage=stage, sample_share=share)
     assert env.step_allocation(decision)[4]["left_out"] == scheduler.left_out(env.state).sum()
     assert env.step_allocation(fewer)[4]["left_out"] == 1.0
     assert "left_out" not in env.step(np.zeros(env.action_space.shape, np.float32))[4]

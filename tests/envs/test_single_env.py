@@ -294,7 +294,7 @@ def test_groups_of_several_devices_can_be_played():
         even,
         blocks=np.array([[[3, 3, 0]] * 2]),
         stage=np.array([[[0, 1, 1]] * 2]),
-        share=np.array([[[1.0, 0.5, 0.5]] * 2]),
+        sample_share=np.array([[[1.0, 0.5, 0.5]] * 2]),
     )
     info = env.step_allocation(grouped)[-1]
     assert env.last_round.costs.allreduce.min() > 0.0

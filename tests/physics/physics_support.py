@@ -117,7 +117,7 @@ def make_allocation(rng, state, parameters, *, groups=False):
         device_power=power,
         cu_power=np.exp(rng.uniform(np.log(0.002), np.log(0.2), shape[:-1])),
         stage=stage if groups else None,
-        share=share if groups else None,
+        sample_share=share if groups else None,
     )
 
 

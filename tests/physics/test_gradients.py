@@ -68,7 +68,7 @@ def test_gradients_are_central_differences(kind, mode, output):
     # Random weights: a sum of shares, say, would hide errors that cancel out.
     scale = getattr(round_costs(parameters, state, plan), output)
     weights = {output: rng.uniform(0.5, 1.5, scale.shape) / np.abs(scale).max()}
-    names = ["bandwidth", "device_power", "cu_power", *(["share"] if groups else [])]
+    names = ["bandwidth", "device_power", "cu_power", *(["sample_share"] if groups else [])]
     tensors = plan.map(torch.tensor)
     for name in names:
         getattr(tensors, name).requires_grad_()
@@ -82,7 +82,7 @@ def test_gradients_are_central_differences(kind, mode, output):
     )
     for name, gradient in zip(names, gradients, strict=True):
         expected = slopes(parameters, state, plan, name, weights)
-        if name == "share":  # shares of devices in no stage are not read
+        if name == "sample_share":  # shares of devices in no stage are not read
             expected, gradient = expected[plan.stage >= 0], gradient[torch.tensor(plan.stage >= 0)]
         atol = 1e-8 * max(np.abs(expected).max(), 1.0)
         np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=atol, err_msg=name)

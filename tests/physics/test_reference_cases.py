@@ -78,7 +78,7 @@ def build(case):
         device_power=np.array([case["power_w"][1:]]),
         cu_power=np.array([case["power_w"][0]]),
         stage=stage,
-        share=share,
+        sample_share=share,
     )
     ones = np.ones((1, devices))
     state = SystemState(

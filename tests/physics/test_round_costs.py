@@ -145,13 +145,13 @@ def test_timeline_ends_with_the_round(seed, groups, mode, steps):
 def test_energy_and_memory_are_those_of_the_working_devices(seed, groups, mode):
     p, s, a = make_case(seed, groups=groups, absent=0.3, link_errors=mode)
     costs = round_costs(p, s, a)
-    working = (a.device_blocks > 0) & ((a.share if groups else np.ones(s.present.shape)) > 0)
+    working = (a.device_blocks > 0) & ((a.sample_share if groups else np.ones(s.present.shape)) > 0)
     assert not (working & ~s.present).any()
     assert (costs.energy[..., 1:][~working] == 0.0).all()
     assert (costs.energy[..., 1:][working] > 0.0).all()
     assert (costs.energy[..., 0] > 0.0).all()
     assert (costs.memory[~working] == 0.0).all()
-    share = a.share if groups else 1.0
+    share = a.sample_share if groups else 1.0
     c = p.costs
     per_block = c.block_state_bytes + c.batch_size * share * c.stored_activation_bytes
     np.testing.assert_allclose(costs.memory, a.device_blocks * per_block)

@@ -83,7 +83,7 @@ def test_the_timeline_ends_with_the_round(kind, groups, seed):
             plan,
             blocks=np.array([[[4, 2, 0], [2, 4, 0]]]),
             stage=np.array([[[0, 1, 0], [0, 1, 1]]]),
-            share=np.array([[[0.25, 1.0, 0.75], [1.0, 0.5, 0.5]]]),
+            sample_share=np.array([[[0.25, 1.0, 0.75], [1.0, 0.5, 0.5]]]),
         )
     record = simulator.step(plan)
     for n in range(scenario.clusters):
@@ -129,7 +129,7 @@ def test_devices_of_a_group_hold_their_share():
         e, n, k = at
         slot = plan.stage[e, n, k]
         held = plan.blocks[e, n, slot]
-        samples = stored[e, n, slot] * c.batch_size / plan.micro_batches[e, n] * plan.share[e, n, k]
+        samples = stored[e, n, slot] * c.batch_size / plan.micro_batches[e, n] * plan.sample_share[e, n, k]
         wanted = held * (c.block_state_bytes + samples * c.stored_activation_bytes)
         assert found[e, n, k] == pytest.approx(wanted, rel=1e-12)
 
@@ -251,8 +251,8 @@ def test_impossible_schedules_are_refused(changes, words):
         ("schedule", 0.5, "schedule .* is 0.5, expected a whole number"),
         ("stage", np.nan, "stage .* is nan, expected a whole number"),
         ("stage", 0.0, "stage has type float64, expected integers"),
-        ("share", np.nan, "share .* is nan, expected a number from 0 to 1"),
-        ("share", np.inf, "share .* is inf, expected a number from 0 to 1"),
+        ("sample_share", np.nan, "sample_share .* is nan, expected a number from 0 to 1"),
+        ("sample_share", np.inf, "sample_share .* is inf, expected a number from 0 to 1"),
         ("server_blocks", 0.5, "server_blocks .* is 0.5, expected a whole number"),
         ("server_mode", np.nan, "server_mode .* is nan, expected a whole number"),
     ],
@@ -260,10 +260,10 @@ def test_impossible_schedules_are_refused(changes, words):
 def test_numbers_that_compiled_code_could_not_bear_are_refused(field, value, words):
     parameters, state, plan = make_case(8, groups=True)
     plan = with_explicit_server(scheduled(plan, ONE_F_ONE_B))
-    plan = replace(plan, stage=plan.stage.copy(), share=plan.share.copy())
-    plan.stage[0, 0, -1], plan.share[0, 0, -1] = -1, 0.0  # an idle device, whose share nobody reads
+    plan = replace(plan, stage=plan.stage.copy(), sample_share=plan.sample_share.copy())
+    plan.stage[0, 0, -1], plan.sample_share[0, 0, -1] = -1, 0.0  # an idle device, whose share nobody reads
     changed = getattr(plan, field).astype(np.float64)
-    changed[(0,) * changed.ndim if field not in ("share", "stage") else (0, 0, -1)] = value
+    changed[(0,) * changed.ndim if field not in ("sample_share", "stage") else (0, 0, -1)] = value
     with pytest.raises(AllocationError, match=words):
         check_allocation(parameters, state, replace(plan, **{field: changed}))
 

@@ -260,7 +260,8 @@ def test_all_reduce_of_a_group_delays_the_next_turn_at_a_sequential_server() -> 
     p = replace(p, server_flops=2e9)  # slow enough that clusters wait for each other
     blocks, stage, share = np.zeros_like(a.blocks), np.full_like(a.blocks, -1), np.zeros(a.blocks.shape)
     blocks[..., 0], stage[..., :2], share[..., :2] = 3, 0, 0.5
-    a = replace(a, blocks=blocks, stage=stage, share=share, micro_batches=np.ones_like(a.micro_batches))
+    ones = np.ones_like(a.micro_batches)
+    a = replace(a, blocks=blocks, stage=stage, sample_share=share, micro_batches=ones)
     a = replace(a, server_blocks=np.full_like(a.micro_batches, 3), server_mode=np.array([SEQUENTIAL]))
     check_allocation(p, s, a)
     costs = round_costs(p, s, a)

@@ -218,7 +218,7 @@ def test_plans_beyond_the_box_play_what_numpy_plays():
         even,
         blocks=np.broadcast_to([3, 3, 0], even.blocks.shape),
         stage=np.broadcast_to([0, 1, 1], even.blocks.shape),
-        share=np.broadcast_to([1.0, 0.5, 0.5], even.blocks.shape),
+        sample_share=np.broadcast_to([1.0, 0.5, 0.5], even.blocks.shape),
     )
     scheduled = dataclasses.replace(
         even,

@@ -111,6 +111,6 @@ def memory_terms(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array | 
         samples = allocation.per_device(xp.asarray(stored * samples_each[..., None]))
         extra = np.where(np.asarray(allocation.schedule) == ASYNC, costs.block_copy_bytes, 0.0)
         state = xp.asarray(costs.block_state_bytes + extra)[..., None]
-    if allocation.share is not None:
-        samples = samples * allocation.share
+    if allocation.sample_share is not None:
+        samples = samples * allocation.sample_share
     return samples, state
