@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, WordArray, namespace
-from collapipe_env.backends import Backend, Rows
+from collapipe_env.backends import NUMPY, Backend, Rows
 from collapipe_env.dynamics.process import PROCESSES, Carried, Interruption, Process, active_processes
 from collapipe_env.dynamics.system import System, laid_out, split_links
 from collapipe_env.errors import ScenarioError, nearest_name
@@ -140,10 +140,17 @@ class MovingSystem:
         Args:
             state: The system before the round just played (E, ...).
             costs: What the round cost.
+
+        Raises:
+            ScenarioError: If a process of the user's own returns something else than `begin` did, or, in
+                NumPy, a number that is not finite (tensors are looked at when a state is loaded: here the
+                device would have to be waited for).
         """
         following: AllCarried = self._advance(self.carried, self._seeds, state, costs)
         for process in self._own:
             _require_like(process, following[process.name], self.carried[process.name])
+            if self._backend is NUMPY:
+                _require_finite(process, following[process.name])
         return following
 
     def _advanced(
@@ -326,6 +333,17 @@ def _require_like(process: Process, found: Carried, before: Carried) -> None:
             raise ScenarioError(
                 f"advance of the process {process.name!r} returned {name!r} as {_kind(new)}, begin as "
                 f"{_kind(old)}: return the same names, shapes and types"
+            )
+
+
+def _require_finite(process: Process, found: Carried) -> None:
+    """Refuse numbers that would spoil every round from here on."""
+    for name, values in found.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            at = np.argwhere(~np.isfinite(values))[0]
+            raise ScenarioError(
+                f"advance of the process {process.name!r} returned {values[tuple(at)]} in {name!r} at "
+                f"{at.tolist()}: return finite numbers"
             )
 
 

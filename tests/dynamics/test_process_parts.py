@@ -310,9 +310,10 @@ def test_a_process_that_raises_leaves_everything_as_it_was(part):
         ("begin", {"count": np.zeros(1)}, r"'count' of shape \(1,\)"),
         ("advance", {}, "'count' as nothing"),
         ("advance", {"count": np.zeros(3, dtype=int)}, r"'count' as int64 \(3,\), begin as float64 \(3,\)"),
+        ("advance", {"count": np.array([0.0, np.nan, 1.0])}, r"returned nan in 'count' at \[1\]"),
     ],
 )
-def test_what_a_process_carries_keeps_its_names_shapes_and_types(part, wrong, message):
+def test_what_a_process_carries_keeps_its_names_shapes_and_types_and_stays_finite(part, wrong, message):
     class Odd(Idle):
         name = "odd"
 
