@@ -35,18 +35,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
+from collapipe_env.allocation import Allocation, ScheduleName
 from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError, ScenarioError
-from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
+from collapipe_env.physics.memory import device_memory, fits, samples_beside
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState
 
-from .pipeedge import quickest_within, slowest_element
-from .planning.chain_problem import ChainProblem, chain_problems, plan_times
+from .planning.block_partition import best_partition, quickest_of_fastest
+from .planning.chain_problem import ChainProblem, block_room, chain_problems, plan_times
 from .planning.optpipe_model import solve_chain
 from .planning.scheduled_plan import ScheduledPlan, allocation_of, link_aware_caps
 
@@ -96,24 +96,15 @@ def storable(problem: ChainProblem, split: Split, micro_batches: int) -> IntArra
         split: Devices and blocks.
         micro_batches: ``M``.
     """
-    c = problem.numbers
+    c, samples = problem.numbers, problem.numbers.batch_size / micro_batches
     devices, held = (np.asarray(part) for part in split)
-    memory, samples = problem.memory_bytes[devices], c.batch_size / micro_batches
-    room = (memory / held - c.block_state_bytes) / (samples * c.activation_bytes)
+    memory = problem.memory_bytes[devices]
+    room = samples_beside(memory, held, c.block_state_bytes, c.activation_bytes) / samples
     most: IntArray = np.clip(np.floor(room + 1e-9), 0, micro_batches).astype(np.int64)
     # What fits only by rounding does not fit.
     needed = device_memory(held, most * samples, c.block_state_bytes, c.activation_bytes)
     most[~fits(needed, memory) & (most > 0)] -= 1
     return most
-
-
-def block_room(problem: ChainProblem, stored: int, micro_batches: int) -> IntArray:
-    """Blocks that each device can hold with so many micro-batches stored (K,)."""
-    c = problem.numbers
-    samples = stored * c.batch_size / micro_batches
-    most = memory_cap_blocks(problem.memory_bytes, samples, c.block_state_bytes, c.activation_bytes)
-    room: IntArray = np.minimum(most, c.blocks).astype(np.int64)
-    return room
 
 
 def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
@@ -133,10 +124,9 @@ def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
         stored //= 2
         if room.sum() < L:
             continue
-        limit_s = slowest_element(L, room, block_s, hop_s)
         for blocks in (
-            quickest_within(L, room, block_s, hop_s, limit_s),
-            quickest_within(L, room, block_s, hop_s, np.inf),
+            quickest_of_fastest(L, room, block_s, hop_s),
+            best_partition(L, room, block_s, hop_s, False, np.inf)[1],
             apportion(L, 1.0 / block_s, room),
         ):
             devices = np.flatnonzero(blocks)
@@ -184,20 +174,11 @@ def warm_starts(problem: ChainProblem, split: Split, micro_batches: int) -> list
 
 def run_plan(problem: ChainProblem, plan: ScheduledPlan) -> tuple[float, FloatArray]:
     """Makespan of a plan's local step [s] and its events, as the simulation writes them."""
-    devices, held = np.asarray(plan.devices), np.asarray(plan.held)
-    split_backward = plan.schedule == "zb-h1"
-    S, M = len(devices), plan.micro_batches
-    events = np.full((M * (2 * (S + 1 + S + 2) + (S + 1 if split_backward else 0)), 6), -1.0)
-    seconds = run_chain(
-        plan_times(problem, devices, held, split_backward, 1, M),
-        SCHEDULES.index(plan.schedule),
-        np.asarray(plan.caps),
-        1,
-        M,
-        problem.numbers.half_duplex,
-        events,
-    )
-    return seconds, events
+    arrays, S, M = plan.arrays(), len(plan.devices), plan.micro_batches
+    weights = S + 1 if plan.schedule == "zb-h1" else 0
+    events = np.full((M * (2 * (S + 1 + S + 2) + weights), 6), -1.0)
+    times, duplex = plan_times(problem, arrays), problem.numbers.half_duplex
+    return run_chain(times, arrays.schedule, arrays.caps, 1, M, duplex, events), events
 
 
 def plan_cluster(
@@ -244,7 +225,7 @@ def plan_cluster(
         )
         return OptPipeReport(plan, run_plan(problem, plan)[0], None, None, False, refused)
     solution = solve_chain(
-        plan_times(problem, np.asarray(start.devices), np.asarray(start.held), True, 1, micro_batches),
+        plan_times(problem, start._replace(schedule="zb-h1").arrays()),
         storable(problem, split, micro_batches),
         micro_batches,
         problem.numbers.half_duplex,

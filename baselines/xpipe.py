@@ -30,19 +30,13 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.allocation import ASYNC, Allocation
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.arrays import BoolArray, IntArray
 from collapipe_env.compiled import compiled
-from collapipe_env.physics.schedules.storage import stored_by_stage
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
-from .planning.chain_problem import (
-    ChainProblem,
-    chain_problems,
-    plan_seconds,
-    plan_times,
-    stage_bytes,
-)
+from .planning.chain_problem import ChainProblem, PlanArrays, chain_problems, plan_seconds, plan_times
+from .planning.draft_pricing import balanced_split
 from .planning.plan_baseline import PlanBaseline
 from .planning.scheduled_plan import (
     ScheduledPlan,
@@ -69,75 +63,25 @@ def in_flight_caps(stages: int, link_aware: bool, ceiling: int) -> IntArray:
 
 
 @compiled
-def balanced_blocks(total: int, block_s: FloatArray, most: IntArray) -> IntArray:
-    """The partition with the fastest slowest stage: every block goes where it is done first.
-
-    Args:
-        total: ``L``.
-        block_s: Time of a block on each stage (S,) [s].
-        most: Blocks that each stage can hold (S,).
-
-    Returns:
-        Blocks (S,), >= 1; zeros where the stages cannot hold them or are more than there are blocks.
-    """
-    S = len(block_s)
-    if most.min() < 1 or most.sum() < total or total < S:
-        return np.zeros(S, dtype=np.int64)
-    held = np.ones(S, dtype=np.int64)
-    for _ in range(total - S):
-        chosen = -1
-        for s in range(S):
-            if held[s] < most[s] and (
-                chosen < 0 or (held[s] + 1) * block_s[s] < (held[chosen] + 1) * block_s[chosen]
-            ):
-                chosen = s
-        held[chosen] += 1
-    return held
-
-
-@compiled
-def set_partition(problem: ChainProblem, devices: IntArray, caps: IntArray, micro_batches: int) -> IntArray:
-    """The partition of one set of devices under the memory rule of ``async``.
-
-    Args:
-        problem: The cluster.
-        devices: The set, in the order of its stages (S,).
-        caps: ``K_k`` (S,).
-        micro_batches: ``M``.
-
-    Returns:
-        Blocks (S,), zeros where there is none.
-    """
-    c = problem.numbers
-    stored = stored_by_stage(ASYNC, caps, np.ones_like(caps), 1, micro_batches, int(c.local_steps))
-    most = np.empty(len(devices), dtype=np.int64)
-    block_s = np.empty(len(devices))
-    for s in range(len(devices)):
-        k = devices[s]
-        most[s] = int(problem.memory_bytes[k] / stage_bytes(problem, ASYNC, 1, stored[s], micro_batches))
-        block_s[s] = problem.times.block_forward[k] + problem.times.block_backward[k]
-    return balanced_blocks(c.blocks, block_s, most)
-
-
-@compiled
-def least_seconds(problem: ChainProblem, devices: IntArray, held: IntArray, micro_batches: int) -> float:
-    """A lower bound of a plan's time: the busiest stage, and what comes before and after it [s].
-
-    Args:
-        problem: The cluster.
-        devices: Device of each stage (S,).
-        held: Its blocks (S,).
-        micro_batches: ``M``.
-    """
-    S = len(devices)
-    times = plan_times(problem, devices, held, False, 1, micro_batches)
+def least_seconds(problem: ChainProblem, plan: PlanArrays) -> float:
+    """A lower bound of a plan's time: the busiest stage, and what comes before and after it [s]."""
+    S, times = len(plan.devices), plan_times(problem, plan)
     work = times.forward + times.backward
     links = times.link_forward + times.link_backward
-    passes = micro_batches * problem.numbers.local_steps
+    passes = plan.micro_batches * problem.numbers.local_steps
     least: float = passes * work[S] + links[S] + links[S + 2]
     for s in range(S - 1, -1, -1):
         least = links[s] + max(passes * work[s], work[s] + least)
     return least
+
+
+@compiled
+def set_plan(
+    devices: IntArray, held: IntArray, micro_batches: int, link_aware: bool, ceiling: int
+) -> PlanArrays:
+    """The plan of one set of devices, in the order of its stages (S,), with given blocks (S,)."""
+    caps = in_flight_caps(len(devices), link_aware, ceiling)
+    return PlanArrays(devices, held, ASYNC, caps, 1, micro_batches)
 
 
 @compiled
@@ -161,18 +105,18 @@ def best_partition(
     held = np.zeros(sets.shape, dtype=np.int64)
     for i in range(len(sets)):
         devices = np.flatnonzero(sets[i])
-        caps = in_flight_caps(len(devices), link_aware, ceiling)
-        blocks = set_partition(problem, devices, caps, micro_batches)
-        if blocks[0] > 0:
-            held[i][devices] = blocks
-            bound[i] = least_seconds(problem, devices, blocks, micro_batches)
+        plan = set_plan(devices, np.zeros_like(devices), micro_batches, link_aware, ceiling)
+        plan.held[:] = balanced_split(problem, plan, ceiling)
+        if plan.held[0] > 0:
+            held[i][devices] = plan.held
+            bound[i] = least_seconds(problem, plan)
     best, least = np.zeros(sets.shape[1], dtype=np.int64), np.inf
     for i in np.argsort(bound, kind="mergesort"):
         if bound[i] >= least:
             break
         devices = np.flatnonzero(sets[i])
-        caps = in_flight_caps(len(devices), link_aware, ceiling)
-        seconds = plan_seconds(problem, devices, held[i][devices], ASYNC, caps, 1, micro_batches)
+        plan = set_plan(devices, held[i][devices], micro_batches, link_aware, ceiling)
+        seconds = plan_seconds(problem, plan)
         if seconds < least:
             best, least = held[i], seconds
     return least, best

@@ -15,10 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from collapipe_env.allocation import SCHEDULES, ScheduleName
+from collapipe_env.allocation import ScheduleName
 from collapipe_env.errors import AllocationError, nearest_name
 
-from .schedule_search import CapRule, Draft, caps_of
+from .schedule_search import CapRule, caps_of
+from .scheduled_plan import ScheduledPlan
 
 SYNCHRONOUS: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "interleaved", "zb-h1")
 """Schedules that the space has points for."""
@@ -89,7 +90,7 @@ class ScheduleTuple:
             return "zb-h1"
         return "interleaved" if self.chunks > 1 else "1f1b"
 
-    def draft(self, held: tuple[int, ...] = ()) -> Draft:
+    def plan(self, held: tuple[int, ...] = ()) -> ScheduledPlan:
         """A candidate plan of this schedule.
 
         Args:
@@ -100,9 +101,9 @@ class ScheduleTuple:
         """
         if self.devices is None or self.micro_batches is None:
             raise AllocationError(f"{str(self)!r} leaves m or d open: a plan needs both")
-        kind, S, M = SCHEDULES.index(self.schedule), len(self.devices), self.micro_batches
-        caps = caps_of(self.caps or "ordinary", kind, S, self.chunks, M)
-        return Draft(self.devices, held, kind, caps, M, self.chunks)
+        S, M = len(self.devices), self.micro_batches
+        caps = caps_of(self.caps or "ordinary", self.schedule, S, self.chunks, M)
+        return ScheduledPlan(self.devices, held, self.schedule, caps, M, self.chunks)
 
     def __str__(self) -> str:
         """The text form; :func:`parse_schedule` reads it back."""

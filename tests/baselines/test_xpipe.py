@@ -6,22 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from baseline_support import SMALL, UNEVEN, first_state
-from hypothesis import given
-from hypothesis import strategies as st
 from schedule_oracle.periods import steady_period
 from schedule_oracle.recurrence import StageTimes
 
 from collapipe_env.allocation import ASYNC, with_schedule
 from collapipe_env.baselines.planning.chain_problem import chain_problems, plan_seconds
+from collapipe_env.baselines.planning.draft_pricing import balanced_split
 from collapipe_env.baselines.xpipe import (
     EXHAUSTIVE,
     XPipe,
-    balanced_blocks,
     best_partition,
     device_sets,
     in_flight_caps,
     least_seconds,
-    set_partition,
+    set_plan,
 )
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError
@@ -44,21 +42,6 @@ def act(scheduler, state):
     return scheduler.act(None, state)
 
 
-@given(
-    st.integers(1, 7),
-    st.lists(st.tuples(st.floats(0.05, 5.0), st.integers(0, 6)), min_size=1, max_size=4),
-)
-def test_no_partition_has_a_faster_slowest_stage(total: int, stages) -> None:
-    block_s, most = np.array([s[0] for s in stages]), np.array([s[1] for s in stages])
-    held = balanced_blocks(total, block_s, most)
-    partitions = [p for p in itertools.product(*(range(1, m + 1) for m in most)) if sum(p) == total]
-    if not partitions:
-        assert (held == 0).all()
-        return
-    assert tuple(held) in partitions
-    assert max(held * block_s) == min(max(p * block_s) for p in partitions)
-
-
 @pytest.mark.parametrize("link_aware", [False, True])
 @pytest.mark.parametrize("duplex", ["full", "half"])
 def test_leaving_sets_out_by_their_bound_loses_nothing(duplex: str, link_aware: bool) -> None:
@@ -72,14 +55,15 @@ def test_leaving_sets_out_by_their_bound_loses_nothing(duplex: str, link_aware: 
         times, plans = [], []
         for chosen in sets:
             devices = np.flatnonzero(chosen)
-            caps = in_flight_caps(len(devices), link_aware, 99)
-            held = set_partition(problem, devices, caps, 4)
+            plan = set_plan(devices, np.zeros_like(devices), 4, link_aware, 99)
+            held = balanced_split(problem, plan, 99)
             if held.sum() == 0:
                 continue
-            times.append(plan_seconds(problem, devices, held, ASYNC, caps, 1, 4))
+            plan = plan._replace(held=held)
+            times.append(plan_seconds(problem, plan))
             plans.append(np.zeros(5, dtype=np.int64))
             plans[-1][devices] = held
-            assert least_seconds(problem, devices, held, 4) <= times[-1] * (1 + 1e-12)
+            assert least_seconds(problem, plan) <= times[-1] * (1 + 1e-12)
         seconds, blocks = best_partition(problem, sets, 4, link_aware, 99)
         assert seconds == min(times)
         assert np.array_equal(blocks, plans[int(np.argmin(times))])
