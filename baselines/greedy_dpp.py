@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.dssra.round_input import RoundInput, round_input
+from collapipe_env.agents.dssra.round_input import ClusterTerms, RoundInput, round_input
 from collapipe_env.agents.dssra.segment_dp import SegmentProblem, plan_cost
 from collapipe_env.agents.dssra.segment_problem import segment_problem
 from collapipe_env.arrays import IntArray
@@ -87,6 +87,7 @@ class GreedyDPP(SegmentBaseline):
         for e in range(environments):
             row = RoundInput(*(a[e] for a in inputs))
             for n in range(N):
-                problem = _priced(n, power, float(noise[e, n]), 1.0 / N, numbers.tradeoff_v, row, numbers)
+                terms = ClusterTerms(float(noise[e, n]), 1.0 / N, numbers.tradeoff_v, 0.0)
+                problem = _priced(n, power, terms, row, numbers)
                 blocks[e, n] = greedy_segments(problem)
         return blocks

@@ -10,21 +10,19 @@ import math
 
 from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_leaf
-from collapipe_env.physics.delay import cluster_delay, edge_time, gpipe_step
+from collapipe_env.physics.delay import edge_time
 from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import (
     BACKWARD_MAX,
-    BACKWARD_SUM,
-    COLLECT,
     DOWNLINK_RATE,
     FORWARD_MAX,
-    FORWARD_SUM,
     LN2,
     LOSS_PRICE,
     MICRO_BATCHES,
     UPLINK_PRICE,
     UPLINK_SNR,
+    delay_of,
 )
 
 
@@ -52,14 +50,7 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) 
     downlink = edge_time(parameters.batch_size, parameters.gradient_bits, share * summary[DOWNLINK_RATE])
     downlink_slope = -downlink / share
     M, further = summary[MICRO_BATCHES], summary[MICRO_BATCHES] - 1.0
-    step = gpipe_step(
-        summary[FORWARD_SUM] + uplink,
-        max(summary[FORWARD_MAX], uplink),
-        summary[BACKWARD_SUM] + downlink,
-        max(summary[BACKWARD_MAX], downlink),
-        M,
-    )
-    delay = cluster_delay(parameters.local_steps, step / M, summary[COLLECT], upload)
+    delay = delay_of(uplink, upload, downlink, summary, parameters)
     step_slope = uplink_slope + downlink_slope
     if uplink > summary[FORWARD_MAX]:
         step_slope += further * uplink_slope
