@@ -14,9 +14,9 @@ from collapipe_env.agents.dssra.segment_dp import SegmentProblem, plan_cost
 from collapipe_env.agents.dssra.segment_problem import segment_problem
 from collapipe_env.arrays import IntArray
 from collapipe_env.compiled import called_from_python, compiled
-from collapipe_env.physics import radio
 from collapipe_env.simulator.state import SystemState
 
+from .planning.chain_problem import full_power_noise
 from .planning.plan_baseline import SegmentBaseline
 
 _priced = called_from_python(segment_problem)
@@ -80,9 +80,7 @@ class GreedyDPP(SegmentBaseline):
         inputs = round_input(parameters, state, self.micro_batches)
         environments, N, K = state.present.shape
         power = np.full(K + 1, parameters.power_max_w)
-        # With every active node at full power the interference depends on no decision, so it is exact.
-        disturbance = radio.interference(state.cross_gain, np.full((environments, N), parameters.power_max_w))
-        noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
+        noise = full_power_noise(parameters, state)
         blocks = np.zeros(state.present.shape, dtype=np.int64)
         for e in range(environments):
             row = RoundInput(*(a[e] for a in inputs))

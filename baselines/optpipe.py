@@ -45,7 +45,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState
 
-from .planning.block_partition import best_partition, quickest_of_fastest
+from .planning.block_partition import optimal_blocks, quickest_of_fastest
 from .planning.chain_problem import ChainProblem, block_room, chain_problems, plan_times
 from .planning.optpipe_model import solve_chain
 from .planning.scheduled_plan import ScheduledPlan, allocation_of, link_aware_caps
@@ -126,7 +126,7 @@ def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
             continue
         for blocks in (
             quickest_of_fastest(L, room, block_s, hop_s),
-            best_partition(L, room, block_s, hop_s, False, np.inf)[1],
+            optimal_blocks(L, room, block_s, hop_s, False, np.inf)[1],
             apportion(L, 1.0 / block_s, room),
         ):
             devices = np.flatnonzero(blocks)
@@ -203,25 +203,23 @@ def plan_cluster(
     Returns:
         The plan and its figures; ``None`` if no split fits the memories.
     """
+
+    def quickest(plans: Iterable[ScheduledPlan]) -> ScheduledPlan:
+        return min(plans, key=lambda plan: plan.seconds(problem))
+
     splits = usual_splits(problem, micro_batches)
     plans = [plan for split in splits for plan in warm_starts(problem, split, micro_batches)]
     if not plans:
         return None
-    start = min(plans, key=lambda plan: plan.seconds(problem))
+    start = quickest(plans)
     split = (start.devices, start.held)
     S = len(start.devices)
     if refused is None and max_devices < S:
         refused = f"its split has {S} stages, the programme is limited to {max_devices}"
     if refused is not None:
-        plan = min(
-            (
-                plan
-                for split in splits
-                for plan in named_plans(
-                    problem, split, micro_batches, (link_aware_caps(len(split[0])),), ("1f1b",)
-                )
-            ),
-            key=lambda plan: plan.seconds(problem),
+        caps = ((split, (link_aware_caps(len(split[0])),)) for split in splits)
+        plan = quickest(
+            p for split, cap in caps for p in named_plans(problem, split, micro_batches, cap, ("1f1b",))
         )
         return OptPipeReport(plan, run_plan(problem, plan)[0], None, None, False, refused)
     solution = solve_chain(
@@ -238,7 +236,7 @@ def plan_cluster(
         *(plan for plan in plans if (plan.devices, plan.held) == split),
         *named_plans(problem, split, micro_batches, read_off, ("zb-h1", "1f1b")),
     ]
-    plan = min(candidates, key=lambda plan: plan.seconds(problem))
+    plan = quickest(candidates)
     executed = run_plan(problem, plan)[0]
     # A plan read off an order that is not optimal may be faster than that order.
     optimum = min(solution.seconds, executed)

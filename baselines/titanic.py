@@ -24,7 +24,7 @@ from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
-from .planning.block_partition import best_partition
+from .planning.block_partition import optimal_blocks
 from .planning.chain_problem import chain_problems
 from .planning.plan_baseline import SegmentBaseline
 
@@ -43,7 +43,7 @@ def select_clients(total: int, cap: IntArray, block_s: FloatArray, client_s: Flo
     """
     hop_s = np.zeros((len(cap) + 1, len(cap) + 1))
     hop_s[:, 1:] = client_s
-    return best_partition(total, cap, block_s, hop_s, False, np.inf)[1]
+    return optimal_blocks(total, cap, block_s, hop_s, False, np.inf)[1]
 
 
 class Titanic(SegmentBaseline):

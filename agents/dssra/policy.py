@@ -126,7 +126,8 @@ class DSSRA(StateScheduler):
 
         def picked(name: str) -> npt.NDArray[np.generic]:
             ours, theirs = getattr(first, name), getattr(second, name)
-            return np.where(keep.reshape(-1, *(1,) * (ours.ndim - 1)), ours, theirs)
+            rows: npt.NDArray[np.generic] = np.where(keep.reshape(-1, *(1,) * (ours.ndim - 1)), ours, theirs)
+            return rows
 
         names = ("blocks", "micro_batches", "bandwidth", "device_power", "cu_power")
         return Allocation(**{name: picked(name) for name in names})

@@ -65,19 +65,6 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) 
 
 
 @compiled_leaf
-def slopes(share: float, summary: FloatArray, parameters: Parameters) -> tuple[float, float]:
-    """Derivatives of a cluster's delay (negative) and cost with respect to its share.
-
-    Args:
-        share: ``beta_n``.
-        summary: The cluster's summary (SUMMARY,).
-        parameters: The scenario.
-    """
-    _, delay_slope, cost_slope = delay_and_slopes(share, summary, parameters)
-    return delay_slope, cost_slope
-
-
-@compiled_leaf
 def share_for_deadline(
     deadline: float,
     start: float,
@@ -145,7 +132,7 @@ def share_for_price(
     x = min(max(math.log(start), low), high)
     before_x, before, steepness = x, 0.0, -2.0
     for iteration in range(40):
-        saving = -slopes(math.exp(x), summary, parameters)[1]
+        saving = -delay_and_slopes(math.exp(x), summary, parameters)[2]
         above = math.log(max(saving, 1e-300) / price)
         if above > 0.0:
             low = x
@@ -173,12 +160,12 @@ def most_useful_share(most: float, summary: FloatArray, parameters: Parameters) 
         summary: The cluster's summary (SUMMARY,).
         parameters: The scenario.
     """
-    if not parameters.repeat or slopes(most, summary, parameters)[0] <= 0.0:
+    if not parameters.repeat or delay_and_slopes(most, summary, parameters)[1] <= 0.0:
         return most
     low, high = parameters.bandwidth_floor, most
     while high > low * (1.0 + 1e-6):
         share = math.sqrt(low * high)
-        if slopes(share, summary, parameters)[0] < 0.0:
+        if delay_and_slopes(share, summary, parameters)[1] < 0.0:
             low = share
         else:
             high = share

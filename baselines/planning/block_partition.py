@@ -9,7 +9,7 @@ from collapipe_env.compiled import compiled
 
 
 @compiled
-def best_partition(
+def optimal_blocks(
     total: int, cap: IntArray, block_s: FloatArray, hop_s: FloatArray, slowest: bool, limit_s: float
 ) -> tuple[float, IntArray]:
     """Partition with the least sum, or the least maximum, of its stage and hop times, exact, ``O(K^2 L^2)``.
@@ -63,5 +63,5 @@ def best_partition(
 
 def quickest_of_fastest(total: int, cap: IntArray, block_s: FloatArray, hop_s: FloatArray) -> IntArray:
     """Partition with the least slowest stage or hop, and among those the least sum of them (K,)."""
-    limit_s, _ = best_partition(total, cap, block_s, hop_s, True, np.inf)
-    return best_partition(total, cap, block_s, hop_s, False, limit_s)[1]
+    limit_s, _ = optimal_blocks(total, cap, block_s, hop_s, True, np.inf)
+    return optimal_blocks(total, cap, block_s, hop_s, False, limit_s)[1]

@@ -63,6 +63,18 @@ class ChainProblem(NamedTuple):
 _cluster_times = called_from_python(cluster_times)
 
 
+def full_power_noise(parameters: SystemParameters, state: SystemState) -> FloatArray:
+    """Noise plus interference of each cluster's links with every active node at full power (E, N) [W].
+
+    It depends on no decision, so it is exact.
+    """
+    disturbance = radio.interference(
+        state.cross_gain, np.full_like(state.uplink_gain, parameters.power_max_w)
+    )
+    noise: FloatArray = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
+    return noise
+
+
 def chain_problems(parameters: SystemParameters, state: SystemState) -> dict[tuple[int, int], ChainProblem]:
     """The problem of every environment and cluster.
 
@@ -75,8 +87,7 @@ def chain_problems(parameters: SystemParameters, state: SystemState) -> dict[tup
     """
     *clusters, K = state.present.shape
     power = np.full(K + 1, parameters.power_max_w)
-    disturbance = radio.interference(state.cross_gain, np.full(clusters, parameters.power_max_w))
-    noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
+    noise = full_power_noise(parameters, state)
     speed, gain = (np.ascontiguousarray(a, dtype=np.float64) for a in (state.speed, state.d2d_gain))
     present = np.ascontiguousarray(state.present, dtype=np.int64)
     memory = np.ascontiguousarray(np.where(state.present, state.memory_bytes, 0.0), dtype=np.float64)

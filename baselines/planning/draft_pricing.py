@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.delay import gpipe_step
@@ -164,14 +164,14 @@ def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
     """A time below which no order of the operations can bring a plan, without simulating it.
 
     Each resource serves ``M`` micro-batches after the first one has reached it and before the last one's
-    way back; a stage with cap ``K`` waits ``ceil(M / K)`` times for a micro-batch to go on and return. Exact
-    for GPipe. Half-duplex links, whose simulation is costly, are bounded by full-duplex ones as well: every
-    order that those allow is possible on these without weight gradients, and the recurrence runs it as
-    early as possible.
+    way back; a stage with cap ``K`` waits ``ceil(M / K)`` times for a micro-batch to go on and return (not
+    counted under ``async``, whose mini-batches follow without a flush). Exact for GPipe. Half-duplex links,
+    whose simulation is costly, are bounded by full-duplex ones as well: every order that those allow is
+    possible on these without weight gradients, and the recurrence runs it as early as possible.
 
     Args:
         problem: The cluster.
-        plan: The plan, not under ``async``.
+        plan: The plan.
 
     Returns:
         Seconds, comparable with :func:`~.chain_problem.plan_seconds`.
@@ -190,6 +190,13 @@ def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
         slowest_f, slowest_b = max(slowest_f, uses * there[link]), max(slowest_b, uses * back[link])
     if schedule == GPIPE:
         step = gpipe_step(path, slowest_f, 0.0, slowest_b, M)
+    elif schedule == ASYNC:
+        steps = problem.numbers.local_steps
+        step = steps * M * (F[S] + B[S]) + there[S] + back[S] + up + down
+        for s in range(S - 1, -1, -1):
+            work = F[s] + B[s]
+            step = there[s] + back[s] + max(steps * M * work, work + step)
+        step /= steps
     elif schedule == INTERLEAVED:
         step = max(path, M * max(slowest_f, slowest_b))
         for s in range(S):

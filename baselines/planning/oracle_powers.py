@@ -94,7 +94,7 @@ class FixedPlan:
     def optimise(self, point: FloatArray) -> Allocation:
         """Optimise from a starting point; the shares of the result add up to the whole band."""
         programme = _Programme(self, point)
-        at = programme.evaluate
+        at: Any = programme.evaluate
         constraint: Any = {"type": "ineq", "fun": lambda x: at(x).slack, "jac": lambda x: at(x).slack_slope}
         result = minimize(
             lambda x: at(x).value,

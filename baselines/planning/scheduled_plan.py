@@ -9,7 +9,6 @@ import numpy as np
 
 from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
 from collapipe_env.arrays import IntArray
-from collapipe_env.compiled import compiled
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.even_split import equal_resources
 from collapipe_env.simulator.state import SystemState
@@ -53,13 +52,11 @@ class ScheduledPlan(NamedTuple):
         return PlanArrays(devices, held, kind, caps, self.chunks, self.micro_batches)
 
 
-@compiled
 def ordinary_caps(stages: int) -> IntArray:
     """1F1B's usual caps, ``P - s`` with the server as the last of ``P = S + 1`` stages (S,)."""
     return np.arange(stages, 0, -1) + 1
 
 
-@compiled
 def link_aware_caps(stages: int) -> IntArray:
     """Caps that count links and the CU's relay as stages, too: ``2 (S - s) + 2`` (S,)."""
     return 2 * np.arange(stages, 0, -1) + 2

@@ -37,10 +37,14 @@ open_parts = {
 }
 any_caps = st.sampled_from(["ordinary", "link", "room"]) | st.integers(1, 10**9 - 1)
 tuples = st.one_of(
-    st.builds(ScheduleTuple, breadth_first=st.just(True), caps=st.none(), **open_parts),
-    st.builds(ScheduleTuple, split_backward=st.booleans(), caps=any_caps, **open_parts),
+    st.builds(ScheduleTuple, schedule=st.just("gpipe"), caps=st.none(), **open_parts),
+    st.builds(ScheduleTuple, schedule=st.sampled_from(["1f1b", "zb-h1"]), caps=any_caps, **open_parts),
     st.builds(
-        ScheduleTuple, chunks=st.integers(2, 9), caps=st.sampled_from(["ordinary", "link"]), **open_parts
+        ScheduleTuple,
+        schedule=st.just("interleaved"),
+        chunks=st.integers(2, 9),
+        caps=st.sampled_from(["ordinary", "link"]),
+        **open_parts,
     ),
 )
 
@@ -68,8 +72,8 @@ def test_the_notation_means_what_it_says() -> None:
     full = parse_schedule("1f1b k=link v=1 m=16 d=2,0,1")
     assert full == ScheduleTuple(caps="link", micro_batches=16, devices=(2, 0, 1))
     assert str(full) == "1f1b k=link v=1 m=16 d=2,0,1"
-    assert parse_schedule("  gpipe   m=4 ") == ScheduleTuple(breadth_first=True, caps=None, micro_batches=4)
-    assert parse_schedule("zb-h1 k=5") == ScheduleTuple(split_backward=True, caps=5)
+    assert parse_schedule("  gpipe   m=4 ") == ScheduleTuple("gpipe", caps=None, micro_batches=4)
+    assert parse_schedule("zb-h1 k=5") == ScheduleTuple("zb-h1", caps=5)
     assert parse_schedule("interleaved").chunks == 2
     assert full.plan((3, 2, 1)) == ((2, 0, 1), (3, 2, 1), "1f1b", (8, 6, 4), 16, 1)
     assert placed(parse_schedule("1f1b k=3"), 8, (1, 0)).plan().caps == (3, 3)
@@ -110,10 +114,10 @@ def test_bad_text_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "parts",
     [
-        {"breadth_first": True},
+        {"schedule": "gpipe"},
         {"caps": None},
-        {"breadth_first": True, "caps": None, "split_backward": True},
-        {"split_backward": True, "chunks": 2},
+        {"schedule": "interleaved"},
+        {"schedule": "zb-h1", "chunks": 2},
         {"caps": "lnik"},
         {"devices": ()},
     ],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collapipe_env.baselines.pipeedge import PipeEdge
-from collapipe_env.baselines.planning.block_partition import best_partition, quickest_of_fastest
+from collapipe_env.baselines.planning.block_partition import optimal_blocks, quickest_of_fastest
 
 
 def elements(plan, block_s, hop_s):
@@ -34,7 +34,7 @@ def test_programme_is_exact(devices: int, total: int, seed: int) -> None:
     block_s = rng.exponential(1.0, devices)
     hop_s = rng.exponential(1.5, (devices + 1, devices + 1))
     slowest, least = brute_force(total, cap, block_s, hop_s)
-    found, plan = best_partition(total, cap, block_s, hop_s, True, np.inf)
+    found, plan = optimal_blocks(total, cap, block_s, hop_s, True, np.inf)
     assert found == pytest.approx(slowest, rel=1e-12)
     assert max(elements(plan, block_s, hop_s)) == pytest.approx(slowest, rel=1e-12)
     plan = quickest_of_fastest(total, cap, block_s, hop_s)
@@ -45,9 +45,9 @@ def test_programme_is_exact(devices: int, total: int, seed: int) -> None:
 
 def test_what_cannot_be_held_has_no_plan() -> None:
     cap, block_s, hop_s = np.array([2, 1]), np.ones(2), np.ones((3, 3))
-    assert best_partition(4, cap, block_s, hop_s, True, np.inf)[0] == np.inf
+    assert optimal_blocks(4, cap, block_s, hop_s, True, np.inf)[0] == np.inf
     for slowest in (False, True):
-        seconds, plan = best_partition(3, cap, block_s, hop_s, slowest, 0.5)
+        seconds, plan = optimal_blocks(3, cap, block_s, hop_s, slowest, 0.5)
         assert seconds == np.inf
         assert plan.tolist() == [0, 0]
 

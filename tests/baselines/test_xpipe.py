@@ -5,22 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, first_state
+from baseline_support import SMALL, UNEVEN, first_state, simulated
 from schedule_oracle.periods import steady_period
 from schedule_oracle.recurrence import StageTimes
 
 from collapipe_env.allocation import ASYNC, with_schedule
-from collapipe_env.baselines.planning.chain_problem import chain_problems, plan_seconds
-from collapipe_env.baselines.planning.draft_pricing import balanced_split
-from collapipe_env.baselines.xpipe import (
-    EXHAUSTIVE,
-    XPipe,
-    best_partition,
-    device_sets,
-    in_flight_caps,
-    least_seconds,
-    set_plan,
-)
+from collapipe_env.baselines.planning.chain_problem import chain_problems
+from collapipe_env.baselines.planning.draft_pricing import balanced_split, lower_bound
+from collapipe_env.baselines.planning.schedule_search import quickest
+from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan
+from collapipe_env.baselines.xpipe import EXHAUSTIVE, XPipe, device_sets, in_flight_caps
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.episode import play_episode
@@ -51,22 +45,22 @@ def test_leaving_sets_out_by_their_bound_loses_nothing(duplex: str, link_aware: 
     parameters = system_parameters(scenario)
     for problem in chain_problems(parameters, first_state(scenario, 2, seed=4)).values():
         sets = device_sets(problem, np.arange(5))
-        assert sorted(map(tuple, sets)) == sorted(itertools.product([False, True], repeat=5))[1:]
-        times, plans = [], []
-        for chosen in sets:
-            devices = np.flatnonzero(chosen)
-            plan = set_plan(devices, np.zeros_like(devices), 4, link_aware, 99)
-            held = balanced_split(problem, plan, 99)
-            if held.sum() == 0:
-                continue
-            plan = plan._replace(held=held)
-            times.append(plan_seconds(problem, plan))
-            plans.append(np.zeros(5, dtype=np.int64))
-            plans[-1][devices] = held
-            assert least_seconds(problem, plan) <= times[-1] * (1 + 1e-12)
-        seconds, blocks = best_partition(problem, sets, 4, link_aware, 99)
-        assert seconds == min(times)
-        assert np.array_equal(blocks, plans[int(np.argmin(times))])
+        assert sorted(sets) == sorted(c for r in range(1, 6) for c in itertools.combinations(range(5), r))
+        drafts = [
+            ScheduledPlan(devices, (), "async", in_flight_caps(len(devices), link_aware, 99), 4)
+            for devices in sets
+        ]
+        plans = []
+        for draft in drafts:
+            held = balanced_split(problem, draft.arrays(), 99)
+            if held.sum() > 0:
+                plans.append(draft._replace(held=tuple(held.tolist())))
+                # The simulation's time, not the recurrence's.
+                assert lower_bound(problem, plans[-1].arrays()) <= simulated(problem, plans[-1]) * (1 + 1e-12)
+        (found,) = quickest(problem, drafts)
+        times = [plan.seconds(problem) for plan in plans]
+        assert found.seconds == min(times)
+        assert found.plan == plans[int(np.argmin(times))]
 
 
 @pytest.mark.parametrize("scenario", ["small", "medium", "large", UNEVEN], ids=str)
@@ -94,9 +88,9 @@ def test_rows_do_not_depend_on_the_batch() -> None:
 
 
 def test_caps_count_the_server_and_on_demand_the_links() -> None:
-    assert in_flight_caps(3, False, 99).tolist() == [4, 3, 2]
-    assert in_flight_caps(3, True, 99).tolist() == [8, 6, 4]
-    assert in_flight_caps(3, True, 5).tolist() == [5, 5, 4]
+    assert in_flight_caps(3, False, 99) == (4, 3, 2)
+    assert in_flight_caps(3, True, 99) == (8, 6, 4)
+    assert in_flight_caps(3, True, 5) == (5, 5, 4)
     state = first_state(small(4), 1)
     caps, blocks = (getattr(act(XPipe(small(4)), state), field) for field in ("caps", "blocks"))
     stages = (blocks > 0).sum(axis=-1)
