@@ -94,12 +94,12 @@ class FixedPlan:
     def optimise(self, point: FloatArray) -> Allocation:
         """Optimise from a starting point; the shares of the result add up to the whole band."""
         programme = _Programme(self, point)
-        at: Any = programme.evaluate
+        at = programme.evaluate
+        objective: Any = {"fun": lambda x: at(x).value, "jac": lambda x: at(x).slope}
         constraint: Any = {"type": "ineq", "fun": lambda x: at(x).slack, "jac": lambda x: at(x).slack_slope}
         result = minimize(
-            lambda x: at(x).value,
-            programme.first,
-            jac=lambda x: at(x).slope,
+            **objective,
+            x0=programme.first,
             bounds=programme.bounds,
             constraints=constraint,
             method="SLSQP",
