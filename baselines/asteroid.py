@@ -159,7 +159,7 @@ class Asteroid(PlanBaseline):
         """The planner on one cluster, see :func:`best_plans`."""
         M = self.micro_batches
         nodes = np.concatenate(([0], order + 1))
-        there_and_back = problem.times.hop_forward + problem.times.hop_backward
+        block_s, hop_s = problem.both_ways()
         ring_s = self.parameters.costs.block_gradient_bits * problem.times.link_bit[1:, 1:]
         server_s = (problem.times.server_forward + problem.times.server_backward) / M
         edge_s = (problem.times.uplink + problem.times.downlink) / M
@@ -167,9 +167,9 @@ class Asteroid(PlanBaseline):
             problem.numbers.blocks,
             self.parameters.costs.batch_size // M,
             M,
-            (problem.times.block_forward + problem.times.block_backward)[order] / problem.numbers.batch_size,
+            block_s[order] / problem.numbers.batch_size,
             np.ascontiguousarray(sample_limits(problem, in_flight, M)[..., order]),
-            np.ascontiguousarray(there_and_back[np.ix_(nodes, nodes)]) / M,
+            np.ascontiguousarray(hop_s[np.ix_(nodes, nodes)]) / M,
             np.ascontiguousarray(ring_s[np.ix_(order, order)]),
             lengthened(lengthened(0.0, server_s, 0.0, M), edge_s, 0.0, M),
         )

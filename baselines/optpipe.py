@@ -39,7 +39,6 @@ from collapipe_env.allocation import Allocation, ScheduleName
 from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError, ScenarioError
-from collapipe_env.physics.memory import device_memory, fits, samples_beside
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
@@ -47,6 +46,7 @@ from collapipe_env.simulator.state import SystemState
 
 from .planning.block_partition import optimal_blocks, quickest_of_fastest
 from .planning.chain_problem import ChainProblem, block_room, chain_problems, plan_times
+from .planning.draft_pricing import lower_caps
 from .planning.optpipe_model import solve_chain
 from .planning.scheduled_plan import ScheduledPlan, allocation_of, link_aware_caps
 
@@ -96,15 +96,9 @@ def storable(problem: ChainProblem, split: Split, micro_batches: int) -> IntArra
         split: Devices and blocks.
         micro_batches: ``M``.
     """
-    c, samples = problem.numbers, problem.numbers.batch_size / micro_batches
-    devices, held = (np.asarray(part) for part in split)
-    memory = problem.memory_bytes[devices]
-    room = samples_beside(memory, held, c.block_state_bytes, c.activation_bytes) / samples
-    most: IntArray = np.clip(np.floor(room + 1e-9), 0, micro_batches).astype(np.int64)
-    # What fits only by rounding does not fit.
-    needed = device_memory(held, most * samples, c.block_state_bytes, c.activation_bytes)
-    most[~fits(needed, memory) & (most > 0)] -= 1
-    return most
+    plan = ScheduledPlan(*split, "zb-h1", (micro_batches,) * len(split[0]), micro_batches).arrays()
+    lower_caps(problem, plan)
+    return plan.caps
 
 
 def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
@@ -115,8 +109,7 @@ def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
         micro_batches: ``M``.
     """
     L = problem.numbers.blocks
-    block_s = problem.times.block_forward + problem.times.block_backward
-    hop_s = problem.times.hop_forward + problem.times.hop_backward
+    block_s, hop_s = problem.both_ways()
     splits: dict[Split, None] = {}
     stored = micro_batches
     while stored >= 1:

@@ -45,7 +45,5 @@ class PipeEdge(SegmentBaseline):
         # Times of a whole mini-batch: those of a micro-batch are 1 / M of them, for every plan alike.
         caps = np.where(state.present, state.memory_cap, 0).astype(np.int64)
         for at, problem in chain_problems(self.parameters, state).items():
-            block_s = problem.times.block_forward + problem.times.block_backward
-            hop_s = problem.times.hop_forward + problem.times.hop_backward
-            blocks[at] = quickest_of_fastest(total, caps[at], block_s, hop_s)
+            blocks[at] = quickest_of_fastest(total, caps[at], *problem.both_ways())
         return blocks

@@ -90,6 +90,6 @@ class Titanic(SegmentBaseline):
         """
         block_s, client_s = np.zeros(state.present.shape), np.zeros(state.present.shape)
         for at, problem in chain_problems(self.parameters, state).items():
-            block_s[at] = problem.times.block_forward + problem.times.block_backward
-            client_s[at] = problem.times.hop_forward[0, 1:] + problem.times.hop_backward[0, 1:]
+            block_s[at], hop_s = problem.both_ways()
+            client_s[at] = hop_s[0, 1:]
         return block_s, client_s

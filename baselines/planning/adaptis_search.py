@@ -150,22 +150,19 @@ def local_optimum(
     best = start
     idle_steps, step = 0, 0
     while idle_steps < 3:
-        draft, limit = best.plan, best.seconds
-        if step == 0:
-            found = quickest(problem, list(partition_moves(problem, draft)), limit=limit)
-            if not found:
-                every = range(len(draft.devices))
-                found = quickest(problem, list(boundary_moves(draft, every)), limit=limit)
-        elif step == 1:
-            found = quickest(problem, list(placement_moves(draft, usable)), limit=limit)
-        else:
-            found = quickest(problem, list(schedule_moves(draft, options)), limit=limit)
-        if found:
-            best = found[0]
-            idle_steps = 0
-        else:
-            idle_steps += 1
-        step = (step + 1) % 3
+        plan, limit = best.plan, best.seconds
+        # Of all stages where relieving the busiest does not help.
+        groups = (
+            (partition_moves(problem, plan), boundary_moves(plan, range(len(plan.devices)))),
+            (placement_moves(plan, usable),),
+            (schedule_moves(plan, options),),
+        )
+        idle_steps, step = idle_steps + 1, step + 1
+        for moves in groups[(step - 1) % 3]:
+            found = quickest(problem, list(moves), limit=limit)
+            if found:
+                best, idle_steps = found[0], 0
+                break
     return best
 
 

@@ -59,6 +59,11 @@ class ChainProblem(NamedTuple):
     times: ClusterTimes
     memory_bytes: FloatArray
 
+    def both_ways(self) -> tuple[FloatArray, FloatArray]:
+        """Forward and backward together: of a block on each device (K,), of each hop (K+1, K+1) [s]."""
+        times = self.times
+        return times.block_forward + times.block_backward, times.hop_forward + times.hop_backward
+
 
 _cluster_times = called_from_python(cluster_times)
 

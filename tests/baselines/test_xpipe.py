@@ -17,10 +17,8 @@ from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan
 from collapipe_env.baselines.xpipe import EXHAUSTIVE, XPipe, device_sets, in_flight_caps
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError
-from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.learners.base import LearningReport
 from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
@@ -63,36 +61,14 @@ def test_leaving_sets_out_by_their_bound_loses_nothing(duplex: str, link_aware: 
         assert found.plan == plans[int(np.argmin(times))]
 
 
-@pytest.mark.parametrize("scenario", ["small", "medium", "large", UNEVEN], ids=str)
-def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario) -> None:
-    scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
-    state = first_state(scenario, 2)
-    scheduler = XPipe(scenario)
-    assert isinstance(scheduler, Scheduler)
-    allocation = act(scheduler, state)
-    check_allocation(scheduler.parameters, state, allocation)
-    assert (allocation.schedule == ASYNC).all()
-    assert (allocation.bandwidth == 1.0 / scenario.clusters).all()
-    assert (allocation.device_power == scheduler.parameters.power_max_w).all()
-    assert (allocation.cu_power == scheduler.parameters.power_max_w).all()
-    assert (allocation.micro_batches == (4 if 4 in scheduler.parameters.micro_batch_choices else 2)).all()
-
-
-def test_rows_do_not_depend_on_the_batch() -> None:
-    state = first_state(UNEVEN, 3, seed=5)
-    together = act(XPipe(UNEVEN), state)
-    for row in range(3):
-        alone = act(XPipe(UNEVEN), state[row : row + 1])
-        for field in ("blocks", "caps", "micro_batches"):
-            assert np.array_equal(getattr(alone, field)[0], getattr(together, field)[row])
-
-
 def test_caps_count_the_server_and_on_demand_the_links() -> None:
     assert in_flight_caps(3, False, 99) == (4, 3, 2)
     assert in_flight_caps(3, True, 99) == (8, 6, 4)
     assert in_flight_caps(3, True, 5) == (5, 5, 4)
     state = first_state(small(4), 1)
-    caps, blocks = (getattr(act(XPipe(small(4)), state), field) for field in ("caps", "blocks"))
+    allocation = act(XPipe(small(4)), state)
+    caps, blocks = allocation.caps, allocation.blocks
+    assert (allocation.schedule == ASYNC).all()
     stages = (blocks > 0).sum(axis=-1)
     for n in range(2):
         assert caps[0, n][blocks[0, n] > 0].tolist() == list(range(stages[0, n] + 1, 1, -1))
@@ -263,9 +239,3 @@ def test_learner_is_told_the_version_gaps(micro_batches: int, local_steps: int) 
         expected = [int(np.ceil((S - s) / micro_batches)) for s in range(S)]
         assert outcome.staleness[0, n][held].tolist() == expected
         assert (outcome.staleness[0, n][~held] == 0).all()
-
-
-def test_an_episode_is_played() -> None:
-    played = play_episode("xpipe", XPipe(UNEVEN), UNEVEN, 2, 3, "surrogate")
-    assert len(played.result.delay) == 3
-    assert np.isfinite(played.result.delay).all()
