@@ -69,4 +69,4 @@ class AdaPtis(StateScheduler):
         found = searched(
             self.parameters, state, lambda problem: search(problem, self._options, self.restarts)
         )
-        return {at: best.draft.plan() for at, best in found.items()}
+        return {at: best.plan for at, best in found.items()}

@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation, with_schedule
 from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.physics.memory import samples_beside
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
 
@@ -66,12 +67,12 @@ def sample_limits(problem: ChainProblem, in_flight: IntArray, micro_batches: int
     Returns:
         Samples (Q, L+1, K) for a stage of 0..L blocks, at most ``b``; 0 for absent devices.
     """
-    held = np.maximum(np.arange(problem.numbers.blocks + 1), 1)[:, None]
-    room = problem.memory_bytes / held - problem.numbers.block_state_bytes
-    stored = np.minimum(in_flight, micro_batches)[:, None, None]
+    c = problem.numbers
+    held = np.maximum(np.arange(c.blocks + 1), 1)[:, None]
+    room = samples_beside(problem.memory_bytes, held, c.block_state_bytes, c.activation_bytes)
     # What fits up to rounding fits: the check has a larger slack.
-    most = np.floor(room / (stored * problem.numbers.activation_bytes) + 1e-9)
-    limit: IntArray = np.clip(most, 0, int(problem.numbers.batch_size) // micro_batches).astype(np.int64)
+    most = np.floor(room / np.minimum(in_flight, micro_batches)[:, None, None] + 1e-9)
+    limit: IntArray = np.clip(most, 0, int(c.batch_size) // micro_batches).astype(np.int64)
     return limit
 
 
@@ -158,7 +159,7 @@ class Asteroid(PlanBaseline):
         """The planner on one cluster, see :func:`best_plans`."""
         M = self.micro_batches
         nodes = np.concatenate(([0], order + 1))
-        there_and_back = problem.times.hop_forward + problem.times.hop_backward
+        block_s, hop_s = problem.both_ways()
         ring_s = self.parameters.costs.block_gradient_bits * problem.times.link_bit[1:, 1:]
         server_s = (problem.times.server_forward + problem.times.server_backward) / M
         edge_s = (problem.times.uplink + problem.times.downlink) / M
@@ -166,9 +167,9 @@ class Asteroid(PlanBaseline):
             problem.numbers.blocks,
             self.parameters.costs.batch_size // M,
             M,
-            (problem.times.block_forward + problem.times.block_backward)[order] / problem.numbers.batch_size,
+            block_s[order] / problem.numbers.batch_size,
             np.ascontiguousarray(sample_limits(problem, in_flight, M)[..., order]),
-            np.ascontiguousarray(there_and_back[np.ix_(nodes, nodes)]) / M,
+            np.ascontiguousarray(hop_s[np.ix_(nodes, nodes)]) / M,
             np.ascontiguousarray(ring_s[np.ix_(order, order)]),
             lengthened(lengthened(0.0, server_s, 0.0, M), edge_s, 0.0, M),
         )

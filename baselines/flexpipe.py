@@ -94,7 +94,7 @@ class FlexPipe(StateScheduler):
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round; refused where no plan of the space fits some cluster."""
         points = self.points(state)
-        plans = {at: point.draft.plan() for at, point in points.items()}
+        plans = {at: point.plan for at, point in points.items()}
         return allocation_of(self.parameters, state, plans)
 
     def points(self, state: SystemState) -> dict[tuple[int, int], Point]:

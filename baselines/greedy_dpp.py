@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.dssra.round_input import RoundInput, round_input
-from collapipe_env.agents.dssra.segment_dp import SegmentProblem, least_backward, least_forward
+from collapipe_env.agents.dssra.round_input import ClusterTerms, RoundInput, round_input
+from collapipe_env.agents.dssra.segment_dp import SegmentProblem, plan_cost
 from collapipe_env.agents.dssra.segment_problem import segment_problem
 from collapipe_env.arrays import IntArray
 from collapipe_env.compiled import called_from_python, compiled
-from collapipe_env.physics import radio
 from collapipe_env.simulator.state import SystemState
 
+from .planning.chain_problem import full_power_noise
 from .planning.plan_baseline import SegmentBaseline
 
 _priced = called_from_python(segment_problem)
@@ -24,7 +24,7 @@ _priced = called_from_python(segment_problem)
 
 @compiled
 def greedy_segments(problem: SegmentProblem) -> IntArray:
-    """Place the blocks one after the other, ``O(L K)``.
+    """Place the blocks one after the other, ``O(L K^2)``.
 
     The first block goes to the first device. Every further one extends the last segment or opens the next
     device, whichever gives the cheaper partial plan, closed by the hop to the CU, under the true GPipe
@@ -38,50 +38,25 @@ def greedy_segments(problem: SegmentProblem) -> IntArray:
         Blocks of each device (K,).
     """
     devices = problem.cap.shape[0]
-    room = np.zeros(devices + 1, dtype=np.int64)
-    for k in range(devices - 1, -1, -1):
-        room[k] = room[k + 1] + problem.cap[k]
     segments = np.zeros(devices, dtype=np.int64)
-    # The open plan: additive cost and slowest elements up to the last device, without the way back.
-    times = problem.times
-    cost, forward, backward, collect = 0.0, least_forward(times), least_backward(times), 0.0
-    last = 0  # node; device k is node k + 1
+    last = 0
     for placed in range(problem.total_blocks):
         least, choice = np.inf, -1
-        kept = (cost, forward, backward, collect)
-        for k in range(max(last - 1, 0), devices):
-            opens = k + 1 != last
+        for k in range(last, devices):
             if segments[k] >= problem.cap[k]:
                 continue
-            if opens and room[k] < problem.total_blocks - placed:
+            opens = segments[k] == 0
+            if opens and problem.cap[k:].sum() < problem.total_blocks - placed:
                 break
-            blocks = segments[k] + 1
-            new_cost = cost + problem.block_cost[k]
-            new_forward = max(forward, blocks * times.block_forward[k])
-            new_backward = max(backward, blocks * times.block_backward[k])
-            new_collect = max(collect, blocks * times.block_collect[k])
-            if opens:
-                new_cost += problem.hop_cost[last, k + 1]
-                new_forward = max(new_forward, times.hop_forward[last, k + 1])
-                new_backward = max(new_backward, times.hop_backward[last, k + 1])
-            closed = (
-                new_cost
-                + problem.hop_cost[k + 1, 0]
-                + problem.bottleneck_price
-                * (
-                    max(new_forward, times.hop_forward[k + 1, 0])
-                    + max(new_backward, times.hop_backward[k + 1, 0])
-                )
-                + problem.collect_price * new_collect
-            )
+            segments[k] += 1
+            closed = plan_cost(problem, segments)
+            segments[k] -= 1
             if closed < least:
                 least, choice = closed, k
-                kept = (new_cost, new_forward, new_backward, new_collect)
             if opens:
                 break
         segments[choice] += 1
-        last = choice + 1
-        cost, forward, backward, collect = kept
+        last = choice
     return segments
 
 
@@ -105,13 +80,12 @@ class GreedyDPP(SegmentBaseline):
         inputs = round_input(parameters, state, self.micro_batches)
         environments, N, K = state.present.shape
         power = np.full(K + 1, parameters.power_max_w)
-        # With every active node at full power the interference depends on no decision, so it is exact.
-        disturbance = radio.interference(state.cross_gain, np.full((environments, N), parameters.power_max_w))
-        noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
+        noise = full_power_noise(parameters, state)
         blocks = np.zeros(state.present.shape, dtype=np.int64)
         for e in range(environments):
             row = RoundInput(*(a[e] for a in inputs))
             for n in range(N):
-                problem = _priced(n, power, float(noise[e, n]), 1.0 / N, numbers.tradeoff_v, row, numbers)
+                terms = ClusterTerms(float(noise[e, n]), 1.0 / N, numbers.tradeoff_v, 0.0)
+                problem = _priced(n, power, terms, row, numbers)
                 blocks[e, n] = greedy_segments(problem)
         return blocks

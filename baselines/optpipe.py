@@ -35,18 +35,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
+from collapipe_env.allocation import Allocation, ScheduleName
 from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError, ScenarioError
-from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState
 
-from .pipeedge import quickest_within, slowest_element
-from .planning.chain_problem import ChainProblem, chain_problems, plan_times
+from .planning.block_partition import optimal_blocks, quickest_of_fastest
+from .planning.chain_problem import ChainProblem, block_room, chain_problems, plan_times
+from .planning.draft_pricing import lower_caps
 from .planning.optpipe_model import solve_chain
 from .planning.scheduled_plan import ScheduledPlan, allocation_of, link_aware_caps
 
@@ -96,24 +96,9 @@ def storable(problem: ChainProblem, split: Split, micro_batches: int) -> IntArra
         split: Devices and blocks.
         micro_batches: ``M``.
     """
-    c = problem.numbers
-    devices, held = (np.asarray(part) for part in split)
-    memory, samples = problem.memory_bytes[devices], c.batch_size / micro_batches
-    room = (memory / held - c.block_state_bytes) / (samples * c.activation_bytes)
-    most: IntArray = np.clip(np.floor(room + 1e-9), 0, micro_batches).astype(np.int64)
-    # What fits only by rounding does not fit.
-    needed = device_memory(held, most * samples, c.block_state_bytes, c.activation_bytes)
-    most[~fits(needed, memory) & (most > 0)] -= 1
-    return most
-
-
-def block_room(problem: ChainProblem, stored: int, micro_batches: int) -> IntArray:
-    """Blocks that each device can hold with so many micro-batches stored (K,)."""
-    c = problem.numbers
-    samples = stored * c.batch_size / micro_batches
-    most = memory_cap_blocks(problem.memory_bytes, samples, c.block_state_bytes, c.activation_bytes)
-    room: IntArray = np.minimum(most, c.blocks).astype(np.int64)
-    return room
+    plan = ScheduledPlan(*split, "zb-h1", (micro_batches,) * len(split[0]), micro_batches).arrays()
+    lower_caps(problem, plan)
+    return plan.caps
 
 
 def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
@@ -124,8 +109,7 @@ def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
         micro_batches: ``M``.
     """
     L = problem.numbers.blocks
-    block_s = problem.times.block_forward + problem.times.block_backward
-    hop_s = problem.times.hop_forward + problem.times.hop_backward
+    block_s, hop_s = problem.both_ways()
     splits: dict[Split, None] = {}
     stored = micro_batches
     while stored >= 1:
@@ -133,10 +117,9 @@ def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
         stored //= 2
         if room.sum() < L:
             continue
-        limit_s = slowest_element(L, room, block_s, hop_s)
         for blocks in (
-            quickest_within(L, room, block_s, hop_s, limit_s),
-            quickest_within(L, room, block_s, hop_s, np.inf),
+            quickest_of_fastest(L, room, block_s, hop_s),
+            optimal_blocks(L, room, block_s, hop_s, False, np.inf)[1],
             apportion(L, 1.0 / block_s, room),
         ):
             devices = np.flatnonzero(blocks)
@@ -184,20 +167,11 @@ def warm_starts(problem: ChainProblem, split: Split, micro_batches: int) -> list
 
 def run_plan(problem: ChainProblem, plan: ScheduledPlan) -> tuple[float, FloatArray]:
     """Makespan of a plan's local step [s] and its events, as the simulation writes them."""
-    devices, held = np.asarray(plan.devices), np.asarray(plan.held)
-    split_backward = plan.schedule == "zb-h1"
-    S, M = len(devices), plan.micro_batches
-    events = np.full((M * (2 * (S + 1 + S + 2) + (S + 1 if split_backward else 0)), 6), -1.0)
-    seconds = run_chain(
-        plan_times(problem, devices, held, split_backward, 1, M),
-        SCHEDULES.index(plan.schedule),
-        np.asarray(plan.caps),
-        1,
-        M,
-        problem.numbers.half_duplex,
-        events,
-    )
-    return seconds, events
+    arrays, S, M = plan.arrays(), len(plan.devices), plan.micro_batches
+    weights = S + 1 if plan.schedule == "zb-h1" else 0
+    events = np.full((M * (2 * (S + 1 + S + 2) + weights), 6), -1.0)
+    times, duplex = plan_times(problem, arrays), problem.numbers.half_duplex
+    return run_chain(times, arrays.schedule, arrays.caps, 1, M, duplex, events), events
 
 
 def plan_cluster(
@@ -222,29 +196,27 @@ def plan_cluster(
     Returns:
         The plan and its figures; ``None`` if no split fits the memories.
     """
+
+    def quickest(plans: Iterable[ScheduledPlan]) -> ScheduledPlan:
+        return min(plans, key=lambda plan: plan.seconds(problem))
+
     splits = usual_splits(problem, micro_batches)
     plans = [plan for split in splits for plan in warm_starts(problem, split, micro_batches)]
     if not plans:
         return None
-    start = min(plans, key=lambda plan: plan.seconds(problem))
+    start = quickest(plans)
     split = (start.devices, start.held)
     S = len(start.devices)
     if refused is None and max_devices < S:
         refused = f"its split has {S} stages, the programme is limited to {max_devices}"
     if refused is not None:
-        plan = min(
-            (
-                plan
-                for split in splits
-                for plan in named_plans(
-                    problem, split, micro_batches, (link_aware_caps(len(split[0])),), ("1f1b",)
-                )
-            ),
-            key=lambda plan: plan.seconds(problem),
+        caps = ((split, (link_aware_caps(len(split[0])),)) for split in splits)
+        plan = quickest(
+            p for split, cap in caps for p in named_plans(problem, split, micro_batches, cap, ("1f1b",))
         )
         return OptPipeReport(plan, run_plan(problem, plan)[0], None, None, False, refused)
     solution = solve_chain(
-        plan_times(problem, np.asarray(start.devices), np.asarray(start.held), True, 1, micro_batches),
+        plan_times(problem, start._replace(schedule="zb-h1").arrays()),
         storable(problem, split, micro_batches),
         micro_batches,
         problem.numbers.half_duplex,
@@ -257,7 +229,7 @@ def plan_cluster(
         *(plan for plan in plans if (plan.devices, plan.held) == split),
         *named_plans(problem, split, micro_batches, read_off, ("zb-h1", "1f1b")),
     ]
-    plan = min(candidates, key=lambda plan: plan.seconds(problem))
+    plan = quickest(candidates)
     executed = run_plan(problem, plan)[0]
     # A plan read off an order that is not optimal may be faster than that order.
     optimum = min(solution.seconds, executed)

@@ -51,7 +51,7 @@ class PiPar(SplitTraining):
         return self.plan(cuts, devices_at(device, cuts), devices_at(fastest, cuts), COPIES)
 
     def plan(self, cut: IntArray, device: IntArray, micro_batches: IntArray, server_mode: int) -> Allocation:
-        """The allocation of given cuts in PiPar's timetable; see :func:`split_plan`."""
+        """The allocation of given cuts in PiPar's timetable; see :meth:`SplitTraining.plan`."""
         plain = super().plan(cut, device, micro_batches, server_mode)
         caps = np.where(plain.blocks > 0, micro_batches[..., None], 0)
         return with_schedule(plain, "1f1b", caps)

@@ -24,45 +24,26 @@ from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
+from .planning.block_partition import optimal_blocks
 from .planning.chain_problem import chain_problems
 from .planning.plan_baseline import SegmentBaseline
 
 
 def select_clients(total: int, cap: IntArray, block_s: FloatArray, client_s: FloatArray) -> IntArray:
-    """Solve the integer programme exactly by a dynamic programme over clients, ``O(K L^2)``.
-
-    ``least[l]`` is the least cost of ``l`` blocks on the clients so far. Of equally good selections the
-    one with fewer blocks on later clients is taken.
+    """Solve the integer programme exactly: a partition whose hop to a client costs the same from anywhere.
 
     Args:
         total: ``L``.
-        cap: Blocks that each client can hold (..., K), summing to at least ``L``.
-        block_s: ``tau`` (..., K) [s].
-        client_s: Cost of choosing a client, ``c + lambda`` (..., K) [s].
+        cap: Blocks that each client can hold (K,), summing to at least ``L``.
+        block_s: ``tau`` (K,) [s].
+        client_s: Cost of choosing a client, ``c + lambda`` (K,) [s].
 
     Returns:
-        Blocks ``z`` of each client (..., K).
+        Blocks ``z`` of each client (K,).
     """
-    clients = cap.shape[-1]
-    least = np.full((*cap.shape[:-1], total + 1), np.inf)
-    least[..., 0] = 0.0
-    taken = np.zeros((*cap.shape, total + 1), dtype=np.int64)
-    for k in range(clients):
-        best = least.copy()
-        for z in range(1, total + 1):
-            cost = client_s[..., k, None] + z * block_s[..., k, None]
-            tried = np.where(z <= cap[..., k, None], least[..., : total + 1 - z] + cost, np.inf)
-            better = tried < best[..., z:]
-            best[..., z:] = np.where(better, tried, best[..., z:])
-            taken[..., k, z:] = np.where(better, z, taken[..., k, z:])
-        least = best
-    blocks = np.zeros(cap.shape, dtype=np.int64)
-    left = np.full((*cap.shape[:-1], 1), total)
-    for k in range(clients - 1, -1, -1):
-        chosen = np.take_along_axis(taken[..., k, :], left, axis=-1)
-        blocks[..., k] = chosen[..., 0]
-        left = left - chosen
-    return blocks
+    hop_s = np.zeros((len(cap) + 1, len(cap) + 1))
+    hop_s[:, 1:] = client_s
+    return optimal_blocks(total, cap, block_s, hop_s, False, np.inf)[1]
 
 
 class Titanic(SegmentBaseline):
@@ -94,7 +75,12 @@ class Titanic(SegmentBaseline):
         """See :meth:`SegmentBaseline.segments`."""
         block_s, client_s = self.client_times(state)
         cap = np.where(state.present, state.memory_cap, 0).astype(np.int64)
-        return select_clients(self.parameters.costs.blocks, cap, block_s, client_s + self.client_price_s)
+        blocks, price_s = np.zeros_like(cap), self.client_price_s
+        for at in np.ndindex(*cap.shape[:-1]):
+            blocks[at] = select_clients(
+                self.parameters.costs.blocks, cap[at], block_s[at], client_s[at] + price_s
+            )
+        return blocks
 
     def client_times(self, state: SystemState) -> tuple[FloatArray, FloatArray]:
         """The times ``tau`` and ``c`` of every device (E, N, K) [s], of a whole mini-batch.
@@ -104,6 +90,6 @@ class Titanic(SegmentBaseline):
         """
         block_s, client_s = np.zeros(state.present.shape), np.zeros(state.present.shape)
         for at, problem in chain_problems(self.parameters, state).items():
-            block_s[at] = problem.times.block_forward + problem.times.block_backward
-            client_s[at] = problem.times.hop_forward[0, 1:] + problem.times.hop_backward[0, 1:]
+            block_s[at], hop_s = problem.both_ways()
+            client_s[at] = hop_s[0, 1:]
         return block_s, client_s

@@ -14,6 +14,7 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.physics.memory import samples_beside
 from collapipe_env.simulator.state import SystemState
 
 from .planning.plan_baseline import PlanBaseline
@@ -90,10 +91,10 @@ class VanillaFL(PlanBaseline):
             AllocationError: The devices of some cluster together cannot hold the encoder and a mini-batch.
         """
         costs = self.parameters.costs
-        per_block = np.asarray(state.memory_bytes, dtype=np.float64) / costs.blocks
         batch_bytes = costs.batch_size * costs.stored_activation_bytes
-        largest = np.where(state.present, (per_block - costs.block_state_bytes) / batch_bytes, 0.0)
-        share = data_shares(largest)
+        memory = np.asarray(state.memory_bytes, dtype=np.float64)
+        samples = samples_beside(memory, costs.blocks, costs.block_state_bytes, costs.stored_activation_bytes)
+        share = data_shares(np.where(state.present, samples / costs.batch_size, 0.0))
         short = share.sum(axis=-1) < 1.0 - 1e-9
         if short.any():
             e, n = (int(i) for i in np.argwhere(short)[0])

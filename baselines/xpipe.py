@@ -29,34 +29,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import ASYNC, Allocation
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.compiled import compiled
-from collapipe_env.physics.schedules.storage import stored_by_stage
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import IntArray
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
-from .planning.chain_problem import (
-    ChainProblem,
-    chain_problems,
-    plan_seconds,
-    plan_times,
-    stage_bytes,
-)
+from .planning.chain_problem import ChainProblem, chain_problems
 from .planning.plan_baseline import PlanBaseline
-from .planning.scheduled_plan import (
-    ScheduledPlan,
-    allocation_of,
-    link_aware_caps,
-    ordinary_caps,
-)
+from .planning.schedule_search import caps_of, quickest
+from .planning.scheduled_plan import ScheduledPlan, allocation_of
 
 EXHAUSTIVE = 10
 """Clusters of up to so many devices have all their sets of devices compared."""
 
 
-@compiled
-def in_flight_caps(stages: int, link_aware: bool, ceiling: int) -> IntArray:
+def in_flight_caps(stages: int, link_aware: bool, ceiling: int) -> tuple[int, ...]:
     """``K_k`` of the device stages (S,); the server is one more stage behind them.
 
     Args:
@@ -64,121 +51,11 @@ def in_flight_caps(stages: int, link_aware: bool, ceiling: int) -> IntArray:
         link_aware: Count links as stages.
         ceiling: No stage has more.
     """
-    caps: IntArray = np.minimum(link_aware_caps(stages) if link_aware else ordinary_caps(stages), ceiling)
-    return caps
+    caps = caps_of("link" if link_aware else "ordinary", "async", stages)
+    return tuple(min(cap, ceiling) for cap in caps)
 
 
-@compiled
-def balanced_blocks(total: int, block_s: FloatArray, most: IntArray) -> IntArray:
-    """The partition with the fastest slowest stage: every block goes where it is done first.
-
-    Args:
-        total: ``L``.
-        block_s: Time of a block on each stage (S,) [s].
-        most: Blocks that each stage can hold (S,).
-
-    Returns:
-        Blocks (S,), >= 1; zeros where the stages cannot hold them or are more than there are blocks.
-    """
-    S = len(block_s)
-    if most.min() < 1 or most.sum() < total or total < S:
-        return np.zeros(S, dtype=np.int64)
-    held = np.ones(S, dtype=np.int64)
-    for _ in range(total - S):
-        chosen = -1
-        for s in range(S):
-            if held[s] < most[s] and (
-                chosen < 0 or (held[s] + 1) * block_s[s] < (held[chosen] + 1) * block_s[chosen]
-            ):
-                chosen = s
-        held[chosen] += 1
-    return held
-
-
-@compiled
-def set_partition(problem: ChainProblem, devices: IntArray, caps: IntArray, micro_batches: int) -> IntArray:
-    """The partition of one set of devices under the memory rule of ``async``.
-
-    Args:
-        problem: The cluster.
-        devices: The set, in the order of its stages (S,).
-        caps: ``K_k`` (S,).
-        micro_batches: ``M``.
-
-    Returns:
-        Blocks (S,), zeros where there is none.
-    """
-    c = problem.numbers
-    stored = stored_by_stage(ASYNC, caps, np.ones_like(caps), 1, micro_batches, int(c.local_steps))
-    most = np.empty(len(devices), dtype=np.int64)
-    block_s = np.empty(len(devices))
-    for s in range(len(devices)):
-        k = devices[s]
-        most[s] = int(problem.memory_bytes[k] / stage_bytes(problem, ASYNC, 1, stored[s], micro_batches))
-        block_s[s] = problem.times.block_forward[k] + problem.times.block_backward[k]
-    return balanced_blocks(c.blocks, block_s, most)
-
-
-@compiled
-def least_seconds(problem: ChainProblem, devices: IntArray, held: IntArray, micro_batches: int) -> float:
-    """A lower bound of a plan's time: the busiest stage, and what comes before and after it [s].
-
-    Args:
-        problem: The cluster.
-        devices: Device of each stage (S,).
-        held: Its blocks (S,).
-        micro_batches: ``M``.
-    """
-    S = len(devices)
-    times = plan_times(problem, devices, held, False, 1, micro_batches)
-    work = times.forward + times.backward
-    links = times.link_forward + times.link_backward
-    passes = micro_batches * problem.numbers.local_steps
-    least: float = passes * work[S] + links[S] + links[S + 2]
-    for s in range(S - 1, -1, -1):
-        least = links[s] + max(passes * work[s], work[s] + least)
-    return least
-
-
-@compiled
-def best_partition(
-    problem: ChainProblem, sets: BoolArray, micro_batches: int, link_aware: bool, ceiling: int
-) -> tuple[float, IntArray]:
-    """The balanced partition with the least time of a round over sets of devices.
-
-    Args:
-        problem: The cluster.
-        sets: Devices of each set (sets, K).
-        micro_batches: ``M``.
-        link_aware: See :func:`in_flight_caps`.
-        ceiling: See :func:`in_flight_caps`.
-
-    Returns:
-        Its time, infinite where no set can hold the encoder [s], and blocks of each device (K,).
-    """
-    # First all sets' lower bounds, then exact times from the lowest bound on: few have to be simulated.
-    bound = np.full(len(sets), np.inf)
-    held = np.zeros(sets.shape, dtype=np.int64)
-    for i in range(len(sets)):
-        devices = np.flatnonzero(sets[i])
-        caps = in_flight_caps(len(devices), link_aware, ceiling)
-        blocks = set_partition(problem, devices, caps, micro_batches)
-        if blocks[0] > 0:
-            held[i][devices] = blocks
-            bound[i] = least_seconds(problem, devices, blocks, micro_batches)
-    best, least = np.zeros(sets.shape[1], dtype=np.int64), np.inf
-    for i in np.argsort(bound, kind="mergesort"):
-        if bound[i] >= least:
-            break
-        devices = np.flatnonzero(sets[i])
-        caps = in_flight_caps(len(devices), link_aware, ceiling)
-        seconds = plan_seconds(problem, devices, held[i][devices], ASYNC, caps, 1, micro_batches)
-        if seconds < least:
-            best, least = held[i], seconds
-    return least, best
-
-
-def device_sets(problem: ChainProblem, present: IntArray) -> BoolArray:
+def device_sets(problem: ChainProblem, present: IntArray) -> list[tuple[int, ...]]:
     """Sets of devices to look at.
 
     Args:
@@ -186,22 +63,17 @@ def device_sets(problem: ChainProblem, present: IntArray) -> BoolArray:
         present: Devices that are there.
 
     Returns:
-        All sets of up to :data:`EXHAUSTIVE` devices (sets, K). Of more devices, all sets of the fastest ones,
-        and for every number the fastest and the roomiest so many; among the latter is one that fits if any
-        does with one micro-batch in flight.
+        All sets of up to :data:`EXHAUSTIVE` devices. Of more devices, all sets of the fastest ones, and for
+        every number the fastest and the roomiest so many; among the latter is one that fits if any does with
+        one micro-batch in flight.
     """
-    fastest = present[np.argsort(problem.times.block_forward[present], kind="stable")]
-    few = fastest[:EXHAUSTIVE]
-    codes = np.arange(1, 1 << len(few))
-    sets = np.zeros((len(codes), len(problem.memory_bytes)), dtype=np.bool_)
-    sets[:, few] = codes[:, None] >> np.arange(len(few)) & 1
-    if len(present) <= EXHAUSTIVE:
-        return sets
-    roomiest = present[np.argsort(-problem.memory_bytes[present], kind="stable")]
-    first = np.tril(np.ones((len(present), len(present)), dtype=np.bool_))
-    more = np.zeros((2, len(present), sets.shape[1]), dtype=np.bool_)
-    more[0][:, fastest], more[1][:, roomiest] = first, first
-    return np.concatenate((sets, *more))
+    fastest = present[np.argsort(problem.times.block_forward[present], kind="stable")].tolist()
+    few, codes = fastest[:EXHAUSTIVE], range(1, 1 << len(fastest[:EXHAUSTIVE]))
+    sets = [[k for i, k in enumerate(few) if code >> i & 1] for code in codes]
+    if len(present) > EXHAUSTIVE:
+        roomiest = present[np.argsort(-problem.memory_bytes[present], kind="stable")].tolist()
+        sets += [order[:size] for order in (fastest, roomiest) for size in range(1, len(present) + 1)]
+    return [tuple(sorted(devices)) for devices in sets]
 
 
 class XPipe(PlanBaseline):
@@ -237,20 +109,14 @@ class XPipe(PlanBaseline):
         sets = device_sets(problem, present)
         highest = 2 * len(present) + 2
         for ceiling in (highest, *range(min(highest, M * self.parameters.costs.local_steps) - 1, 0, -1)):
-            options = [
-                (*best_partition(problem, sets, M, aware, ceiling), aware)
+            # Plans of equal length do without the links' caps.
+            drafts = [
+                ScheduledPlan(devices, (), "async", in_flight_caps(len(devices), aware, ceiling), M)
                 for aware in ((False, True) if self.link_aware else (False,))
+                for devices in sets
             ]
-            seconds, blocks, aware = min(options, key=lambda option: option[0])
-            if np.isfinite(seconds):
-                devices = np.flatnonzero(blocks)
-                return ScheduledPlan(
-                    devices=tuple(devices.tolist()),
-                    held=tuple(blocks[devices].tolist()),
-                    schedule="async",
-                    caps=tuple(in_flight_caps(len(devices), aware, ceiling).tolist()),
-                    micro_batches=M,
-                )
+            for found in quickest(problem, drafts):
+                return found.plan
         raise self.refusal(
             *at,
             f"its {len(present)} devices cannot hold the {problem.numbers.blocks} blocks with a second copy "

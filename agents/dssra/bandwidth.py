@@ -28,7 +28,6 @@ from .share_curves import (
     most_useful_share,
     share_for_deadline,
     share_for_price,
-    slopes,
 )
 
 
@@ -108,8 +107,8 @@ def spend_band(
     low, high = np.inf, 0.0
     most_saved = np.empty(clusters)
     for n in range(clusters):
-        low = min(low, -slopes(1.0, summary[n], parameters)[1])
-        most_saved[n] = -slopes(least[n], summary[n], parameters)[1]
+        low = min(low, -delay_and_slopes(1.0, summary[n], parameters)[2])
+        most_saved[n] = -delay_and_slopes(least[n], summary[n], parameters)[2]
         high = max(high, most_saved[n])
     low, high = math.log(max(low, 1e-12)), math.log(max(high, 1e-9))
     x = math.log(price) if price > 0.0 else high
@@ -173,7 +172,7 @@ def put_off_deadline(
         for n in range(clusters):
             weight[n] = 0.0
             if share[n] <= least[n] * (1.0 + 1e-9) and least[n] > parameters.bandwidth_floor:
-                delay_slope, cost_slope = slopes(share[n], summary[n], parameters)
+                _, delay_slope, cost_slope = delay_and_slopes(share[n], summary[n], parameters)
                 weight[n] = max(0.0, (price + cost_slope) / -delay_slope)
                 worth += weight[n]
         excess = worth - parameters.tradeoff_v

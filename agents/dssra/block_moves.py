@@ -17,16 +17,18 @@ from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import SUMMARY
 from .power_search import cluster_cost
-from .round_input import RoundInput
+from .round_input import ClusterTerms, RoundInput
 from .round_plan import RoundPlan, evaluate, interference_prices
 
-_MOST_TRIED = 6  # moves tried on the whole round
+MOST_MOVES = 4  # single moves at the end, each followed by refining
+_TRIED = 6  # moves tried on the whole round
+_LARGEST_SYSTEM = 1000  # moves of the largest system that is not too large for them
 
 
 @compiled_leaf
-def move_count(clusters: int, devices: int) -> int:
-    """Moves to try for one plan, ``N K (K - 1)``."""
-    return clusters * devices * (devices - 1)
+def most_moves(clusters: int, devices: int) -> int:
+    """Most single moves to make; none in systems in which there are too many, ``N K (K - 1)``, to try."""
+    return MOST_MOVES if clusters * devices * (devices - 1) <= _LARGEST_SYSTEM else 0
 
 
 @compiled_leaf
@@ -62,9 +64,9 @@ def best_move(
         gain[move] = 0.0
     for n in range(clusters):
         segments = plan.segments[n].copy()
-        power, noise, share = plan.power[n], plan.noise[n], plan.share[n]
-        weight, price = plan.weight[n], prices[n]
-        now = cluster_cost(n, segments, power, noise, share, weight, price, inputs, parameters, summary)
+        power = plan.power[n]
+        terms = ClusterTerms(plan.noise[n], plan.share[n], plan.weight[n], prices[n])
+        now = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
         for giver in range(devices):
             if segments[giver] == 0:
                 continue
@@ -74,12 +76,12 @@ def best_move(
                     continue
                 segments[taker] += 1
                 gain[(n * devices + giver) * devices + taker] = now - cluster_cost(
-                    n, segments, power, noise, share, weight, price, inputs, parameters, summary
+                    n, segments, power, terms, inputs, parameters, summary
                 )
                 segments[taker] -= 1
             segments[giver] += 1
     best, best_plan = objective, plan
-    for _ in range(_MOST_TRIED):
+    for _ in range(_TRIED):
         move = largest(gain)
         if gain[move] <= objective - best:
             break

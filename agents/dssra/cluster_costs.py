@@ -13,7 +13,7 @@ import math
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_leaf
+from collapipe_env.compiled import compiled_leaf, inlined
 from collapipe_env.physics.delay import (
     cluster_delay,
     collection_time,
@@ -124,6 +124,23 @@ def summarise_cluster(
     summary[LOSS_PRICE] = inputs.loss_price[n]
 
 
+@inlined
+def delay_of(
+    uplink: float, upload: float, downlink: float, summary: FloatArray, parameters: Parameters
+) -> float:
+    """A cluster's delay ``T_n`` for given times of a mini-batch on the uplink, of the update and back [s]."""
+    step = gpipe_step(
+        summary[FORWARD_SUM] + uplink,
+        max(summary[FORWARD_MAX], uplink),
+        summary[BACKWARD_SUM] + downlink,
+        max(summary[BACKWARD_MAX], downlink),
+        summary[MICRO_BATCHES],
+    )
+    step /= summary[MICRO_BATCHES]
+    delay: float = cluster_delay(parameters.local_steps, step, summary[COLLECT], upload)
+    return delay
+
+
 @compiled_leaf
 def delay_and_cost(share: float, summary: FloatArray, parameters: Parameters) -> tuple[float, float]:
     """A cluster's delay ``T_n`` [s] and priced energy for a share of the uplink.
@@ -133,7 +150,7 @@ def delay_and_cost(share: float, summary: FloatArray, parameters: Parameters) ->
         summary: The cluster's summary (SUMMARY,).
         parameters: The scenario.
     """
-    B, M, snr = parameters.batch_size, summary[MICRO_BATCHES], summary[UPLINK_SNR] / share
+    B, snr = parameters.batch_size, summary[UPLINK_SNR] / share
     # The whole power in the share: `physics.radio.uplink_rate`.
     rate = shannon_rate(snr, share * parameters.uplink_bandwidth_hz)
     exponent = failure_exponent(snr, parameters.waterfall_threshold)
@@ -142,20 +159,12 @@ def delay_and_cost(share: float, summary: FloatArray, parameters: Parameters) ->
         uplink *= expected_transmissions(exponent)
     upload = upload_time(parameters.update_bits, rate)
     downlink = edge_time(B, parameters.gradient_bits, share * summary[DOWNLINK_RATE])
-    step = gpipe_step(
-        summary[FORWARD_SUM] + uplink,
-        max(summary[FORWARD_MAX], uplink),
-        summary[BACKWARD_SUM] + downlink,
-        max(summary[BACKWARD_MAX], downlink),
-        M,
-    )
-    delay = cluster_delay(parameters.local_steps, step / M, summary[COLLECT], upload)
     cost = (
         summary[FIXED_COST]
         + summary[UPLINK_PRICE] * (parameters.local_steps * uplink + upload)
         + summary[LOSS_PRICE] * exponent
     )
-    return delay, cost
+    return delay_of(uplink, upload, downlink, summary, parameters), cost
 
 
 @compiled_leaf

@@ -124,13 +124,10 @@ class DSSRA(StateScheduler):
         if keep.all():
             return first
 
-        def pick(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-            return np.where(keep.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+        def picked(name: str) -> npt.NDArray[np.generic]:
+            ours, theirs = getattr(first, name), getattr(second, name)
+            rows: npt.NDArray[np.generic] = np.where(keep.reshape(-1, *(1,) * (ours.ndim - 1)), ours, theirs)
+            return rows
 
-        return Allocation(
-            blocks=pick(first.blocks, second.blocks),
-            micro_batches=pick(first.micro_batches, second.micro_batches),
-            bandwidth=pick(first.bandwidth, second.bandwidth),
-            device_power=pick(first.device_power, second.device_power),
-            cu_power=pick(first.cu_power, second.cu_power),
-        )
+        names = ("blocks", "micro_batches", "bandwidth", "device_power", "cu_power")
+        return Allocation(**{name: picked(name) for name in names})

@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 from collapipe_env.arrays import FloatArray
-from collapipe_env.compiled import compiled_leaf
+from collapipe_env.compiled import compiled_leaf, inlined
 from collapipe_env.physics.parameters import Parameters
 
 # Columns of a cluster's chain of active nodes, the CU first.
@@ -26,7 +26,8 @@ class ChainConstants(NamedTuple):
 
     ``fill`` is local steps over micro-batches; ``fixed`` holds the delay and cost of computing, of the server
     and of the downlink; ``least_*`` the slowest elements among them; ``uplink_snr`` is per watt and for the
-    share.
+    share; ``uplink_s`` to ``backward_s`` are times at ``ln(1 + SNR) = 1``; ``waterfall`` is the threshold of
+    repeats, 0 without them.
     """
 
     delay_weight: float
@@ -41,6 +42,7 @@ class ChainConstants(NamedTuple):
     upload_s: float
     forward_s: float
     backward_s: float
+    waterfall: float
 
 
 class Others(NamedTuple):
@@ -49,6 +51,23 @@ class Others(NamedTuple):
     forward: float
     backward: float
     collect: float
+
+
+@inlined
+def link_time(snr: float, seconds: float, waterfall: float) -> tuple[float, float]:
+    """Time on a link [s], and its slope in the power's logarithm.
+
+    Args:
+        snr: Signal to noise ratio, > 0.
+        seconds: Time at ``ln(1 + SNR) = 1`` [s].
+        waterfall: Threshold of the repeats, 0 without.
+    """
+    log = math.log1p(snr)
+    time, fall = seconds / log, snr / ((1.0 + snr) * log)
+    if waterfall > 0.0:
+        time *= math.exp(waterfall / snr)
+        fall += waterfall / snr
+    return time, -time * fall
 
 
 @compiled_leaf
@@ -61,47 +80,30 @@ def node_cost(
     parameters: Parameters,
 ) -> tuple[float, float]:
     """The part of a cluster's cost that one node's power decides, and its slope in the power's logarithm."""
-    power = math.exp(log_power)
-    waterfall = parameters.waterfall_threshold if parameters.repeat else 0.0
-    x = power * chain[position, FORWARD_SNR]
-    log = math.log1p(x)
-    forward = cluster.forward_s / log
-    forward_fall = x / ((1.0 + x) * log) + waterfall / x
-    x = power * chain[position, BACKWARD_SNR]
-    log = math.log1p(x)
-    backward = cluster.backward_s / log
-    backward_fall = x / ((1.0 + x) * log) + waterfall / x
-    if parameters.repeat:
-        forward *= math.exp(waterfall / (power * chain[position, FORWARD_SNR]))
-        backward *= math.exp(waterfall / x)
-    exponent = (1.0 / chain[position, FORWARD_SNR] + 1.0 / chain[position, BACKWARD_SNR]) / power
-    forward_slope, backward_slope = -forward * forward_fall, -backward * backward_fall
+    power, waterfall = math.exp(log_power), cluster.waterfall
+    forward_snr, backward_snr = chain[position, FORWARD_SNR], chain[position, BACKWARD_SNR]
+    forward, forward_slope = link_time(power * forward_snr, cluster.forward_s, waterfall)
+    backward, backward_slope = link_time(power * backward_snr, cluster.backward_s, waterfall)
+    exponent = (1.0 / forward_snr + 1.0 / backward_snr) / power
     sums, sums_slope = forward + backward, forward_slope + backward_slope
     slowest, slowest_slope = others.forward, 0.0
     if forward > slowest:
         slowest, slowest_slope = forward, forward_slope
     once, once_slope = others.collect, 0.0
-    air, air_slope = 0.0, 0.0
     if position == 0:
-        x = power * cluster.uplink_snr
-        log = math.log1p(x)
-        fall = x / ((1.0 + x) * log)
-        upload = cluster.upload_s / log
-        uplink = cluster.uplink_s / log
-        if parameters.repeat:
-            uplink *= math.exp(waterfall / x)
-        uplink_slope = -uplink * (fall + waterfall / x)
+        snr = power * cluster.uplink_snr
+        uplink, uplink_slope = link_time(snr, cluster.uplink_s, waterfall)
         if uplink > slowest:
             slowest, slowest_slope = uplink, uplink_slope
         sums, sums_slope = sums + uplink, sums_slope + uplink_slope
-        once, once_slope = once + upload, -upload * fall
-        air, air_slope = upload, once_slope
-        exponent += 1.0 / x
+        air, air_slope = link_time(snr, cluster.upload_s, 0.0)
+        once, once_slope = once + air, air_slope
+        exponent += 1.0 / snr
     else:
-        x = power * chain[position, COLLECT_SNR]
-        log = math.log1p(x)
+        snr = power * chain[position, COLLECT_SNR]
+        log = math.log1p(snr)
         air = chain[position, COLLECT_BITS] / log
-        air_slope = -air * x / ((1.0 + x) * log)
+        air_slope = -air * snr / ((1.0 + snr) * log)
         if air > once:
             once, once_slope = air, air_slope
     if backward > others.backward:
@@ -126,41 +128,26 @@ def node_cost(
 
 
 @compiled_leaf
-def set_power(
-    position: int, power: float, chain: FloatArray, cluster: ChainConstants, parameters: Parameters
-) -> None:
+def set_power(position: int, power: float, chain: FloatArray, cluster: ChainConstants) -> None:
     """Write a node's power and the times that it decides into the chain (the CU's uplink apart)."""
+    forward_snr, backward_snr = power * chain[position, FORWARD_SNR], power * chain[position, BACKWARD_SNR]
     chain[position, POWER] = power
-    x = power * chain[position, FORWARD_SNR]
-    y = power * chain[position, BACKWARD_SNR]
-    forward, backward = cluster.forward_s / math.log1p(x), cluster.backward_s / math.log1p(y)
-    if parameters.repeat:
-        forward *= math.exp(parameters.waterfall_threshold / x)
-        backward *= math.exp(parameters.waterfall_threshold / y)
-    chain[position, FORWARD], chain[position, BACKWARD] = forward, backward
+    chain[position, FORWARD], _ = link_time(forward_snr, cluster.forward_s, cluster.waterfall)
+    chain[position, BACKWARD], _ = link_time(backward_snr, cluster.backward_s, cluster.waterfall)
     if position > 0:
-        chain[position, COLLECT] = chain[position, COLLECT_BITS] / math.log1p(
-            power * chain[position, COLLECT_SNR]
-        )
-
-
-@compiled_leaf
-def _uplink(power: float, cluster: ChainConstants, parameters: Parameters) -> tuple[float, float]:
-    """Times of a mini-batch's activations and of the update on the uplink [s]."""
-    x = power * cluster.uplink_snr
-    log = math.log1p(x)
-    repeats = math.exp(parameters.waterfall_threshold / x) if parameters.repeat else 1.0
-    return cluster.uplink_s / log * repeats, cluster.upload_s / log
+        snr, seconds = power * chain[position, COLLECT_SNR], chain[position, COLLECT_BITS]
+        chain[position, COLLECT], _ = link_time(snr, seconds, 0.0)
 
 
 @compiled_leaf
 def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, parameters: Parameters) -> float:
     """``w T_n + C_n + interference price x mean active power`` from the times in the chain."""
-    uplink, upload = _uplink(chain[0, POWER], cluster, parameters)
+    snr = chain[0, POWER] * cluster.uplink_snr
+    uplink, _ = link_time(snr, cluster.uplink_s, cluster.waterfall)
+    upload, _ = link_time(snr, cluster.upload_s, 0.0)
     forward, backward = max(cluster.least_forward, uplink), cluster.least_backward
-    sums, collect, cost, exponent = uplink, 0.0, 0.0, 0.0
+    sums, collect, exponent = uplink, 0.0, 1.0 / snr
     cost = chain[0, PRICE] * chain[0, POWER] * (parameters.local_steps * uplink + upload)
-    exponent = 1.0 / (chain[0, POWER] * cluster.uplink_snr)
     for i in range(count):
         power = chain[i, POWER]
         airtime = chain[i, FORWARD] + chain[i, BACKWARD]
@@ -180,13 +167,12 @@ def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, parameter
 
 
 @compiled_leaf
-def others_of(
-    position: int, chain: FloatArray, count: int, cluster: ChainConstants, parameters: Parameters
-) -> Others:
+def others_of(position: int, chain: FloatArray, count: int, cluster: ChainConstants) -> Others:
     """Slowest forward and backward elements and longest collection without those of one node's power."""
     forward, backward, collect = cluster.least_forward, cluster.least_backward, 0.0
     if position > 0:
-        forward = max(forward, _uplink(chain[0, POWER], cluster, parameters)[0])
+        uplink, _ = link_time(chain[0, POWER] * cluster.uplink_snr, cluster.uplink_s, cluster.waterfall)
+        forward = max(forward, uplink)
     for i in range(count):
         if i != position:
             forward = max(forward, chain[i, FORWARD])

@@ -39,7 +39,7 @@ from .power_chain import (
     others_of,
     set_power,
 )
-from .round_input import RoundInput
+from .round_input import ClusterTerms, RoundInput
 
 _RESOLUTION = 0.01  # of a power's logarithm
 _WORTHLESS = 1e-6  # relative gain of a node's cost that is not searched for
@@ -90,10 +90,7 @@ def cluster_cost(
     n: int,
     segments: IntArray,
     power: FloatArray,
-    noise_w: float,
-    share: float,
-    delay_weight: float,
-    interference_price: float,
+    terms: ClusterTerms,
     inputs: RoundInput,
     parameters: Parameters,
     summary: FloatArray,
@@ -104,17 +101,15 @@ def cluster_cost(
         n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
-        noise_w: Noise plus interference of the device-to-device links [W].
-        share: ``beta_n``.
-        delay_weight: ``w_n`` [1/s].
-        interference_price: What a watt of mean power costs the other clusters [1/W].
+        terms: What the rest of the plan leaves it, and prices.
         inputs: The environment.
         parameters: The scenario.
         summary: Receives the cluster's summary (SUMMARY,).
     """
-    summarise_cluster(n, segments, power, noise_w, inputs, parameters, summary)
-    delay, cost = delay_and_cost(share, summary, parameters)
-    return delay_weight * delay + cost + interference_price * mean_active_power(segments, power)
+    summarise_cluster(n, segments, power, terms.noise_w, inputs, parameters, summary)
+    delay, cost = delay_and_cost(terms.share, summary, parameters)
+    disturbing = terms.interference_price * mean_active_power(segments, power)
+    return terms.delay_weight * delay + cost + disturbing
 
 
 @compiled_leaf
@@ -186,10 +181,7 @@ def search_powers(
     n: int,
     segments: IntArray,
     power: FloatArray,
-    noise_w: float,
-    share: float,
-    delay_weight: float,
-    interference_price: float,
+    terms: ClusterTerms,
     inputs: RoundInput,
     parameters: Parameters,
     passes: int,
@@ -200,10 +192,7 @@ def search_powers(
         n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W]; receives the new ones (idle devices keep theirs).
-        noise_w: Noise plus interference of the device-to-device links [W].
-        share: ``beta_n``.
-        delay_weight: ``w_n`` [1/s].
-        interference_price: What a watt of mean power costs the other clusters [1/W].
+        terms: What the rest of the plan leaves it, and prices.
         inputs: The environment.
         parameters: The scenario.
         passes: Rounds over all nodes; fewer if the cost stops falling.
@@ -214,6 +203,7 @@ def search_powers(
     # The CU begins and closes the chain.
     nodes = np.empty(power.shape[0] + 1, dtype=np.int64)
     nodes[0], last = 0, 0
+    noise_w, share, delay_weight, interference_price = terms
     ratio, B = BACKWARD_OVER_FORWARD, parameters.batch_size
     compute = B * parameters.server_seconds
     slowest, fixed = compute, 0.0
@@ -242,6 +232,7 @@ def search_powers(
         parameters.update_bits * LN2 / hertz,
         B * parameters.activation_bits * LN2 / parameters.d2d_bandwidth_hz,
         B * parameters.gradient_bits * LN2 / parameters.d2d_bandwidth_hz,
+        parameters.waterfall_threshold if parameters.repeat else 0.0,
     )
     chain, trial = np.empty((count, COLUMNS)), np.empty((count, COLUMNS))
     for i in range(count):
@@ -255,19 +246,19 @@ def search_powers(
             chain[i, COLLECT_BITS] = (
                 segments[node - 1] * parameters.block_payload_bits * LN2 / parameters.d2d_bandwidth_hz
             )
-        set_power(i, power[node], chain, cluster, parameters)
+        set_power(i, power[node], chain, cluster)
     low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
     cost = chain_cost(chain, count, cluster, parameters)
     step = _FACTOR_STEP
     for _ in range(passes):
         before = cost
         for i in range(count):
-            others = others_of(i, chain, count, cluster, parameters)
+            others = others_of(i, chain, count, cluster)
             here = math.log(chain[i, POWER])
             found = _best_log_power(i, here, low, high, chain, others, cluster, parameters)
             if found != here:
                 watts = min(max(math.exp(found), parameters.power_min_w), parameters.power_max_w)
-                set_power(i, watts, chain, cluster, parameters)
+                set_power(i, watts, chain, cluster)
         cost = chain_cost(chain, count, cluster, parameters)
         # A common factor, repeated while it helps; the other way if it does not at once.
         factor, turned = math.exp(step), False
@@ -275,7 +266,7 @@ def search_powers(
             _copy_chain(chain, trial)
             for i in range(count):
                 watts = min(max(factor * chain[i, POWER], parameters.power_min_w), parameters.power_max_w)
-                set_power(i, watts, trial, cluster, parameters)
+                set_power(i, watts, trial, cluster)
             scaled = chain_cost(trial, count, cluster, parameters)
             if scaled < cost:
                 cost = scaled

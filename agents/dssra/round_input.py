@@ -44,6 +44,22 @@ class RoundInput(NamedTuple):
     loss_price: FloatArray
 
 
+class ClusterTerms(NamedTuple):
+    """Terms on which a cluster plans alone: what the rest of the plan leaves it, and prices.
+
+    Attributes:
+        noise_w: Noise plus interference of its device-to-device links [W].
+        share: ``beta_n``.
+        delay_weight: ``w_n``, worth of a second of its delay [1/s].
+        interference_price: What a watt of its mean power costs the other clusters [1/W].
+    """
+
+    noise_w: float
+    share: float
+    delay_weight: float
+    interference_price: float
+
+
 def round_input(
     parameters: SystemParameters,
     state: SystemState,

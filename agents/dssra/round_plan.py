@@ -20,7 +20,7 @@ from .bandwidth import share_band
 from .closed_forms import minmax_upload
 from .cluster_costs import SUMMARY, delay_and_cost, mean_active_power, summarise_cluster
 from .power_search import cluster_cost, search_powers, starting_power
-from .round_input import RoundInput
+from .round_input import ClusterTerms, RoundInput
 from .segment_dp import best_segments, plan_cost
 from .segment_problem import segment_problem
 
@@ -131,10 +131,7 @@ def improve_cluster(
     n: int,
     segments: IntArray,
     power: FloatArray,
-    noise_w: float,
-    share: float,
-    delay_weight: float,
-    interference_price: float,
+    terms: ClusterTerms,
     replans: int,
     inputs: RoundInput,
     parameters: Parameters,
@@ -148,10 +145,7 @@ def improve_cluster(
         n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
-        noise_w: Noise plus interference of the device-to-device links [W].
-        share: ``beta_n``.
-        delay_weight: ``w_n`` [1/s].
-        interference_price: What a watt of mean power costs the other clusters [1/W].
+        terms: What the rest of the plan leaves it, and prices.
         replans: Most changes of the segments; 0 for the powers alone.
         inputs: The environment.
         parameters: The scenario.
@@ -159,26 +153,17 @@ def improve_cluster(
     Returns:
         What the cluster's cost fell by, at these prices.
     """
-    before = cluster_cost(
-        n,
-        segments,
-        power,
-        noise_w,
-        share,
-        delay_weight,
-        interference_price,
-        inputs,
-        parameters,
-        np.empty(SUMMARY),
-    )
+    before = cluster_cost(n, segments, power, terms, inputs, parameters, np.empty(SUMMARY))
     cost = np.inf
     planned, trial = segments, power.copy()
     for attempt in range(replans + 1):
         if attempt > 0:
             for k in range(segments.shape[0]):
                 if segments[k] == 0:
-                    power[k + 1] = starting_power(n, k + 1, delay_weight, noise_w, inputs, parameters)
-            problem = segment_problem(n, power, noise_w, share, delay_weight, inputs, parameters)
+                    power[k + 1] = starting_power(
+                        n, k + 1, terms.delay_weight, terms.noise_w, inputs, parameters
+                    )
+            problem = segment_problem(n, power, terms, inputs, parameters)
             planned = best_segments(problem, plan_cost(problem, segments))[1]
             stays = True
             for k in range(segments.shape[0]):
@@ -187,18 +172,7 @@ def improve_cluster(
                 break
             for i in range(power.shape[0]):
                 trial[i] = power[i]
-        found = search_powers(
-            n,
-            planned,
-            trial,
-            noise_w,
-            share,
-            delay_weight,
-            interference_price,
-            inputs,
-            parameters,
-            POWER_PASSES,
-        )
+        found = search_powers(n, planned, trial, terms, inputs, parameters, POWER_PASSES)
         if found >= cost:
             break
         cost = found
@@ -231,18 +205,8 @@ def propose(
     least = LEAST_WEIGHT * parameters.tradeoff_v / clusters
     gain = np.empty(clusters)
     for n in range(clusters):
-        gain[n] = improve_cluster(
-            n,
-            segments[n],
-            power[n],
-            plan.noise[n],
-            plan.share[n],
-            max(weight[n], least),
-            prices[n],
-            replans,
-            inputs,
-            parameters,
-        )
+        terms = ClusterTerms(plan.noise[n], plan.share[n], max(weight[n], least), prices[n])
+        gain[n] = improve_cluster(n, segments[n], power[n], terms, replans, inputs, parameters)
     return segments, power, gain
 
 
@@ -277,7 +241,8 @@ def first_guess(inputs: RoundInput, parameters: Parameters) -> tuple[IntArray, F
     share = minmax_upload(update_bits, snr_hz, parameters.uplink_bandwidth_hz)
     for n in range(clusters):
         share[n] = parameters.bandwidth_floor + (1.0 - clusters * parameters.bandwidth_floor) * share[n]
-        problem = segment_problem(n, power[n], noise[n], share[n], weight, inputs, parameters)
+        terms = ClusterTerms(noise[n], share[n], weight, 0.0)
+        problem = segment_problem(n, power[n], terms, inputs, parameters)
         planned = best_segments(problem, np.inf)[1]
         for k in range(devices):
             segments[n, k] = planned[k]

@@ -29,12 +29,13 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled, compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
-from .block_moves import best_move, largest, move_count
+from .block_moves import best_move, largest, most_moves
 from .round_input import RoundInput, environment_row
 from .round_plan import RoundPlan, evaluate, first_guess, propose
 
 REPLANS = 3  # most changes of a cluster's segments in one sweep
 STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic scale
+SETTLED = 2  # sweeps in a row that change next to nothing and so end an exploring phase
 MOST_ALONE = 8  # clusters that are tried one after the other when no common step helps
 
 
@@ -47,18 +48,12 @@ class SearchBudget(NamedTuple):
         refining_sweeps: Most sweeps of each refining phase.
         tolerance: Relative improvement below which a turn is the last one; a refining phase ends after two
             such sweeps in a row.
-        moves: Most single moves of a block at the end, each followed by refining.
-        most_tried: Systems in which one such move means trying more than this many are too large for them.
-        settled: An exploring phase ends early after this many sweeps in a row that change next to nothing.
     """
 
-    turns: int = 4
-    exploring_sweeps: int = 8
-    refining_sweeps: int = 8
-    tolerance: float = 1e-3
-    moves: int = 4
-    most_tried: int = 1000
-    settled: int = 2
+    turns: int
+    exploring_sweeps: int
+    refining_sweeps: int
+    tolerance: float
 
 
 @compiled_inner
@@ -147,7 +142,7 @@ def solve_rounds(
         share: Receives the shares (E, N).
     """
     clusters, devices = segments.shape[1:]
-    moves = budget.moves if move_count(clusters, devices) <= budget.most_tried else 0
+    moves = most_moves(clusters, devices)
     for e in range(first, last):
         row = environment_row(inputs, e)
         first_segments, first_power, first_share = first_guess(row, parameters)
@@ -186,7 +181,7 @@ def solve_rounds(
                     if objective < best:
                         best, best_plan = objective, plan
                     settled = settled + 1 if abs(before - objective) <= enough else 0
-                    if exploring == 0 or settled == budget.settled:
+                    if exploring == 0 or settled == SETTLED:
                         exploring, left = 0, budget.refining_sweeps
                         objective, plan = best, best_plan
                 elif objective == before and not powers_alone:

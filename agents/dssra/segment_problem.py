@@ -15,34 +15,27 @@ from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.cluster_times import cluster_times
 from collapipe_env.physics.parameters import Parameters
 
-from .round_input import RoundInput
+from .round_input import ClusterTerms, RoundInput
 from .segment_dp import SegmentProblem
 
 
 @compiled_inner
 def segment_problem(
-    n: int,
-    power: FloatArray,
-    noise_w: float,
-    share: float,
-    delay_weight: float,
-    inputs: RoundInput,
-    parameters: Parameters,
+    n: int, power: FloatArray, terms: ClusterTerms, inputs: RoundInput, parameters: Parameters
 ) -> SegmentProblem:
     """Price a cluster's plans at given powers, share and interference.
 
     Args:
         n: The cluster.
         power: Powers of the CU and the devices (K+1,) [W].
-        noise_w: Noise plus interference of the device-to-device links [W].
-        share: ``beta_n``.
-        delay_weight: ``w_n`` [1/s].
+        terms: What the rest of the plan leaves it; its interference has no price here.
         inputs: The environment.
         parameters: The scenario.
 
     Returns:
         A problem whose objective is ``w_n T_n + C_n`` without the terms that no plan changes.
     """
+    delay_weight, noise_w = terms.delay_weight, terms.noise_w
     times = cluster_times(
         parameters,
         inputs.speed[n],
@@ -51,7 +44,7 @@ def segment_problem(
         inputs.uplink_gain[n],
         power,
         noise_w,
-        share,
+        terms.share,
     )
     devices = inputs.cap.shape[1]
     nodes = devices + 1

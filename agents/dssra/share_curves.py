@@ -10,21 +10,19 @@ import math
 
 from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_leaf
-from collapipe_env.physics.delay import cluster_delay, edge_time, gpipe_step
+from collapipe_env.physics.delay import edge_time
 from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import (
     BACKWARD_MAX,
-    BACKWARD_SUM,
-    COLLECT,
     DOWNLINK_RATE,
     FORWARD_MAX,
-    FORWARD_SUM,
     LN2,
     LOSS_PRICE,
     MICRO_BATCHES,
     UPLINK_PRICE,
     UPLINK_SNR,
+    delay_of,
 )
 
 
@@ -52,14 +50,7 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) 
     downlink = edge_time(parameters.batch_size, parameters.gradient_bits, share * summary[DOWNLINK_RATE])
     downlink_slope = -downlink / share
     M, further = summary[MICRO_BATCHES], summary[MICRO_BATCHES] - 1.0
-    step = gpipe_step(
-        summary[FORWARD_SUM] + uplink,
-        max(summary[FORWARD_MAX], uplink),
-        summary[BACKWARD_SUM] + downlink,
-        max(summary[BACKWARD_MAX], downlink),
-        M,
-    )
-    delay = cluster_delay(parameters.local_steps, step / M, summary[COLLECT], upload)
+    delay = delay_of(uplink, upload, downlink, summary, parameters)
     step_slope = uplink_slope + downlink_slope
     if uplink > summary[FORWARD_MAX]:
         step_slope += further * uplink_slope
@@ -71,19 +62,6 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) 
         + summary[LOSS_PRICE] * parameters.waterfall_threshold / snr
     )
     return delay, delay_slope, cost_slope
-
-
-@compiled_leaf
-def slopes(share: float, summary: FloatArray, parameters: Parameters) -> tuple[float, float]:
-    """Derivatives of a cluster's delay (negative) and cost with respect to its share.
-
-    Args:
-        share: ``beta_n``.
-        summary: The cluster's summary (SUMMARY,).
-        parameters: The scenario.
-    """
-    _, delay_slope, cost_slope = delay_and_slopes(share, summary, parameters)
-    return delay_slope, cost_slope
 
 
 @compiled_leaf
@@ -154,7 +132,7 @@ def share_for_price(
     x = min(max(math.log(start), low), high)
     before_x, before, steepness = x, 0.0, -2.0
     for iteration in range(40):
-        saving = -slopes(math.exp(x), summary, parameters)[1]
+        saving = -delay_and_slopes(math.exp(x), summary, parameters)[2]
         above = math.log(max(saving, 1e-300) / price)
         if above > 0.0:
             low = x
@@ -182,12 +160,12 @@ def most_useful_share(most: float, summary: FloatArray, parameters: Parameters) 
         summary: The cluster's summary (SUMMARY,).
         parameters: The scenario.
     """
-    if not parameters.repeat or slopes(most, summary, parameters)[0] <= 0.0:
+    if not parameters.repeat or delay_and_slopes(most, summary, parameters)[1] <= 0.0:
         return most
     low, high = parameters.bandwidth_floor, most
     while high > low * (1.0 + 1e-6):
         share = math.sqrt(low * high)
-        if slopes(share, summary, parameters)[0] < 0.0:
+        if delay_and_slopes(share, summary, parameters)[1] < 0.0:
             low = share
         else:
             high = share

@@ -6,28 +6,29 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from collapipe_env.allocation import ScheduleName
 from collapipe_env.arrays import FloatArray
 
 from .chain_problem import ChainProblem, plan_times
 from .schedule_search import (
     CapRule,
-    Draft,
     Found,
     caps_of,
-    exchanged_devices,
+    next_numbers,
     quickest,
+    rearranged,
     resized_devices,
     shifted_blocks,
     usable_devices,
     without,
 )
+from .scheduled_plan import ScheduledPlan
 
 RULES: tuple[CapRule, ...] = ("ordinary", "link")
 INTERLEAVED_CHUNKS = 2
 
 
-def compute_load(problem: ChainProblem, draft: Draft) -> FloatArray:
+def compute_load(problem: ChainProblem, draft: ScheduledPlan) -> FloatArray:
     """AdaPtis's ``C_d = sum over stages s on d of C_s + comm(s)``, for a mini-batch.
 
     ``C_s`` is the time of the stage's blocks, forward and backward. What ``comm(s)`` holds is not public;
@@ -42,14 +43,15 @@ def compute_load(problem: ChainProblem, draft: Draft) -> FloatArray:
     Returns:
         Seconds by stage (S,).
     """
-    times = plan_times(problem, np.array(draft.devices), np.array(draft.held), False, 1, 1)
+    whole = draft._replace(schedule="1f1b", chunks=1, micro_batches=1)
+    times = plan_times(problem, whole.arrays())
     S = len(draft.devices)
     load: FloatArray = times.forward[:S] + times.backward[:S] + times.link_forward[1 : S + 1]
     load += times.link_backward[:S]
     return load
 
 
-def start_drafts(problem: ChainProblem, options: Sequence[int]) -> list[Draft]:
+def start_drafts(problem: ChainProblem, options: Sequence[int]) -> list[ScheduledPlan]:
     """Balanced partition over all devices in index order under 1F1B, for every number of micro-batches.
 
     Args:
@@ -60,18 +62,18 @@ def start_drafts(problem: ChainProblem, options: Sequence[int]) -> list[Draft]:
         AllocationError: No plan exists.
     """
     devices = usable_devices(problem, options[-1])
-    caps = caps_of("ordinary", ONE_F_ONE_B, len(devices))
-    return [Draft(devices, (), ONE_F_ONE_B, caps, M) for M in reversed(options)]
+    caps = caps_of("ordinary", "1f1b", len(devices))
+    return [ScheduledPlan(devices, (), "1f1b", caps, M) for M in reversed(options)]
 
 
-def boundary_moves(draft: Draft, stages: Sequence[int]) -> Iterator[Draft]:
+def boundary_moves(draft: ScheduledPlan, stages: Sequence[int]) -> Iterator[ScheduledPlan]:
     """Give a block of one of these stages to the stage before or after it; an empty stage disappears."""
     for held in shifted_blocks(draft.held, stages):
         if min(held) > 0:
             yield draft._replace(held=held)
             continue
         s = held.index(0)
-        if draft.schedule == INTERLEAVED:  # its warm-up depends on the number of stages
+        if draft.schedule == "interleaved":  # its warm-up depends on the number of stages
             yield from rebuilt(draft, without(draft.devices, s))
         else:
             yield draft._replace(
@@ -79,12 +81,12 @@ def boundary_moves(draft: Draft, stages: Sequence[int]) -> Iterator[Draft]:
             )
 
 
-def partition_moves(problem: ChainProblem, draft: Draft) -> Iterator[Draft]:
+def partition_moves(problem: ChainProblem, draft: ScheduledPlan) -> Iterator[ScheduledPlan]:
     """AdaPtis's step: relieve the device with the largest ``C_d`` of a block at its boundary."""
     yield from boundary_moves(draft, [int(compute_load(problem, draft).argmax())])
 
 
-def placement_moves(draft: Draft, usable: Sequence[int]) -> Iterator[Draft]:
+def placement_moves(draft: ScheduledPlan, usable: Sequence[int]) -> Iterator[ScheduledPlan]:
     """Other devices for the stages: exchanged, left out, taken in; and linear against interleaved.
 
     Args:
@@ -92,24 +94,19 @@ def placement_moves(draft: Draft, usable: Sequence[int]) -> Iterator[Draft]:
         usable: Devices that can hold a block.
     """
     S = len(draft.devices)
-    for devices in exchanged_devices(draft.devices, usable):
-        # The blocks stay with the stages or go with the devices.
-        yield draft._replace(devices=devices)
-        held = dict(zip(draft.devices, draft.held, strict=True))
-        if set(devices) == set(draft.devices):
-            yield draft._replace(devices=devices, held=tuple(held[k] for k in devices))
+    yield from rearranged(draft, usable)
     for devices in resized_devices(draft.devices, usable):
         yield from rebuilt(draft, devices)
-    if draft.schedule == INTERLEAVED:
+    if draft.schedule == "interleaved":
         for rule in RULES:
-            caps = caps_of(rule, ONE_F_ONE_B, S)
-            yield draft._replace(schedule=ONE_F_ONE_B, chunks=1, caps=caps)
+            caps = caps_of(rule, "1f1b", S)
+            yield draft._replace(schedule="1f1b", chunks=1, caps=caps)
     else:
-        caps = caps_of("ordinary", INTERLEAVED, S, INTERLEAVED_CHUNKS)
-        yield draft._replace(held=(), schedule=INTERLEAVED, chunks=INTERLEAVED_CHUNKS, caps=caps)
+        caps = caps_of("ordinary", "interleaved", S, INTERLEAVED_CHUNKS)
+        yield draft._replace(held=(), schedule="interleaved", chunks=INTERLEAVED_CHUNKS, caps=caps)
 
 
-def schedule_moves(draft: Draft, options: Sequence[int]) -> Iterator[Draft]:
+def schedule_moves(draft: ScheduledPlan, options: Sequence[int]) -> Iterator[ScheduledPlan]:
     """Other orders, caps one up or down, and the next numbers of micro-batches.
 
     Backward before forward before weight gradients, AdaPtis's priority, is what 1F1B and ZB-H1 do.
@@ -119,20 +116,19 @@ def schedule_moves(draft: Draft, options: Sequence[int]) -> Iterator[Draft]:
         options: Numbers of micro-batches, ascending.
     """
     S, caps = len(draft.devices), draft.caps
-    for schedule in (ONE_F_ONE_B, ZERO_BUBBLE):
+    orders: tuple[ScheduleName, ...] = ("1f1b", "zb-h1")
+    for schedule in orders:
         for rule in RULES:
             yield draft._replace(schedule=schedule, chunks=1, caps=caps_of(rule, schedule, S))
-    yield draft._replace(schedule=GPIPE, chunks=1, caps=caps_of("ordinary", GPIPE, S))
-    if draft.schedule != GPIPE:
+    yield draft._replace(schedule="gpipe", chunks=1, caps=caps_of("ordinary", "gpipe", S))
+    if draft.schedule != "gpipe":
         for step in (1, -1):
             yield draft._replace(caps=tuple(c + step for c in caps))
-            if S > 1 and draft.schedule != INTERLEAVED:  # whose caps must fall evenly
+            if S > 1 and draft.schedule != "interleaved":  # whose caps must fall evenly
                 for s in range(S):
                     yield draft._replace(caps=(*caps[:s], caps[s] + step, *caps[s + 1 :]))
-    place = list(options).index(draft.micro_batches)
-    for M in options[max(place - 1, 0) : place + 2]:
-        if draft.micro_batches != M:
-            yield draft._replace(micro_batches=M)
+    for M in next_numbers(options, draft.micro_batches):
+        yield draft._replace(micro_batches=M)
 
 
 def local_optimum(
@@ -154,22 +150,19 @@ def local_optimum(
     best = start
     idle_steps, step = 0, 0
     while idle_steps < 3:
-        draft, limit = best.draft, best.seconds
-        if step == 0:
-            found = quickest(problem, list(partition_moves(problem, draft)), limit=limit)
-            if not found:
-                every = range(len(draft.devices))
-                found = quickest(problem, list(boundary_moves(draft, every)), limit=limit)
-        elif step == 1:
-            found = quickest(problem, list(placement_moves(draft, usable)), limit=limit)
-        else:
-            found = quickest(problem, list(schedule_moves(draft, options)), limit=limit)
-        if found:
-            best = found[0]
-            idle_steps = 0
-        else:
-            idle_steps += 1
-        step = (step + 1) % 3
+        plan, limit = best.plan, best.seconds
+        # Of all stages where relieving the busiest does not help.
+        groups = (
+            (partition_moves(problem, plan), boundary_moves(plan, range(len(plan.devices)))),
+            (placement_moves(plan, usable),),
+            (schedule_moves(plan, options),),
+        )
+        idle_steps, step = idle_steps + 1, step + 1
+        for moves in groups[(step - 1) % 3]:
+            found = quickest(problem, list(moves), limit=limit)
+            if found:
+                best, idle_steps = found[0], 0
+                break
     return best
 
 
@@ -191,8 +184,8 @@ def search(problem: ChainProblem, options: Sequence[int], restarts: int) -> Foun
         rng = np.random.default_rng([restart, len(usable)])
         size = int(rng.integers(1, len(usable) + 1))
         devices = tuple(usable[i] for i in rng.permutation(len(usable))[:size])
-        caps = caps_of("link", ONE_F_ONE_B, size)
-        start = quickest(problem, [Draft(devices, (), ONE_F_ONE_B, caps, options[-1])])
+        caps = caps_of("link", "1f1b", size)
+        start = quickest(problem, [ScheduledPlan(devices, (), "1f1b", caps, options[-1])])
         if start:
             best = min(
                 best, local_optimum(problem, start[0], options, usable), key=lambda found: found.seconds
@@ -200,10 +193,10 @@ def search(problem: ChainProblem, options: Sequence[int], restarts: int) -> Foun
     return best
 
 
-def rebuilt(draft: Draft, devices: tuple[int, ...]) -> Iterator[Draft]:
+def rebuilt(draft: ScheduledPlan, devices: tuple[int, ...]) -> Iterator[ScheduledPlan]:
     """The plan on more or fewer devices: split anew, with the caps of each rule."""
     for rule in RULES:
         caps = caps_of(rule, draft.schedule, len(devices), draft.chunks)
         yield draft._replace(devices=devices, held=(), caps=caps)
-        if draft.schedule == GPIPE:
+        if draft.schedule == "gpipe":
             break

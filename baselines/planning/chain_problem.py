@@ -18,13 +18,32 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import called_from_python, compiled
 from collapipe_env.physics import radio
 from collapipe_env.physics.cluster_times import ClusterTimes, cluster_times
-from collapipe_env.physics.memory import device_memory, fits
+from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
 from collapipe_env.physics.parameters import Parameters, SystemParameters
 from collapipe_env.physics.schedules.makespans import run_chain
-from collapipe_env.physics.schedules.recurrence import ordered_step
 from collapipe_env.physics.schedules.simulation import ChainTimes
 from collapipe_env.physics.schedules.storage import stored_by_stage
 from collapipe_env.simulator.state import SystemState
+
+
+class PlanArrays(NamedTuple):
+    """One cluster's pipeline as compiled code reads it; see :class:`~.scheduled_plan.ScheduledPlan`.
+
+    Attributes:
+        devices: Device of each stage in pipeline order (S,), all different.
+        held: Blocks of each stage (S,), >= 1.
+        schedule: Place in ``SCHEDULES``.
+        caps: Caps of the stages (S,).
+        chunks: ``v``, 1 unless interleaved.
+        micro_batches: ``M``.
+    """
+
+    devices: IntArray
+    held: IntArray
+    schedule: int
+    caps: IntArray
+    chunks: int
+    micro_batches: int
 
 
 class ChainProblem(NamedTuple):
@@ -40,8 +59,25 @@ class ChainProblem(NamedTuple):
     times: ClusterTimes
     memory_bytes: FloatArray
 
+    def both_ways(self) -> tuple[FloatArray, FloatArray]:
+        """Forward and backward together: of a block on each device (K,), of each hop (K+1, K+1) [s]."""
+        times = self.times
+        return times.block_forward + times.block_backward, times.hop_forward + times.hop_backward
+
 
 _cluster_times = called_from_python(cluster_times)
+
+
+def full_power_noise(parameters: SystemParameters, state: SystemState) -> FloatArray:
+    """Noise plus interference of each cluster's links with every active node at full power (E, N) [W].
+
+    It depends on no decision, so it is exact.
+    """
+    disturbance = radio.interference(
+        state.cross_gain, np.full_like(state.uplink_gain, parameters.power_max_w)
+    )
+    noise: FloatArray = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
+    return noise
 
 
 def chain_problems(parameters: SystemParameters, state: SystemState) -> dict[tuple[int, int], ChainProblem]:
@@ -56,8 +92,7 @@ def chain_problems(parameters: SystemParameters, state: SystemState) -> dict[tup
     """
     *clusters, K = state.present.shape
     power = np.full(K + 1, parameters.power_max_w)
-    disturbance = radio.interference(state.cross_gain, np.full(clusters, parameters.power_max_w))
-    noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, disturbance)
+    noise = full_power_noise(parameters, state)
     speed, gain = (np.ascontiguousarray(a, dtype=np.float64) for a in (state.speed, state.d2d_gain))
     present = np.ascontiguousarray(state.present, dtype=np.int64)
     memory = np.ascontiguousarray(np.where(state.present, state.memory_bytes, 0.0), dtype=np.float64)
@@ -81,53 +116,41 @@ def chain_problems(parameters: SystemParameters, state: SystemState) -> dict[tup
 
 
 @compiled
-def plan_times(
-    problem: ChainProblem,
-    devices: IntArray,
-    held: IntArray,
-    split_backward: bool,
-    chunks: int,
-    micro_batches: int,
-) -> ChainTimes:
-    """A plan's chain, seconds of one micro-batch.
+def plan_times(problem: ChainProblem, plan: PlanArrays) -> ChainTimes:
+    """A plan's chain, seconds of one micro-batch; weight gradients run by themselves under ``zb-h1`` only.
 
     Args:
         problem: The cluster.
-        devices: Device of each stage in pipeline order (S,), all different.
-        held: Blocks of each stage (S,), >= 1.
-        split_backward: Whether weight gradients run by themselves (``zb-h1``).
-        chunks: ``v``.
-        micro_batches: ``M``.
+        plan: The plan; its caps are not read.
     """
-    S = len(devices)
+    times, S, chunks = problem.times, len(plan.devices), plan.chunks
     forward, backward, weight = np.empty(S + 1), np.empty(S + 1), np.zeros(S + 1)
     there, back = np.zeros(S + 3), np.zeros(S + 3)
     share = np.ones((S + 1, chunks))
-    part = 1.0 / micro_batches
+    part = 1.0 / plan.micro_batches
+    before = 0
     for s in range(S):
-        k, count = devices[s], held[s]
-        forward[s] = part * count * problem.times.block_forward[k]
-        backward[s] = part * count * problem.times.block_backward[k]
-        if split_backward:
-            weight[s] = part * count * problem.times.block_weight[k]
-            backward[s] -= weight[s]
+        k, count = plan.devices[s], plan.held[s]
+        forward[s] = part * count * times.block_forward[k]
+        backward[s] = part * count * times.block_backward[k]
+        weight[s] = part * count * times.block_weight[k]
         for c in range(chunks):
             share[s, c] = (count // chunks + (1 if c < count % chunks else 0)) / count
-        before = 0 if s == 0 else devices[s - 1] + 1
-        there[s] = part * problem.times.hop_forward[before, k + 1]
-        back[s] = part * problem.times.hop_backward[before, k + 1]
-    first, last = devices[0] + 1, devices[S - 1] + 1
-    there[S] = part * problem.times.hop_forward[last, 0]
-    back[S] = part * problem.times.hop_backward[last, 0]
+        there[s] = part * times.hop_forward[before, k + 1]
+        back[s] = part * times.hop_backward[before, k + 1]
+        before = k + 1
+    there[S], back[S] = part * times.hop_forward[before, 0], part * times.hop_backward[before, 0]
     if S > 1:
-        there[S + 1] = part * problem.times.hop_forward[last, first]
-        back[S + 1] = part * problem.times.hop_backward[last, first]
-    there[S + 2], back[S + 2] = part * problem.times.uplink, part * problem.times.downlink
-    forward[S] = part * problem.times.server_forward
-    backward[S] = part * problem.times.server_backward
-    if split_backward:
-        weight[S] = part * problem.times.server_weight
-        backward[S] -= weight[S]
+        first = plan.devices[0] + 1
+        there[S + 1] = part * times.hop_forward[before, first]
+        back[S + 1] = part * times.hop_backward[before, first]
+    there[S + 2], back[S + 2] = part * times.uplink, part * times.downlink
+    forward[S], backward[S] = part * times.server_forward, part * times.server_backward
+    weight[S] = part * times.server_weight
+    if plan.schedule == ZERO_BUBBLE:
+        backward -= weight
+    else:
+        weight[:] = 0.0
     return ChainTimes(forward, backward, weight, there, back, share)
 
 
@@ -148,92 +171,55 @@ def stage_bytes(problem: ChainProblem, schedule: int, held: int, stored: float, 
     return needed
 
 
+def block_room(problem: ChainProblem, stored: int, micro_batches: int) -> IntArray:
+    """Blocks that each device can hold with so many of ``M`` micro-batches stored (K,), at most ``L``."""
+    c, memory = problem.numbers, problem.memory_bytes
+    samples = stored * c.batch_size / micro_batches
+    most = memory_cap_blocks(memory, samples, c.block_state_bytes, c.activation_bytes)
+    # What fits only by rounding does not fit.
+    most -= ~fits(device_memory(most, samples, c.block_state_bytes, c.activation_bytes), memory)
+    room: IntArray = np.minimum(most, c.blocks).astype(np.int64)
+    return room
+
+
 @compiled
-def fits_memory(
-    problem: ChainProblem,
-    devices: IntArray,
-    held: IntArray,
-    schedule: int,
-    caps: IntArray,
-    chunks: int,
-    micro_batches: int,
-) -> bool:
-    """Whether every device of a plan has the memory for it; arguments as for :func:`plan_seconds`."""
-    stored = stored_by_stage(schedule, caps, held, chunks, micro_batches, int(problem.numbers.local_steps))
-    for s in range(len(devices)):
-        needed = stage_bytes(problem, schedule, held[s], stored[s], micro_batches)
-        if not fits(needed, problem.memory_bytes[devices[s]]):
+def fits_memory(problem: ChainProblem, plan: PlanArrays) -> bool:
+    """Whether every device of a plan has the memory for it."""
+    schedule, M, steps = plan.schedule, plan.micro_batches, int(problem.numbers.local_steps)
+    stored = stored_by_stage(schedule, plan.caps, plan.held, plan.chunks, M, steps)
+    for s in range(len(plan.devices)):
+        needed = stage_bytes(problem, schedule, plan.held[s], stored[s], M)
+        if not fits(needed, problem.memory_bytes[plan.devices[s]]):
             return False
     return True
 
 
 @compiled
-def collection(problem: ChainProblem, devices: IntArray, held: IntArray) -> float:
-    """Time until the CU has all blocks of a plan (S stages) [s]."""
-    longest = 0.0
-    for s in range(len(devices)):
-        longest = max(longest, float(held[s] * problem.times.block_collect[devices[s]]))
-    return longest
-
-
-@compiled
-def plan_seconds(
-    problem: ChainProblem,
-    devices: IntArray,
-    held: IntArray,
-    schedule: int,
-    caps: IntArray,
-    chunks: int,
-    micro_batches: int,
-) -> float:
-    """The part of a cluster's round delay that a plan decides: all local steps and the collection.
+def round_seconds(problem: ChainProblem, plan: PlanArrays, step: float) -> float:
+    """All local steps of a plan, given one, and the collection [s]: what a plan decides of ``T_n``.
 
     Adding the upload, which no such plan changes, gives the simulator's ``T_n`` at full power and equal
     shares.
+    """
+    longest = 0.0
+    for s in range(len(plan.devices)):
+        longest = max(longest, float(plan.held[s] * problem.times.block_collect[plan.devices[s]]))
+    return step * problem.numbers.local_steps + longest
+
+
+@compiled
+def plan_seconds(problem: ChainProblem, plan: PlanArrays) -> float:
+    """The part of a cluster's round delay that a plan decides, see :func:`round_seconds`.
 
     Args:
         problem: The cluster.
-        devices: Device of each stage in pipeline order (S,), all different.
-        held: Blocks of each stage (S,), >= 1.
-        schedule: Place in ``SCHEDULES``.
-        caps: Caps of the stages (S,).
-        chunks: ``v``, 1 unless interleaved.
-        micro_batches: ``M``.
+        plan: The plan.
 
     Returns:
         Seconds; infinite if the schedule's orders wait for each other.
     """
-    runs = int(problem.numbers.local_steps) if schedule == ASYNC else 1
-    times = plan_times(problem, devices, held, schedule == ZERO_BUBBLE, chunks, micro_batches)
-    nothing = np.zeros((0, 6))
-    step = run_chain(
-        times, schedule, caps, chunks, micro_batches * runs, problem.numbers.half_duplex, nothing
-    )
-    return step * problem.numbers.local_steps / runs + collection(problem, devices, held)
-
-
-@compiled
-def full_duplex_seconds(
-    problem: ChainProblem,
-    devices: IntArray,
-    held: IntArray,
-    schedule: int,
-    caps: IntArray,
-    micro_batches: int,
-) -> float:
-    """A close bound from below for a plan on half-duplex links, at the cost of one on full-duplex links.
-
-    Every order that half-duplex links allow is possible on full-duplex ones without weight gradients, and
-    the recurrence runs it as early as possible.
-
-    Args:
-        problem: The cluster.
-        devices: Device of each stage (S,).
-        held: Blocks of each stage (S,).
-        schedule: Place in ``SCHEDULES``: ``gpipe``, ``1f1b`` or ``zb-h1``.
-        caps: Caps (S,).
-        micro_batches: ``M``.
-    """
-    times = plan_times(problem, devices, held, schedule == ZERO_BUBBLE, 1, micro_batches)
-    step = ordered_step(times, schedule, caps, False, micro_batches)
-    return step * problem.numbers.local_steps + collection(problem, devices, held)
+    runs = int(problem.numbers.local_steps) if plan.schedule == ASYNC else 1
+    times, M, nothing = plan_times(problem, plan), plan.micro_batches * runs, np.zeros((0, 6))
+    duplex = problem.numbers.half_duplex
+    step = run_chain(times, plan.schedule, plan.caps, plan.chunks, M, duplex, nothing)
+    return round_seconds(problem, plan, step / runs)

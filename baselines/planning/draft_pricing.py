@@ -10,20 +10,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
-from collapipe_env.physics.memory import fits
+from collapipe_env.physics.delay import gpipe_step
+from collapipe_env.physics.memory import fits, samples_beside
 from collapipe_env.physics.schedules.orders import effective_caps
+from collapipe_env.physics.schedules.recurrence import ordered_step
 from collapipe_env.physics.schedules.storage import stored_by_stage
 
 from .chain_problem import (
     ChainProblem,
-    collection,
+    PlanArrays,
     fits_memory,
-    full_duplex_seconds,
     plan_seconds,
     plan_times,
+    round_seconds,
     stage_bytes,
 )
 
@@ -32,14 +34,14 @@ LEAST_GAIN = 1e-9
 
 
 class Drafts(NamedTuple):
-    """``R`` drafts as arrays, padded to the most stages.
+    """``R`` drafts as arrays, padded to the most stages; otherwise as :class:`~.chain_problem.PlanArrays`.
 
     Attributes:
-        stages: Number of stages ``S`` (R,); 0 once a draft has turned out to fit no memory.
+        stages: Number of stages ``S`` (R,).
         devices: (R, most stages).
         held: (R, most stages); a 0 in the first place asks for a balanced split.
-        caps: (R, most stages).
         schedule: (R,).
+        caps: (R, most stages).
         chunks: (R,).
         micro_batches: (R,).
     """
@@ -47,157 +49,135 @@ class Drafts(NamedTuple):
     stages: IntArray
     devices: IntArray
     held: IntArray
-    caps: IntArray
     schedule: IntArray
+    caps: IntArray
     chunks: IntArray
     micro_batches: IntArray
 
 
 @compiled
-def balanced_split(
-    problem: ChainProblem, devices: IntArray, schedule: int, caps: IntArray, chunks: int, micro_batches: int
-) -> IntArray:
+def draft_row(drafts: Drafts, r: int) -> PlanArrays:
+    """One draft; its arrays are views."""
+    S = drafts.stages[r]
+    return PlanArrays(
+        drafts.devices[r, :S],
+        drafts.held[r, :S],
+        drafts.schedule[r],
+        drafts.caps[r, :S],
+        drafts.chunks[r],
+        drafts.micro_batches[r],
+    )
+
+
+@compiled
+def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> IntArray:
     """Blocks for given stages so that the slowest computes least, within the memories.
 
     Blocks are alike, so giving each one to the stage that then ends first is exact.
 
     Args:
         problem: The cluster.
-        devices: Device of each stage (S,).
-        schedule: Place in ``SCHEDULES``.
-        caps: Caps (S,).
-        chunks: ``v``; every stage gets a block for each of its chunks at least.
-        micro_batches: ``M``.
+        plan: The plan; its blocks are not read, and every stage gets one for each of its chunks at least.
+        ceiling: No stage has a larger cap than this.
 
     Returns:
         Blocks (S,); zeros if the memories do not hold all blocks or there are too few blocks.
     """
-    S = len(devices)
-    none = np.zeros(S, dtype=np.int64)
-    if S * chunks > problem.numbers.blocks:
-        return none
-    # Under ZB-H1 a stage's own limit counts, under the others the least one before it.
-    limits = caps if schedule == ZERO_BUBBLE else effective_caps(caps, micro_batches * chunks)
+    S, v, M, schedule = len(plan.devices), plan.chunks, plan.micro_batches, plan.schedule
+    steps = int(problem.numbers.local_steps)
     held = np.zeros(S, dtype=np.int64)
+    if S * v > problem.numbers.blocks:
+        return held
+    limits = np.minimum(plan.caps, ceiling)
+    # Under ZB-H1 a stage's own limit counts, under the others the least one before it.
+    if schedule != ZERO_BUBBLE:
+        limits = effective_caps(limits, M * v * steps)
     for given in range(problem.numbers.blocks):
         target, least = -1, np.inf
         for s in range(S):
             # The first blocks go to stages that are still short of one for each chunk.
-            if given < S * chunks and held[s] >= chunks:
+            if given < S * v and held[s] >= v:
                 continue
-            k, count = devices[s], held[s : s + 1] + 1
-            stored = stored_by_stage(
-                schedule, limits[s : s + 1], count, chunks, micro_batches, int(problem.numbers.local_steps)
-            )[0]
-            needed = stage_bytes(problem, schedule, count[0], stored, micro_batches)
+            k, count = plan.devices[s], held[s : s + 1] + 1
             length = count[0] * (problem.times.block_forward[k] + problem.times.block_backward[k])
-            if fits(needed, problem.memory_bytes[k]) and length < least:
-                target, least = s, length
+            if length < least:
+                stored = stored_by_stage(schedule, limits[s : s + 1], count, v, M, steps)[0]
+                if fits(stage_bytes(problem, schedule, count[0], stored, M), problem.memory_bytes[k]):
+                    target, least = s, length
         if target < 0:
-            return none
+            held[:] = 0
+            return held
         held[target] += 1
     return held
 
 
 @compiled
-def lower_caps(
-    problem: ChainProblem, devices: IntArray, held: IntArray, caps: IntArray, micro_batches: int
-) -> None:
-    """Lower caps to the micro-batches that each device has memory for, in place.
-
-    Args:
-        problem: The cluster.
-        devices: Device of each stage (S,).
-        held: Blocks of each stage (S,).
-        caps: Caps (S,), overwritten; below 1 where not even one micro-batch fits.
-        micro_batches: ``M``.
-    """
-    activation = problem.numbers.batch_size / micro_batches * problem.numbers.activation_bytes
-    for s in range(len(devices)):
-        memory = problem.memory_bytes[devices[s]]
-        room = int(max(memory / held[s] - problem.numbers.block_state_bytes, 0.0) / activation) + 1
-        cap = min(caps[s], room, micro_batches)
+def lower_caps(problem: ChainProblem, plan: PlanArrays) -> None:
+    """Lower a plan's caps, in place, to the micro-batches that each device has memory for; 0 if for none."""
+    M, c = plan.micro_batches, problem.numbers
+    for s in range(len(plan.devices)):
+        memory, held = problem.memory_bytes[plan.devices[s]], plan.held[s]
+        most = samples_beside(memory, held, c.block_state_bytes, c.activation_bytes) * M / c.batch_size
+        cap = min(plan.caps[s], int(max(most, 0.0)) + 1, M)
         # By the rule of the memory itself, so that rounding cannot part the two.
-        while cap >= 1 and not fits(stage_bytes(problem, ONE_F_ONE_B, held[s], cap, micro_batches), memory):
+        while cap >= 1 and not fits(stage_bytes(problem, ONE_F_ONE_B, held, cap, M), memory):
             cap -= 1
-        caps[s] = cap
+        plan.caps[s] = cap
 
 
 @compiled
-def complete(problem: ChainProblem, drafts: Drafts) -> None:
-    """Fill in open splits and lower caps to the memories, in place; drafts without a way get 0 stages.
-
-    Args:
-        problem: The cluster.
-        drafts: The drafts, overwritten.
-    """
-    for r in range(len(drafts.stages)):
-        S, schedule = drafts.stages[r], drafts.schedule[r]
-        v, M = drafts.chunks[r], drafts.micro_batches[r]
-        devices, held, caps = drafts.devices[r, :S], drafts.held[r, :S], drafts.caps[r, :S]
-        can_lower = schedule in (ONE_F_ONE_B, ZERO_BUBBLE)
+def complete(problem: ChainProblem, plan: PlanArrays) -> bool:
+    """Fill in an open split and lower caps to the memories, in place; tells whether there is a way."""
+    S, schedule, held, caps = len(plan.devices), plan.schedule, plan.held, plan.caps
+    can_lower = schedule in (ONE_F_ONE_B, ZERO_BUBBLE)
+    if held[0] == 0:
+        high = int(caps.max())
+        held[:] = balanced_split(problem, plan, high)
+        if held[0] == 0 and can_lower:
+            # The largest limit on all caps with which the memories hold the blocks.
+            low = 0
+            while high - low > 1:
+                limit = (low + high) // 2
+                split = balanced_split(problem, plan, limit)
+                if split[0] > 0:
+                    low = limit
+                    held[:] = split
+                else:
+                    high = limit
+            if low > 0:
+                caps[:] = np.minimum(caps, low)
         if held[0] == 0:
-            held[:] = balanced_split(problem, devices, schedule, caps, v, M)
-            if held[0] == 0 and can_lower:
-                # The largest limit on all caps with which the memories hold the blocks.
-                low, high = 0, int(caps.max())
-                while high - low > 1:
-                    limit = (low + high) // 2
-                    split = balanced_split(problem, devices, schedule, np.minimum(caps, limit), v, M)
-                    if split[0] > 0:
-                        low = limit
-                        held[:] = split
-                    else:
-                        high = limit
-                if low > 0:
-                    caps[:] = np.minimum(caps, low)
-            if held[0] == 0:
-                drafts.stages[r] = 0
-                continue
-        if can_lower:
-            lower_caps(problem, devices, held, caps, M)
-            if schedule == ONE_F_ONE_B:
-                caps[:] = effective_caps(caps, M)
-            if caps.min() < 1:
-                drafts.stages[r] = 0
-                continue
-        # Chunks go round the devices in groups of S micro-batches.
-        unequal = schedule == INTERLEAVED and (S == 1 or M % S != 0)
-        if unequal or held.min() < v or not fits_memory(problem, devices, held, schedule, caps, v, M):
-            drafts.stages[r] = 0
+            return False
+    if can_lower:
+        lower_caps(problem, plan)
+        if schedule == ONE_F_ONE_B:
+            caps[:] = effective_caps(caps, plan.micro_batches)
+        if caps.min() < 1:
+            return False
+    # Chunks go round the devices in groups of S micro-batches.
+    unequal = schedule == INTERLEAVED and (S == 1 or plan.micro_batches % S != 0)
+    return not unequal and held.min() >= plan.chunks and fits_memory(problem, plan)
 
 
 @compiled
-def lower_bound(
-    problem: ChainProblem,
-    devices: IntArray,
-    held: IntArray,
-    schedule: int,
-    caps: IntArray,
-    chunks: int,
-    micro_batches: int,
-) -> float:
+def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
     """A time below which no order of the operations can bring a plan, without simulating it.
 
     Each resource serves ``M`` micro-batches after the first one has reached it and before the last one's
-    way back; a stage with cap ``K`` waits ``ceil(M / K)`` times for a micro-batch to go on and return. Exact
-    for GPipe. Half-duplex links, whose simulation is costly, are bounded by full-duplex ones as well.
+    way back; a stage with cap ``K`` waits ``ceil(M / K)`` times for a micro-batch to go on and return (not
+    counted under ``async``, whose mini-batches follow without a flush). Exact for GPipe. Half-duplex links,
+    whose simulation is costly, are bounded by full-duplex ones as well: every order that those allow is
+    possible on these without weight gradients, and the recurrence runs it as early as possible.
 
     Args:
         problem: The cluster.
-        devices: Device of each stage (S,).
-        held: Blocks of each stage (S,).
-        schedule: Place in ``SCHEDULES``, not ``async``.
-        caps: Caps (S,).
-        chunks: ``v``.
-        micro_batches: ``M``.
+        plan: The plan.
 
     Returns:
         Seconds, comparable with :func:`~.chain_problem.plan_seconds`.
     """
-    S, M = len(devices), micro_batches
-    split = schedule == ZERO_BUBBLE
-    times = plan_times(problem, devices, held, split, chunks, M)
+    S, M, chunks, schedule = len(plan.devices), plan.micro_batches, plan.chunks, plan.schedule
+    half_duplex, times = problem.numbers.half_duplex, plan_times(problem, plan)
     F, B, W = times.forward, times.backward, times.weight
     there, back = times.link_forward, times.link_backward
     up, down = there[S + 2], back[S + 2]
@@ -209,7 +189,14 @@ def lower_bound(
         uses = chunks if 0 < link < S else 1
         slowest_f, slowest_b = max(slowest_f, uses * there[link]), max(slowest_b, uses * back[link])
     if schedule == GPIPE:
-        step = path + (M - 1) * (slowest_f + slowest_b)
+        step = gpipe_step(path, slowest_f, 0.0, slowest_b, M)
+    elif schedule == ASYNC:
+        steps = problem.numbers.local_steps
+        step = steps * M * (F[S] + B[S]) + there[S] + back[S] + up + down
+        for s in range(S - 1, -1, -1):
+            work = F[s] + B[s]
+            step = there[s] + back[s] + max(steps * M * work, work + step)
+        step /= steps
     elif schedule == INTERLEAVED:
         step = max(path, M * max(slowest_f, slowest_b))
         for s in range(S):
@@ -218,26 +205,23 @@ def lower_bound(
         step = path + (M - 1) * max(slowest_f, slowest_b)
         before, reached, least = 0.0, 0.0, M
         for s in range(S):
-            if problem.numbers.half_duplex:
+            if half_duplex:
                 step = max(step, before + M * (there[s] + back[s]))
             before += there[s] + back[s]
             reached += there[s]
-            least = min(least, caps[s])
+            least = min(least, plan.caps[s])
             wait = path - before
             step = max(step, before + -(-M // least) * wait)
             step = max(step, before + M * (F[s] + B[s]))
-            if split:
+            if schedule == ZERO_BUBBLE:
                 step = max(step, reached + M * (F[s] + B[s] + W[s]))
             before += F[s] + B[s]
             reached += F[s]
-        if problem.numbers.half_duplex:
+        if half_duplex:
             step = max(step, before + M * (there[S] + back[S]))
+            step = max(step, ordered_step(times, schedule, plan.caps, False, M))
         step = max(step, before + there[S] + back[S] + up + down + M * (F[S] + B[S]))
-    if problem.numbers.half_duplex and schedule in (ONE_F_ONE_B, ZERO_BUBBLE):
-        ordered = full_duplex_seconds(problem, devices, held, schedule, caps, M)
-    else:
-        ordered = 0.0
-    return max(ordered, float(step * problem.numbers.local_steps + collection(problem, devices, held)))
+    return round_seconds(problem, plan, float(step))
 
 
 @compiled
@@ -253,35 +237,17 @@ def price(problem: ChainProblem, drafts: Drafts, keep: int, limit: float) -> Flo
     Returns:
         Seconds (R,); infinite for those that fit no memory or are surely not among the wanted.
     """
-    complete(problem, drafts)
     R = len(drafts.stages)
     seconds, bound = np.full(R, np.inf), np.full(R, np.inf)
     for r in range(R):
-        S = drafts.stages[r]
-        if S > 0:
-            bound[r] = lower_bound(
-                problem,
-                drafts.devices[r, :S],
-                drafts.held[r, :S],
-                drafts.schedule[r],
-                drafts.caps[r, :S],
-                drafts.chunks[r],
-                drafts.micro_batches[r],
-            )
+        plan = draft_row(drafts, r)
+        if complete(problem, plan):
+            bound[r] = lower_bound(problem, plan)
     best = np.full(keep, limit)  # ascending
     for r in np.argsort(bound, kind="mergesort"):
         if not bound[r] < best[keep - 1] * (1.0 - LEAST_GAIN):
             break
-        S = drafts.stages[r]
-        seconds[r] = plan_seconds(
-            problem,
-            drafts.devices[r, :S],
-            drafts.held[r, :S],
-            drafts.schedule[r],
-            drafts.caps[r, :S],
-            drafts.chunks[r],
-            drafts.micro_batches[r],
-        )
+        seconds[r] = plan_seconds(problem, draft_row(drafts, r))
         if seconds[r] < best[keep - 1]:
             best[keep - 1] = seconds[r]
             best.sort()

@@ -10,15 +10,16 @@ from collapipe_env.errors import AllocationError
 
 from .chain_problem import ChainProblem
 from .schedule_search import (
-    Draft,
-    exchanged_devices,
+    next_numbers,
     quickest,
+    rearranged,
     resized_devices,
     shifted_blocks,
     usable_devices,
     without,
 )
 from .schedule_tuple import ScheduleTuple, placed
+from .scheduled_plan import ScheduledPlan
 
 
 class Space(NamedTuple):
@@ -39,13 +40,13 @@ class Point(NamedTuple):
     Attributes:
         seconds: Part of the cluster's delay that the plan decides [s].
         schedule: The schedule, nothing left open.
-        draft: The plan, completed: with the partition and the caps that the memories allow.
+        plan: It, completed: with the partition and the caps that the memories allow.
         origin: Place in the space of the schedule that it is an instance of.
     """
 
     seconds: float
     schedule: ScheduleTuple
-    draft: Draft
+    plan: ScheduledPlan
     origin: int
 
 
@@ -57,9 +58,9 @@ def priced(
     problem: ChainProblem, candidates: Sequence[Candidate], width: int, limit: float = float("inf")
 ) -> list[Point]:
     """The best candidates, quickest first; those that fit no memory are pruned."""
-    drafts = [schedule.draft(held) for schedule, held, _ in candidates]
+    drafts = [schedule.plan(held) for schedule, held, _ in candidates]
     found = quickest(problem, drafts, keep=width, limit=limit)
-    return [Point(f.seconds, candidates[f.place][0], f.draft, candidates[f.place][2]) for f in found]
+    return [Point(f.seconds, candidates[f.place][0], f.plan, candidates[f.place][2]) for f in found]
 
 
 def device_sets(
@@ -86,10 +87,10 @@ def device_sets(
         points = priced(problem, [(placed(probe, micro_batches, d), (), 0) for d in sets], width)
         kept += points
         # Where a set is too small for the memories its parts are, too.
-        smaller = (without(p.draft.devices, s) for p in points for s in range(len(p.draft.devices)))
+        smaller = (without(p.plan.devices, s) for p in points for s in range(len(p.plan.devices)))
         sets = [devices for devices in dict.fromkeys(smaller) if devices]
     kept.sort(key=lambda point: point.seconds)
-    return list(dict.fromkeys((*(point.draft.devices for point in kept[:width]), usable)))
+    return list(dict.fromkeys((*(point.plan.devices for point in kept[:width]), usable)))
 
 
 def roomiest_sets(problem: ChainProblem, usable: Sequence[int]) -> list[tuple[int, ...]]:
@@ -120,29 +121,23 @@ def neighbours(point: Point, space: Space, usable: Sequence[int]) -> Iterator[Ca
         space: The space.
         usable: Devices that can hold a block.
     """
-    own, devices, held, origin = point.schedule, point.draft.devices, point.draft.held, point.origin
+    own, devices, held, origin = point.schedule, point.plan.devices, point.plan.held, point.origin
     template = space.schedules[origin]
     for shifted in shifted_blocks(held, range(len(held))):
         if min(shifted) > 0:
             yield own, shifted, origin
     if template.devices is None:
-        blocks_of = dict(zip(devices, held, strict=True))
-        for other in exchanged_devices(devices, usable):
-            # The blocks stay with the stages or go with the devices.
-            yield replace(own, devices=other), held, origin
-            if set(other) == set(devices):
-                yield replace(own, devices=other), tuple(blocks_of[k] for k in other), origin
+        for plan in rearranged(point.plan, usable):
+            yield replace(own, devices=plan.devices), plan.held, origin
         for other in resized_devices(devices, usable):
             yield replace(own, devices=other), (), origin
     if template.micro_batches is None:
-        place = space.micro_batches.index(point.draft.micro_batches)
-        for M in space.micro_batches[max(place - 1, 0) : place + 2]:
-            if point.draft.micro_batches != M:
-                yield replace(own, micro_batches=M), held, origin
+        for M in next_numbers(space.micro_batches, point.plan.micro_batches):
+            yield replace(own, micro_batches=M), held, origin
     for other_origin, schedule in enumerate(space.schedules):
         if other_origin == origin:
             continue
-        instance = placed(schedule, point.draft.micro_batches, devices)
+        instance = placed(schedule, point.plan.micro_batches, devices)
         if schedule.micro_batches is None and instance.micro_batches not in space.micro_batches:
             continue
         fits_chunks = instance.devices == devices and min(held) >= schedule.chunks
@@ -175,17 +170,17 @@ def search(problem: ChainProblem, space: Space, width: int) -> Point:
         raise AllocationError(
             f"its devices have no memory for any plan among {texts}: allow another schedule"
         )
-    expanded: set[tuple[ScheduleTuple, Draft]] = set()
+    expanded: set[tuple[ScheduleTuple, ScheduledPlan]] = set()
     while True:
         best = beam[0].seconds
         candidates: list[Candidate] = []
         for point in beam:
-            if (point.schedule, point.draft) not in expanded:
-                expanded.add((point.schedule, point.draft))
+            if (point.schedule, point.plan) not in expanded:
+                expanded.add((point.schedule, point.plan))
                 candidates += neighbours(point, space, usable)
         limit = beam[-1].seconds if len(beam) == width else float("inf")
-        merged = {point.draft: point for point in priced(problem, candidates, width, limit)}
-        merged.update((point.draft, point) for point in beam)
+        merged = {point.plan: point for point in priced(problem, candidates, width, limit)}
+        merged.update((point.plan, point) for point in beam)
         beam = sorted(merged.values(), key=lambda point: point.seconds)[:width]
         if not beam[0].seconds < best:
             return beam[0]

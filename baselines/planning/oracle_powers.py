@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -64,14 +64,9 @@ class FixedPlan:
         self.used = np.concatenate((np.ones((N, 1), dtype=np.bool_), segments > 0), axis=1)
         self.powers = int(self.used.sum())
         self.size = self.powers + (N if N > 1 else 0)
-        low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
-        self.low = np.concatenate(
-            (
-                np.full(self.powers, low),
-                np.full(self.size - self.powers, math.log(self.floor)),
-            )
-        )
-        self.high = np.concatenate((np.full(self.powers, high), np.zeros(self.size - self.powers)))
+        self.low = np.full(self.size, math.log(parameters.power_min_w))
+        self.high = np.full(self.size, math.log(parameters.power_max_w))
+        self.low[self.powers :], self.high[self.powers :] = math.log(self.floor), 0.0
 
     def start(self, rng: np.random.Generator | None = None) -> FloatArray:
         """A starting point (size,): middle powers and equal shares, or random ones from a generator."""
@@ -99,11 +94,12 @@ class FixedPlan:
     def optimise(self, point: FloatArray) -> Allocation:
         """Optimise from a starting point; the shares of the result add up to the whole band."""
         programme = _Programme(self, point)
-        constraint: Any = {"type": "ineq", "fun": programme.slack, "jac": programme.slack_slope}
+        at = programme.evaluate
+        objective: Any = {"fun": lambda x: at(x).value, "jac": lambda x: at(x).slope}
+        constraint: Any = {"type": "ineq", "fun": lambda x: at(x).slack, "jac": lambda x: at(x).slack_slope}
         result = minimize(
-            programme.value,
-            programme.first,
-            jac=programme.slope,
+            **objective,
+            x0=programme.first,
             bounds=programme.bounds,
             constraints=constraint,
             method="SLSQP",
@@ -122,6 +118,15 @@ class FixedPlan:
             device_power=np.clip(allocation.device_power, low, high),
             cu_power=np.clip(allocation.cu_power, low, high),
         )
+
+
+class _Evaluation(NamedTuple):
+    """The objective over that of the first point, its gradient, and the constraints' slacks and Jacobian."""
+
+    value: float
+    slope: FloatArray
+    slack: FloatArray
+    slack_slope: FloatArray
 
 
 class _Programme:
@@ -145,10 +150,7 @@ class _Programme:
         self.first = np.concatenate((point, [1.0], np.concatenate(maxima) / longest))
         self.bounds = [*zip(plan.low, plan.high, strict=True), *[(0.0, None)] * (1 + 3 * plan.clusters)]
         self._linear = self._linear_part([m.shape[-1] for m in maximised])
-        self._known = b""
-        self._value = 0.0
-        self._slope = self._slack = np.empty(0)
-        self._slack_slope = np.empty((0, 0))
+        self._known: tuple[bytes, _Evaluation] | None = None
 
     def _linear_part(self, counts: Sequence[int]) -> FloatArray:
         """Slopes of the slacks with respect to the delay and the maxima (constraints, 1 + 3 N)."""
@@ -171,24 +173,13 @@ class _Programme:
         plan, parameters = self.plan, self.plan.parameters
         allocation = plan.allocation(points)
         costs = round_costs(parameters, plan.state, allocation)
-        elements = costs.elements
-        forward = np.concatenate(
-            (
-                elements.hop_forward,
-                elements.compute_forward,
-                elements.uplink[..., None],
-                elements.server_forward[..., None],
-            ),
-            axis=-1,
-        )
-        backward = np.concatenate(
-            (
-                elements.hop_backward,
-                elements.compute_backward,
-                elements.downlink[..., None],
-                elements.server_backward[..., None],
-            ),
-            axis=-1,
+        e = costs.elements
+        forward, backward = (
+            np.concatenate((hop, compute, edge[..., None], server[..., None]), axis=-1)
+            for hop, compute, edge, server in (
+                (e.hop_forward, e.compute_forward, e.uplink, e.server_forward),
+                (e.hop_backward, e.compute_backward, e.downlink, e.server_backward),
+            )
         )
         noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, costs.interference)
         snr = radio.d2d_snr(allocation.node_power, plan.state.d2d_gain, noise)
@@ -202,12 +193,14 @@ class _Programme:
         energy = (plan.state.backlog * costs.energy_ratio).sum(axis=(-2, -1))
         return base, energy, forward, backward, collect
 
-    def _evaluate(self, point: FloatArray) -> None:
+    def evaluate(self, point: FloatArray) -> _Evaluation:
         """Values and central differences at a point, remembered until the next one."""
         known = point.tobytes()
-        if known == self._known:
-            return
-        self._known = known
+        if self._known is None or self._known[0] != known:
+            self._known = known, self._evaluate(point)
+        return self._known[1]
+
+    def _evaluate(self, point: FloatArray) -> _Evaluation:
         plan = self.plan
         size = plan.size
         x, rest = point[:size], point[size:]
@@ -221,31 +214,10 @@ class _Programme:
             smooth = np.concatenate((smooth, band), axis=1)
         weight = plan.tradeoff_v * self.unit / self.scale
         priced = energy / self.scale
-        self._value = float(priced[-1] + weight * rest[0])
-        self._slope = np.concatenate(
-            ((priced[:size] - priced[size:-1]) / (2.0 * STEP), [weight], np.zeros(rest.shape[0] - 1))
+        steep = (priced[:size] - priced[size:-1]) / (2.0 * STEP)
+        return _Evaluation(
+            float(priced[-1] + weight * rest[0]),
+            np.concatenate((steep, [weight], np.zeros(rest.shape[0] - 1))),
+            smooth[-1] + self._linear @ rest,
+            np.concatenate(((smooth[:size] - smooth[size:-1]).T / (2.0 * STEP), self._linear), axis=1),
         )
-        self._slack = smooth[-1] + self._linear @ rest
-        self._slack_slope = np.concatenate(
-            ((smooth[:size] - smooth[size:-1]).T / (2.0 * STEP), self._linear), axis=1
-        )
-
-    def value(self, point: FloatArray) -> float:
-        """The objective, over that of the first point."""
-        self._evaluate(point)
-        return self._value
-
-    def slope(self, point: FloatArray) -> FloatArray:
-        """Its gradient."""
-        self._evaluate(point)
-        return self._slope
-
-    def slack(self, point: FloatArray) -> FloatArray:
-        """Slack of every constraint."""
-        self._evaluate(point)
-        return self._slack
-
-    def slack_slope(self, point: FloatArray) -> FloatArray:
-        """Jacobian of the slacks."""
-        self._evaluate(point)
-        return self._slack_slope

@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from collapipe_env.allocation import GPIPE, INTERLEAVED, SCHEDULES, ZERO_BUBBLE
+from collapipe_env.allocation import SCHEDULES, ScheduleName
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, nearest_choice
 from collapipe_env.simulator.state import SystemState
 
-from .chain_problem import ChainProblem, chain_problems
+from .chain_problem import ChainProblem, block_room, chain_problems
 from .draft_pricing import LEAST_GAIN, Drafts, price
 from .scheduled_plan import ScheduledPlan, link_aware_caps, ordinary_caps
 
@@ -27,7 +27,7 @@ CapRule = Literal["ordinary", "link", "room"]
 
 
 def caps_of(
-    rule: CapRule | int, schedule: int, stages: int, chunks: int = 1, micro_batches: int = 1
+    rule: CapRule | int, schedule: ScheduleName, stages: int, chunks: int = 1, micro_batches: int = 1
 ) -> tuple[int, ...]:
     """Caps by rule for ``S`` device stages and the server after them.
 
@@ -35,7 +35,7 @@ def caps_of(
         rule: ``ordinary``: the schedule's own warm-up; ``link``: about twice that, so that each link has a
             micro-batch on it (``algorithms.md`` 5.3); ``room``: all, which leaves it to the memories; a
             number: the same for all stages.
-        schedule: Place in ``SCHEDULES``.
+        schedule: The schedule.
         stages: ``S``.
         chunks: ``v``.
         micro_batches: ``M``, read under ``room``.
@@ -44,13 +44,13 @@ def caps_of(
         Caps (S,); ones for GPipe, which does not read them.
     """
     S, link = stages, rule == "link"
-    if schedule == GPIPE:
+    if schedule == "gpipe":
         return (1,) * S
     if isinstance(rule, int) or rule == "room":
         return (rule if isinstance(rule, int) else micro_batches,) * S
-    if schedule == ZERO_BUBBLE:  # limits on what is stored: the same for all stages
+    if schedule == "zb-h1":  # limits on what is stored: the same for all stages
         return (2 * S + 1 if link else S + 1,) * S
-    if schedule == INTERLEAVED:  # Megatron's warm-up and one more; the server adds nothing to wait for
+    if schedule == "interleaved":  # Megatron's warm-up and one more; the server adds nothing to wait for
         extra = (chunks - 1) * S + 1 + (S + 1 if link else 0)
         return tuple(2 * (S - s - 1) + extra for s in range(S))
     return tuple((link_aware_caps(S) if link else ordinary_caps(S)).tolist())
@@ -102,44 +102,15 @@ def usable_devices(problem: ChainProblem, micro_batches: int) -> tuple[int, ...]
     Raises:
         AllocationError: Together they do not hold the encoder, however it is scheduled.
     """
-    activation = problem.numbers.batch_size / micro_batches * problem.numbers.activation_bytes
-    block = problem.numbers.block_state_bytes + activation
-    room = (problem.memory_bytes / block).astype(np.int64)
-    room -= room * block > problem.memory_bytes  # as rounding may have it
-    if room.sum() < problem.numbers.blocks:
+    room, blocks = block_room(problem, 1, micro_batches), problem.numbers.blocks
+    if room.sum() < blocks:
         raise AllocationError(
             f"its devices can hold {room.sum()} blocks with one micro-batch in flight, the encoder has "
-            f"{problem.numbers.blocks}: no plan exists"
+            f"{blocks}: no plan exists"
         )
     able = np.flatnonzero(room)
-    fastest = able[np.argsort(problem.times.block_forward[able], kind="stable")][: problem.numbers.blocks]
+    fastest = able[np.argsort(problem.times.block_forward[able], kind="stable")][:blocks]
     return tuple(sorted(fastest.tolist()))
-
-
-class Draft(NamedTuple):
-    """A candidate plan; the pricing fills in what is left open.
-
-    Attributes:
-        devices: Device of each stage (S,).
-        held: Blocks of each stage (S,), or empty: split so that the slowest stage computes least.
-        schedule: Place in ``SCHEDULES``.
-        caps: Wanted caps (S,); lowered to what the memories allow (not under ``interleaved``).
-        micro_batches: ``M``.
-        chunks: ``v``.
-    """
-
-    devices: tuple[int, ...]
-    held: tuple[int, ...]
-    schedule: int
-    caps: tuple[int, ...]
-    micro_batches: int
-    chunks: int = 1
-
-    def plan(self) -> ScheduledPlan:
-        """The plan that a completed draft is."""
-        return ScheduledPlan(
-            self.devices, self.held, SCHEDULES[self.schedule], self.caps, self.micro_batches, self.chunks
-        )
 
 
 class Found(NamedTuple):
@@ -147,17 +118,17 @@ class Found(NamedTuple):
 
     Attributes:
         seconds: Part of the cluster's delay that the plan decides [s].
-        draft: The plan, completed.
+        plan: The plan, completed.
         place: Place among the candidates.
     """
 
     seconds: float
-    draft: Draft
+    plan: ScheduledPlan
     place: int
 
 
 def quickest(
-    problem: ChainProblem, drafts: Sequence[Draft], *, keep: int = 1, limit: float = np.inf
+    problem: ChainProblem, drafts: Sequence[ScheduledPlan], *, keep: int = 1, limit: float = np.inf
 ) -> list[Found]:
     """The quickest of some drafts, exact.
 
@@ -173,33 +144,38 @@ def quickest(
     if not drafts:
         return []
     stages = np.array([len(d.devices) for d in drafts])
-    shape = (len(drafts), int(stages.max()))
-    packed = Drafts(
-        stages=stages,
-        devices=np.zeros(shape, dtype=np.int64),
-        held=np.zeros(shape, dtype=np.int64),
-        caps=np.zeros(shape, dtype=np.int64),
-        schedule=np.array([d.schedule for d in drafts]),
-        chunks=np.array([d.chunks for d in drafts]),
-        micro_batches=np.array([d.micro_batches for d in drafts]),
-    )
+    devices, held, caps = np.zeros((3, len(drafts), int(stages.max())), dtype=np.int64)
     for r, draft in enumerate(drafts):
         size = len(draft.devices)
-        packed.devices[r, :size] = draft.devices
-        packed.caps[r, :size] = draft.caps
-        if draft.held:
-            packed.held[r, :size] = draft.held
+        devices[r, :size], caps[r, :size] = draft.devices, draft.caps
+        held[r, : len(draft.held)] = draft.held
+    schedule = np.array([SCHEDULES.index(d.schedule) for d in drafts])
+    chunks, numbers = np.array([(d.chunks, d.micro_batches) for d in drafts]).T.copy()
+    packed = Drafts(stages, devices, held, schedule, caps, chunks, numbers)
     seconds = price(problem, packed, keep, limit)
-    found: dict[Draft, Found] = {}
+    found: dict[ScheduledPlan, Found] = {}
     for r in np.argsort(seconds, kind="stable").tolist():
         if not seconds[r] < limit * (1.0 - LEAST_GAIN) or len(found) == keep:
             break
-        size = packed.stages[r]
-        draft = drafts[r]._replace(
-            held=tuple(packed.held[r, :size].tolist()), caps=tuple(packed.caps[r, :size].tolist())
-        )
-        found.setdefault(draft, Found(float(seconds[r]), draft, r))
+        size = stages[r]
+        plan = drafts[r]._replace(held=tuple(held[r, :size].tolist()), caps=tuple(caps[r, :size].tolist()))
+        found.setdefault(plan, Found(float(seconds[r]), plan, r))
     return list(found.values())
+
+
+def rearranged(plan: ScheduledPlan, usable: Sequence[int]) -> Iterator[ScheduledPlan]:
+    """The plan with devices exchanged; the blocks stay with the stages or go with the devices."""
+    held = dict(zip(plan.devices, plan.held, strict=True))
+    for devices in exchanged_devices(plan.devices, usable):
+        yield plan._replace(devices=devices)
+        if set(devices) == set(plan.devices):
+            yield plan._replace(devices=devices, held=tuple(held[k] for k in devices))
+
+
+def next_numbers(options: Sequence[int], micro_batches: int) -> list[int]:
+    """Numbers of micro-batches beside one of the options, which are ascending."""
+    place = list(options).index(micro_batches)
+    return [M for M in options[max(place - 1, 0) : place + 2] if micro_batches != M]
 
 
 def exchanged_devices(devices: tuple[int, ...], usable: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -15,10 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from collapipe_env.allocation import SCHEDULES, ScheduleName
+from collapipe_env.allocation import ScheduleName
 from collapipe_env.errors import AllocationError, nearest_name
 
-from .schedule_search import CapRule, Draft, caps_of
+from .schedule_search import CapRule, caps_of
+from .scheduled_plan import ScheduledPlan
 
 SYNCHRONOUS: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "interleaved", "zb-h1")
 """Schedules that the space has points for."""
@@ -31,11 +32,10 @@ class ScheduleTuple:
     """One schedule, apart from the partition; micro-batches flow in one direction.
 
     Attributes:
-        breadth_first: All forwards of a mini-batch before its first backward (GPipe), rather than
-            backward as soon as possible.
-        split_backward: Weight gradients run by themselves, later (ZB-H1).
+        schedule: The simulator's name of the order of operations: all forwards before the first backward
+            (``gpipe``), or backward as soon as possible, with a whole or a split (``zb-h1``) backward pass.
         chunks: ``v``, above 1 for interleaved stages.
-        caps: Rule for the caps ``K_s``, or one number for all stages; ``None`` if breadth-first.
+        caps: Rule for the caps ``K_s``, or one number for all stages; ``None`` under ``gpipe``.
         micro_batches: ``M``; ``None`` if open.
         devices: Device of each stage, all different; ``None`` if open.
 
@@ -43,8 +43,7 @@ class ScheduleTuple:
         AllocationError: No schedule of the simulator is such a point; says why.
     """
 
-    breadth_first: bool = False
-    split_backward: bool = False
+    schedule: ScheduleName = "1f1b"
     chunks: int = 1
     caps: CapRule | int | None = "ordinary"
     micro_batches: int | None = None
@@ -53,14 +52,11 @@ class ScheduleTuple:
     def __post_init__(self) -> None:
         if self.chunks < 1:
             raise AllocationError(f"v = {self.chunks}: a device has 1 chunk or more")
-        if self.chunks > 1 and (self.breadth_first or self.split_backward):
+        if (self.chunks > 1) != (self.schedule == "interleaved"):
             raise AllocationError(
-                f"v = {self.chunks}: only 'interleaved', which is depth-first with whole backward passes, "
-                "has more than 1 chunk"
+                f"v = {self.chunks}: v is 2 or more under 'interleaved' and 1 under the others"
             )
-        if self.breadth_first and self.split_backward:
-            raise AllocationError("breadth-first with a split backward pass: the simulator has no such order")
-        if (self.caps is None) != self.breadth_first:
+        if (self.caps is None) != (self.schedule == "gpipe"):
             raise AllocationError(
                 f"k = {self.caps}: 'gpipe' runs all forwards first and has no caps, all others need them"
             )
@@ -80,16 +76,7 @@ class ScheduleTuple:
         ):
             raise AllocationError(f"d = {self.devices}: different devices, counted from 0, at least one")
 
-    @property
-    def schedule(self) -> ScheduleName:
-        """The simulator's name of the order of operations."""
-        if self.breadth_first:
-            return "gpipe"
-        if self.split_backward:
-            return "zb-h1"
-        return "interleaved" if self.chunks > 1 else "1f1b"
-
-    def draft(self, held: tuple[int, ...] = ()) -> Draft:
+    def plan(self, held: tuple[int, ...] = ()) -> ScheduledPlan:
         """A candidate plan of this schedule.
 
         Args:
@@ -100,9 +87,9 @@ class ScheduleTuple:
         """
         if self.devices is None or self.micro_batches is None:
             raise AllocationError(f"{str(self)!r} leaves m or d open: a plan needs both")
-        kind, S, M = SCHEDULES.index(self.schedule), len(self.devices), self.micro_batches
-        caps = caps_of(self.caps or "ordinary", kind, S, self.chunks, M)
-        return Draft(self.devices, held, kind, caps, M, self.chunks)
+        S, M = len(self.devices), self.micro_batches
+        caps = caps_of(self.caps or "ordinary", self.schedule, S, self.chunks, M)
+        return ScheduledPlan(self.devices, held, self.schedule, caps, M, self.chunks)
 
     def __str__(self) -> str:
         """The text form; :func:`parse_schedule` reads it back."""
@@ -143,28 +130,18 @@ def parse_schedule(text: str) -> ScheduleTuple:
         if key in values:
             raise AllocationError(f"schedule {text!r}: {key} is given twice")
         values[key] = value
-    interleaved = name == "interleaved"
     if "k" not in values and name != "gpipe":
         values["k"] = "ordinary"
     caps: str | int | None = values.get("k")
     if caps is not None and caps not in RULES:
         caps = _number(text, "k", str(caps), f" or a rule ({', '.join(RULES)})")
-    chunks = _number(text, "v", values.get("v", "2" if interleaved else "1"))
-    if interleaved != (chunks > 1) and chunks > 0:
-        raise AllocationError(f"schedule {text!r}: v is 2 or more under 'interleaved' and 1 under the others")
+    chunks = _number(text, "v", values.get("v", "2" if name == "interleaved" else "1"))
+    micro_batches = _number(text, "m", values["m"]) if "m" in values else None
+    devices = tuple(_number(text, "d", k) for k in values["d"].split(",")) if "d" in values else None
     try:
-        return ScheduleTuple(
-            breadth_first=name == "gpipe",
-            split_backward=name == "zb-h1",
-            chunks=chunks,
-            caps=caps,  # one of the rules, or a number
-            micro_batches=_number(text, "m", values["m"]) if "m" in values else None,
-            devices=tuple(_number(text, "d", k) for k in values["d"].split(",")) if "d" in values else None,
-        )
+        return ScheduleTuple(name, chunks, caps, micro_batches, devices)
     except AllocationError as error:
-        message = str(error)
-        prefix = "" if message.startswith("schedule ") else f"schedule {text!r}: "
-        raise AllocationError(prefix + message) from None
+        raise AllocationError(f"schedule {text!r}: {error}") from None
 
 
 def placed(schedule: ScheduleTuple, micro_batches: int, devices: tuple[int, ...]) -> ScheduleTuple:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
 from collapipe_env.arrays import IntArray
-from collapipe_env.compiled import compiled
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.even_split import equal_resources
 from collapipe_env.simulator.state import SystemState
 
-from .chain_problem import ChainProblem, fits_memory, plan_seconds
+from .chain_problem import ChainProblem, PlanArrays, fits_memory, plan_seconds
 
 
-@dataclass(frozen=True)
-class ScheduledPlan:
-    """One cluster's pipeline.
+class ScheduledPlan(NamedTuple):
+    """One cluster's pipeline, or a draft of one, whose open split and caps the pricing settles.
 
     Attributes:
         devices: Device of each stage in pipeline order (S,), all different.
-        held: Blocks of each stage (S,), >= 1.
+        held: Blocks of each stage (S,), >= 1; in a draft also empty: split so that the slowest stage computes
+            least.
         schedule: The schedule.
-        caps: Its caps (S,), >= 1; not read under GPipe.
+        caps: Its caps (S,), >= 1, not read under GPipe; in a draft the wanted ones, which are lowered to what
+            the memories allow (not under ``interleaved``).
         micro_batches: ``M``.
         chunks: ``v``, 1 unless interleaved.
     """
@@ -39,30 +39,24 @@ class ScheduledPlan:
 
     def seconds(self, problem: ChainProblem) -> float:
         """Local steps and collection [s]; see :func:`~.chain_problem.plan_seconds`."""
-        return plan_seconds(problem, *self._arrays())
+        return plan_seconds(problem, self.arrays())
 
     def fits(self, problem: ChainProblem) -> bool:
         """Whether the devices have the memory for it."""
-        return fits_memory(problem, *self._arrays())
+        return fits_memory(problem, self.arrays())
 
-    def _arrays(self) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, int, int]:
-        return (
-            np.asarray(self.devices, dtype=np.int64),
-            np.asarray(self.held, dtype=np.int64),
-            SCHEDULES.index(self.schedule),
-            np.asarray(self.caps, dtype=np.int64),
-            self.chunks,
-            self.micro_batches,
-        )
+    def arrays(self) -> PlanArrays:
+        """The plan as compiled code reads it."""
+        devices, held, caps = (np.asarray(a, dtype=np.int64) for a in (self.devices, self.held, self.caps))
+        kind = SCHEDULES.index(self.schedule)
+        return PlanArrays(devices, held, kind, caps, self.chunks, self.micro_batches)
 
 
-@compiled
 def ordinary_caps(stages: int) -> IntArray:
     """1F1B's usual caps, ``P - s`` with the server as the last of ``P = S + 1`` stages (S,)."""
     return np.arange(stages, 0, -1) + 1
 
 
-@compiled
 def link_aware_caps(stages: int) -> IntArray:
     """Caps that count links and the CU's relay as stages, too: ``2 (S - s) + 2`` (S,)."""
     return 2 * np.arange(stages, 0, -1) + 2

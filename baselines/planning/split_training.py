@@ -31,7 +31,6 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import equal_resources
@@ -54,34 +53,6 @@ def strongest_devices(state: SystemState, blocks: int) -> tuple[IntArray, BoolAr
     fastest = np.where(fits, state.speed, -np.inf).argmax(axis=-1)
     exists: BoolArray = np.asarray(fits.any(axis=-1))
     return np.where(exists, fastest, fastest[:1]), exists
-
-
-def split_plan(
-    parameters: SystemParameters,
-    cut: IntArray,
-    device: IntArray,
-    micro_batches: IntArray,
-    server_mode: int,
-    devices: int,
-) -> Allocation:
-    """The allocation of a cut in every cluster, at equal bandwidth and full power.
-
-    Args:
-        parameters: Scalars of the scenario.
-        cut: Blocks ``l`` at the cluster (..., N).
-        device: Who computes them (..., N).
-        micro_batches: ``M`` (..., N).
-        server_mode: ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
-        devices: ``K``.
-    """
-    own = np.arange(devices) == device[..., None]
-    return Allocation(
-        blocks=np.where(own, cut[..., None], 0),
-        micro_batches=micro_batches,
-        **equal_resources(parameters, own.shape),
-        server_blocks=parameters.costs.blocks - cut,
-        server_mode=np.full(cut.shape[:-1], server_mode),
-    )
 
 
 def best_cuts(delay: FloatArray, broadcast: FloatArray) -> IntArray:
@@ -160,8 +131,22 @@ class SplitTraining(StateScheduler):
         )
 
     def plan(self, cut: IntArray, device: IntArray, micro_batches: IntArray, server_mode: int) -> Allocation:
-        """The allocation of given cuts; see :func:`split_plan`."""
-        return split_plan(self.parameters, cut, device, micro_batches, server_mode, self.scenario.max_devices)
+        """The allocation of a cut in every cluster, at equal bandwidth and full power.
+
+        Args:
+            cut: Blocks ``l`` at the cluster (..., N).
+            device: Who computes them (..., N).
+            micro_batches: ``M`` (..., N).
+            server_mode: ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
+        """
+        own = np.arange(self.scenario.max_devices) == device[..., None]
+        return Allocation(
+            blocks=np.where(own, cut[..., None], 0),
+            micro_batches=micro_batches,
+            **equal_resources(self.parameters, own.shape),
+            server_blocks=self.parameters.costs.blocks - cut,
+            server_mode=np.full(cut.shape[:-1], server_mode),
+        )
 
 
 def devices_at(device: IntArray, cuts: IntArray) -> IntArray:

@@ -85,6 +85,7 @@ for _formula in (
     energy.cu_energy,
     memory.device_memory,
     memory.fits,
+    memory.samples_beside,
     queues.update_backlog,
     loss_curve.imbalance_of,
     loss_curve.step_progress,

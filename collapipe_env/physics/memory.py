@@ -42,6 +42,24 @@ def memory_cap_blocks(
     return xp.floor(memory_bytes / (block_state_bytes + samples_in_flight * activation_bytes))
 
 
+def samples_beside(
+    memory_bytes: Array, blocks: Array, block_state_bytes: Array | float, activation_bytes: float
+) -> Array:
+    """Samples whose activations fit beside the state of some blocks: :func:`device_memory` solved for them.
+
+    Args:
+        memory_bytes: Memory that the device offers [byte].
+        blocks: Blocks that it holds, > 0, of a shape that goes with it.
+        block_state_bytes: ``16 w`` of one block [byte].
+        activation_bytes: ``alpha`` per sample and block [byte].
+
+    Returns:
+        ``(memory / delta - 16 w) / alpha``, a real number up to rounding, below 0 where not even the state
+        fits; :func:`fits` decides about a whole one.
+    """
+    return (memory_bytes / blocks - block_state_bytes) / activation_bytes
+
+
 def memory_caps(costs: WorkloadCosts, memory_bytes: Array) -> Array:
     """Blocks that fit memories under GPipe, of the same shape, int64: the cap of every plan's decoding.
 

@@ -5,7 +5,7 @@ import pytest
 import scheduler_support as support
 from scipy.optimize import minimize
 
-from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan
+from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan, share_curves
 from collapipe_env.agents.dssra.cluster_costs import SUMMARY, UPLINK_SNR
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.compiled import called_from_python
@@ -14,7 +14,7 @@ from collapipe_env.simulator.costs import round_costs
 
 evaluate_shares = called_from_python(bandwidth.evaluate_shares)
 share_band = called_from_python(bandwidth.share_band)
-slopes = called_from_python(bandwidth.slopes)
+delay_and_slopes = called_from_python(share_curves.delay_and_slopes)
 delay_and_cost = called_from_python(cluster_costs.delay_and_cost)
 summarise_cluster = called_from_python(cluster_costs.summarise_cluster)
 evaluate = called_from_python(round_plan.evaluate)
@@ -67,7 +67,9 @@ def test_slopes_are_derivatives(name):
         for share in (0.05, 0.3, 0.9):
             up, down = (delay_and_cost(share + h, summary[n], constants) for h in (1e-6, -1e-6))
             numeric = (np.array(up) - np.array(down)) / 2e-6
-            np.testing.assert_allclose(slopes(share, summary[n], constants), numeric, rtol=1e-5, atol=1e-7)
+            delay, *found = delay_and_slopes(share, summary[n], constants)
+            assert delay == pytest.approx(delay_and_cost(share, summary[n], constants)[0], rel=1e-12)
+            np.testing.assert_allclose(found, numeric, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(("mean", "tradeoff_v"), [(0.0, 1.4), (1.0, 1.4), (20.0, 0.5)])
@@ -111,7 +113,8 @@ def test_a_deep_fade_with_repeats_gets_no_more_band_than_helps_it():
     _, _, summary = summaries(allocation, inputs, constants)
     summary = np.ascontiguousarray(summary[:2])
     summary[:, UPLINK_SNR] = 0.3, 5.0
-    assert slopes(0.9, summary[0], constants)[0] > 0.0 > slopes(0.01, summary[0], constants)[0]
+    wide, narrow = (delay_and_slopes(share, summary[0], constants)[1] for share in (0.9, 0.01))
+    assert wide > 0.0 > narrow
     share, weight, delay = np.full(2, 0.5), np.empty(2), np.empty(2)
     value = share_band(summary, constants, share, weight, delay)
     assert share.sum() == pytest.approx(1.0, rel=1e-12)

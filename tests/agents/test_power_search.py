@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import power_search
 from collapipe_env.agents.dssra.cluster_costs import SUMMARY
-from collapipe_env.agents.dssra.round_input import RoundInput, round_input
+from collapipe_env.agents.dssra.round_input import ClusterTerms, RoundInput, round_input
 from collapipe_env.compiled import called_from_python
 from collapipe_env.simulator.build import system_parameters
 
@@ -31,7 +31,7 @@ def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
         segments[stages] = 1
         segments[stages[0]] += constants.blocks - segments.sum()
         used = np.flatnonzero(np.append(1, segments))
-        given = (1e-13, 0.3, 0.9, 0.05 * seed, inputs, constants)
+        given = (ClusterTerms(1e-13, 0.3, 0.9, 0.05 * seed), inputs, constants)
 
         def cost(log_power, segments=segments, used=used, given=given):
             power = np.full(segments.size + 1, 0.01)

@@ -8,7 +8,7 @@ import pytest
 
 from collapipe_env.agents.dssra import segment_dp
 from collapipe_env.agents.dssra import segment_problem as pricing
-from collapipe_env.agents.dssra.round_input import round_input
+from collapipe_env.agents.dssra.round_input import ClusterTerms, round_input
 from collapipe_env.agents.dssra.segment_dp import SegmentProblem
 from collapipe_env.allocation import Allocation
 from collapipe_env.compiled import called_from_python
@@ -96,7 +96,7 @@ def test_segments_are_the_best_of_all_compositions():
         constants = parameters.numbers._replace(tradeoff_v=V)
         inputs = round_input(parameters, state)
         noise = float(d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference)[0])
-        problem = segment_problem(0, power, noise, 1.0, V, inputs, constants)
+        problem = segment_problem(0, power, ClusterTerms(noise, 1.0, V, 0.0), inputs, constants)
         cost, segments = best_segments(problem)
 
         plans = compositions(parameters.costs.blocks, state.memory_cap[0])
@@ -197,5 +197,6 @@ def test_absent_devices_get_nothing():
     state = replace(state, present=present, memory_cap=cap)
     inputs = round_input(parameters, state)
     power = np.full(state.present.shape[-1] + 1, 0.1)
-    problem = segment_problem(0, power, 1e-13, 1.0, 1.0, inputs, parameters.numbers._replace(tradeoff_v=1.0))
+    terms = ClusterTerms(1e-13, 1.0, 1.0, 0.0)
+    problem = segment_problem(0, power, terms, inputs, parameters.numbers._replace(tradeoff_v=1.0))
     assert best_segments(problem)[1][0] == 0

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.allocation import ASYNC, ZERO_BUBBLE, Allocation
+from collapipe_env.allocation import ASYNC, Allocation
 from collapipe_env.baselines.planning.chain_problem import plan_times
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics import radio
@@ -70,20 +70,12 @@ def changed(problem, **values):
     return problem._replace(**parts, **values)
 
 
-def simulated_seconds(problem, devices, held, schedule, caps, chunks, micro_batches):
+def simulated(problem, plan):
     """What a plan takes, event by event: shares nothing with the recurrence that planners price with."""
-    runs = int(problem.numbers.local_steps) if schedule == ASYNC else 1
-    devices, held, caps = (np.asarray(a, dtype=np.int64) for a in (devices, held, caps))
-    times = plan_times(problem, devices, held, schedule == ZERO_BUBBLE, chunks, micro_batches)
-    one_event = np.zeros((1, 6))
-    half_duplex = problem.numbers.half_duplex
-    step = run_chain(times, schedule, caps, chunks, micro_batches * runs, half_duplex, one_event)
-    collect = max(h * problem.times.block_collect[k] for h, k in zip(held, devices, strict=True))
+    arrays = plan.arrays()
+    runs = int(problem.numbers.local_steps) if arrays.schedule == ASYNC else 1
+    times, M, one_event = plan_times(problem, arrays), plan.micro_batches * runs, np.zeros((1, 6))
+    duplex = problem.numbers.half_duplex
+    step = run_chain(times, arrays.schedule, arrays.caps, plan.chunks, M, duplex, one_event)
+    collect = max(h * problem.times.block_collect[k] for h, k in zip(plan.held, plan.devices, strict=True))
     return step * problem.numbers.local_steps / runs + collect
-
-
-def simulated(problem, draft):
-    """The same of a completed draft."""
-    return simulated_seconds(
-        problem, draft.devices, draft.held, draft.schedule, draft.caps, draft.chunks, draft.micro_batches
-    )

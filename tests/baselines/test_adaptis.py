@@ -8,7 +8,6 @@ import pytest
 from baseline_support import SMALL, UNEVEN, changed, first_state, simulated
 from test_draft_pricing import random_problem
 
-from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.baselines.adaptis import AdaPtis
 from collapipe_env.baselines.planning.adaptis_search import (
     boundary_moves,
@@ -20,8 +19,8 @@ from collapipe_env.baselines.planning.adaptis_search import (
     start_drafts,
 )
 from collapipe_env.baselines.planning.chain_problem import chain_problems
-from collapipe_env.baselines.planning.schedule_search import Draft, caps_of, quickest, usable_devices
-from collapipe_env.baselines.planning.scheduled_plan import allocation_of
+from collapipe_env.baselines.planning.schedule_search import caps_of, quickest, usable_devices
+from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan, allocation_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler
@@ -50,11 +49,11 @@ def exhaustive(problem, options) -> float:
         for devices in itertools.permutations(usable, S):
             for held in partitions(problem.numbers.blocks, S):
                 for M in options:
-                    drafts.append(Draft(devices, held, GPIPE, (1,) * S, M))
-                    for schedule in (ONE_F_ONE_B, ZERO_BUBBLE):
+                    drafts.append(ScheduledPlan(devices, held, "gpipe", (1,) * S, M))
+                    for schedule in ("1f1b", "zb-h1"):
                         wanted = {(cap,) * S for cap in range(1, M + 1)}
                         wanted |= {caps_of(rule, schedule, S) for rule in ("ordinary", "link")}
-                        drafts += [Draft(devices, held, schedule, caps, M) for caps in wanted]
+                        drafts += [ScheduledPlan(devices, held, schedule, caps, M) for caps in wanted]
     return quickest(problem, drafts)[0].seconds
 
 
@@ -69,7 +68,7 @@ def test_plans_are_feasible_and_never_slower_than_the_start(scenario) -> None:
     check_allocation(parameters, state, allocation)
     problems = chain_problems(parameters, state)
     options = scheduler._options
-    starts = {at: quickest(p, start_drafts(p, options))[0].draft.plan() for at, p in problems.items()}
+    starts = {at: quickest(p, start_drafts(p, options))[0].plan for at, p in problems.items()}
     before = allocation_of(parameters, state, starts)
     check_allocation(parameters, state, before)
     delay = round_costs(parameters, state, allocation).cluster_delay
@@ -88,7 +87,7 @@ def test_the_start_is_balanced_over_all_devices_in_order_under_1f1b() -> None:
     )
     (draft, *_) = start_drafts(problem, (4,))
     (found,) = quickest(problem, [draft])
-    assert found.draft == Draft((0, 1, 2), (2, 3, 1), ONE_F_ONE_B, (4, 3, 2), 4)
+    assert found.plan == ScheduledPlan((0, 1, 2), (2, 3, 1), "1f1b", (4, 3, 2), 4)
 
 
 @pytest.mark.parametrize("half_duplex", [False, True])
@@ -97,7 +96,7 @@ def test_no_neighbour_of_a_plan_is_quicker(half_duplex: bool) -> None:
     for _ in range(8):
         problem = random_problem(rng, 4, 7, half_duplex)
         best = search(problem, OPTIONS, restarts=0)
-        usable, draft = usable_devices(problem, OPTIONS[-1]), best.draft
+        usable, draft = usable_devices(problem, OPTIONS[-1]), best.plan
         everything = [
             *partition_moves(problem, draft),
             *boundary_moves(draft, range(len(draft.devices))),
@@ -107,8 +106,8 @@ def test_no_neighbour_of_a_plan_is_quicker(half_duplex: bool) -> None:
         for neighbour in everything:
             for found in quickest(problem, [neighbour]):
                 # Priced by the event simulation, not by the search's own recurrence.
-                assert simulated(problem, found.draft) >= best.seconds * (1 - 1e-8)
-        assert simulated(problem, best.draft) == pytest.approx(best.seconds, rel=1e-12)
+                assert simulated(problem, found.plan) >= best.seconds * (1 - 1e-8)
+        assert simulated(problem, best.plan) == pytest.approx(best.seconds, rel=1e-12)
 
 
 def test_the_gap_to_exhaustive_search_is_small_and_restarts_do_not_widen_it(record_property) -> None:
@@ -130,7 +129,7 @@ def test_the_gap_to_exhaustive_search_is_small_and_restarts_do_not_widen_it(reco
 
 def test_the_performance_model_adds_up() -> None:
     problem = random_problem(np.random.default_rng(17), 3, 6, False)
-    draft = Draft((2, 0), (4, 2), ONE_F_ONE_B, (3, 1), 8)
+    draft = ScheduledPlan((2, 0), (4, 2), "1f1b", (3, 1), 8)
     load = compute_load(problem, draft)
     work = problem.times.block_forward + problem.times.block_backward
     sent = problem.times.hop_forward[[3, 1], [1, 0]] + problem.times.hop_backward[[0, 3], [3, 1]]
@@ -140,7 +139,7 @@ def test_the_performance_model_adds_up() -> None:
 
 
 def test_a_stage_that_gives_its_last_block_disappears() -> None:
-    draft = Draft((2, 0, 1), (4, 1, 1), ONE_F_ONE_B, (4, 3, 2), 8)
+    draft = ScheduledPlan((2, 0, 1), (4, 1, 1), "1f1b", (4, 3, 2), 8)
     gone = list(boundary_moves(draft, [1]))
     assert [(m.devices, m.held, m.caps) for m in gone] == [
         ((2, 1), (5, 1), (4, 2)),
@@ -149,14 +148,14 @@ def test_a_stage_that_gives_its_last_block_disappears() -> None:
 
 
 def test_interleaved_plans_are_reached_and_left() -> None:
-    draft = Draft((2, 0), (4, 2), ONE_F_ONE_B, (3, 2), 8)
-    (there,) = (m for m in placement_moves(draft, (0, 1, 2)) if m.schedule == INTERLEAVED)
+    draft = ScheduledPlan((2, 0), (4, 2), "1f1b", (3, 2), 8)
+    (there,) = (m for m in placement_moves(draft, (0, 1, 2)) if m.schedule == "interleaved")
     assert (there.chunks, there.held) == (2, ())
     problem = changed(random_problem(np.random.default_rng(19), 3, 6, False), memory_bytes=np.full(3, 1e12))
     (found,) = quickest(problem, [there])
-    assert np.isfinite(found.draft.plan().seconds(problem))
-    back = [m for m in placement_moves(found.draft, (0, 1, 2)) if m.schedule != INTERLEAVED]
-    assert {(m.schedule, m.chunks) for m in back} == {(ONE_F_ONE_B, 1)}
+    assert np.isfinite(found.plan.seconds(problem))
+    back = [m for m in placement_moves(found.plan, (0, 1, 2)) if m.schedule != "interleaved"]
+    assert {(m.schedule, m.chunks) for m in back} == {("1f1b", 1)}
 
 
 def test_slow_links_want_higher_caps_than_the_start_has() -> None:

@@ -14,7 +14,6 @@ from collapipe_env.baselines.asteroid import Asteroid, sample_limits, warm_ups
 from collapipe_env.baselines.planning.asteroid_planner import best_plans, lengthened, split_samples
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.errors import AllocationError
-from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.physics.schedules import timeline
 from collapipe_env.scenario import load_scenario
@@ -176,15 +175,6 @@ def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario) -> None:
     assert np.allclose(whole, np.round(whole), atol=1e-9)
 
 
-def test_rows_do_not_depend_on_the_batch() -> None:
-    state = first_state(UNEVEN, 3, seed=5)
-    together = Asteroid(UNEVEN).act(None, state)
-    for row in range(3):
-        alone = Asteroid(UNEVEN).act(None, state[row : row + 1])
-        for field in ("blocks", "micro_batches", "stage", "sample_share", "caps"):
-            assert np.array_equal(getattr(alone, field)[0], getattr(together, field)[row])
-
-
 @pytest.mark.parametrize("scenario", [SMALL, UNEVEN], ids=lambda s: s.name)
 def test_planned_latency_of_groups_is_that_of_the_systems_links_and_speeds(scenario) -> None:
     state = first_state(scenario, 2, seed=3)
@@ -325,9 +315,3 @@ def test_a_cluster_without_room_is_named() -> None:
     memory[1, 0] *= 0.05
     with pytest.raises(AllocationError, match="environment 1, cluster 0: no grouping of its 3 devices"):
         Asteroid(SMALL).act(None, replace(state, memory_bytes=memory))
-
-
-def test_an_episode_is_played() -> None:
-    played = play_episode("asteroid", make_scheduler("asteroid", SMALL), SMALL, 2, 3, "surrogate")
-    assert len(played.result.delay) == 3
-    assert np.isfinite(played.result.delay).all()

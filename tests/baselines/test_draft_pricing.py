@@ -4,21 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, changed, first_state, simulated, simulated_seconds
+from baseline_support import SMALL, changed, first_state, simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.allocation import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
-from collapipe_env.baselines.planning.chain_problem import (
-    ChainProblem,
-    chain_problems,
-    fits_memory,
-    full_duplex_seconds,
-    plan_seconds,
-)
+from collapipe_env.baselines.planning.chain_problem import ChainProblem, chain_problems
 from collapipe_env.baselines.planning.draft_pricing import balanced_split, lower_bound
 from collapipe_env.baselines.planning.schedule_search import (
-    Draft,
     caps_of,
     exchanged_devices,
     quickest,
@@ -26,6 +18,7 @@ from collapipe_env.baselines.planning.schedule_search import (
     shifted_blocks,
     usable_devices,
 )
+from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan
 from collapipe_env.errors import AllocationError
 from collapipe_env.simulator.build import system_parameters
 
@@ -57,22 +50,21 @@ def random_problem(rng: np.random.Generator, devices: int, blocks: int, half_dup
     )
 
 
-def random_plan(rng: np.random.Generator, devices: int, blocks: int):
-    """Devices, held, schedule, caps, chunks and M of a plan without regard to memory."""
-    schedule = int(rng.choice([GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, INTERLEAVED]))
+def random_plan(rng: np.random.Generator, devices: int, blocks: int) -> ScheduledPlan:
+    """A plan without regard to memory."""
+    schedule = str(rng.choice(["gpipe", "1f1b", "zb-h1", "interleaved"]))
     M = int(rng.choice([1, 2, 4, 8, 16]))
     sizes = [S for S in range(1, min(devices, blocks // 2) + 1) if M % S == 0 and S > 1]
-    if schedule == INTERLEAVED and not sizes:
-        schedule = ONE_F_ONE_B
-    S = int(rng.choice(sizes)) if schedule == INTERLEAVED else int(rng.integers(1, min(devices, blocks) + 1))
-    chunks = 2 if schedule == INTERLEAVED else 1
+    if schedule == "interleaved" and not sizes:
+        schedule = "1f1b"
+    several = schedule == "interleaved"
+    S = int(rng.choice(sizes)) if several else int(rng.integers(1, min(devices, blocks) + 1))
+    chunks = 2 if several else 1
     held = np.full(S, chunks)
     held += np.bincount(rng.integers(0, S, blocks - chunks * S), minlength=S)
-    if schedule == INTERLEAVED:
-        caps = np.array(caps_of("ordinary", INTERLEAVED, S, 2))
-    else:
-        caps = rng.integers(1, 2 * S + 5, S)
-    return rng.permutation(devices)[:S], held, schedule, caps, chunks, M
+    caps = caps_of("ordinary", schedule, S, 2) if several else rng.integers(1, 2 * S + 5, S).tolist()
+    placed = rng.permutation(devices)[:S].tolist()
+    return ScheduledPlan(tuple(placed), tuple(held.tolist()), schedule, tuple(caps), M, chunks)
 
 
 @pytest.mark.parametrize("half_duplex", [False, True])
@@ -86,16 +78,15 @@ def test_the_bound_stays_below_the_simulation(half_duplex: bool) -> None:
             slow[tuple(rng.permutation(5)[:2])] *= 5.0
             problem = changed(problem, hop_forward=slow, hop_backward=slow)
         plan = random_plan(rng, 4, 9)
-        exact = simulated_seconds(problem, *plan)
-        assert plan_seconds(problem, *plan) == pytest.approx(exact, rel=1e-12)
-        bound = lower_bound(problem, *plan)
+        exact = simulated(problem, plan)
+        assert plan.seconds(problem) == pytest.approx(exact, rel=1e-12)
+        bound = lower_bound(problem, plan.arrays())
         assert bound <= exact * (1 + 1e-12)
         closest = min(closest, exact / bound)
-        devices, held, schedule, caps, _, M = plan
-        if schedule == GPIPE:
+        if plan.schedule == "gpipe":
             assert bound == pytest.approx(exact, rel=1e-12)
-        elif schedule != INTERLEAVED:
-            assert full_duplex_seconds(problem, devices, held, schedule, caps, M) <= exact * (1 + 1e-12)
+        elif half_duplex and plan.schedule == "1f1b":
+            assert bound >= plan.seconds(changed(problem, half_duplex=False)) * (1 - 1e-12)
     assert closest < 1.0 + 1e-9
 
 
@@ -104,50 +95,44 @@ def test_pruning_by_the_bound_loses_nothing(keep: int) -> None:
     rng = np.random.default_rng(5)
     for trial in range(20):
         problem = random_problem(rng, 4, 8, trial % 2 == 1)
-        drafts = []
-        for _ in range(40):
-            devices, held, schedule, caps, chunks, M = random_plan(rng, 4, 8)
-            drafts.append(
-                Draft(
-                    tuple(devices.tolist()), tuple(held.tolist()), schedule, tuple(caps.tolist()), M, chunks
-                )
-            )
+        drafts = [random_plan(rng, 4, 8) for _ in range(40)]
         found = quickest(problem, drafts, keep=keep)
         # Completed one by one and priced by the simulation.
         alone = [f[0] for f in (quickest(problem, [d]) for d in drafts) if f]
-        exact = sorted({f.draft: simulated(problem, f.draft) for f in alone}.values())
+        exact = sorted({f.plan: simulated(problem, f.plan) for f in alone}.values())
         assert [f.seconds for f in found] == pytest.approx(exact[:keep], rel=1e-8)
-        assert all(f.draft.plan().fits(problem) for f in found)
+        assert all(f.plan.fits(problem) for f in found)
         for f in found:
-            assert drafts[f.place].devices == f.draft.devices
-            assert all(a <= b for a, b in zip(f.draft.caps, drafts[f.place].caps, strict=True))
+            assert drafts[f.place].devices == f.plan.devices
+            assert all(a <= b for a, b in zip(f.plan.caps, drafts[f.place].caps, strict=True))
         if found:
             assert quickest(problem, drafts, limit=found[0].seconds) == []
 
 
-@pytest.mark.parametrize("schedule", [GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, INTERLEAVED])
-def test_the_balanced_split_is_exact(schedule: int) -> None:
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1", "interleaved", "async"])
+def test_the_balanced_split_is_exact(schedule: str) -> None:
     rng = np.random.default_rng(7)
     infeasible = 0
     for _ in range(60):
         problem = changed(random_problem(rng, 3, 8, False), memory_bytes=rng.uniform(0.05, 0.6, 3) * 1e9)
         S = int(rng.integers(1, 4))
-        v = 2 if schedule == INTERLEAVED else 1
+        v = 2 if schedule == "interleaved" else 1
         M, devices = int(rng.choice([2, 4, 8])), rng.permutation(3)[:S]
-        caps = np.array(caps_of("ordinary", schedule, S, v))
+        caps = caps_of("ordinary", schedule, S, v)
+        draft = ScheduledPlan(tuple(devices.tolist()), (), schedule, caps, M, v)
         block_s = (problem.times.block_forward + problem.times.block_backward)[devices]
         best = np.inf
         for split in itertools.product(range(v, 9), repeat=S):
             held = np.array(split)
-            if held.sum() == 8 and fits_memory(problem, devices, held, schedule, caps, v, M):
+            if held.sum() == 8 and draft._replace(held=split).fits(problem):
                 best = min(best, (held * block_s).max())
-        held = balanced_split(problem, devices, schedule, caps, v, M)
+        held = balanced_split(problem, draft.arrays(), 99)
         if np.isinf(best):
             infeasible += 1
             assert not held.any()
         else:
             assert held.sum() == 8
-            assert fits_memory(problem, devices, held, schedule, caps, v, M)
+            assert draft._replace(held=tuple(held.tolist())).fits(problem)
             assert (held * block_s).max() == pytest.approx(best, rel=1e-12)
     assert 0 < infeasible < 60
 
@@ -157,7 +142,7 @@ def test_caps_sink_to_what_the_memories_hold_and_no_further() -> None:
     lowered = 0
     for _ in range(60):
         problem = changed(random_problem(rng, 3, 6, False), memory_bytes=rng.uniform(0.05, 0.4, 3) * 1e9)
-        wanted = Draft((2, 0, 1), (2, 2, 2), ZERO_BUBBLE, (8, 8, 8), 16)
+        wanted = ScheduledPlan((2, 0, 1), (2, 2, 2), "zb-h1", (8, 8, 8), 16)
         found = quickest(problem, [wanted])
         caps = [
             max((c for c in range(1, 9) if fits_memory_alone(problem, k, 2, c, 16)), default=0)
@@ -166,23 +151,23 @@ def test_caps_sink_to_what_the_memories_hold_and_no_further() -> None:
         if min(caps) < 1:
             assert not found
         else:
-            assert found[0].draft.caps == tuple(caps)
+            assert found[0].plan.caps == tuple(caps)
             lowered += caps != [8, 8, 8]
     assert lowered > 10
 
 
 def fits_memory_alone(problem: ChainProblem, device: int, held: int, cap: int, M: int) -> bool:
-    return fits_memory(problem, np.array([device]), np.array([held]), ZERO_BUBBLE, np.array([cap]), 1, M)
+    return ScheduledPlan((device,), (held,), "zb-h1", (cap,), M).fits(problem)
 
 
 def test_an_open_split_is_found_with_lower_caps_where_the_wanted_ones_leave_no_room() -> None:
     activation = BASE.numbers.batch_size / 4 * BASE.numbers.activation_bytes
     room = BASE.numbers.block_state_bytes + activation
     problem = changed(BASE, memory_bytes=np.array([3 * room, 3 * room, 0.0]))
-    (found,) = quickest(problem, [Draft((0, 1), (), ONE_F_ONE_B, (6, 4), 4)])
-    assert found.draft.held == (3, 3)
-    assert found.draft.caps == (1, 1)
-    assert quickest(changed(problem, blocks=7), [Draft((0, 1), (), ONE_F_ONE_B, (6, 4), 4)]) == []
+    (found,) = quickest(problem, [ScheduledPlan((0, 1), (), "1f1b", (6, 4), 4)])
+    assert found.plan.held == (3, 3)
+    assert found.plan.caps == (1, 1)
+    assert quickest(changed(problem, blocks=7), [ScheduledPlan((0, 1), (), "1f1b", (6, 4), 4)]) == []
 
 
 def test_devices_without_room_are_not_used_and_too_little_memory_is_refused() -> None:

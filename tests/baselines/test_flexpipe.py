@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from test_adaptis import HALF, TIGHT, exhaustive
 from test_draft_pricing import random_problem
 
-from collapipe_env.allocation import SCHEDULES
 from collapipe_env.baselines.flexpipe import DEFAULT_SCHEDULES, FlexPipe
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.flexpipe_search import (
@@ -38,10 +37,14 @@ open_parts = {
 }
 any_caps = st.sampled_from(["ordinary", "link", "room"]) | st.integers(1, 10**9 - 1)
 tuples = st.one_of(
-    st.builds(ScheduleTuple, breadth_first=st.just(True), caps=st.none(), **open_parts),
-    st.builds(ScheduleTuple, split_backward=st.booleans(), caps=any_caps, **open_parts),
+    st.builds(ScheduleTuple, schedule=st.just("gpipe"), caps=st.none(), **open_parts),
+    st.builds(ScheduleTuple, schedule=st.sampled_from(["1f1b", "zb-h1"]), caps=any_caps, **open_parts),
     st.builds(
-        ScheduleTuple, chunks=st.integers(2, 9), caps=st.sampled_from(["ordinary", "link"]), **open_parts
+        ScheduleTuple,
+        schedule=st.just("interleaved"),
+        chunks=st.integers(2, 9),
+        caps=st.sampled_from(["ordinary", "link"]),
+        **open_parts,
     ),
 )
 
@@ -69,14 +72,14 @@ def test_the_notation_means_what_it_says() -> None:
     full = parse_schedule("1f1b k=link v=1 m=16 d=2,0,1")
     assert full == ScheduleTuple(caps="link", micro_batches=16, devices=(2, 0, 1))
     assert str(full) == "1f1b k=link v=1 m=16 d=2,0,1"
-    assert parse_schedule("  gpipe   m=4 ") == ScheduleTuple(breadth_first=True, caps=None, micro_batches=4)
-    assert parse_schedule("zb-h1 k=5") == ScheduleTuple(split_backward=True, caps=5)
+    assert parse_schedule("  gpipe   m=4 ") == ScheduleTuple("gpipe", caps=None, micro_batches=4)
+    assert parse_schedule("zb-h1 k=5") == ScheduleTuple("zb-h1", caps=5)
     assert parse_schedule("interleaved").chunks == 2
-    assert full.draft((3, 2, 1)) == ((2, 0, 1), (3, 2, 1), SCHEDULES.index("1f1b"), (8, 6, 4), 16, 1)
-    assert placed(parse_schedule("1f1b k=3"), 8, (1, 0)).draft().caps == (3, 3)
-    assert placed(parse_schedule("1f1b k=room"), 8, (1, 0)).draft().caps == (8, 8)
+    assert full.plan((3, 2, 1)) == ((2, 0, 1), (3, 2, 1), "1f1b", (8, 6, 4), 16, 1)
+    assert placed(parse_schedule("1f1b k=3"), 8, (1, 0)).plan().caps == (3, 3)
+    assert placed(parse_schedule("1f1b k=room"), 8, (1, 0)).plan().caps == (8, 8)
     with pytest.raises(AllocationError, match="leaves m or d open"):
-        parse_schedule("gpipe").draft()
+        parse_schedule("gpipe").plan()
 
 
 @pytest.mark.parametrize(
@@ -111,10 +114,10 @@ def test_bad_text_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "parts",
     [
-        {"breadth_first": True},
+        {"schedule": "gpipe"},
         {"caps": None},
-        {"breadth_first": True, "caps": None, "split_backward": True},
-        {"split_backward": True, "chunks": 2},
+        {"schedule": "interleaved"},
+        {"schedule": "zb-h1", "chunks": 2},
         {"caps": "lnik"},
         {"devices": ()},
     ],
@@ -140,8 +143,8 @@ def test_plans_are_feasible_and_never_slower_than_the_plain_ones(scenario) -> No
         plain = {}
         for at, problem in problems.items():
             schedule = placed(parse_schedule(text), 16, usable_devices(problem, 16))
-            for found in quickest(problem, [schedule.draft()]):
-                plain[at] = found.draft.plan()
+            for found in quickest(problem, [schedule.plan()]):
+                plain[at] = found.plan
         if len(plain) == len(problems):
             before = allocation_of(parameters, state, plain)
             check_allocation(parameters, state, before)
@@ -159,9 +162,9 @@ def test_no_neighbour_of_a_plan_is_quicker(half_duplex: bool) -> None:
         usable = usable_devices(problem, 8)
         for candidate in neighbours(best, SPACE, usable):
             for point in priced(problem, [candidate], 1):
-                assert point.draft.plan().seconds(problem) >= best.seconds * (1 - 1e-8)
-        assert best.draft.plan().seconds(problem) == pytest.approx(best.seconds, rel=1e-12)
-        assert best.schedule.devices == best.draft.devices
+                assert point.plan.seconds(problem) >= best.seconds * (1 - 1e-8)
+        assert best.plan.seconds(problem) == pytest.approx(best.seconds, rel=1e-12)
+        assert best.schedule.devices == best.plan.devices
         (first,) = priced(problem, list(first_candidates(SPACE, [usable])), 1)
         assert best.seconds <= first.seconds * (1 + 1e-9)
 
@@ -185,11 +188,11 @@ def test_what_the_space_fixes_stays() -> None:
     points = FlexPipe(SMALL, schedules=["1f1b k=2 m=8 d=2,0"]).points(state)
     for point in points.values():
         assert str(point.schedule) == "1f1b k=2 v=1 m=8 d=2,0"
-        assert point.draft.devices == (2, 0)
-        assert max(point.draft.caps) <= 2
+        assert point.plan.devices == (2, 0)
+        assert max(point.plan.caps) <= 2
     points = FlexPipe(SMALL, schedules=["gpipe", "zb-h1"], micro_batches=6).points(state)
     assert {p.schedule.schedule for p in points.values()} <= {"gpipe", "zb-h1"}
-    assert {p.draft.micro_batches for p in points.values()} == {8}
+    assert {p.plan.micro_batches for p in points.values()} == {8}
     interleaved = FlexPipe(SMALL, schedules=["interleaved v=2"])
     check_allocation(system_parameters(SMALL), state, interleaved.act(None, state))
 
@@ -201,7 +204,7 @@ def test_memory_that_only_the_roomiest_devices_have_is_found() -> None:
         problem, block_forward=np.array([0.1, 0.1, 9.0]), memory_bytes=np.array([0.9, 0.9, 4.0]) * needed
     )
     best = search(problem, Space((parse_schedule("gpipe"),), (8,)), 1)
-    assert best.draft.devices == (2,)
+    assert best.plan.devices == (2,)
     with pytest.raises(AllocationError, match="no memory for any plan among 'gpipe v=1'"):
         search(
             changed(problem, memory_bytes=np.full(3, 0.9 * needed), blocks=2),
@@ -228,7 +231,7 @@ def test_absent_devices_are_not_used_and_a_cluster_without_room_is_named() -> No
     present[0, 0, 1] = False
     memory = np.where(present, state.memory_bytes, 0.0)
     points = FlexPipe(SMALL).points(replace(state, present=present, memory_bytes=memory))
-    assert 1 not in points[0, 0].draft.devices
+    assert 1 not in points[0, 0].plan.devices
     memory[0, 1] = [16e6, 30e6, 1e6]
     with pytest.raises(AllocationError, match="environment 0, cluster 1: its devices can hold 3 blocks"):
         FlexPipe(SMALL).act(None, replace(state, present=present, memory_bytes=memory))

@@ -8,7 +8,8 @@ from baseline_support import SMALL, UNEVEN, decide, first_state, full_power_rate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collapipe_env.baselines.pipeedge import PipeEdge, quickest_within, slowest_element
+from collapipe_env.baselines.pipeedge import PipeEdge
+from collapipe_env.baselines.planning.block_partition import optimal_blocks, quickest_of_fastest
 
 
 def elements(plan, block_s, hop_s):
@@ -33,9 +34,10 @@ def test_programme_is_exact(devices: int, total: int, seed: int) -> None:
     block_s = rng.exponential(1.0, devices)
     hop_s = rng.exponential(1.5, (devices + 1, devices + 1))
     slowest, least = brute_force(total, cap, block_s, hop_s)
-    found = slowest_element(total, cap, block_s, hop_s)
+    found, plan = optimal_blocks(total, cap, block_s, hop_s, True, np.inf)
     assert found == pytest.approx(slowest, rel=1e-12)
-    plan = quickest_within(total, cap, block_s, hop_s, found)
+    assert max(elements(plan, block_s, hop_s)) == pytest.approx(slowest, rel=1e-12)
+    plan = quickest_of_fastest(total, cap, block_s, hop_s)
     assert tuple(plan) in plans(total, cap)
     assert max(elements(plan, block_s, hop_s)) == pytest.approx(slowest, rel=1e-12)
     assert sum(elements(plan, block_s, hop_s)) == pytest.approx(least, rel=1e-12)
@@ -43,8 +45,11 @@ def test_programme_is_exact(devices: int, total: int, seed: int) -> None:
 
 def test_what_cannot_be_held_has_no_plan() -> None:
     cap, block_s, hop_s = np.array([2, 1]), np.ones(2), np.ones((3, 3))
-    assert slowest_element(4, cap, block_s, hop_s) == np.inf
-    assert quickest_within(3, cap, block_s, hop_s, 0.5).tolist() == [0, 0]
+    assert optimal_blocks(4, cap, block_s, hop_s, True, np.inf)[0] == np.inf
+    for slowest in (False, True):
+        seconds, plan = optimal_blocks(3, cap, block_s, hop_s, slowest, 0.5)
+        assert seconds == np.inf
+        assert plan.tolist() == [0, 0]
 
 
 def test_a_slow_hop_is_avoided_and_a_fast_one_is_not() -> None:
@@ -52,8 +57,7 @@ def test_a_slow_hop_is_avoided_and_a_fast_one_is_not() -> None:
     for hop, expected in ((1.0, [3, 3]), (10.0, [6, 0])):
         hop_s = np.ones((3, 3))
         hop_s[1, 2] = hop_s[0, 2] = hop
-        limit = slowest_element(6, cap, block_s, hop_s)
-        assert quickest_within(6, cap, block_s, hop_s, limit).tolist() == expected
+        assert quickest_of_fastest(6, cap, block_s, hop_s).tolist() == expected
 
 
 @pytest.mark.parametrize("scenario", [SMALL, UNEVEN], ids=["small", "uneven"])

@@ -5,30 +5,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, first_state
-from hypothesis import given
-from hypothesis import strategies as st
+from baseline_support import SMALL, UNEVEN, first_state, simulated
 from schedule_oracle.periods import steady_period
 from schedule_oracle.recurrence import StageTimes
 
 from collapipe_env.allocation import ASYNC, with_schedule
-from collapipe_env.baselines.planning.chain_problem import chain_problems, plan_seconds
-from collapipe_env.baselines.xpipe import (
-    EXHAUSTIVE,
-    XPipe,
-    balanced_blocks,
-    best_partition,
-    device_sets,
-    in_flight_caps,
-    least_seconds,
-    set_partition,
-)
+from collapipe_env.baselines.planning.chain_problem import chain_problems
+from collapipe_env.baselines.planning.draft_pricing import balanced_split, lower_bound
+from collapipe_env.baselines.planning.schedule_search import quickest
+from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan
+from collapipe_env.baselines.xpipe import EXHAUSTIVE, XPipe, device_sets, in_flight_caps
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError
-from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.learners.base import LearningReport
 from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
@@ -44,21 +34,6 @@ def act(scheduler, state):
     return scheduler.act(None, state)
 
 
-@given(
-    st.integers(1, 7),
-    st.lists(st.tuples(st.floats(0.05, 5.0), st.integers(0, 6)), min_size=1, max_size=4),
-)
-def test_no_partition_has_a_faster_slowest_stage(total: int, stages) -> None:
-    block_s, most = np.array([s[0] for s in stages]), np.array([s[1] for s in stages])
-    held = balanced_blocks(total, block_s, most)
-    partitions = [p for p in itertools.product(*(range(1, m + 1) for m in most)) if sum(p) == total]
-    if not partitions:
-        assert (held == 0).all()
-        return
-    assert tuple(held) in partitions
-    assert max(held * block_s) == min(max(p * block_s) for p in partitions)
-
-
 @pytest.mark.parametrize("link_aware", [False, True])
 @pytest.mark.parametrize("duplex", ["full", "half"])
 def test_leaving_sets_out_by_their_bound_loses_nothing(duplex: str, link_aware: bool) -> None:
@@ -68,53 +43,32 @@ def test_leaving_sets_out_by_their_bound_loses_nothing(duplex: str, link_aware: 
     parameters = system_parameters(scenario)
     for problem in chain_problems(parameters, first_state(scenario, 2, seed=4)).values():
         sets = device_sets(problem, np.arange(5))
-        assert sorted(map(tuple, sets)) == sorted(itertools.product([False, True], repeat=5))[1:]
-        times, plans = [], []
-        for chosen in sets:
-            devices = np.flatnonzero(chosen)
-            caps = in_flight_caps(len(devices), link_aware, 99)
-            held = set_partition(problem, devices, caps, 4)
-            if held.sum() == 0:
-                continue
-            times.append(plan_seconds(problem, devices, held, ASYNC, caps, 1, 4))
-            plans.append(np.zeros(5, dtype=np.int64))
-            plans[-1][devices] = held
-            assert least_seconds(problem, devices, held, 4) <= times[-1] * (1 + 1e-12)
-        seconds, blocks = best_partition(problem, sets, 4, link_aware, 99)
-        assert seconds == min(times)
-        assert np.array_equal(blocks, plans[int(np.argmin(times))])
-
-
-@pytest.mark.parametrize("scenario", ["small", "medium", "large", UNEVEN], ids=str)
-def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario) -> None:
-    scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
-    state = first_state(scenario, 2)
-    scheduler = XPipe(scenario)
-    assert isinstance(scheduler, Scheduler)
-    allocation = act(scheduler, state)
-    check_allocation(scheduler.parameters, state, allocation)
-    assert (allocation.schedule == ASYNC).all()
-    assert (allocation.bandwidth == 1.0 / scenario.clusters).all()
-    assert (allocation.device_power == scheduler.parameters.power_max_w).all()
-    assert (allocation.cu_power == scheduler.parameters.power_max_w).all()
-    assert (allocation.micro_batches == (4 if 4 in scheduler.parameters.micro_batch_choices else 2)).all()
-
-
-def test_rows_do_not_depend_on_the_batch() -> None:
-    state = first_state(UNEVEN, 3, seed=5)
-    together = act(XPipe(UNEVEN), state)
-    for row in range(3):
-        alone = act(XPipe(UNEVEN), state[row : row + 1])
-        for field in ("blocks", "caps", "micro_batches"):
-            assert np.array_equal(getattr(alone, field)[0], getattr(together, field)[row])
+        assert sorted(sets) == sorted(c for r in range(1, 6) for c in itertools.combinations(range(5), r))
+        drafts = [
+            ScheduledPlan(devices, (), "async", in_flight_caps(len(devices), link_aware, 99), 4)
+            for devices in sets
+        ]
+        plans = []
+        for draft in drafts:
+            held = balanced_split(problem, draft.arrays(), 99)
+            if held.sum() > 0:
+                plans.append(draft._replace(held=tuple(held.tolist())))
+                # The simulation's time, not the recurrence's.
+                assert lower_bound(problem, plans[-1].arrays()) <= simulated(problem, plans[-1]) * (1 + 1e-12)
+        (found,) = quickest(problem, drafts)
+        times = [plan.seconds(problem) for plan in plans]
+        assert found.seconds == min(times)
+        assert found.plan == plans[int(np.argmin(times))]
 
 
 def test_caps_count_the_server_and_on_demand_the_links() -> None:
-    assert in_flight_caps(3, False, 99).tolist() == [4, 3, 2]
-    assert in_flight_caps(3, True, 99).tolist() == [8, 6, 4]
-    assert in_flight_caps(3, True, 5).tolist() == [5, 5, 4]
+    assert in_flight_caps(3, False, 99) == (4, 3, 2)
+    assert in_flight_caps(3, True, 99) == (8, 6, 4)
+    assert in_flight_caps(3, True, 5) == (5, 5, 4)
     state = first_state(small(4), 1)
-    caps, blocks = (getattr(act(XPipe(small(4)), state), field) for field in ("caps", "blocks"))
+    allocation = act(XPipe(small(4)), state)
+    caps, blocks = allocation.caps, allocation.blocks
+    assert (allocation.schedule == ASYNC).all()
     stages = (blocks > 0).sum(axis=-1)
     for n in range(2):
         assert caps[0, n][blocks[0, n] > 0].tolist() == list(range(stages[0, n] + 1, 1, -1))
@@ -285,9 +239,3 @@ def test_learner_is_told_the_version_gaps(micro_batches: int, local_steps: int) 
         expected = [int(np.ceil((S - s) / micro_batches)) for s in range(S)]
         assert outcome.staleness[0, n][held].tolist() == expected
         assert (outcome.staleness[0, n][~held] == 0).all()
-
-
-def test_an_episode_is_played() -> None:
-    played = play_episode("xpipe", XPipe(UNEVEN), UNEVEN, 2, 3, "surrogate")
-    assert len(played.result.delay) == 3
-    assert np.isfinite(played.result.delay).all()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collapipe_env.physics import energy, radio
+from collapipe_env.physics import energy, memory, radio
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 
@@ -18,6 +18,7 @@ PAPER = {
     (energy, "device_energy"): ((4.0, 6.0, 0.1, 3.5), 24.35),
     (energy, "cu_energy"): ((0.2, 9.0), 1.8),
     (radio, "failure_exponent"): ((4.0, 0.1), 0.025),
+    (memory, "samples_beside"): ((100.0, 2.0, 20.0, 3.0), 10.0),
     (radio, "survival"): ((np.log(4.0),), 0.25),
     (radio, "full_band_rate"): ((20.0, 3.0, 4.0, 1e6), 4e6),  # W log2(1 + 15)
 }
