@@ -80,8 +80,8 @@ class Diff:
         """Print the differences."""
         first, second = (chosen_scenario(source, None, None) for source in (self.first, self.second))
         lines = [
-            (place, _short(before), _short(now))
-            for place, before, now in differences(first.to_dict(), second.to_dict())
+            (place, *(shortened(str(value), 60) for value in values))
+            for place, *values in differences(first.to_dict(), second.to_dict())
         ]
         if not lines:
             print("no differences")
@@ -131,22 +131,14 @@ def _sizes(scenario: Scenario) -> list[tuple[str, str]]:
     from collapipe_env.simulator.build import action_codec
 
     devices = scenario.cluster.devices_per_cluster
+    span = " to ".join(map(str, sorted({min(devices), max(devices)})))
     workload, dynamics = scenario.workload, scenario.dynamics
     return [
         ("clusters", f"{scenario.clusters:,}"),
-        ("devices", f"{sum(devices):,}, {_span(devices)} in a cluster"),
+        ("devices", f"{sum(devices):,}, {span} in a cluster"),
         ("encoder blocks", f"{scenario.blocks}, {block_bytes(scenario) / 1e6:,.1f} MB of memory each"),
         ("task", f"{workload.task}, data: {scenario.learning.dataset}"),
         ("episode", f"{dynamics.rounds:,} rounds, layout {scenario.cluster.layout}"),
         ("observation", f"{ObservationBuilder(scenario).layout.size:,} numbers"),
         ("action", f"{action_codec(scenario).action_size:,} numbers"),
     ]
-
-
-def _span(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _short(value: object) -> str:
-    return shortened(str(value), 60)

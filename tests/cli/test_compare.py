@@ -13,7 +13,6 @@ from collapipe_env.cli.main import main
 from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
-from collapipe_env.evaluation.raw_results import EPISODE_COLUMNS, ROUND_COLUMNS
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS, Decision, scheduler_names
@@ -116,7 +115,10 @@ def test_everything_is_written_and_named(base, tmp_path: Path, capsys) -> None:
 def test_raw_results_are_the_episodes_round_by_round(base, tmp_path: Path) -> None:
     assert run(base, TWO, "--no-figures") == 0
     rounds = read_csv(tmp_path / "out" / "results.csv")
-    assert tuple(rounds[0]) == ROUND_COLUMNS
+    assert ",".join(rounds[0]) == (
+        "scenario,scheduler,episode,seed,round,delay_s,worst_energy_ratio,backlog,loss_nat,"
+        "smoothed_loss_nat,metric,peak_memory_bytes,decision_s"
+    )
     assert len(rounds) == 2 * 2 * 2 * 3
     scenario = load_scenario(tmp_path / "two.yaml")
     again = play_episode("pipeline", make_scheduler("pipeline", scenario), scenario, 1, 3, "surrogate").result
@@ -136,7 +138,11 @@ def test_raw_results_are_the_episodes_round_by_round(base, tmp_path: Path) -> No
     assert all(float(line["decision_s"]) > 0.0 for line in lines)
 
     episodes = read_csv(tmp_path / "out" / "episodes.csv")
-    assert tuple(episodes[0]) == EPISODE_COLUMNS
+    assert ",".join(episodes[0]) == (
+        "scenario,scheduler,episode,seed,rounds,mean_delay_s,p95_delay_s,simulated_time_s,"
+        "worst_mean_energy_ratio,final_backlog,initial_loss_nat,final_smoothed_loss_nat,"
+        "final_metric,peak_memory_bytes,median_decision_s"
+    )
     assert len(episodes) == 2 * 2 * 2
     (line,) = (
         e for e in episodes if (e["scenario"], e["scheduler"], e["episode"]) == ("two", "pipeline", "1")
