@@ -313,21 +313,6 @@ def test_the_learner_of_the_training_has_its_own_name(scenario, capsys) -> None:
         assert [line for line in lines if line.startswith("note: ")] == expected
 
 
-def test_more_rounds_than_the_scenario_has_play_longer(scenario, tmp_path: Path, capsys) -> None:
-    assert run(scenario, TINY, SURROGATE, "--rounds", 6) == 0
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert {len(e["delay"]) for episodes in results["episodes"].values() for e in episodes} == {6}
-    # The training is the scenario's own, so the folder goes on with other rounds.
-    assert run(scenario, TINY, SURROGATE, "--rounds", 3) == 0
-    assert "training is done" in capsys.readouterr().out
-
-
-def test_other_options_in_the_same_folder_are_refused(scenario, capsys) -> None:
-    assert run(scenario, TINY, SURROGATE) == 0
-    assert "seed was 0, now 1" in refused(capsys, scenario, TINY, SURROGATE, "--seed", 1)
-    assert run(scenario, TINY, SURROGATE, "--seed", 1, "--fresh") == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -337,13 +322,8 @@ def test_other_options_in_the_same_folder_are_refused(scenario, capsys) -> None:
         ("--envs 5000", "--envs = 5000: use a number from 1 to 4,096"),
         ("--seed -1", "--seed = -1"),
         ("--threads 0", "--threads = 0"),
-        ("--processes 0", "--processes = 0"),
-        ("--seeds 0", "--seeds = 0"),
-        ("--rounds 0", "--rounds = 0: use a number from 1 to 1,000,000"),
         ("--rounds 1000001", "--rounds = 1000001: use a number from 1 to 1,000,000"),
-        ("--schedulers agent dsra", "'dsra' is not known: did you mean 'dssra'"),
         ("--schedulers random random", "random more than once"),
-        ("--schedulers", "--schedulers is empty"),
         ("--agent x.zip --schedulers random", "leaves 'agent' out"),
         ("--agent x.zip", "cannot read the agent x.zip"),
         ("--reward time_to_target", "needs a target loss"),

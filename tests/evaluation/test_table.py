@@ -64,16 +64,6 @@ def test_markdown_has_one_row_a_scheduler_and_a_column_a_figure() -> None:
     assert "| 3/5 reached |" in rows[3]
 
 
-def test_schedulers_that_use_the_server_are_marked() -> None:
-    split = Summary(**{**vars(SUMMARY), "server_blocks": 2})
-    rows = [
-        line
-        for line in summary_page([split, LATE], "medium", ["caption"]).markdown().splitlines()
-        if "10.23" in line
-    ]
-    assert [row.split("|")[1].strip() for row in rows] == ["DSSRA †", "Random"]
-
-
 def test_each_of_the_tasks_metrics_has_a_column_under_its_name() -> None:
     metrics = {"bleu": Estimate(0.123, 0.1, 0.15), "chrf": Estimate(0.456)}
     translated = Summary(**{**vars(SUMMARY), "metrics": metrics})
