@@ -130,13 +130,17 @@ def test_training_with_a_reward_and_a_learner_of_ones_own(scenario, tmp_path: Pa
         ("--reward", "lyapunof", "reward 'lyapunof' is not known: did you mean 'lyapunov'? (one of your own"),
         ("--reward", "nowhere.py:mine", "reward 'nowhere.py:mine': nowhere.py does not exist"),
         ("--train-learner", "rael", "learner 'rael' is not known: did you mean 'real'? (one of your own"),
+        ("--train-learner", "json:dumps", "learner 'json:dumps' cannot be built: TypeError: dumps() takes"),
+        ("--learner", "json:dumps", "it is called with the scenario and the number of environments"),
+        ("--learner", "gc:freeze", "learner 'gc:freeze' cannot be built: TypeError: "),
+        ("--learner", "builtins:slice", "it returned slice(Scenario("),
+        ("--learner", "math:pi", "pi is an object of type float, which cannot be called"),
     ],
 )
 def test_names_of_rewards_and_learners_are_checked_first(
     scenario, tmp_path: Path, capsys, option, value, message
 ) -> None:
-    assert run(scenario, TINY, SURROGATE, option, value) == 2
-    assert message in capsys.readouterr().err
+    assert message in refused(capsys, scenario, TINY, SURROGATE, option, value)
     assert not (tmp_path / "run").exists()
 
 

@@ -32,7 +32,7 @@ from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.scheduler_loading import require_scheduler
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
-from collapipe_env.learners.factory import FORMER, LEARNERS, make_learner
+from collapipe_env.learners.factory import FORMER, LEARNERS, own_learner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import LEARNED, scheduler_names
 from collapipe_env.task_registry import task_names
@@ -283,17 +283,18 @@ def chosen_learners(scenarios: Iterable[Scenario], *asked: str) -> list[str]:
     Raises:
         CollaPipeError: If there is no such learner, or it cannot be used.
     """
-    names = [registered_name(LEARNERS, one) for one in asked]
+    names = {one: registered_name(LEARNERS, one) for one in asked}
     for scenario in scenarios:
-        for name in dict.fromkeys(names):
+        for one, name in names.items():
             if name == "real":
                 from collapipe_env.tasks import get_task
                 from collapipe_env.tasks.base import task_spec
 
                 get_task(scenario.workload.task).load(task_spec(scenario))
             elif name in LEARNERS.added():
-                make_learner(name, scenario, 1)
-    return names
+                found = LEARNERS.get(name)
+                own_learner(getattr(found, "from_scenario", found), f"learner {one!r}", scenario, 1)
+    return [names[one] for one in asked]
 
 
 def file_digest(path: Path) -> str:

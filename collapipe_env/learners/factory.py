@@ -115,16 +115,30 @@ def make_learner(
     if name in LEARNERS.shipped():
         shipped: Learner = build(scenario, num_envs, *elsewhere)
         return shipped
-    place = f"learner {learner!r} ({LEARNERS.where(name)})"
+    return own_learner(build, f"learner {learner!r} ({LEARNERS.where(name)})", scenario, num_envs)
+
+
+def own_learner(build: Callable[..., Any], label: str, scenario: Scenario, num_envs: int) -> Learner:
+    """Build a learner of the user's own.
+
+    Args:
+        build: What is called with the scenario and the number of environments.
+        label: First words of an error.
+        scenario: The scenario.
+        num_envs: ``E``.
+
+    Raises:
+        ScenarioError: If it cannot be built, or what is built is no learner.
+    """
     try:
         built = build(scenario, num_envs)
     except CollaPipeError:
         raise
     except Exception as error:  # the user's code raises what it likes
         raise ScenarioError(
-            f"{place} cannot be built: {type(error).__name__}: {reason(error)}; it {LEARNERS.use}"
+            f"{label} cannot be built: {type(error).__name__}: {reason(error)}; it {LEARNERS.use}"
         ) from error
-    return _required(built, f"{place}: it returned {shown(built)}, which")
+    return _required(built, f"{label}: it returned {shown(built)}, which")
 
 
 def _required(learner: Any, subject: str) -> Learner:
