@@ -18,14 +18,7 @@ from typing import Any, TypeVar
 
 import tyro
 
-from collapipe_env.cli.early_end import (
-    INTERRUPTED,
-    TERMINATED,
-    UNREAD,
-    Terminated,
-    drop_output,
-    terminable,
-)
+from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, UNREAD, Terminated, drop_output, terminable
 from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
 from collapipe_env.evaluation.own_names import registered_name
