@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collapipe_env.cli.common import (
     chosen_learners,
@@ -25,6 +25,10 @@ from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.files import read_json, write_text
+from collapipe_env.schedulers import LEARNED
+
+if TYPE_CHECKING:
+    from collapipe_env.agents.learned.agent_training import TrainingFiles
 
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
 
@@ -131,7 +135,6 @@ class Job:
         from collapipe_env.evaluation.episode import play_episode
         from collapipe_env.evaluation.own_scheduler import OwnScheduler
         from collapipe_env.evaluation.scheduler_loading import load_scheduler
-        from collapipe_env.schedulers import LEARNED
 
         options = self._options
         learners = (self._train_learner, self._learner)
@@ -155,9 +158,9 @@ class Job:
 
     def _require_finished_part(self) -> None:
         """Refuse an interrupted training that has no best version yet."""
-        from collapipe_env.agents.learned.agent_training import TrainingFiles, training_state
+        from collapipe_env.agents.learned.agent_training import training_state
 
-        files = TrainingFiles(self._run.path)
+        files = self._files
         if files.latest.exists():
             raise CheckpointError(
                 f"--evaluate-only, but the training in {self._run.path} was interrupted at step "
@@ -195,20 +198,19 @@ class Job:
             training.algo: asdict(options.parameters),
         }
 
-    def _agent_file(self) -> Path:
+    @property
+    def _files(self) -> TrainingFiles:
         from collapipe_env.agents.learned.agent_training import TrainingFiles
 
-        return self._options.evaluation.agent or TrainingFiles(self._run.path).best
+        return TrainingFiles(self._run.path)
+
+    def _agent_file(self) -> Path:
+        return self._options.evaluation.agent or self._files.best
 
     def _train(self) -> None:
-        from collapipe_env.agents.learned.agent_training import (
-            TrainingFiles,
-            TrainingPlan,
-            train,
-            training_state,
-        )
+        from collapipe_env.agents.learned.agent_training import TrainingPlan, train, training_state
 
-        options, files = self._options, TrainingFiles(self._run.path)
+        options, files = self._options, self._files
         before = training_state(files)
         if before.steps >= options.steps:
             print(f"training is done: {before.steps:,} steps")
@@ -249,18 +251,15 @@ class Job:
 
     def _history(self) -> list[dict[str, Any]]:
         """Return the validations of the agent's training, if the agent is evaluated."""
-        from collapipe_env.agents.learned.agent_training import TrainingFiles
         from collapipe_env.agents.learned.checkpoint import read_checkpoint
-        from collapipe_env.schedulers import LEARNED
 
         if LEARNED not in self._options.evaluation.schedulers:
             return []
-        latest = TrainingFiles(self._run.path).latest
+        latest = self._files.latest
         own = self._options.evaluation.agent is None and latest.exists()
         return read_checkpoint(latest if own else self._agent_file()).history
 
     def _evaluate(self, history: list[dict[str, Any]]) -> None:
-        from collapipe_env.schedulers import LEARNED
 
         options, asked = self._options, self._options.evaluation
         plan = asked.plan(
