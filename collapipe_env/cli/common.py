@@ -144,7 +144,7 @@ def with_present_names(arguments: Sequence[str], renamed: Mapping[str, str]) -> 
             print(f"note: the learner {learner} is called {FORMER[learner]} now", file=sys.stderr)
             name, value = (name, FORMER[learner]) if equals else (FORMER[learner], "")
         present.append(f"{name}{equals}{value}")
-        previous = option
+        previous = "" if equals else option
     return present
 
 
