@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from types import FunctionType
 from typing import Any, Generic, TypeVar, cast
 
 from collapipe_env.errors import CollaPipeError, ScenarioError, nearest_name, reason, shown
@@ -76,7 +77,10 @@ class Registry(Generic[Entry]):
             name: Its name: lower-case letters, digits and underscores, at most 40, beginning with a letter.
             entry: The thing, or ``"package.module:Name"``.
             replace: Whether an entry that was added before gives way. Without it only the same definition may
-                be added again, so that a notebook's cell can be run twice. The package's own entries stay.
+                be added again, so that a notebook's cell can be run twice: the same object, or another of the
+                same qualified name. Lambdas and what is defined inside a function may share theirs: there
+                only a function of the same code and defaults, without variables from around it, counts as the
+                same. The package's own entries stay.
 
         Returns:
             The entry.
@@ -96,7 +100,10 @@ class Registry(Generic[Entry]):
             self._require_usable(name, entry)
         before = self._added.get(name)
         if before is not None and not replace and not _same(before, entry):
-            raise self.error(f"{self.kind} name {name!r} is taken by {origin(before)}: choose another")
+            raise self.error(
+                f"{self.kind} name {name!r} is taken by {origin(before)}: choose another, or give "
+                "replace=True"
+            )
         self._added[name] = cast("Entry | str", entry)
         return entry
 
@@ -210,6 +217,23 @@ def origin(entry: object) -> str:
 
 def _same(before: object, entry: object) -> bool:
     """Whether two definitions are one that was run twice; objects must be equal, too."""
-    if hasattr(entry, "__qualname__") or isinstance(entry, str):
-        return origin(before) == origin(entry)
-    return type(before) is type(entry) and (before is entry or bool(before == entry))
+    if before is entry:
+        return True
+    if isinstance(entry, str):
+        return origin(before) == entry
+    name = getattr(entry, "__qualname__", None)
+    if name is None:
+        return type(before) is type(entry) and bool(before == entry)
+    if origin(before) != origin(entry):
+        return False
+    if "<" not in name:
+        return True
+    return (
+        isinstance(before, FunctionType) and isinstance(entry, FunctionType) and _code(before) == _code(entry)
+    )
+
+
+def _code(function: FunctionType) -> tuple[object, ...]:
+    """Code of a function, and by identity what else decides its answers."""
+    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return function.__code__, *map(id, (*given, *(function.__closure__ or ())))

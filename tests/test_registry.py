@@ -1,5 +1,6 @@
 """Registry: names, lazy entries, and what it refuses."""
 
+import importlib
 import subprocess
 import sys
 from fractions import Fraction
@@ -117,7 +118,7 @@ def test_a_registry_of_free_names():
 def test_nothing_is_overwritten_unless_told(tests):
     tests.register("mine", even)
     with pytest.raises(
-        ScenarioError, match=r"test name 'mine' is taken by .*test_registry:even: choose another"
+        ScenarioError, match=r"test name 'mine' is taken by .*test_registry:even: choose another, or give"
     ):
         tests.register("mine", odd)
     assert tests.get("mine") is even
@@ -154,6 +155,55 @@ def test_a_definition_may_be_run_again(tests):
     tests.register("number", Fraction(2, 4))
     with pytest.raises(ScenarioError, match="test name 'number' is taken by fractions:Fraction"):
         tests.register("number", Fraction(1, 3))
+
+
+def local(factor=1, kept=None):
+    class Thing:
+        """Something of which there are several."""
+
+    def scaled(number):
+        return number * factor
+
+    return {"class": Thing, "lambda": lambda number, by=kept: (number, by), "closure": scaled}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (lambda number: number + 1, lambda number: number + 2),
+        (local()["class"], local()["class"]),
+        (local(2)["closure"], local(3)["closure"]),
+        (local(kept=even)["lambda"], local(kept=odd)["lambda"]),
+        (local()["lambda"], local()["class"]),
+    ],
+)
+def test_namesakes_are_not_taken_for_one_another(tests, before, after):
+    tests.register("mine", before)
+    tests.register("mine", before)
+    with pytest.raises(ScenarioError, match=r"test name 'mine' is taken by .*, or give replace=True"):
+        tests.register("mine", after)
+    assert tests.get("mine") is before
+    tests.register("mine", after, replace=True)
+    assert tests.get("mine") is after
+
+
+def test_a_reloaded_module_may_register_again(tests, tmp_path, monkeypatch):
+    """An edited class of the same qualified name takes the former place, a lambda if it is alike."""
+    (tmp_path / "reloaded_things.py").write_text(
+        "class Thing:\n    size = 1\n\ndouble = lambda number: 2 * number\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("reloaded_things")
+    tests.register("thing", module.Thing)
+    tests.register("double", module.double)
+    (tmp_path / "reloaded_things.py").write_text(
+        "class Thing:\n    size = 22\n\ndouble = lambda number: 2 * number\n"
+    )
+    importlib.reload(module)
+    tests.register("thing", module.Thing)
+    tests.register("double", module.double)
+    assert tests.get("thing").size == 22
+    assert tests.get("double") is module.double
 
 
 def test_things_are_checked_when_added_and_when_imported():

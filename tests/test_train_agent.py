@@ -130,13 +130,17 @@ def test_training_with_a_reward_and_a_learner_of_ones_own(scenario, tmp_path: Pa
         ("--reward", "lyapunof", "reward 'lyapunof' is not known: did you mean 'lyapunov'? (one of your own"),
         ("--reward", "nowhere.py:mine", "reward 'nowhere.py:mine': nowhere.py does not exist"),
         ("--train-learner", "rael", "learner 'rael' is not known: did you mean 'real'? (one of your own"),
+        ("--train-learner", "json:dumps", "learner 'json:dumps' cannot be built: TypeError: dumps() takes"),
+        ("--learner", "json:dumps", "it is called with the scenario and the number of environments"),
+        ("--learner", "gc:freeze", "learner 'gc:freeze' cannot be built: TypeError: "),
+        ("--learner", "builtins:slice", "it returned slice(Scenario("),
+        ("--learner", "math:pi", "pi is an object of type float, which cannot be called"),
     ],
 )
 def test_names_of_rewards_and_learners_are_checked_first(
     scenario, tmp_path: Path, capsys, option, value, message
 ) -> None:
-    assert run(scenario, TINY, SURROGATE, option, value) == 2
-    assert message in capsys.readouterr().err
+    assert message in refused(capsys, scenario, TINY, SURROGATE, option, value)
     assert not (tmp_path / "run").exists()
 
 
@@ -313,21 +317,6 @@ def test_the_learner_of_the_training_has_its_own_name(scenario, capsys) -> None:
         assert [line for line in lines if line.startswith("note: ")] == expected
 
 
-def test_more_rounds_than_the_scenario_has_play_longer(scenario, tmp_path: Path, capsys) -> None:
-    assert run(scenario, TINY, SURROGATE, "--rounds", 6) == 0
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert {len(e["delay"]) for episodes in results["episodes"].values() for e in episodes} == {6}
-    # The training is the scenario's own, so the folder goes on with other rounds.
-    assert run(scenario, TINY, SURROGATE, "--rounds", 3) == 0
-    assert "training is done" in capsys.readouterr().out
-
-
-def test_other_options_in_the_same_folder_are_refused(scenario, capsys) -> None:
-    assert run(scenario, TINY, SURROGATE) == 0
-    assert "seed was 0, now 1" in refused(capsys, scenario, TINY, SURROGATE, "--seed", 1)
-    assert run(scenario, TINY, SURROGATE, "--seed", 1, "--fresh") == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -337,13 +326,8 @@ def test_other_options_in_the_same_folder_are_refused(scenario, capsys) -> None:
         ("--envs 5000", "--envs = 5000: use a number from 1 to 4,096"),
         ("--seed -1", "--seed = -1"),
         ("--threads 0", "--threads = 0"),
-        ("--processes 0", "--processes = 0"),
-        ("--seeds 0", "--seeds = 0"),
-        ("--rounds 0", "--rounds = 0: use a number from 1 to 1,000,000"),
         ("--rounds 1000001", "--rounds = 1000001: use a number from 1 to 1,000,000"),
-        ("--schedulers agent dsra", "'dsra' is not known: did you mean 'dssra'"),
         ("--schedulers random random", "random more than once"),
-        ("--schedulers", "--schedulers is empty"),
         ("--agent x.zip --schedulers random", "leaves 'agent' out"),
         ("--agent x.zip", "cannot read the agent x.zip"),
         ("--reward time_to_target", "needs a target loss"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from collapipe_env.envs.sb3 import CollaPipeVecEnv, make_sb3_vec_env
+from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.errors import CheckpointError
 from collapipe_env.scenario import Scenario
 
@@ -138,81 +138,61 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
     if saved is not None:
         restore_model(model, saved, plan.scenario, str(files.latest))
     model.set_logger(curves_logger(files.tensorboard))
-    run = _Run(plan, files, model, state, say)
+
+    def keep(score: Score) -> None:
+        state.seconds = validation.seconds
+        say(_keep(plan, files, model, state, score))
+
+    validator = Validator(plan.scenario, plan.validation_episodes)
+    validation = Validation(validator, plan.validate_every, state.seconds, keep, state.steps)
+    bar = ProgressBar(plan.steps, f"training {plan.algorithm.upper()}", env)
+    remaining = plan.steps - model.num_timesteps
     try:
-        run.learn(env)
+        if remaining > 0:
+            model.learn(remaining, [bar, SystemCurves(env), validation], reset_num_timesteps=False)
+        else:
+            validation.init_callback(model)
+        validation.validate()
+        model.logger.dump(model.num_timesteps)
+    except KeyboardInterrupt:
+        state.seconds = validation.seconds
+        _save(files.latest, plan, model, state)
+        say(f"the training is kept at step {state.steps:,}: {files.latest}")
+        raise
     finally:
+        bar.close()
         model.logger.close()
         env.close()
     return state
 
 
-class _Run:
-    """One call of :func:`train`."""
+def _keep(plan: TrainingPlan, files: TrainingFiles, model: Model, state: TrainingState, score: Score) -> str:
+    """Save the version that was just validated, also as the best if it is; return a line about it."""
+    state.history.append(score)
+    better = score.better_than(state.best)
+    if better:
+        state.best = score
+        _save(files.best, plan, model, state)
+    _save(files.latest, plan, model, state)
+    return (
+        f"{score.steps:>10,} steps  {score.seconds:6.0f} s   round delay {score.mean_delay:7.2f} s   "
+        f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
+    )
 
-    def __init__(
-        self,
-        plan: TrainingPlan,
-        files: TrainingFiles,
-        model: Model,
-        state: TrainingState,
-        say: Callable[[str], None],
-    ) -> None:
-        self._plan, self._files, self._model, self._state, self._say = plan, files, model, state, say
-        self._validation = Validation(
-            Validator(plan.scenario, plan.validation_episodes),
-            plan.validate_every,
-            state.seconds,
-            self._keep,
-            state.steps,
-        )
 
-    def learn(self, env: CollaPipeVecEnv) -> None:
-        plan, model = self._plan, self._model
-        bar = ProgressBar(plan.steps, f"training {plan.algorithm.upper()}", env)
-        remaining = plan.steps - model.num_timesteps
-        try:
-            if remaining > 0:
-                model.learn(remaining, [bar, SystemCurves(env), self._validation], reset_num_timesteps=False)
-            else:
-                self._validation.init_callback(model)
-            self._validation.validate()
-            model.logger.dump(model.num_timesteps)
-        except KeyboardInterrupt:
-            self._save(self._files.latest)
-            self._say(f"the training is kept at step {self._state.steps:,}: {self._files.latest}")
-            raise
-        finally:
-            bar.close()
-
-    def _keep(self, score: Score) -> None:
-        state = self._state
-        state.history.append(score)
-        better = score.better_than(state.best)
-        self._say(
-            f"{score.steps:>10,} steps  {score.seconds:6.0f} s   round delay {score.mean_delay:7.2f} s   "
-            f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
-        )
-        if better:
-            state.best = score
-            self._save(self._files.best)
-        self._save(self._files.latest)
-
-    def _save(self, path: Path) -> None:
-        plan, state = self._plan, self._state
-        state.steps = int(self._model.num_timesteps)
-        state.seconds = self._validation.seconds
-        training: dict[str, Any] = {
-            "seed": plan.seed,
-            "steps": plan.steps,
-            "lengthened_from": state.shorter_plans,
-            "envs": plan.envs,
-            "learner": plan.learner,
-            "reward": plan.reward,
-            "seconds": state.seconds,
-        }
-        history = [score.to_dict() for score in state.history]
-        save_model(path, self._model, plan.algorithm, plan.parameters, plan.scenario, training, history)
+def _save(path: Path, plan: TrainingPlan, model: Model, state: TrainingState) -> None:
+    state.steps = int(model.num_timesteps)
+    training: dict[str, Any] = {
+        "seed": plan.seed,
+        "steps": plan.steps,
+        "lengthened_from": state.shorter_plans,
+        "envs": plan.envs,
+        "learner": plan.learner,
+        "reward": plan.reward,
+        "seconds": state.seconds,
+    }
+    history = [score.to_dict() for score in state.history]
+    save_model(path, model, plan.algorithm, plan.parameters, plan.scenario, training, history)
 
 
 def _state_of(saved: SavedAgent, path: Path) -> TrainingState:

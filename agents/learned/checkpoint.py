@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import torch
 
@@ -30,18 +30,6 @@ FORMAT = "collapipe-env agent"
 FORMAT_VERSION = 1
 LARGEST_METADATA = 16 * 1024**2
 """Bytes that ``metadata.json`` may unpack to."""
-
-_FIELDS: dict[str, type | tuple[type, ...]] = {
-    "algorithm": str,
-    "hyperparameters": dict,
-    "scenario": dict,
-    "observation_size": int,
-    "action_size": int,
-    "steps": int,
-    "training": dict,
-    "history": list,
-    "package_version": str,
-}
 
 
 @dataclass(frozen=True)
@@ -73,6 +61,14 @@ class SavedAgent:
     package_version: str
     policy: dict[str, torch.Tensor]
     optimisers: dict[str, Any]
+
+
+_FIELDS = {"hyperparameters": dict} | {
+    name: get_origin(kind) or kind
+    for name, kind in get_type_hints(SavedAgent).items()
+    if name not in ("parameters", "policy", "optimisers")
+}
+"""Types of the entries of ``metadata.json``."""
 
 
 def write_checkpoint(

@@ -96,18 +96,22 @@ PARAMETERS: dict[Algorithm, type[PPOParameters] | type[SACParameters]] = {
     "sac": SACParameters,
 }
 
-_AT_LEAST_ONE = ("rollout_steps", "minibatch", "epochs", "buffer_size", "gradient_steps")
-_POSITIVE = (
-    "initial_entropy_coefficient",
-    "learning_rate",
-    "clip_range",
-    "max_gradient_norm",
-    "target_kl",
-    "backlog_unit",
-)
 _OPTIONAL = ("learning_rate", "target_kl")
-_NOT_NEGATIVE = ("final_learning_rate", "entropy_coefficient", "value_coefficient", "learning_starts")
-_FRACTIONS = ("gamma", "gae_lambda", "tau")
+_RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
+    (("rollout_steps", "minibatch", "epochs", "buffer_size", "gradient_steps"), 1, math.inf, "at least 1"),
+    (
+        ("initial_entropy_coefficient", "learning_rate", "clip_range", "max_gradient_norm", "target_kl",
+         "backlog_unit"),
+        math.ulp(0.0), math.inf, "a number above 0",
+    ),
+    (
+        ("final_learning_rate", "entropy_coefficient", "value_coefficient", "learning_starts"),
+        0, math.inf, "0 or more",
+    ),
+    (("gamma", "gae_lambda", "tau"), 0, 1, "a number from 0 to 1"),
+    (("initial_log_std",), -10, 2, "a number from -10 to 2"),
+)  # fmt: skip
+"""Names, least and largest value, and the range in words."""
 
 
 def check_parameters(parameters: HyperParameters, prefix: str) -> None:
@@ -137,16 +141,8 @@ def _fault(name: str, value: Any) -> str:
         return "" if fine else "one or more widths from 1 to 8192 are needed"
     if not math.isfinite(value):
         return "a finite number is needed"
-    for names, fine, wanted in (
-        (_AT_LEAST_ONE, value >= 1, "at least 1 is needed"),
-        (_POSITIVE, value > 0.0, "a number above 0 is needed"),
-        (_NOT_NEGATIVE, value >= 0.0, "0 or more is needed"),
-        (_FRACTIONS, 0.0 <= value <= 1.0, "a number from 0 to 1 is needed"),
-        (("initial_log_std",), -10.0 <= value <= 2.0, "a number from -10 to 2 is needed"),
-    ):
-        if name in names and not fine:
-            return wanted
-    return ""
+    wanted = (words for names, low, high, words in _RANGES if name in names and not low <= value <= high)
+    return next((f"{words} is needed" for words in wanted), "")
 
 
 def parameters_from_dict(algorithm: str, values: Mapping[str, Any]) -> HyperParameters:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3 import PPO, SAC
-from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.sac.policies import SACPolicy
 
@@ -22,7 +22,6 @@ from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.errors import CheckpointError, reason, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
-from collapipe_env.simulator.state import SystemState
 
 from .checkpoint import SavedAgent, read_checkpoint, write_checkpoint
 from .hyperparameters import (
@@ -32,22 +31,13 @@ from .hyperparameters import (
     initial_learning_rate,
     linear_schedule,
 )
+from .policy_scheduler import PolicyScheduler
 
 Model = PPO | SAC
 
 
-class LearnedScheduler:
-    """Plays a policy's most likely action; deterministic.
-
-    Args:
-        policy: A Stable-Baselines3 policy for the scenario's observations and actions.
-        name: For tables and plots.
-    """
-
-    def __init__(self, policy: BasePolicy, name: str) -> None:
-        self.name = name
-        self._policy = policy
-        policy.set_training_mode(False)
+class LearnedScheduler(PolicyScheduler):
+    """Plays the most likely action of a policy that ``collapipe train`` saved."""
 
     @classmethod
     def load(cls, path: Path | str, scenario: Scenario) -> LearnedScheduler:
@@ -78,18 +68,6 @@ class LearnedScheduler:
         except (RuntimeError, TypeError) as error:
             raise _wrong_weights(place, error) from None
         return cls(policy, saved.algorithm.upper())
-
-    def reset(self, seed: int | None = None) -> None:
-        """Nothing to forget: the policy sees only the present."""
-
-    def act(
-        self,
-        observation: npt.NDArray[np.float32],
-        state: SystemState,  # noqa: ARG002 - model-based schedulers read it
-    ) -> npt.NDArray[np.float32]:
-        """Actions (E, N (2K + 3)) for observations (E, D)."""
-        action, _ = self._policy.predict(observation, deterministic=True)
-        return np.asarray(action, dtype=np.float32)
 
 
 def observation_and_action(scenario: Scenario) -> tuple[spaces.Box, spaces.Box]:

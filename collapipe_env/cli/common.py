@@ -11,26 +11,21 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import tyro
 
-from collapipe_env.cli.early_end import (
-    INTERRUPTED,
-    TERMINATED,
-    UNREAD,
-    Terminated,
-    drop_output,
-    terminable,
-)
+from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, UNREAD, Terminated, drop_output, terminable
 from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
+from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.scheduler_loading import require_scheduler
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
-from collapipe_env.learners.factory import FORMER
+from collapipe_env.learners.factory import FORMER, LEARNERS, own_learner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import LEARNED, scheduler_names
 from collapipe_env.task_registry import task_names
@@ -44,6 +39,12 @@ SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
 Options = TypeVar("Options")
 
 
+LEARNER_OPTIONS = ("--learner", "--train-learner")
+SCENARIO_OPTION = tyro.conf.arg(
+    metavar="NAME|FILE",
+    help="A shipped scenario (small, medium, large, xlarge; bert-small, bert-base, transformer-base) or a "
+    "YAML file.",
+)
 LEARNER_OPTION = tyro.conf.arg(
     metavar="NAME",
     help="What supplies the loss: surrogate (the fitted bound), real (training in every round), "
@@ -98,21 +99,52 @@ def _to_width(description: str) -> str:
     return "\n\n".join([f"{first}\n{below}", *rest])
 
 
+def run_command(
+    kind: type[Options],
+    run: Callable[[Options, str, Sequence[str]], None],
+    description: str,
+    arguments: Sequence[str] | None,
+    program: str,
+    renamed: Mapping[str, str] = MappingProxyType({}),
+) -> int:
+    """Run a command from its command line.
+
+    Args:
+        kind: Class of its options.
+        run: Is given the options, the program and the arguments.
+        description: Text above the options in ``--help``.
+        arguments: Without the program's name; those of this process by default.
+        program: Name of the command, for help and notes.
+        renamed: Present name of each option by its former one.
+
+    Returns:
+        The exit status, as of :func:`guarded`.
+    """
+    given = with_present_names(sys.argv[1:] if arguments is None else arguments, renamed)
+    options = parse(kind, program, description, given)
+    return guarded(lambda: run(options, program, given), program, given)
+
+
 def with_present_names(arguments: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
-    """Accept the names that options had before, with a note on standard error for each.
+    """Accept former names of options and learners, with a note on standard error for each.
 
     Args:
         arguments: The command line.
         renamed: Present name of each option by its former one.
     """
-    present = []
+    present, previous = [], ""
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        former = name.replace("_", "-")
-        if former in renamed:
-            print(f"note: {former} is called {renamed[former]} now", file=sys.stderr)
-            argument = f"{renamed[former]}{equals}{value}"
-        present.append(argument)
+        option = name.replace("_", "-")
+        if option in renamed:
+            print(f"note: {option} is called {renamed[option]} now", file=sys.stderr)
+            name = option = renamed[option]
+        learner = value if equals else name
+        if (option if equals else previous) in LEARNER_OPTIONS and learner in FORMER:
+            print(f"note: the learner {learner} is called {FORMER[learner]} now", file=sys.stderr)
+            name, value = (name, FORMER[learner]) if equals else (FORMER[learner], "")
+        present.append(f"{name}{equals}{value}")
+        previous = "" if equals else option
     return present
 
 
@@ -174,26 +206,6 @@ def command_line(program: str, arguments: Sequence[str]) -> str:
     return f"{program} {shlex.join(arguments)}".rstrip()
 
 
-def with_present_values(arguments: Sequence[str], *options: str) -> list[str]:
-    """Accept the former names of learners, with a note on standard error for each.
-
-    Args:
-        arguments: The command line.
-        options: The options that take a learner.
-    """
-    present, previous = [], ""
-    for argument in arguments:
-        name, equals, value = (
-            argument.partition("=") if argument.startswith("--") else (previous, "", argument)
-        )
-        if name.replace("_", "-") in options and value in FORMER:
-            print(f"note: the learner {value} is called {FORMER[value]} now", file=sys.stderr)
-            argument = f"{name}{equals}{FORMER[value]}" if equals else FORMER[value]
-        present.append(argument)
-        previous = argument
-    return present
-
-
 def require_within(*limits: tuple[str, int, int, int] | tuple[str, int, int, int, str]) -> None:
     """Refuse numbers out of range.
 
@@ -251,21 +263,31 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
     return scenario.with_overrides(changes)
 
 
-def require_data(scenario: Scenario) -> None:
-    """Load the data of the real learner, so that errors show before anything is written.
+def chosen_learners(scenarios: Iterable[Scenario], *asked: str) -> list[str]:
+    """Return the names under which learners are registered that an option asks for.
+
+    What cannot work is told here, before anything is written: data that the real learner cannot read, and
+    code of the user's own that gives no learner.
+
+    Args:
+        scenarios: The scenarios that they learn on.
+        asked: Registered names, ``package.module:Name`` or ``path/to/file.py:Name``.
 
     Raises:
-        CollaPipeError: If the data cannot be read or does not fit the workload.
+        CollaPipeError: If there is no such learner, or it cannot be used.
     """
-    from collapipe_env.tasks import get_task
-    from collapipe_env.tasks.base import task_spec
+    names = {one: registered_name(LEARNERS, one) for one in asked}
+    for scenario in scenarios:
+        for one, name in names.items():
+            if name == "real":
+                from collapipe_env.tasks import get_task
+                from collapipe_env.tasks.base import task_spec
 
-    get_task(scenario.workload.task).load(task_spec(scenario))
-
-
-def default_processes() -> int:
-    """Return the default number of worker processes."""
-    return min(2, os.cpu_count() or 1)
+                get_task(scenario.workload.task).load(task_spec(scenario))
+            elif name in LEARNERS.added():
+                found = LEARNERS.get(name)
+                own_learner(getattr(found, "from_scenario", found), f"learner {one!r}", scenario, 1)
+    return [names[one] for one in asked]
 
 
 def file_digest(path: Path) -> str:

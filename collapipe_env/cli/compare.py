@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,26 +13,22 @@ from collapipe_env.cli.common import (
     DATASET_OPTION,
     SCHEDULERS_HELP,
     TASK_OPTION,
+    chosen_learners,
     chosen_scenario,
     command_line,
     file_digest,
-    guarded,
     hint,
-    parse,
     record,
-    require_data,
     require_schedulers,
-    with_present_values,
+    run_command,
 )
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
-from collapipe_env.evaluation.own_names import registered_name
-from collapipe_env.evaluation.provenance import note_versions, versions
+from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.files import write_text
-from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import LEARNED, scheduler_names
@@ -124,18 +119,8 @@ class Options:
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe compare") -> int:
-    """Run the command line.
-
-    Args:
-        arguments: Without the program's name; those of this process by default.
-        program: Name of the command, for help and notes.
-
-    Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
-    """
-    given = with_present_values(sys.argv[1:] if arguments is None else arguments, "--learner")
-    options = parse(Options, program, DESCRIPTION, given)
-    return guarded(lambda: _run(options, program, given), program, given)
+    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
+    return run_command(Options, _run, DESCRIPTION, arguments, program)
 
 
 def _run(options: Options, program: str, given: Sequence[str]) -> None:
@@ -143,35 +128,20 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     scenarios = _scenarios(options)
     agents = _agents(options, scenarios)
     play = options.play
-    learner = registered_name(LEARNERS, play.learner)
-    if learner == "real":
-        for scenario in scenarios.values():
-            require_data(scenario)
-
-    from collapipe_env.evaluation.runner import EvaluationPlan
-
+    (learner,) = chosen_learners(scenarios.values(), play.learner)
     default = Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}"
     run = RunDirectory(options.out or default)
     # What may differ from one run in a folder to the next is not listed: it is added to what is there.
     asked = {"kind": "comparison", "rounds": play.rounds, "learner": learner}
-    plans = [
-        EvaluationPlan(
-            scenario=scenario,
-            schedulers=(*([LEARNED] if name in agents else []), *options.names),
-            agent=agents.get(name),
-            episodes=play.seeds,
-            rounds=play.rounds or scenario.dynamics.rounds,
-            learner=learner,
-            own_learner=None if learner == play.learner else play.learner,
-            folder=run.episodes / folder_name(name),
-            threads=play.threads,
+    plans = []
+    for name, scenario in scenarios.items():
+        playing = (*([LEARNED] if name in agents else []), *options.names)
+        folder = run.episodes / folder_name(name)
+        plans.append(
+            play.plan(scenario, playing, agents.get(name), learner, lambda *_, f=folder: f, play.threads)
         )
-        for name, scenario in scenarios.items()
-    ]
-    with run.locked(command_line(program, given)):
-        continued = run.open(asked, fresh=play.fresh)
+    with started(run, command_line(program, given), asked, fresh=play.fresh) as continued:
         print(f"{'going on in' if continued else 'writing to'} {run.path}")
-        note_versions(run, versions())
         for name, scenario in scenarios.items():
             write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
         more = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,28 +11,25 @@ import tyro
 
 from collapipe_env.cli.common import (
     DATASET_OPTION,
+    SCENARIO_OPTION,
     SCHEDULERS_HELP,
     TASK_OPTION,
+    chosen_learners,
     chosen_scenario,
     command_line,
     file_digest,
-    guarded,
     hint,
-    parse,
     record,
-    require_data,
     require_schedulers,
-    with_present_values,
+    run_command,
 )
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError
-from collapipe_env.evaluation.own_names import registered_name
-from collapipe_env.evaluation.provenance import note_versions, versions
+from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.files import write_text
-from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED
 
 DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario.
@@ -52,9 +48,7 @@ Examples:
 class Options:
     """All options."""
 
-    scenario: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "medium"
-    """A shipped scenario (small, medium, large, xlarge; bert-small, bert-base,
-    transformer-base) or a YAML file."""
+    scenario: Annotated[str, SCENARIO_OPTION] = "medium"
     task: Annotated[str | None, TASK_OPTION] = None
     dataset: Annotated[str | None, DATASET_OPTION] = None
     schedulers: Annotated[
@@ -92,23 +86,11 @@ class Options:
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe evaluate") -> int:
-    """Run the command line.
-
-    Args:
-        arguments: Without the program's name; those of this process by default.
-        program: Name of the command, for help and notes.
-
-    Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
-    """
-    given = with_present_values(sys.argv[1:] if arguments is None else arguments, "--learner")
-    options = parse(Options, program, DESCRIPTION, given)
-    return guarded(lambda: _run(options, program, given), program, given)
+    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
+    return run_command(Options, _run, DESCRIPTION, arguments, program)
 
 
 def _run(options: Options, program: str, given: Sequence[str]) -> None:
-    from collapipe_env.evaluation.runner import EvaluationPlan
-
     options.check()
     play = options.play
     scenario = chosen_scenario(options.scenario, options.task, options.dataset)
@@ -116,30 +98,14 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     agent = None if options.agent is None else file_digest(options.agent)
     for name in options.names:  # what cannot work is known before anything is written
         load_scheduler(name, played, options.agent)
-    learner = registered_name(LEARNERS, play.learner)
-    if learner == "real":
-        require_data(scenario)
+    (learner,) = chosen_learners([scenario], play.learner)
     run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
-    rounds = play.rounds or scenario.dynamics.rounds
-    plan = EvaluationPlan(
-        scenario=played,
-        schedulers=options.names,
-        agent=options.agent,
-        episodes=play.seeds,
-        rounds=rounds,
-        learner=learner,
-        own_learner=None if learner == play.learner else play.learner,
-        folder=run.episodes_of(learner, rounds),
-        threads=play.threads,
-    )
-    with run.locked(command_line(program, given)):
-        continued = run.open(asked, fresh=play.fresh)
+    with started(run, command_line(program, given), asked, fresh=play.fresh) as continued:
         print(f"{'going on in' if continued else 'writing to'} {run.path}")
-        note_versions(run, versions())
         write_text(run.scenario, played.to_yaml())
         play_and_report(
-            [plan],
+            [play.plan(scenario, options.names, options.agent, learner, run.episodes_of, play.threads)],
             run,
             lambda: record(program, given, scenario=played.to_dict(), options=asdict(options)),
             processes=play.workers,

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from collapipe_env.cli.common import LEARNER_OPTION, default_processes, hint, require_within
-from collapipe_env.evaluation.rounds import LARGEST_ROUNDS
+from collapipe_env.cli.common import LEARNER_OPTION, hint, require_within
+from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.runner import EvaluationPlan
 
 
 @dataclass(frozen=True)
-class PlayOptions:
-    """Playing of the episodes, the same in evaluate and compare."""
+class EpisodeOptions:
+    """Held-out episodes, the same options in train, evaluate and compare."""
 
     seeds: int = 5
-    """Held-out episodes of each scheduler in each scenario; the same ones for all."""
+    """Held-out episodes of each scheduler; the same ones for all."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
     """Rounds of an episode; may be more than the scenario's."""
     learner: Annotated[str, LEARNER_OPTION] = "surrogate"
@@ -29,17 +32,11 @@ class PlayOptions:
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
     ] = None
     """Episodes played at once, each in a process."""
-    threads: int = 1
-    """Threads of PyTorch, in each process."""
-    fresh: bool = False
-    """Start over in the folder instead of going on where it stopped."""
-    no_figures: bool = False
-    """Leave the pictures out."""
 
     @property
     def workers(self) -> int:
         """Worker processes."""
-        return default_processes() if self.processes is None else self.processes
+        return min(2, os.cpu_count() or 1) if self.processes is None else self.processes
 
     def check(self) -> None:
         """Refuse values out of range.
@@ -51,8 +48,58 @@ class PlayOptions:
             ("--seeds", self.seeds, 1, 100_000),
             ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
             ("--processes", self.workers, 1, 1024),
-            ("--threads", self.threads, 1, 1024),
         )
+
+    def plan(
+        self,
+        scenario: Scenario,
+        schedulers: tuple[str, ...],
+        agent: Path | None,
+        learner: str,
+        folder: Callable[[str, int], Path],
+        threads: int,
+    ) -> EvaluationPlan:
+        """Return the plan of the episodes.
+
+        Args:
+            scenario: The scenario; more rounds than it has make it longer.
+            schedulers: Who plays.
+            agent: File of the learned scheduler.
+            learner: Name under which the learner is registered.
+            folder: Gives the folder of finished episodes for the learner and the rounds.
+            threads: Threads of PyTorch in each process.
+        """
+        from collapipe_env.evaluation.runner import EvaluationPlan
+
+        rounds = scenario.dynamics.rounds if self.rounds is None else self.rounds
+        return EvaluationPlan(
+            scenario=lasting(scenario, self.rounds),
+            schedulers=schedulers,
+            agent=agent,
+            episodes=self.seeds,
+            rounds=rounds,
+            learner=learner,
+            own_learner=None if learner == self.learner else self.learner,
+            folder=folder(learner, rounds),
+            threads=threads,
+        )
+
+
+@dataclass(frozen=True)
+class PlayOptions(EpisodeOptions):
+    """Playing of the episodes, the same in evaluate and compare."""
+
+    threads: int = 1
+    """Threads of PyTorch, in each process."""
+    fresh: bool = False
+    """Start over in the folder instead of going on where it stopped."""
+    no_figures: bool = False
+    """Leave the pictures out."""
+
+    def check(self) -> None:
+        """Refuse values out of range, as :meth:`EpisodeOptions.check` does."""
+        super().check()
+        require_within(("--threads", self.threads, 1, 1024))
 
 
 def play_and_report(

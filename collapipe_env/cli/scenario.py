@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from collapipe_env.cli.common import TASK_OPTION, chosen_scenario, guarded, parse
+from collapipe_env.cli.common import SCENARIO_OPTION, TASK_OPTION, chosen_scenario, run_command
 from collapipe_env.errors import shortened
 from collapipe_env.evaluation.run_directory import differences
 from collapipe_env.scenario import Scenario, block_bytes
@@ -29,7 +28,7 @@ Examples:
 INFEASIBLE = 1
 """Exit status of ``check`` where the scenario is valid but an energy budget cannot be met."""
 
-Source = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME|FILE")]
+Source = Annotated[tyro.conf.Positional[str], SCENARIO_OPTION]
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,6 @@ class Show:
     """Print a scenario as YAML with every field; the text is itself a scenario file."""
 
     scenario: Source
-    """A shipped scenario or a YAML file."""
     task: Annotated[str | None, TASK_OPTION] = None
 
     def run(self) -> int:
@@ -51,7 +49,6 @@ class Check:
     """Load a scenario, and print its sizes and whether its energy budgets can be met."""
 
     scenario: Source
-    """A shipped scenario or a YAML file."""
     task: Annotated[str | None, TASK_OPTION] = None
 
     def run(self) -> int:
@@ -77,16 +74,14 @@ class Diff:
     """Name the fields in which two scenarios differ, with both values."""
 
     first: Source
-    """A shipped scenario or a YAML file."""
     second: Source
-    """The scenario to compare it with."""
 
     def run(self) -> int:
         """Print the differences."""
         first, second = (chosen_scenario(source, None, None) for source in (self.first, self.second))
         lines = [
-            (place, _short(before), _short(now))
-            for place, before, now in differences(first.to_dict(), second.to_dict())
+            (place, *(shortened(str(value), 60) for value in values))
+            for place, *values in differences(first.to_dict(), second.to_dict())
         ]
         if not lines:
             print("no differences")
@@ -115,11 +110,13 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe sc
     Returns:
         The exit status: 0, 1 if an energy budget cannot be met, 2 for bad input.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
     kind: Any = Options
-    command: Show | Check | Diff = parse(kind, program, DESCRIPTION, given)
     answers: list[int] = []
-    return guarded(lambda: answers.append(command.run()), program, given) or answers[0]
+
+    def run(command: Show | Check | Diff, *_: object) -> None:
+        answers.append(command.run())
+
+    return run_command(kind, run, DESCRIPTION, arguments, program) or answers[0]
 
 
 def _print_wrapped(line: str, indent: int) -> None:
@@ -134,22 +131,14 @@ def _sizes(scenario: Scenario) -> list[tuple[str, str]]:
     from collapipe_env.simulator.build import action_codec
 
     devices = scenario.cluster.devices_per_cluster
+    span = " to ".join(map(str, sorted({min(devices), max(devices)})))
     workload, dynamics = scenario.workload, scenario.dynamics
     return [
         ("clusters", f"{scenario.clusters:,}"),
-        ("devices", f"{sum(devices):,}, {_span(devices)} in a cluster"),
+        ("devices", f"{sum(devices):,}, {span} in a cluster"),
         ("encoder blocks", f"{scenario.blocks}, {block_bytes(scenario) / 1e6:,.1f} MB of memory each"),
         ("task", f"{workload.task}, data: {scenario.learning.dataset}"),
         ("episode", f"{dynamics.rounds:,} rounds, layout {scenario.cluster.layout}"),
         ("observation", f"{ObservationBuilder(scenario).layout.size:,} numbers"),
         ("action", f"{action_codec(scenario).action_size:,} numbers"),
     ]
-
-
-def _span(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _short(value: object) -> str:
-    return shortened(str(value), 60)

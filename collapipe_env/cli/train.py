@@ -7,29 +7,28 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collapipe_env.cli.common import (
+    chosen_learners,
     chosen_scenario,
     command_line,
     file_digest,
-    guarded,
-    parse,
     record,
-    require_data,
-    with_present_names,
-    with_present_values,
+    run_command,
 )
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.cli.train_options import RENAMED, Options
 from collapipe_env.envs.rewards import REWARDS
 from collapipe_env.errors import CheckpointError
 from collapipe_env.evaluation.own_names import registered_name
-from collapipe_env.evaluation.provenance import note_versions, versions
-from collapipe_env.evaluation.rounds import lasting
+from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.files import read_json, write_text
-from collapipe_env.learners.factory import LEARNERS
+from collapipe_env.schedulers import LEARNED
+
+if TYPE_CHECKING:
+    from collapipe_env.agents.learned.agent_training import TrainingFiles
 
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
 
@@ -49,26 +48,21 @@ Examples:
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe train") -> int:
-    """Run the command line.
-
-    Args:
-        arguments: Without the program's name; those of this process by default.
-        program: Name of the command for help, and for the line with which to go on.
-
-    Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
-    """
+    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
-    given = with_present_values(with_present_names(typed, RENAMED), "--learner", "--train-learner")
-    options = parse(Options, program, DESCRIPTION.format(program=program), given)
     names = {argument.partition("=")[0] for argument in typed}
-    if "--learner" in names and "--train-learner" not in names and options.evaluation.learner == "real":
-        # It is the default, so whoever types it may mean what the option meant before.
-        print(
-            "note: --learner is the learner of the comparison; --train-learner real trains with it, too",
-            file=sys.stderr,
-        )
-    return guarded(lambda: Job(options, program, given).run(), program, given)
+
+    def run(options: Options, program: str, given: Sequence[str]) -> None:
+        unclear = "--learner" in names and "--train-learner" not in names
+        if unclear and options.evaluation.learner == "real":
+            # It is the default, so whoever types it may mean what the option meant before.
+            print(
+                "note: --learner is the learner of the comparison; --train-learner real trains with it, too",
+                file=sys.stderr,
+            )
+        Job(options, program, given).run()
+
+    return run_command(Options, run, DESCRIPTION.format(program=program), typed, program, RENAMED)
 
 
 class Job:
@@ -94,28 +88,27 @@ class Job:
         options.check(self._scenario)
         torch.set_num_threads(options.training.threads)
         self._run = RunDirectory(options.output.out or self._default_folder())
-        self._train_learner = registered_name(LEARNERS, options.training.train_learner)
-        self._learner = registered_name(LEARNERS, options.evaluation.learner)
         self._reward = registered_name(REWARDS, options.training.reward)
+        self._train_learner, self._learner = chosen_learners(
+            [self._scenario], options.training.train_learner, options.evaluation.learner
+        )
         self._require_schedulers()
-        if "real" in (self._train_learner, self._learner):
-            require_data(self._scenario)
 
     def run(self) -> None:
         """Do everything that is not done yet, and print the folder."""
         options, run = self._options, self._run
         if options.output.fresh:
             self._spare_the_agent()
-        with run.locked(command_line(self._program, self._given)):
-            continued = run.open(
-                self._asked(),
-                fresh=options.output.fresh,
-                growing="steps" if options.trains else None,
-                # The agent there was trained as that folder says, whatever is asked for now.
-                deciding=("scenario",) if self._plays_what_is_there else None,
-            )
+        with started(
+            run,
+            command_line(self._program, self._given),
+            self._asked(),
+            fresh=options.output.fresh,
+            growing="steps" if options.trains else None,
+            # The agent there was trained as that folder says, whatever is asked for now.
+            deciding=("scenario",) if self._plays_what_is_there else None,
+        ) as continued:
             print(f"{'going on in' if continued else 'writing to'} {run.path}")
-            note_versions(run, versions())
             write_text(run.scenario, self._scenario.to_yaml())
             if options.trains:
                 self._train()
@@ -142,7 +135,6 @@ class Job:
         from collapipe_env.evaluation.episode import play_episode
         from collapipe_env.evaluation.own_scheduler import OwnScheduler
         from collapipe_env.evaluation.scheduler_loading import load_scheduler
-        from collapipe_env.schedulers import LEARNED
 
         options = self._options
         learners = (self._train_learner, self._learner)
@@ -166,9 +158,9 @@ class Job:
 
     def _require_finished_part(self) -> None:
         """Refuse an interrupted training that has no best version yet."""
-        from collapipe_env.agents.learned.agent_training import TrainingFiles, training_state
+        from collapipe_env.agents.learned.agent_training import training_state
 
-        files = TrainingFiles(self._run.path)
+        files = self._files
         if files.latest.exists():
             raise CheckpointError(
                 f"--evaluate-only, but the training in {self._run.path} was interrupted at step "
@@ -206,20 +198,19 @@ class Job:
             training.algo: asdict(options.parameters),
         }
 
-    def _agent_file(self) -> Path:
+    @property
+    def _files(self) -> TrainingFiles:
         from collapipe_env.agents.learned.agent_training import TrainingFiles
 
-        return self._options.evaluation.agent or TrainingFiles(self._run.path).best
+        return TrainingFiles(self._run.path)
+
+    def _agent_file(self) -> Path:
+        return self._options.evaluation.agent or self._files.best
 
     def _train(self) -> None:
-        from collapipe_env.agents.learned.agent_training import (
-            TrainingFiles,
-            TrainingPlan,
-            train,
-            training_state,
-        )
+        from collapipe_env.agents.learned.agent_training import TrainingPlan, train, training_state
 
-        options, files = self._options, TrainingFiles(self._run.path)
+        options, files = self._options, self._files
         before = training_state(files)
         if before.steps >= options.steps:
             print(f"training is done: {before.steps:,} steps")
@@ -260,32 +251,24 @@ class Job:
 
     def _history(self) -> list[dict[str, Any]]:
         """Return the validations of the agent's training, if the agent is evaluated."""
-        from collapipe_env.agents.learned.agent_training import TrainingFiles
         from collapipe_env.agents.learned.checkpoint import read_checkpoint
-        from collapipe_env.schedulers import LEARNED
 
         if LEARNED not in self._options.evaluation.schedulers:
             return []
-        latest = TrainingFiles(self._run.path).latest
+        latest = self._files.latest
         own = self._options.evaluation.agent is None and latest.exists()
         return read_checkpoint(latest if own else self._agent_file()).history
 
     def _evaluate(self, history: list[dict[str, Any]]) -> None:
-        from collapipe_env.evaluation.runner import EvaluationPlan
-        from collapipe_env.schedulers import LEARNED
 
         options, asked = self._options, self._options.evaluation
-        rounds = options.rounds(self._scenario)
-        plan = EvaluationPlan(
-            scenario=lasting(self._scenario, asked.rounds),
-            schedulers=asked.schedulers,
-            agent=self._agent_file() if LEARNED in asked.schedulers else None,
-            episodes=asked.seeds,
-            rounds=rounds,
-            learner=self._learner,
-            folder=self._run.episodes_of(self._learner, rounds),
-            own_learner=None if self._learner == asked.learner else asked.learner,
-            threads=options.training.threads,
+        plan = asked.plan(
+            self._scenario,
+            asked.schedulers,
+            self._agent_file() if LEARNED in asked.schedulers else None,
+            self._learner,
+            self._run.episodes_of,
+            options.training.threads,
         )
         play_and_report(
             [plan],
@@ -298,7 +281,7 @@ class Job:
                 made_for=read_json(self._run.options, "choose another place with --out"),
                 training=history,
             ),
-            processes=options.processes,
+            processes=asked.workers,
             figures=not options.output.no_figures,
             history=history,
         )

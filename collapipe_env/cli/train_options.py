@@ -18,15 +18,15 @@ from collapipe_env.cli.common import (
     DATASET_OPTION,
     LEARNER_OPTION,
     REWARD_OPTION,
+    SCENARIO_OPTION,
     SCHEDULERS_HELP,
     TASK_OPTION,
-    default_processes,
     hint,
     require_schedulers,
     require_within,
 )
+from collapipe_env.cli.playing import EpisodeOptions
 from collapipe_env.errors import ScenarioError
-from collapipe_env.evaluation.rounds import LARGEST_ROUNDS
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED
 
@@ -51,9 +51,7 @@ RENAMED = {
 class TrainingOptions:
     """Agent, scenario and data of the training."""
 
-    scenario: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "medium"
-    """A shipped scenario (small, medium, large, xlarge; bert-small, bert-base,
-    transformer-base) or a YAML file."""
+    scenario: Annotated[str, SCENARIO_OPTION] = "medium"
     task: Annotated[str | None, TASK_OPTION] = None
     dataset: Annotated[str | None, DATASET_OPTION] = None
     algo: Literal["ppo", "sac"] = "ppo"
@@ -77,21 +75,13 @@ class TrainingOptions:
 
 
 @dataclass(frozen=True)
-class EvaluationOptions:
+class EvaluationOptions(EpisodeOptions):
     """The comparison afterwards, on held-out episodes that are the same for every scheduler."""
 
+    learner: Annotated[str, LEARNER_OPTION] = "real"
     schedulers: Annotated[
         tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help=f"Schedulers to compare: {SCHEDULERS_HELP}")
     ] = (LEARNED, "dssra", "pipeline", "random")
-    seeds: int = 5
-    """Held-out episodes of each scheduler; the same ones for all."""
-    rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
-    """Rounds of an episode; may be more than the scenario's."""
-    learner: Annotated[str, LEARNER_OPTION] = "real"
-    processes: Annotated[
-        int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
-    ] = None
-    """Episodes played at once, each in a process."""
     evaluate_only: bool = False
     """Do not train: evaluate the best agent found in the run directory."""
     agent: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: the one trained here")] = None
@@ -160,17 +150,6 @@ class Options:
         """Learner of the package's own whose defaults hold: a learner of the user's own may be slow."""
         return "surrogate" if self.training.train_learner == "surrogate" else "real"
 
-    @property
-    def processes(self) -> int:
-        """Worker processes of the evaluation."""
-        asked = self.evaluation.processes
-        return default_processes() if asked is None else asked
-
-    def rounds(self, scenario: Scenario) -> int:
-        """Rounds of an evaluation episode."""
-        asked = self.evaluation.rounds
-        return scenario.dynamics.rounds if asked is None else asked
-
     def check(self, scenario: Scenario) -> None:
         """Refuse values out of range and combinations that make no sense.
 
@@ -188,10 +167,8 @@ class Options:
             ("--envs", self.envs, 1, 4096),
             ("--seed", training.seed, 0, LARGEST_SEED),
             ("--threads", training.threads, 1, 1024),
-            ("--seeds", evaluation.seeds, 1, 100_000),
-            ("--rounds", 1 if evaluation.rounds is None else evaluation.rounds, 1, LARGEST_ROUNDS),
-            ("--processes", self.processes, 1, 1024),
         )
+        evaluation.check()
         require_schedulers(evaluation.schedulers)
         if evaluation.agent is not None and LEARNED not in evaluation.schedulers:
             raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")

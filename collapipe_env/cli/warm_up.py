@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import tyro
 from numba.core import event
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.cli.common import UNTRAINED_HELP, guarded, hint, parse
+from collapipe_env.cli.common import UNTRAINED_HELP, hint, run_command
 from collapipe_env.compiled import cache_folder, own_module
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
@@ -57,22 +56,12 @@ class _Count(event.Listener):
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe warm-up") -> int:
-    """Run the command line.
+    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
 
-    Args:
-        arguments: Without the program's name; those of this process by default.
-        program: Name of the command, for help and notes.
-
-    Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
-    """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = parse(Options, program, DESCRIPTION, given)
-
-    def job() -> None:
+    def run(options: Options, *_: object) -> None:
         warm_up(options.schedulers)
 
-    return guarded(job, program, given)
+    return run_command(Options, run, DESCRIPTION, arguments, program)
 
 
 def warm_up(schedulers: Sequence[str] | None = None) -> int:
@@ -130,20 +119,8 @@ def _play_environments() -> None:
 
 def _play(name: str) -> None:
     """Have a scheduler decide a round of the smallest scenario, and play it."""
-    from collapipe_env.envs.vector import CollaPipeVectorEnv
+    from collapipe_env.evaluation.episode import play_episode
 
     scenario = load_scenario("small")
-    env = CollaPipeVectorEnv(scenario=scenario, num_envs=1, learner="surrogate")
-    observation, _ = env.reset(seed=0)
-    try:
-        scheduler = make_scheduler(name, scenario)
-        scheduler.reset(0)
-        decision = scheduler.act(observation, env.state)
-    except CollaPipeError:
-        return  # it cannot play this scenario: there is nothing to compile beforehand
-    finally:
-        env.close()
-    if isinstance(decision, Allocation):
-        env.step_allocation(decision)
-    else:
-        env.step(decision)
+    with contextlib.suppress(CollaPipeError):  # it cannot play this scenario: there is nothing to compile
+        play_episode(name, make_scheduler(name, scenario), scenario, 0, 1, "surrogate")

@@ -6,7 +6,6 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import TextIO
 
 from tqdm import tqdm
 
@@ -16,18 +15,11 @@ def warnings_as_lines() -> Iterator[None]:
     """Print each warning as ``warning: ...`` on standard error, above a progress bar where there is one."""
     said: set[str] = set()
 
-    def say(
-        message: Warning | str,
-        category: type[Warning],  # noqa: ARG001 - the signature is Python's
-        filename: str,  # noqa: ARG001
-        lineno: int,  # noqa: ARG001
-        file: TextIO | None = None,
-        line: str | None = None,  # noqa: ARG001
-    ) -> None:
+    def say(message: Warning | str, *_: object, **__: object) -> None:
         text = " ".join(str(message).split())
         if text not in said:
             said.add(text)
-            tqdm.write(f"warning: {text}", file=file or sys.stderr)
+            tqdm.write(f"warning: {text}", file=sys.stderr)
 
     before = warnings.showwarning
     warnings.showwarning = say

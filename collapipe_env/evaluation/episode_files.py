@@ -24,14 +24,7 @@ from collapipe_env.evaluation.episode import (
     packed_bytes,
     unpack_allocations,
 )
-from collapipe_env.files import (
-    ARCHIVE_BYTES,
-    read_json,
-    read_regular,
-    without_nan,
-    write_bytes,
-    write_json,
-)
+from collapipe_env.files import ARCHIVE_BYTES, read_json, read_regular, without_nan, write_bytes, write_json
 from collapipe_env.scenario import Scenario
 
 EPISODE_BYTES = 4 * 1024**3

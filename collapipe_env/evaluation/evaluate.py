@@ -19,7 +19,7 @@ from collapipe_env.evaluation.comparison import ScenarioComparison, summarise_sc
 from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.evaluation.own_scheduler import is_policy
 from collapipe_env.evaluation.pool import leave_unless_guarded
-from collapipe_env.evaluation.provenance import note_versions, versions
+from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.report import (
     explanation,
     heading,
@@ -211,9 +211,8 @@ def evaluate(
             folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="collapipe-")))
         else:
             run = RunDirectory(Path(out), out_option="out", fresh_option="fresh=True")
-            cleanup.enter_context(run.locked("collapipe_env.evaluate"))
-            run.open({"kind": "evaluation in Python", "scenario": chosen.to_dict()}, fresh=fresh)
-            note_versions(run, versions())
+            asked = {"kind": "evaluation in Python", "scenario": chosen.to_dict()}
+            cleanup.enter_context(started(run, "collapipe_env.evaluate", asked, fresh=fresh))
             write_text(run.scenario, played.to_yaml())
             folder = run.episodes_of(learner, length)
         plan = EvaluationPlan(

@@ -15,9 +15,9 @@ from collapipe_env.evaluation.labels import notes
 from collapipe_env.evaluation.learning_curve import learning_curve
 from collapipe_env.evaluation.panels import (
     Comparisons,
+    Legend,
     Looks,
     band,
-    legend_of,
     line_style,
     most_episodes,
     name_rows,
@@ -154,7 +154,6 @@ def _delay_bar(axes: Axes, y: int, summary: Summary, limit: float, colour: str) 
 
 def energy_against_delay(comparisons: Comparisons) -> Figure:
     """Worst node's time-average energy over its budget against mean round delay, with the Pareto front."""
-    figure = panels_of(comparisons, SQUARE, _energy_panel)
     extra = [
         line_key("Pareto front", marker="o", markersize=11, markerfacecolor="none", markeredgecolor=INK),
         line_key("budget", color=MUTED, linestyle=DASHES),
@@ -163,8 +162,7 @@ def energy_against_delay(comparisons: Comparisons) -> Figure:
         extra.append(
             line_key("95 % bootstrap interval", color=INK, marker="+", markersize=11, linestyle="none")
         )
-    legend_of(figure, comparisons, lines=False, extra=extra)
-    return figure
+    return panels_of(comparisons, SQUARE, _energy_panel, legend=Legend(extra, lines=False))
 
 
 def _energy_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
@@ -194,9 +192,7 @@ def _energy_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> N
 
 def delay_distribution(comparisons: Comparisons) -> Figure:
     """Cumulative distribution of the round delay over all rounds of all episodes."""
-    figure = panels_of(comparisons, SQUARE, _distribution_panel)
-    legend_of(figure, comparisons)
-    return figure
+    return panels_of(comparisons, SQUARE, _distribution_panel, legend=Legend())
 
 
 def _distribution_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
@@ -243,9 +239,7 @@ def over_rounds(comparisons: Comparisons, column: str, label: str) -> Figure:
         axes.set_xlabel("round")
         axes.set_ylabel(label)
 
-    figure = panels_of(comparisons, SQUARE, panel)
-    legend_of(figure, comparisons, extra=spread_keys(most_episodes(comparisons)))
-    return figure
+    return panels_of(comparisons, SQUARE, panel, legend=Legend(spread_keys(most_episodes(comparisons))))
 
 
 def memory_per_device(comparisons: Comparisons) -> Figure:
@@ -290,9 +284,7 @@ def _memory_panel(
 
 def loss_over_time(comparisons: Comparisons) -> Figure:
     """Smoothed evaluation loss against simulated time: the mean over episodes, and their range."""
-    figure = panels_of(comparisons, SQUARE, _loss_panel)
-    legend_of(figure, comparisons, extra=spread_keys(most_episodes(comparisons)))
-    return figure
+    return panels_of(comparisons, SQUARE, _loss_panel, legend=Legend(spread_keys(most_episodes(comparisons))))
 
 
 def _loss_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:

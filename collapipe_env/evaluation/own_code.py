@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from collapipe_env.errors import nearest_name, reason, shortened
+from collapipe_env.errors import CollaPipeError, nearest_name, reason, shortened
 from collapipe_env.evaluation.neighbours import Neighbours
 from collapipe_env.evaluation.source_digest import source_digest
 from collapipe_env.registry import FORMS, Registry
@@ -53,6 +53,21 @@ class _Loaded:
     neighbours: Neighbours | None
 
 
+class _Asked(NamedTuple):
+    """A reference, and where a thing of its kind would be registered."""
+
+    reference: str
+    registry: Registry[Any]
+
+    def refused(self, why: str) -> CollaPipeError:
+        """The error that begins with what was named."""
+        return self.registry.error(f"{self.registry.kind} {shortened(self.reference)!r}{why}")
+
+    def failed(self, error: BaseException, file: str | None) -> CollaPipeError:
+        """The error for code that raised one while it was imported."""
+        return self.refused(f" cannot be imported: {blame(error, file)}")
+
+
 _FILES: dict[Path, _Loaded] = {}
 """Files that were run in this process; one that was edited since is run again."""
 _MODULES: dict[str, str] = {}
@@ -76,23 +91,15 @@ def import_factory(reference: str, registry: Registry[Any] = SCHEDULERS) -> OwnC
             imported, or the name is not callable.
     """
     source, colon, name = reference.rpartition(":")
+    asked = _Asked(reference, registry)
     is_file = source.endswith(".py") or "/" in source or os.sep in source
     is_module = all(part.isidentifier() for part in source.split("."))
     if not colon or not name.isidentifier() or not (is_file or is_module):
         example = f"{reference.rstrip(':')}:Name" if reference.rstrip(":").endswith(".py") else FORMS
-        raise registry.error(
-            f"{registry.kind} {shortened(reference)!r} names no class or function: write {example}, which "
-            f"{registry.use}"
-        )
-    loaded = (
-        _run_file(reference, source, registry) if is_file else _import_module(reference, source, registry)
-    )
-    return OwnCode(
-        _named(reference, loaded.module, name, registry),
-        loaded.digest,
-        getattr(loaded.module, "__file__", None),
-        loaded.neighbours,
-    )
+        raise asked.refused(f" names no class or function: write {example}, which {registry.use}")
+    loaded = _run_file(asked, source) if is_file else _import_module(asked, source)
+    factory = _named(asked, loaded.module, name)
+    return OwnCode(factory, loaded.digest, getattr(loaded.module, "__file__", None), loaded.neighbours)
 
 
 def blame(error: BaseException, file: str | None) -> str:
@@ -144,7 +151,7 @@ def python_code(factory: Factory, source: object) -> OwnCode:
     return OwnCode(factory, source_digest(Path(file), None if script else module.__name__), file)
 
 
-def _run_file(reference: str, source: str, registry: Registry[Any]) -> _Loaded:
+def _run_file(asked: _Asked, source: str) -> _Loaded:
     path = Path(source)
     try:
         path = path.expanduser()
@@ -154,10 +161,7 @@ def _run_file(reference: str, source: str, registry: Registry[Any]) -> _Loaded:
     except (OSError, RuntimeError, ValueError) as error:  # too long, links in circles, a null byte, ~nobody
         found, what = False, f"cannot be read ({getattr(error, 'strerror', None) or error})"
     if not found:
-        raise registry.error(
-            f"{registry.kind} {shortened(reference)!r}: {shortened(source)} {what}: give the path of a "
-            f"Python file, as in {FORMS}"
-        )
+        raise asked.refused(f": {shortened(source)} {what}: give the path of a Python file, as in {FORMS}")
     digest = source_digest(path)
     before = _FILES.get(path)
     if before is not None and before.digest == digest:
@@ -165,9 +169,7 @@ def _run_file(reference: str, source: str, registry: Registry[Any]) -> _Loaded:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise registry.error(
-            f"{registry.kind} {reference!r}: cannot read {path} ({error.strerror})"
-        ) from None
+        raise asked.refused(f": cannot read {path} ({error.strerror})") from None
     # A name that nothing else has: another module called like the file stays what it is.
     module = ModuleType(f"_collapipe_scheduler_{digest[:16]}_{path.stem}")
     module.__file__ = str(path)
@@ -181,14 +183,12 @@ def _run_file(reference: str, source: str, registry: Registry[Any]) -> _Loaded:
         sys.modules.pop(module.__name__, None)
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise registry.error(
-            f"{registry.kind} {reference!r} cannot be imported: {blame(error, str(path))}"
-        ) from error
+        raise asked.failed(error, str(path)) from error
     loaded = _FILES[path] = _Loaded(digest, module, neighbours)
     return loaded
 
 
-def _import_module(reference: str, source: str, registry: Registry[Any]) -> _Loaded:
+def _import_module(asked: _Asked, source: str) -> _Loaded:
     # The console script does not look into the current folder, unlike python -m.
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
@@ -203,20 +203,17 @@ def _import_module(reference: str, source: str, registry: Registry[Any]) -> _Loa
             and error.name
             and f"{source}.".startswith(f"{error.name}.")
         ):
-            raise registry.error(
-                f"{registry.kind} {shortened(reference)!r}: there is no module {shortened(error.name)!r} "
-                "here or among the installed ones: check its spelling and the current folder, or name a "
-                f"file, as in {FORMS}"
+            raise asked.refused(
+                f": there is no module {shortened(error.name)!r} here or among the installed ones: check its "
+                f"spelling and the current folder, or name a file, as in {FORMS}"
             ) from None
-        raise registry.error(
-            f"{registry.kind} {reference!r} cannot be imported: {blame(error, _file_of(error, source))}"
-        ) from error
+        raise asked.failed(error, _file_of(error, source)) from error
     file = getattr(module, "__file__", None)
     digest = "" if file is None else source_digest(Path(file), module.__name__)
     if _MODULES.setdefault(module.__name__, digest) != digest:
-        raise registry.error(
-            f"{registry.kind} {reference!r}: {file} or a module that it imports was edited after it was "
-            "imported: start Python anew, or name the file (path/to/file.py:Name), which is read again"
+        raise asked.refused(
+            f": {file} or a module that it imports was edited after it was imported: start Python anew, or "
+            "name the file (path/to/file.py:Name), which is read again"
         )
     return _Loaded(digest, module, None)
 
@@ -228,13 +225,11 @@ def _file_of(error: BaseException, module: str) -> str | None:
     return next((f for f in reversed(files) if f.endswith((f"{end}.py", f"{end}{os.sep}__init__.py"))), None)
 
 
-def _named(reference: str, module: ModuleType, name: str, registry: Registry[Any]) -> Factory:
+def _named(asked: _Asked, module: ModuleType, name: str) -> Factory:
     try:
         found: Any = getattr(module, name, None)
     except Exception as error:  # modules may have a __getattr__
-        raise registry.error(
-            f"{registry.kind} {reference!r} cannot be imported: {blame(error, module.__file__)}"
-        ) from error
+        raise asked.failed(error, module.__file__) from error
     if found is None:
         own = [
             key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
@@ -242,11 +237,11 @@ def _named(reference: str, module: ModuleType, name: str, registry: Registry[Any
         ]  # fmt: skip
         place = getattr(module, "__file__", None) or "that folder, which holds no __init__.py"
         hint = nearest_name(name, own) if own else "it defines no class or function"
-        raise registry.error(f"{registry.kind} {reference!r}: there is no {name!r} in {place}: {hint}")
+        raise asked.refused(f": there is no {name!r} in {place}: {hint}")
     if not callable(found):
-        raise registry.error(
-            f"{registry.kind} {reference!r}: {name} is an object of type {type(found).__name__}, which "
-            f"cannot be called: name a class or function that {registry.use}"
+        raise asked.refused(
+            f": {name} is an object of type {type(found).__name__}, which cannot be called: name a class or "
+            f"function that {asked.registry.use}"
         )
     factory: Factory = found
     return factory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from collapipe_env.evaluation.comparison import ScenarioComparison
 from collapipe_env.evaluation.labels import common_labels
@@ -29,20 +29,34 @@ Looks = Mapping[str, Look]
 """The look of each scheduler by its name."""
 
 
+class Legend(NamedTuple):
+    """Legend of all schedulers beside the panels.
+
+    Attributes:
+        extra: Further entries.
+        lines: Whether the schedulers have lines, or markers alone.
+    """
+
+    extra: Sequence[Artist] = ()
+    lines: bool = True
+
+
 def panels_of(
     comparisons: Comparisons,
     size: tuple[float, float],
     draw: Callable[[Axes, ScenarioComparison, Looks], None],
     *,
     title: str = "{}",
+    legend: Legend | None = None,
 ) -> Figure:
-    """A figure with a panel for each scenario, two or three in a row.
+    """A figure with a panel for each scenario, two or three in a row, and a legend of all schedulers.
 
     Args:
         comparisons: One for each scenario.
         size: Width and height of a panel [inch].
         draw: Draws one; a scheduler's look is the same in all.
         title: Of each, with a place for the scenario's name.
+        legend: What stands beside the panels, once; ``None`` for nothing.
     """
     count = len(comparisons)
     columns = 2 if count in (2, 4) else min(count, 3)
@@ -51,10 +65,20 @@ def panels_of(
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for spare in panels[count:]:
         spare.remove()
-    looks = _looks(comparisons)
+    summaries = [summary for comparison in comparisons for summary in comparison.summaries]
+    looks = looks_of(summary.scheduler for summary in summaries)
     for axes, comparison in zip(panels, comparisons, strict=False):
         draw(axes, comparison, looks)
         axes.set_title(title.format(comparison.name), loc="left", fontsize=10.5)
+    if legend is not None:
+        handles = [
+            line_key(
+                short_name(label), color=looks[name].colour, marker=looks[name].marker,
+                linestyle=looks[name].line if legend.lines else "none",
+            )
+            for name, label in common_labels(summaries).items()
+        ]  # fmt: skip
+        legend_beside(figure, [*handles, *legend.extra], handle_length=2.6 if legend.lines else 1.4)
     return figure
 
 
@@ -81,27 +105,6 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), [short_name(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(False, axis="y")
-
-
-def legend_of(
-    figure: Figure, comparisons: Comparisons, *, lines: bool = True, extra: Sequence[Artist] = ()
-) -> None:
-    """All schedulers beside the panels, once."""
-    labels = common_labels([s for c in comparisons for s in c.summaries])
-    looks = _looks(comparisons)
-    handles = [
-        line_key(
-            short_name(label), color=looks[name].colour, marker=looks[name].marker,
-            linestyle=looks[name].line if lines else "none",
-        )
-        for name, label in labels.items()
-    ]  # fmt: skip
-    legend_beside(figure, [*handles, *extra], handle_length=2.6 if lines else 1.4)
-
-
-def _looks(comparisons: Comparisons) -> dict[str, Look]:
-    """The looks of all schedulers of a comparison, the same in each of its pictures."""
-    return looks_of(s.scheduler for c in comparisons for s in c.summaries)
 
 
 def most_episodes(comparisons: Comparisons) -> int:

@@ -111,9 +111,7 @@ def look_at(index: int) -> Look:
     """The look at a place in the sequence of looks; the first 24 differ."""
     turn = index // len(COLOURS)
     return Look(
-        COLOURS[index % len(COLOURS)],
-        MARKERS[(index + turn) % len(MARKERS)],
-        LINES[turn % len(LINES)],
+        COLOURS[index % len(COLOURS)], MARKERS[(index + turn) % len(MARKERS)], LINES[turn % len(LINES)]
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
+from typing import Any
 
 import collapipe_env
 from collapipe_env.errors import DataError
@@ -20,7 +22,32 @@ _DECISIVE = ("collapipe-env", "surrogate-fits-sha256")
 """Versions on which stored episodes depend."""
 
 
-def note_versions(run: RunDirectory, now: Mapping[str, str]) -> None:
+@contextlib.contextmanager
+def started(
+    run: RunDirectory, command: str, asked: Mapping[str, Any], *, fresh: bool, **how: Any
+) -> Iterator[bool]:
+    """Keep a run's folder for as long as the context lasts, and note the present versions there.
+
+    Args:
+        run: The folder.
+        command: What this run is, for others to read.
+        asked: What decides the results; see :meth:`RunDirectory.open`.
+        fresh: Start over.
+        how: Further options of :meth:`RunDirectory.open`.
+
+    Yields:
+        Whether an earlier run is continued.
+
+    Raises:
+        DataError: If the folder cannot be used, is in use, or belongs to something else.
+    """
+    with run.locked(command):
+        continued = run.open(asked, fresh=fresh, **how)
+        _note_versions(run)
+        yield continued
+
+
+def _note_versions(run: RunDirectory) -> None:
     """Add the present versions to those that worked in a folder before, if they are others.
 
     Episodes of another version or of other fits are measured again, since their digests differ; a trained
@@ -28,12 +55,12 @@ def note_versions(run: RunDirectory, now: Mapping[str, str]) -> None:
 
     Args:
         run: The folder, open already.
-        now: Version of the package, the surrogate's fits and the libraries by name.
 
     Raises:
         DataError: If the record of the versions is damaged or cannot be written.
     """
     remedy = f"delete it, or start over with {run.fresh_option}"
+    now = versions()
     known = read_json(run.versions, remedy).get("sessions") if run.versions.exists() else []
     if not isinstance(known, list) or not all(isinstance(entry, dict) for entry in known):
         raise DataError(f"{run.versions} holds no list of sessions: {remedy}")
@@ -51,7 +78,7 @@ def note_versions(run: RunDirectory, now: Mapping[str, str]) -> None:
                 "they depend on it; an agent trained there is kept",
                 stacklevel=2,
             )
-    session = {"since": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "versions": dict(now)}
+    session = {"since": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "versions": now}
     write_json(run.versions, {"sessions": [*known, session]})
 
 

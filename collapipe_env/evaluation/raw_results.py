@@ -5,78 +5,67 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from collapipe_env.evaluation.comparison import ScenarioComparison
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, EpisodeResult
 
-ROUND_COLUMNS = (
-    "scenario", "scheduler", "episode", "seed", "round", "delay_s", "worst_energy_ratio", "backlog",
-    "loss_nat", "smoothed_loss_nat", "metric", "peak_memory_bytes", "decision_s",
-)  # fmt: skip
-"""Of the file of rounds; rounds count from 1."""
-EPISODE_COLUMNS = (
-    "scenario", "scheduler", "episode", "seed", "rounds", "mean_delay_s", "p95_delay_s", "simulated_time_s",
-    "worst_mean_energy_ratio", "final_backlog", "initial_loss_nat", "final_smoothed_loss_nat",
-    "final_metric", "peak_memory_bytes", "median_decision_s",
-)  # fmt: skip
-"""Of the file of episodes."""
+KEYS = ("scenario", "scheduler", "episode", "seed")
+"""First columns of both files."""
+ROUND_FIGURES: dict[str, Callable[[EpisodeResult], Iterable[float]]] = {
+    "round": lambda episode: range(1, len(episode.delay) + 1),
+    "delay_s": lambda episode: episode.delay,
+    "worst_energy_ratio": lambda episode: episode.worst_energy,
+    "backlog": lambda episode: episode.backlog,
+    "loss_nat": lambda episode: episode.loss,
+    "smoothed_loss_nat": lambda episode: episode.smoothed_loss,
+    "metric": lambda episode: episode.metric,
+    "peak_memory_bytes": lambda episode: episode.memory_bytes,
+    "decision_s": lambda episode: episode.decision_s,
+}
+"""Further columns of the file of rounds, which count from 1."""
+EPISODE_FIGURES: dict[str, Callable[[EpisodeResult], float]] = {
+    "rounds": lambda episode: len(episode.delay),
+    "mean_delay_s": lambda episode: float(np.mean(episode.delay)),
+    "p95_delay_s": lambda episode: float(np.percentile(episode.delay, 95)),
+    "simulated_time_s": lambda episode: float(np.sum(episode.delay)),
+    "worst_mean_energy_ratio": lambda episode: episode.worst_energy_ratio,
+    "final_backlog": lambda episode: episode.backlog[-1],
+    "initial_loss_nat": lambda episode: episode.initial_loss,
+    "final_smoothed_loss_nat": lambda episode: episode.smoothed_loss[-1],
+    "final_metric": lambda episode: episode.metric[-1],
+    "peak_memory_bytes": lambda episode: episode.peak_memory_bytes,
+    "median_decision_s": lambda episode: float(np.median(episode.decision_s)),
+}
+"""Further columns of the file of episodes."""
 
 
 def rounds_csv(comparisons: Sequence[ScenarioComparison]) -> str:
     """A line for each round of each episode; empty where there is no number."""
-    return _csv(ROUND_COLUMNS, _rounds(comparisons))
+    return _csv(
+        ROUND_FIGURES, comparisons, lambda e: zip(*(of(e) for of in ROUND_FIGURES.values()), strict=True)
+    )
 
 
 def episodes_csv(comparisons: Sequence[ScenarioComparison]) -> str:
     """A line for each episode; empty where there is no number."""
-    return _csv(EPISODE_COLUMNS, _episode_lines(comparisons))
+    return _csv(EPISODE_FIGURES, comparisons, lambda e: [[of(e) for of in EPISODE_FIGURES.values()]])
 
 
-def _rounds(comparisons: Sequence[ScenarioComparison]) -> Iterator[list[object]]:
-    for key, result in _episodes(comparisons):
-        columns = (
-            result.delay, result.worst_energy, result.backlog, result.loss, result.smoothed_loss,
-            result.metric, result.memory_bytes, result.decision_s,
-        )  # fmt: skip
-        for index, line in enumerate(zip(*columns, strict=True)):
-            yield [*key, index + 1, *line]
-
-
-def _episode_lines(comparisons: Sequence[ScenarioComparison]) -> Iterator[list[object]]:
-    for key, result in _episodes(comparisons):
-        yield [
-            *key,
-            len(result.delay),
-            float(np.mean(result.delay)),
-            float(np.percentile(result.delay, 95)),
-            float(np.sum(result.delay)),
-            result.worst_energy_ratio,
-            result.backlog[-1],
-            result.initial_loss,
-            result.smoothed_loss[-1],
-            result.metric[-1],
-            result.peak_memory_bytes,
-            float(np.median(result.decision_s)),
-        ]
-
-
-def _episodes(
+def _csv(
+    names: Iterable[str],
     comparisons: Sequence[ScenarioComparison],
-) -> Iterator[tuple[tuple[object, ...], EpisodeResult]]:
-    for comparison in comparisons:
-        for name, episodes in comparison.results.items():
-            for result in episodes:
-                seed = HELD_OUT_SEED + result.episode
-                yield (comparison.name, name, result.episode, seed), result
-
-
-def _csv(header: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    lines: Callable[[EpisodeResult], Iterable[Sequence[float]]],
+) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    for line in lines:
-        writer.writerow(["" if isinstance(v, float) and not math.isfinite(v) else v for v in line])
+    writer.writerow([*KEYS, *names])
+    for comparison in comparisons:
+        for scheduler, episodes in comparison.results.items():
+            for result in episodes:
+                key = (comparison.name, scheduler, result.episode, HELD_OUT_SEED + result.episode)
+                for line in lines(result):
+                    writer.writerow([*key, *("" if not math.isfinite(v) else v for v in line)])
     return text.getvalue()

@@ -8,17 +8,17 @@ from typing import Any
 
 from rich.console import Console
 
-from collapipe_env.evaluation import table
 from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, overall
 from collapipe_env.evaluation.labels import SERVER_NOTE, notes
 from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan
+from collapipe_env.evaluation.table import Cell, Page, cell, summary_page
 from collapipe_env.files import write_json, write_text
 from collapipe_env.progress import progress_bar
 
-OVERALL_HEADERS: tuple[table.Cell, ...] = (
+OVERALL_HEADERS: tuple[Cell, ...] = (
     ("scheduler", ""),
     ("difference IQM", "%"),
     ("mean rank", ""),
@@ -110,16 +110,7 @@ def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[O
         comparisons: One for each scenario.
         every: Schedulers over all scenarios, for the table of several.
     """
-    pages = []
-    for comparison in comparisons:
-        above, below = heading(comparison.plan), notes_below(comparison)
-        if comparison.summaries:
-            pages.append(table.markdown_table(comparison.summaries, above, _paragraphs(below)))
-        else:
-            pages.append(f"## {above}\n\n{_paragraphs(below)}\n")
-    if len(comparisons) > 1 and every:
-        above, below = _over_all(comparisons, every)
-        pages.append(table.markdown_lines(OVERALL_HEADERS, overall_lines(every), above, _paragraphs(below)))
+    pages = [page.markdown() for page in _pages(comparisons, every)]
     return "\n".join([*pages, explanation(comparisons), ""])
 
 
@@ -127,19 +118,31 @@ def print_report(
     console: Console, comparisons: Sequence[ScenarioComparison], every: Sequence[Overall] = ()
 ) -> None:
     """Print the same tables, in whatever form the terminal is wide enough for."""
-    for place, comparison in enumerate(comparisons):
-        above, below = heading(comparison.plan), notes_below(comparison)
+    for place, page in enumerate(_pages(comparisons, every)):
         if place:
             console.print()
-        if comparison.summaries:
-            table.print_table(console, comparison.summaries, above, "\n".join(below))
-        else:
-            console.print("\n".join([above, *below]), markup=False)
-    if len(comparisons) > 1 and every:
-        above, below = _over_all(comparisons, every)
-        console.print()
-        table.print_lines(console, OVERALL_HEADERS, overall_lines(every), above, "\n".join(below))
+        page.print(console)
     console.print(explanation(comparisons), style="dim", markup=False)
+
+
+def _pages(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall]) -> list[Page]:
+    pages = [summary_page(c.summaries, heading(c.plan), notes_below(c)) for c in comparisons]
+    if len(comparisons) > 1 and every:
+        title = f"All scenarios, against {_reference_title(comparisons)}"
+        marked = any(one.server_blocks for one in every)
+        below = [OVERALL_CAPTION, *([SERVER_NOTE] if marked else [])]
+        lines = [
+            [
+                (one.label, ""),
+                cell(one.difference, "+.1f", 100.0),
+                (f"{one.rank:.1f}", ""),
+                (f"{100.0 * one.excess:+.1f}", ""),
+                (", ".join(one.scenarios), ""),
+            ]
+            for one in every
+        ]
+        pages.append(Page(title, below, OVERALL_HEADERS, lines))
+    return pages
 
 
 def heading(plan: EvaluationPlan) -> str:
@@ -163,35 +166,10 @@ def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
     )
 
 
-def overall_lines(every: Sequence[Overall]) -> list[list[table.Cell]]:
-    """Figures and intervals as text, a row for each scheduler, columns as in ``OVERALL_HEADERS``."""
-    return [
-        [
-            (one.label, ""),
-            table.cell(one.difference, "+.1f", 100.0),
-            (f"{one.rank:.1f}", ""),
-            (f"{100.0 * one.excess:+.1f}", ""),
-            (", ".join(one.scenarios), ""),
-        ]
-        for one in every
-    ]
-
-
-def _over_all(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall]) -> tuple[str, list[str]]:
-    """Heading and notes of the table over all scenarios."""
-    marked = any(one.server_blocks for one in every)
-    title = f"All scenarios, against {_reference_title(comparisons)}"
-    return title, [OVERALL_CAPTION, *([SERVER_NOTE] if marked else [])]
-
-
 def _reference_title(comparisons: Sequence[ScenarioComparison]) -> str:
     reference = comparisons[0].reference
     titles = (s.title for c in comparisons for s in c.summaries if s.scheduler == reference)
     return next(titles, reference)
-
-
-def _paragraphs(lines: Sequence[str]) -> str:
-    return "\n\n".join(lines)
 
 
 def _summary(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall]) -> dict[str, Any]:

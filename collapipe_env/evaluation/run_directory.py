@@ -15,13 +15,23 @@ from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
 from collapipe_env.files import read_json, without_nan, write_json
 from collapipe_env.learners.factory import former_name, present_name
 
-_FOLDERS = ("checkpoints", "tensorboard", "evaluation", "figures", "scenarios")
-_FILES = (
-    "results.json", "results.csv", "episodes.csv", "summary.json", "table.md", "scenario.yaml",
-    "versions.json", "run.json",
-)  # fmt: skip
 _KINDS = ("comparison", "evaluation", "evaluation in Python")
 """Kinds in ``run.json`` of the runs that train nothing; others name the algorithm or the agent."""
+
+
+class _Entry:
+    """A file or folder in a run's folder.
+
+    Args:
+        name: Its name there; that of a folder has no suffix.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: RunDirectory, _: type[RunDirectory]) -> Path:
+        """Its path."""
+        return run.path / self.name
 
 
 @dataclass(frozen=True)
@@ -50,15 +60,32 @@ class RunDirectory:
                 f"{self.out_option} {str(self.path)!r}: {error}: choose another place with {self.out_option}"
             ) from None
 
-    @property
-    def options(self) -> Path:
-        """File of the run's request; marks the folder as a run's."""
-        return self.path / "run.json"
-
-    @property
-    def episodes(self) -> Path:
-        """Folder of all finished episodes."""
-        return self.path / "evaluation"
+    options = _Entry("run.json")
+    """The run's request; marks the folder as a run's."""
+    versions = _Entry("versions.json")
+    """Versions of everything that worked here."""
+    scenario = _Entry("scenario.yaml")
+    """The effective scenario."""
+    scenarios = _Entry("scenarios")
+    """The effective scenarios of a comparison."""
+    checkpoints = _Entry("checkpoints")
+    """Versions of an agent that is trained here."""
+    tensorboard = _Entry("tensorboard")
+    """Curves of its training."""
+    episodes = _Entry("evaluation")
+    """All finished episodes."""
+    figures = _Entry("figures")
+    """The pictures."""
+    results = _Entry("results.json")
+    """Everything measured in a single scenario."""
+    summary = _Entry("summary.json")
+    """The summary of a comparison."""
+    rounds = _Entry("results.csv")
+    """Every round."""
+    episode_table = _Entry("episodes.csv")
+    """Every episode."""
+    table = _Entry("table.md")
+    """The table."""
 
     def episodes_of(self, learner: str, rounds: int) -> Path:
         """Folder of the finished episodes of one learner and length, which no other evaluation overwrites.
@@ -72,51 +99,6 @@ class RunDirectory:
         former = self.episodes / f"{former_name(learner)}-{rounds}"
         # Unlike a path's own method, this one takes names that are too long.
         return former if os.path.isdir(former) else self.episodes / f"{learner}-{rounds}"
-
-    @property
-    def figures(self) -> Path:
-        """Folder of the pictures."""
-        return self.path / "figures"
-
-    @property
-    def scenario(self) -> Path:
-        """The effective scenario, as YAML."""
-        return self.path / "scenario.yaml"
-
-    @property
-    def scenarios(self) -> Path:
-        """Folder of the effective scenarios of a comparison."""
-        return self.path / "scenarios"
-
-    @property
-    def versions(self) -> Path:
-        """Versions of everything that worked here, as JSON."""
-        return self.path / "versions.json"
-
-    @property
-    def results(self) -> Path:
-        """Everything measured, as JSON."""
-        return self.path / "results.json"
-
-    @property
-    def rounds(self) -> Path:
-        """Every round of a comparison, as CSV."""
-        return self.path / "results.csv"
-
-    @property
-    def episode_table(self) -> Path:
-        """Every episode of a comparison, as CSV."""
-        return self.path / "episodes.csv"
-
-    @property
-    def summary(self) -> Path:
-        """The summary of a comparison, as JSON."""
-        return self.path / "summary.json"
-
-    @property
-    def table(self) -> Path:
-        """The table, as Markdown."""
-        return self.path / "table.md"
 
     @contextlib.contextmanager
     def locked(self, command: str) -> Iterator[None]:
@@ -228,10 +210,11 @@ class RunDirectory:
         return bool(grown)
 
     def _clear(self) -> None:
-        for name in _FOLDERS:
-            shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in _FILES:
-            (self.path / name).unlink(missing_ok=True)
+        for entry in vars(RunDirectory).values():
+            if isinstance(entry, _Entry) and "." in entry.name:
+                (self.path / entry.name).unlink(missing_ok=True)
+            elif isinstance(entry, _Entry):
+                shutil.rmtree(self.path / entry.name, ignore_errors=True)
 
 
 def folder_name(text: str) -> str:

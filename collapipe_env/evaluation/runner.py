@@ -83,6 +83,7 @@ class Unit:
         episode: Number of the episode.
         key: Digest of everything that the result depends on.
         source: Digest of the source of a scheduler of the user's own, if it has one.
+        title: Title of a scheduler of the user's own.
     """
 
     plan: EvaluationPlan
@@ -90,6 +91,7 @@ class Unit:
     episode: int
     key: str
     source: str | None = None
+    title: str | None = None
 
     def __str__(self) -> str:
         return f"scheduler {self.scheduler!r}, episode {self.episode}"
@@ -98,6 +100,11 @@ class Unit:
     def files(self) -> EpisodeFiles:
         """Its files."""
         return EpisodeFiles(self.plan.folder, self.scheduler, self.episode)
+
+    def read(self) -> EpisodeResult:
+        """Its result, under the title that tells the scheduler apart from the others."""
+        result = self.files.read()
+        return result if self.title is None else replace(result, title=self.title)
 
 
 @dataclass(frozen=True)
@@ -146,11 +153,8 @@ def evaluate_all(
     if processes > 1 and len(missing) > 1:
         for plan in plans:
             _require_portable(plan.factories)
-    titles = {
-        id(plan): own_titles(plan.schedulers, plan.scenario, plan.agent, plan.factories) for plan in plans
-    }
     impossible: dict[tuple[int, str], str] = {}
-    with _Progress(titles, units, missing, lines) as progress:
+    with _Progress(units, missing, len(plans) > 1, lines) as progress:
 
         def failed(unit: Unit, error: CollaPipeError) -> None:
             if not tolerant or isinstance(error, DataError | CheckpointError):
@@ -165,7 +169,7 @@ def evaluate_all(
             return possible
 
         run_tasks(_work, missing, processes, progress.round, progress.done, failed, wanted)
-    return [_outcome(plan, impossible, titles[id(plan)]) for plan in plans]
+    return [_outcome(plan, units, impossible) for plan in plans]
 
 
 def _require_portable(factories: Mapping[str, Factory]) -> None:
@@ -190,31 +194,21 @@ def _require_portable(factories: Mapping[str, Factory]) -> None:
 
 
 def _outcome(
-    plan: EvaluationPlan, impossible: Mapping[tuple[int, str], str], titles: Mapping[str, str]
+    plan: EvaluationPlan, units: Sequence[Unit], impossible: Mapping[tuple[int, str], str]
 ) -> Outcome:
     reasons = {name: reason for (key, name), reason in impossible.items() if key == id(plan)}
-    results = {
-        name: [EpisodeFiles(plan.folder, name, episode).read() for episode in range(plan.episodes)]
-        for name in plan.schedulers
-        if name not in reasons
-    }
-    for name in titles.keys() & results.keys():
-        results[name] = [replace(episode, title=titles[name]) for episode in results[name]]
+    results: dict[str, list[EpisodeResult]] = {n: [] for n in plan.schedulers if n not in reasons}
+    for unit in units:
+        if unit.plan is plan and unit.scheduler in results:
+            results[unit.scheduler].append(unit.read())
     return Outcome(results, reasons)
 
 
 class _Progress:
     """The progress bar over the rounds of all units, and a line for each that ends."""
 
-    def __init__(
-        self,
-        titles: Mapping[int, Mapping[str, str]],
-        units: Sequence[Unit],
-        missing: Sequence[Unit],
-        lines: bool,
-    ) -> None:
-        self._titles, self._several = titles, len(titles) > 1
-        self._lines = lines
+    def __init__(self, units: Sequence[Unit], missing: Sequence[Unit], several: bool, lines: bool) -> None:
+        self._several, self._lines = several, lines
         self._rounds: Counter[str] = Counter()
         total = sum(unit.plan.rounds for unit in units)
         done = total - sum(unit.plan.rounds for unit in missing)
@@ -233,10 +227,9 @@ class _Progress:
     def done(self, unit: Unit) -> None:
         if not self._lines:
             return
-        result = unit.files.read()
-        title = self._titles[id(unit.plan)].get(unit.scheduler, result.title)
+        result = unit.read()
         self._bar.write(
-            f"{self._place(unit)}{title:>12}  episode {unit.episode}  delay "
+            f"{self._place(unit)}{result.title:>12}  episode {unit.episode}  delay "
             f"{np.mean(result.delay):7.2f} s  energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %  "
             f"loss {result.smoothed_loss[-1]:.4f}"
         )
@@ -286,6 +279,7 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
     if plan.own_learner is not None:
         common += (learner_identity(plan.own_learner),)
     common += tuple(_process_identity(name) for name in _own_processes(plan.scenario))
+    titles = own_titles(plan.schedulers, plan.scenario, plan.agent, plan.factories)
     codes = {name: own_code(name, plan.factories) for name in plan.schedulers}
     identities = {name: _identity(plan, name, code) for name, code in codes.items()}
     return [
@@ -295,6 +289,7 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
             episode,
             _key((*common, name, episode), identities[name]),
             None if (code := codes[name]) is None else code.digest,
+            titles.get(name),
         )
         for episode in range(plan.episodes)
         for name in plan.schedulers

@@ -56,19 +56,22 @@ def package_title(name: str) -> str:
     return str(getattr(SCHEDULERS.get(name), "name", name))
 
 
-def make_scheduler(name: str, scenario: Scenario) -> Scheduler:
+def make_scheduler(
+    name: str, scenario: Scenario, factories: Mapping[str, Factory] = NO_FACTORIES
+) -> Scheduler:
     """Build a scheduler.
 
     Args:
         name: One of :func:`~collapipe_env.schedulers.scheduler_names`, a registered one,
             ``package.module:Name`` or ``path/to/file.py:Name``.
         scenario: What it is to schedule.
+        factories: Schedulers that were handed over in Python, by name.
 
     Raises:
         ScenarioError: If there is no such scheduler; names the nearest.
         SchedulerError: If one of the user's own cannot be imported or built.
     """
-    own = own_code(name)
+    own = own_code(name, factories)
     if own is not None:
         return OwnScheduler(name, own, scenario)
     require_scheduler(name)
@@ -111,11 +114,8 @@ def load_scheduler(
         SchedulerError: If one of the user's own cannot be imported or built.
         CheckpointError: If the agent cannot be read or does not fit.
     """
-    own = own_code(name, factories)
-    if own is not None:
-        return OwnScheduler(name, own, scenario)
     if name != LEARNED:
-        return make_scheduler(name, scenario)
+        return make_scheduler(name, scenario, factories)
     if agent is None:
         raise ScenarioError(f"scheduler {LEARNED!r} is a trained agent: give the path of one")
     # Imported late: Stable-Baselines3 is slow to import and the others do not need it.

@@ -1,9 +1,11 @@
-"""The table of schedulers, for a terminal and for Markdown."""
+"""Tables of schedulers, for a terminal and for Markdown."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,125 +16,122 @@ from rich.text import Text
 from collapipe_env.evaluation.statistics import Estimate, Summary, TargetTime
 
 Cell = tuple[str, str]
-"""A figure and its interval."""
+"""A figure and its interval, or the name and the unit of a column."""
+Column = tuple[str, str, Callable[[Summary], Cell]]
+"""Name, unit and content of a column."""
 
-METRIC: Cell = ("task metric", "%")
-"""Stands where the learner has no metric; else there is a column for each of the task's metrics."""
 METRIC_TITLES = {"bleu": "BLEU", "chrf": "chrF", "mcc": "Matthews corr.", "entity_f1": "entity F1"}
 """Names that their fields write in a way of their own."""
-HEADERS: tuple[Cell, ...] = (
-    ("scheduler", ""),
-    ("delay mean", "s"),
-    ("delay IQM", "s"),
-    ("delay p95", "s"),
-    ("difference", "%"),
-    ("rank", ""),
-    ("time to target", "s"),
-    ("energy excess", "%"),
-    ("final backlog", "z"),
-    ("peak memory", "MB"),
-    ("final loss", "nat"),
-    METRIC,
-    ("decision", "ms"),
-)
-
 NOTHING = Estimate(math.nan)
 IMPORTANT = ("delay mean", "difference", "energy excess", "time to target", "decision", "rank")
-"""Columns that a narrow terminal shows first."""
+"""Columns that a narrow terminal shows first; a task's metric comes before the time to target."""
 FEW = 5
 """Schedulers up to which a narrow terminal shows a column for each."""
 
 
-def headers(summaries: Sequence[Summary]) -> list[Cell]:
-    """Names and units of the columns: ``HEADERS`` with the task's metrics by name."""
-    at = HEADERS.index(METRIC)
-    names = _metric_names(summaries)
-    metrics = [(METRIC_TITLES.get(name, name.replace("_", " ")), METRIC[1]) for name in names]
-    return [*HEADERS[:at], *(metrics or [METRIC]), *HEADERS[at + 1 :]]
+@dataclass(frozen=True)
+class Page:
+    """A table and the lines around it.
+
+    Attributes:
+        title: Heading.
+        below: Lines below it.
+        headers: Names and units of the columns.
+        lines: The rows; with none, only title and lines are shown.
+        important: Names of the columns that are kept first where not all of many rows' fit.
+    """
+
+    title: str
+    below: Sequence[str]
+    headers: Sequence[Cell] = ()
+    lines: Sequence[Sequence[Cell]] = ()
+    important: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        """All of it in Markdown."""
+        text = [f"## {self.title}", ""]
+        if self.lines:
+            names = [f"{name} ({unit})" if unit else name for name, unit in self.headers]
+            text += [_marked(names), "|" + "---|" + "---:|" * (len(names) - 1)]
+            for line in self.lines:
+                text.append(_marked(f"{mean} ({interval})" if interval else mean for mean, interval in line))
+            text.append("")
+        return "\n".join([*text, "\n\n".join(self.below), ""])
+
+    def print(self, console: Console) -> None:
+        """Print it: a row for each scheduler, in whatever form the terminal is wide enough for.
+
+        Where it is too narrow for all columns, a few schedulers get a column each, and many keep their rows
+        but lose the less important columns.
+
+        Args:
+            console: Where to.
+        """
+        if not self.lines:
+            console.print("\n".join([self.title, *self.below]), markup=False)
+            return
+        columns = [[(name, unit and f"({unit})") for name, unit in self.headers], *map(list, self.lines)]
+        across = _table(columns, header_below=True)
+        below = list(self.below)
+        console.print(self.title, style="bold", markup=False)
+        if _fits(console, across):
+            console.print(across)
+        elif len(self.lines) <= FEW:
+            for table in _upright(console, columns):
+                console.print(table)
+        else:
+            names = [name for name, _ in self.headers]
+            kept = _fitting(console, columns, names, self.important)
+            console.print(_table([[line[i] for i in kept] for line in columns], header_below=True))
+            left_out = ", ".join(name for i, name in enumerate(names) if i not in kept)
+            below.insert(0, f"The terminal is too narrow for: {left_out}; the files have all.")
+        console.print("\n".join(below), style="dim", markup=False)
 
 
-def _metric_names(summaries: Sequence[Summary]) -> list[str]:
-    return list(dict.fromkeys(name for summary in summaries for name in summary.metrics))
+def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str]) -> Page:
+    """The table of schedulers in one scenario.
+
+    Args:
+        summaries: A row each.
+        title: Heading.
+        below: Lines below it.
+    """
+    metrics = _metric_columns(summaries)
+    columns: list[Column] = [
+        ("scheduler", "", lambda s: (s.label, "")),
+        ("delay mean", "s", lambda s: cell(s.delay_mean, ".2f")),
+        ("delay IQM", "s", lambda s: cell(s.delay_iqm, ".2f")),
+        ("delay p95", "s", lambda s: cell(s.delay_p95, ".2f")),
+        ("difference", "%", lambda s: cell(s.difference, "+.1f", 100.0)),
+        ("rank", "", lambda s: cell(s.rank, ".1f")),
+        ("time to target", "s", lambda s: _target_cell(s.time_to_target)),
+        ("energy excess", "%", lambda s: cell(s.energy_excess, "+.1f", 100.0)),
+        ("final backlog", "z", lambda s: cell(s.final_backlog, ".1f")),
+        ("peak memory", "MB", lambda s: cell(s.peak_memory_bytes, ".0f", 1e-6)),
+        ("final loss", "nat", lambda s: cell(s.final_loss, ".3f")),
+        *(metrics or [("task metric", "%", lambda s: cell(s.metric, ".1f", 100.0))]),
+        ("decision", "ms", lambda s: cell(s.decision_s, _digits(s.decision_s.mean * 1e3), 1e3)),
+    ]
+    at = IMPORTANT.index("time to target")
+    important = (*IMPORTANT[:at], *(name for name, *_ in metrics[:1]), *IMPORTANT[at:])
+    lines = [[content(summary) for *_, content in columns] for summary in summaries]
+    return Page(title, below, [(name, unit) for name, unit, _ in columns], lines, important)
 
 
-def rows(summaries: Sequence[Summary]) -> list[list[Cell]]:
-    """Figures and intervals as text, a row for each scheduler, columns as in :func:`headers`."""
-    names = _metric_names(summaries)
+def _metric_columns(summaries: Sequence[Summary]) -> list[Column]:
+    """A column for each of the task's metrics; none where the learner has none."""
+
+    def content(summary: Summary, name: str) -> Cell:
+        return cell(summary.metrics.get(name, NOTHING), ".1f", 100.0)
+
     return [
-        [
-            (summary.label, ""),
-            cell(summary.delay_mean, ".2f"),
-            cell(summary.delay_iqm, ".2f"),
-            cell(summary.delay_p95, ".2f"),
-            cell(summary.difference, "+.1f", 100.0),
-            cell(summary.rank, ".1f"),
-            _target_cell(summary.time_to_target),
-            cell(summary.energy_excess, "+.1f", 100.0),
-            cell(summary.final_backlog, ".1f"),
-            cell(summary.peak_memory_bytes, ".0f", 1e-6),
-            cell(summary.final_loss, ".3f"),
-            *(
-                [cell(summary.metrics.get(name, NOTHING), ".1f", 100.0) for name in names]
-                or [cell(summary.metric, ".1f", 100.0)]
-            ),
-            cell(summary.decision_s, _digits(summary.decision_s.mean * 1e3), 1e3),
-        ]
-        for summary in summaries
+        (METRIC_TITLES.get(name, name.replace("_", " ")), "%", partial(content, name=name))
+        for name in dict.fromkeys(name for summary in summaries for name in summary.metrics)
     ]
 
 
-def print_table(console: Console, summaries: Sequence[Summary], title: str, caption: str) -> None:
-    """Print the table: a row for each scheduler, in whatever form the terminal is wide enough for.
-
-    Where it is too narrow for all columns, a few schedulers get a column each, and many keep their rows but
-    lose the less important columns.
-
-    Args:
-        console: Where to.
-        summaries: The schedulers.
-        title: Heading.
-        caption: Lines below it.
-    """
-    columns = headers(summaries)
-    important: tuple[str, ...] = IMPORTANT
-    if _metric_names(summaries):
-        at = IMPORTANT.index("time to target")
-        important = (*IMPORTANT[:at], columns[HEADERS.index(METRIC)][0], *IMPORTANT[at:])
-    print_lines(console, columns, rows(summaries), title, caption, important)
-
-
-def print_lines(
-    console: Console,
-    headers: Sequence[Cell],
-    lines: Sequence[Sequence[Cell]],
-    title: str,
-    caption: str,
-    important: Sequence[str] = (),
-) -> None:
-    """Like :func:`print_table`, for any headers and lines.
-
-    Args:
-        console: Where to.
-        headers: Names and units of the columns.
-        lines: The rows.
-        title: Heading.
-        caption: Lines below it.
-        important: Names of the columns that are kept first where not all of many rows' fit.
-    """
-    columns = [[_title(header) for header in headers], *([*line] for line in lines)]
-    across = _table(columns, header_below=True)
-    console.print(title, style="bold", markup=False)
-    if _fits(console, across):
-        console.print(across)
-    elif len(lines) <= FEW:
-        for table in _upright(console, columns):
-            console.print(table)
-    else:
-        kept = _fitting(console, columns, [name for name, _ in headers], important)
-        console.print(_table([[line[i] for i in kept] for line in columns], header_below=True))
-        left_out = [headers[i][0] for i in range(len(headers)) if i not in kept]
-        caption = f"The terminal is too narrow for: {', '.join(left_out)}; the files have all.\n{caption}"
-    console.print(caption, style="dim", markup=False)
+def _marked(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _fitting(
@@ -176,41 +175,11 @@ def _table(lines: list[list[Cell]], *, header_below: bool) -> Table:
     return table
 
 
-def _title(header: Cell) -> Cell:
-    return header[0], f"({header[1]})" if header[1] else ""
-
-
 def _stacked(cell: Cell) -> Text:
     text = Text(cell[0])
     if cell[1]:
         text.append(f"\n{cell[1]}", style="dim")
     return text
-
-
-def markdown_table(summaries: Sequence[Summary], title: str, caption: str) -> str:
-    """The same table in Markdown.
-
-    Args:
-        summaries: A row each.
-        title: Heading.
-        caption: Paragraph below it.
-    """
-    return markdown_lines(headers(summaries), rows(summaries), title, caption)
-
-
-def markdown_lines(headers: Sequence[Cell], lines: Sequence[Sequence[Cell]], title: str, caption: str) -> str:
-    """Like :func:`markdown_table`, for any headers and lines."""
-    text = [
-        f"## {title}",
-        "",
-        "| " + " | ".join(f"{name} ({unit})" if unit else name for name, unit in headers) + " |",
-        "|" + "---|" + "---:|" * (len(headers) - 1),
-    ]
-    text += [
-        "| " + " | ".join(f"{mean} ({interval})" if interval else mean for mean, interval in line) + " |"
-        for line in lines
-    ]
-    return "\n".join([*text, "", caption, ""])
 
 
 def cell(estimate: Estimate, digits: str, scale: float = 1.0) -> Cell:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from collapipe_env.deprecation import warn_deprecated
-from collapipe_env.errors import ScenarioError
+from collapipe_env.errors import CollaPipeError, ScenarioError, reason, shown
 from collapipe_env.learners.base import Learner
 from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
@@ -95,7 +95,8 @@ def make_learner(
         backend: Where the environment's arrays live; None for NumPy.
 
     Raises:
-        ScenarioError: For an unknown name, naming the nearest; or a learner that the backend does not have.
+        ScenarioError: For an unknown name, naming the nearest; a learner that the backend does not have; what
+            is no learner; or one of the user's own that cannot be built.
 
     Warns:
         DeprecationWarning: For ``"torch"``, the former name of ``"real"``.
@@ -107,8 +108,49 @@ def make_learner(
             "(an id that begins with CollaPipeSurrogate), or backend='numpy'"
         )
     if not isinstance(learner, str):
-        return learner
-    found = LEARNERS.get(present_name(learner, warn=True))
+        return _required(learner, f"learner = {shown(learner)}")
+    name = present_name(learner, warn=True)
+    found = LEARNERS.get(name)
     build = getattr(found, "from_scenario", found)
-    built: Learner = build(scenario, num_envs, *elsewhere)
-    return built
+    if name in LEARNERS.shipped():
+        shipped: Learner = build(scenario, num_envs, *elsewhere)
+        return shipped
+    return own_learner(build, f"learner {learner!r} ({LEARNERS.where(name)})", scenario, num_envs)
+
+
+def own_learner(build: Callable[..., Any], label: str, scenario: Scenario, num_envs: int) -> Learner:
+    """Build a learner of the user's own.
+
+    Args:
+        build: What is called with the scenario and the number of environments.
+        label: First words of an error.
+        scenario: The scenario.
+        num_envs: ``E``.
+
+    Raises:
+        ScenarioError: If it cannot be built, or what is built is no learner.
+    """
+    try:
+        built = build(scenario, num_envs)
+    except CollaPipeError:
+        raise
+    except Exception as error:  # the user's code raises what it likes
+        raise ScenarioError(
+            f"{label} cannot be built: {type(error).__name__}: {reason(error)}; it {LEARNERS.use}"
+        ) from error
+    return _required(built, f"{label}: it returned {shown(built)}, which")
+
+
+def _required(learner: Any, subject: str) -> Learner:
+    """Refuse what is no learner.
+
+    Args:
+        learner: Something that should be one.
+        subject: First words of the error.
+    """
+    missing = [name for name in ("reset", "train_round") if not callable(getattr(learner, name, None))]
+    if missing or isinstance(learner, type):
+        why = f"has no {missing[0]}" if missing else "is a class"
+        raise ScenarioError(f"{subject} {why}: a learner is an object with reset and train_round")
+    found: Learner = learner
+    return found

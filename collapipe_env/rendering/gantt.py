@@ -212,11 +212,5 @@ def _draw_summary(panel: Panel, view: RoundView, chosen: list[int], top: float) 
     row = top + np.array([n for n, _ in strips]) * row_px
     colours = [PHASE_COLOURS[phase.label] for _, phase in strips]
     panel.page.boxes(
-        left,
-        right,
-        row + 0.08 * row_px,
-        row + 0.92 * row_px,
-        colours,
-        edge="white",
-        line_widths=0.4,
+        left, right, row + 0.08 * row_px, row + 0.92 * row_px, colours, edge="white", line_widths=0.4
     )

@@ -124,14 +124,7 @@ class Sheet(ABC):
 class _Boxes(Collection):
     """Rectangles that share one path; their matrices are made at once, separate paths would be one by one."""
 
-    def __init__(
-        self,
-        x0: FloatArray,
-        x1: FloatArray,
-        y0: FloatArray,
-        y1: FloatArray,
-        **style: Any,
-    ) -> None:
+    def __init__(self, x0: FloatArray, x1: FloatArray, y0: FloatArray, y1: FloatArray, **style: Any) -> None:
         super().__init__(**style)
         self.set_paths([Path.unit_rectangle()] * x0.size)
         matrices = np.zeros((x0.size, 3, 3))

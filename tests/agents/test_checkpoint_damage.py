@@ -152,14 +152,6 @@ def test_what_is_no_weight_is_refused_unread(agent: tuple[str, Path], tmp_path: 
     assert "where weights of torch.float32 by their names are expected" in refusal(odd)
 
 
-def test_other_shapes_are_refused(agent: tuple[str, Path], tmp_path: Path) -> None:
-    whole = members(agent[1])
-    policy = {name: value[:1] for name, value in loaded(whole["policy.pt"]).items()}
-    odd = packed(tmp_path / "odd.zip", {**whole, "policy.pt": saved(policy)})
-    with pytest.raises(CheckpointError, match="weights do not fit its own description"):
-        LearnedScheduler.load(odd, SCENARIO)
-
-
 def test_optimiser_states_are_checked_and_have_no_say(agent: tuple[str, Path], tmp_path: Path) -> None:
     algorithm, file = agent
     whole = members(file)

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import PPO
 
 from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train, training_state
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
@@ -170,23 +169,14 @@ def test_resume_restores_weights_and_optimiser(trained: TrainingFiles) -> None:
     )
 
 
-def test_missing_and_damaged_files(trained: TrainingFiles, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"none\.zip does not exist"):
+def test_missing_files(trained: TrainingFiles, tmp_path: Path) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"none\.zip does not exist: .* an agent that collapipe train saved"
+    ):
         read_checkpoint(tmp_path / "none.zip")
-    whole = trained.best.read_bytes()
-    damaged = tmp_path / "damaged.zip"
-    for content in (b"", b"hello", whole[: len(whole) // 2], whole[:-30]):
-        damaged.write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"damaged\.zip is damaged or no saved agent"):
-            read_checkpoint(damaged)
-    with zipfile.ZipFile(trained.best) as archive:
-        at = archive.getinfo("policy.pt").header_offset + 2000
-    damaged.write_bytes(whole[:at] + bytes(byte ^ 255 for byte in whole[at : at + 50]) + whole[at + 50 :])
-    with pytest.raises(CheckpointError, match=r"damaged\.zip is damaged"):
-        read_checkpoint(damaged)
     with pytest.raises(CheckpointError, match="lacks training"):
-        read_checkpoint(rewrite(trained.best, damaged, training_pt=None))
-    with pytest.raises(CheckpointError):
+        read_checkpoint(rewrite(trained.best, tmp_path / "part.zip", training_pt=None))
+    with pytest.raises(CheckpointError, match="give the path of a saved agent"):
         read_checkpoint(tmp_path)
 
 
@@ -223,11 +213,8 @@ def test_nothing_is_executed_from_a_file(trained: TrainingFiles, tmp_path: Path)
     assert not trace.exists()
 
 
-def test_archives_of_stable_baselines_are_refused_unread(tmp_path: Path) -> None:
+def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
     foreign = tmp_path / "foreign.zip"
-    PPO("MlpPolicy", "Pendulum-v1", device="cpu").save(foreign)
-    with pytest.raises(CheckpointError, match="Stable-Baselines3, whose pickled part could run"):
-        LearnedScheduler.load(foreign, SCENARIO)
     with zipfile.ZipFile(foreign, "w") as archive:
         archive.writestr("readme.txt", "hello")
     with pytest.raises(CheckpointError, match=r"foreign\.zip is foreign"):

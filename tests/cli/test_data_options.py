@@ -78,25 +78,13 @@ def test_bad_data_is_known_before_anything_is_written(
         ("classification", TAGGED.replace(" ", ""), "one column only"),
     ],
 )
-@pytest.mark.parametrize(
-    "command",
-    [
-        "train --steps 32 --envs 2 --seeds 1 --rounds 2 --learner surrogate",
-        "evaluate --seeds 1 --rounds 2",
-        "compare --seeds 1 --rounds 2",
-    ],
-)
-def test_data_of_another_format_is_refused_under_the_surrogate(
-    command: str, task: str, content: str, fault: str, tmp_path: Path, capsys, monkeypatch
+def test_data_of_another_format_is_refused_whichever_learner_plays(
+    task: str, content: str, fault: str, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.tsv").write_text(content)
-    options = ["--task", task, "--dataset", "mine.tsv", "--schedulers", "pipeline", "--no-figures"]
-    assert main([*command.split(), *options]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("error: mine.tsv:1: ")
-    assert fault in line
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.tsv"]
+    with pytest.raises(DataError, match=rf"^mine\.tsv:1: .*{fault}"):
+        chosen_scenario("small", task, "mine.tsv")
 
 
 def test_a_held_out_label_that_training_lacks_is_refused_without_training(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from collapipe_env.cli.main import main
-from collapipe_env.evaluation import runner
 
 SOURCE = """
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
@@ -46,23 +45,13 @@ def here(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def played(monkeypatch) -> list[str]:
-    units: list[str] = []
-    work = runner._work
-    monkeypatch.setattr(
-        runner, "_work", lambda unit, on_round: (units.append(unit.scheduler), work(unit, on_round))
-    )
-    return units
-
-
 def test_compare_tells_namesakes_apart_draws_them_and_measures_edits_again(
     here: Path, played, capsys
 ) -> None:
     own = ["deep/mine.py:Mine", "other.py:Mine"]
     command = ["compare", "--scenarios", "one.yaml", "--schedulers", "pipeline", *own, *QUICK, "--out", "out"]
     assert main(command) == 0, capsys.readouterr().err
-    assert played == ["pipeline", *own]
+    assert [unit.scheduler for unit in played] == ["pipeline", *own]
     summary = json.loads((here / "out" / "summary.json").read_text())["scenarios"]["one"]["summary"]
     assert {s["scheduler"]: s["title"] for s in summary} == {
         "pipeline": "PipeLine",
@@ -78,17 +67,7 @@ def test_compare_tells_namesakes_apart_draws_them_and_measures_edits_again(
     assert len(played) == 3
     (here / "other.py").write_text(SOURCE.replace('"pipeline"', '"random"'))
     assert main(command) == 0
-    assert played[3:] == ["other.py:Mine"]
-
-
-def test_files_of_one_name_in_two_folders_are_told_by_their_folders(here: Path) -> None:
-    (here / "mine.py").write_text(SOURCE.replace('"pipeline"', '"random"'))
-    own = ["deep/mine.py:Mine", "mine.py:Mine", "other.py:Mine"]
-    assert main(["evaluate", "--scenario", "one.yaml", "--schedulers", *own, *QUICK, "--no-figures"]) == 0
-    summary = json.loads((here / "runs" / "evaluate-one" / "results.json").read_text())["summary"]
-    assert [s["title"] for s in summary] == [
-        "mine (deep/mine.py:Mine)", "mine (mine.py:Mine)", "mine (other.py:Mine)",
-    ]  # fmt: skip
+    assert [unit.scheduler for unit in played[3:]] == ["other.py:Mine"]
 
 
 def test_titles_are_told_apart_by_folder_and_alike_in_progress_lines(here: Path, capsys) -> None:
@@ -133,26 +112,13 @@ def test_evaluate_and_train_play_a_module_of_the_current_folder(here: Path, caps
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compare", "train"])
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [
-        ("nowhere.py:Mine", "nowhere.py does not exist"),
-        ("other.py", "write other.py:Name"),
-        ("other.py:Mien", "did you mean 'Mine'"),
-        ("broken.py:Mine", "ZeroDivisionError: division by zero"),
-        ("no_such_module:Mine", "there is no module 'no_such_module'"),
-    ],
-)
-def test_what_cannot_be_imported_gets_one_line_and_writes_nothing(
-    here: Path, command: str, reference: str, message: str, capsys
-) -> None:
+def test_what_cannot_be_imported_gets_one_line_and_writes_nothing(here: Path, command: str, capsys) -> None:
     (here / "broken.py").write_text("\n1 / 0\n")
     before = sorted(here.rglob("*"))
     scenario = ["--scenarios" if command == "compare" else "--scenario", "one.yaml"]
-    assert main([command, *scenario, "--schedulers", reference]) == 2
+    assert main([command, *scenario, "--schedulers", "broken.py:Mine"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: scheduler ")
-    assert message in line
+    assert line.startswith("error: scheduler 'broken.py:Mine' cannot be imported: ZeroDivisionError: ")
     assert sorted(here.rglob("*")) == before
 
 

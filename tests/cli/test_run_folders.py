@@ -127,13 +127,8 @@ def test_the_effective_scenario_and_the_versions_are_there_before_the_work(
 
 
 def test_episodes_with_other_fits_are_measured_again_and_a_warning_says_so(
-    tmp_path: Path, capsys, monkeypatch, recwarn
+    tmp_path: Path, capsys, monkeypatch, recwarn, played
 ) -> None:
-    played: list[str] = []
-    work = runner._work
-    monkeypatch.setattr(
-        runner, "_work", lambda unit, on_round: (played.append(unit.plan.learner), work(unit, on_round))
-    )
     surrogate = [*EVALUATE, "--out", str(tmp_path / "run")]
     torch = [*surrogate[:-1], str(tmp_path / "torch"), "--learner", "real"]
     assert main(surrogate) == main(torch) == 0
@@ -146,7 +141,7 @@ def test_episodes_with_other_fits_are_measured_again_and_a_warning_says_so(
     monkeypatch.setattr(provenance, "fits_digest", lambda: "f" * 64)
     monkeypatch.setattr("warnings.filters", [])
     assert main(surrogate) == main(torch) == 0
-    assert played == ["surrogate"]  # the real learner does not know the fits
+    assert [unit.plan.learner for unit in played] == ["surrogate"]  # the real learner does not know the fits
     errors = capsys.readouterr().err
     assert errors.count("warning: ") == 2
     assert "was written with other versions (surrogate-fits-sha256 was " in errors

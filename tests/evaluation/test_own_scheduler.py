@@ -107,25 +107,24 @@ def test_leaving_the_program_and_errors_of_the_package_are_told_alike() -> None:
         play(lambda *_: sys.exit(3))
     with pytest.raises(SchedulerError, match=r"failed in act: ScenarioError: scheduler 'x' is not known"):
         play(lambda *_: make_scheduler("x", SCENARIO))
-    with pytest.raises(KeyboardInterrupt):
-        play(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
 
 
-def test_act_that_takes_other_arguments_says_how_it_is_called(monkeypatch) -> None:
-    monkeypatch.setattr(Own, "act", lambda _, observation: observation)
-    with pytest.raises(SchedulerError, match=r"TypeError: .*: it is called as act\(observation, state\)"):
+@pytest.mark.parametrize(
+    ("method", "wrong", "hint"),
+    [
+        ("act", lambda _, observation: observation, r"act\(observation, state\)"),
+        ("reset", lambda _: None, r"reset\(seed\)"),
+    ],
+)
+def test_methods_that_take_other_arguments_say_how_they_are_called(
+    method: str, wrong, hint: str, monkeypatch
+) -> None:
+    monkeypatch.setattr(Own, method, wrong)
+    with pytest.raises(SchedulerError, match=f"failed in {method}: TypeError: .*: it is called as {hint}$"):
         play()
     monkeypatch.undo()
     with pytest.raises(SchedulerError, match=r"in act: TypeError: .*own_scheduler\.py, line \d+\)$"):
         play(lambda *_: 1 + "a")
-
-
-def test_reset_that_takes_no_seed_says_how_it_is_called(monkeypatch) -> None:
-    monkeypatch.setattr(Own, "reset", lambda _: None)
-    with pytest.raises(
-        SchedulerError, match=r"failed in reset: TypeError: .*: it is called as reset\(seed\)"
-    ):
-        play()
 
 
 class UnspeakableError(Exception):
@@ -169,6 +168,8 @@ def test_whatever_the_users_code_raises_is_one_clear_line(error, message: str, m
 
 
 def test_ctrl_c_in_the_users_code_stays_ctrl_c(monkeypatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        play(lambda *_: throw(KeyboardInterrupt()))
     monkeypatch.setattr(Own, "__init__", lambda *_: throw(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         play()

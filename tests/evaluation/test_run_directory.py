@@ -28,13 +28,13 @@ def test_same_options_continue_and_others_are_refused(tmp_path: Path) -> None:
 def test_fresh_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.open(ASKED, fresh=False)
-    write_bytes(run.episodes / "a.json", b"{}")
-    write_bytes(run.results, b"{}")
-    write_bytes(tmp_path / "notes.txt", b"mine")
+    made = ["evaluation/a.json", "checkpoints/best.zip", "tensorboard/x", "figures/a.png", "scenarios/a.yaml"]
+    made += ["results.json", "results.csv", "episodes.csv", "summary.json", "table.md", "versions.json"]
+    for name in (*made, "scenario.yaml", "notes.txt", "mine/figures/a.png"):
+        write_bytes(tmp_path / name, b"{}")
     assert run.open({**ASKED, "steps": 6}, fresh=True) is False
-    assert not run.episodes.exists()
-    assert not run.results.exists()
-    assert (tmp_path / "notes.txt").read_bytes() == b"mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "notes.txt", "mine"}
+    assert (tmp_path / "mine" / "figures" / "a.png").exists()
 
 
 @pytest.mark.parametrize("fresh", [False, True])

@@ -30,25 +30,21 @@ def plan(tmp_path: Path) -> EvaluationPlan:
     return EvaluationPlan(scenario, ("pipeline", "random"), None, 2, 3, "surrogate", tmp_path / "episodes")
 
 
-def test_finished_episodes_are_kept_and_only_the_rest_is_played(plan, monkeypatch) -> None:
-    whole = runner._work
-    played: list[str] = []
+def test_finished_episodes_are_kept_and_only_the_rest_is_played(plan, played, monkeypatch) -> None:
+    counted = runner._work
 
     def interrupted(unit, on_round) -> None:
         if len(played) == 3:
             raise KeyboardInterrupt
-        played.append(str(unit))
-        whole(unit, on_round)
+        counted(unit, on_round)
 
     monkeypatch.setattr(runner, "_work", interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluate(plan)
     assert len(list(plan.folder.glob("*.json"))) == 3
-    monkeypatch.setattr(
-        runner, "_work", lambda unit, on_round: (played.append(str(unit)), whole(unit, on_round))
-    )
+    monkeypatch.setattr(runner, "_work", counted)
     results = evaluate(plan)
-    assert len(played) == len(set(played)) == 4
+    assert len(played) == len(set(map(str, played))) == 4
     assert {name: [r.episode for r in rs] for name, rs in results.items()} == {
         "pipeline": [0, 1],
         "random": [0, 1],
@@ -110,19 +106,15 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_episode_is_noticed_and_measured_again(plan, damage: str, monkeypatch, capsys) -> None:
+def test_a_damaged_episode_is_noticed_and_measured_again(plan, damage: str, played, capsys) -> None:
     before = evaluate(plan)
     ending, harm = DAMAGES[damage]
     path = plan.folder / f"random-1.{ending}"
     harm(path)
-    played: list[str] = []
-    whole = runner._work
-    monkeypatch.setattr(
-        runner, "_work", lambda unit, on_round: (played.append(str(unit)), whole(unit, on_round))
-    )
+    played.clear()
     capsys.readouterr()
     after = evaluate(plan)
-    assert played == ["scheduler 'random', episode 1"]
+    assert list(map(str, played)) == ["scheduler 'random', episode 1"]
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
     assert str(path) in line
     assert line.endswith(": measuring this episode again")

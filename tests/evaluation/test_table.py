@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from collapipe_env.evaluation.statistics import Estimate, Summary, TargetTime
-from collapipe_env.evaluation.table import HEADERS, markdown_table, print_table
+from collapipe_env.evaluation.table import summary_page
 
 SUMMARY = Summary(
     scheduler="dssra",
@@ -32,7 +32,7 @@ LATE = Summary(**{**vars(SUMMARY), "title": "Random", "time_to_target": TargetTi
 
 def printed(width: int) -> str:
     out = io.StringIO()
-    print_table(Console(file=out, width=width), [SUMMARY, LATE], "medium [x]", "caption")
+    summary_page([SUMMARY, LATE], "medium [x]", ["caption"]).print(Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -54,9 +54,9 @@ def test_schedulers_are_rows_where_there_is_room_and_columns_where_not() -> None
 
 
 def test_markdown_has_one_row_a_scheduler_and_a_column_a_figure() -> None:
-    lines = markdown_table([SUMMARY, LATE], "medium", "caption").splitlines()
+    lines = summary_page([SUMMARY, LATE], "medium", ["caption"]).markdown().splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert [row.count("|") for row in rows] == [len(HEADERS) + 1] * 4
+    assert [row.count("|") for row in rows] == [14] * 4
     assert (
         "| DSSRA | 10.23 (10.11…10.38) | 10.20 (10.10…10.30) | 11.50 | -12.5 (-25.0…+0.0) | 1.5 (1.0…2.0) | "
         "812 (800…820) | +1.2 (-0.4…+3.1) |"
@@ -64,18 +64,10 @@ def test_markdown_has_one_row_a_scheduler_and_a_column_a_figure() -> None:
     assert "| 3/5 reached |" in rows[3]
 
 
-def test_schedulers_that_use_the_server_are_marked() -> None:
-    split = Summary(**{**vars(SUMMARY), "server_blocks": 2})
-    rows = [
-        line for line in markdown_table([split, LATE], "medium", "caption").splitlines() if "10.23" in line
-    ]
-    assert [row.split("|")[1].strip() for row in rows] == ["DSSRA †", "Random"]
-
-
 def test_each_of_the_tasks_metrics_has_a_column_under_its_name() -> None:
     metrics = {"bleu": Estimate(0.123, 0.1, 0.15), "chrf": Estimate(0.456)}
     translated = Summary(**{**vars(SUMMARY), "metrics": metrics})
-    lines = markdown_table([translated, LATE], "medium", "caption").splitlines()
+    lines = summary_page([translated, LATE], "medium", ["caption"]).markdown().splitlines()
     header, rows = lines[2], lines[4:6]
     names = [name.strip() for name in header.split("|")]
     assert names[names.index("BLEU (%)") + 1] == "chrF (%)"
@@ -85,7 +77,7 @@ def test_each_of_the_tasks_metrics_has_a_column_under_its_name() -> None:
     assert rows[1].split("|")[names.index("BLEU (%)")].strip() == "–"
     out = io.StringIO()
     many = [Summary(**{**vars(translated), "title": f"Scheduler {i:02}"}) for i in range(8)]
-    print_table(Console(file=out, width=100), many, "medium", "caption")
+    summary_page(many, "medium", ["caption"]).print(Console(file=out, width=100))
     assert "BLEU" in out.getvalue()
 
 
@@ -93,7 +85,7 @@ def test_each_of_the_tasks_metrics_has_a_column_under_its_name() -> None:
 def test_many_schedulers_keep_their_rows_and_what_is_left_out_is_said(width: int) -> None:
     out = io.StringIO()
     many = [Summary(**{**vars(SUMMARY), "title": f"Scheduler {i:02}"}) for i in range(18)]
-    print_table(Console(file=out, width=width), many, "medium", "caption")
+    summary_page(many, "medium", ["caption"]).print(Console(file=out, width=width))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert all(sum(f"Scheduler {i:02}" in line for line in lines) == 1 for i in range(18))

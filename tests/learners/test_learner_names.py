@@ -41,11 +41,47 @@ def test_names_of_learners():
     assert isinstance(make_learner("surrogate", scenario, 2), SurrogateLearner)
     with pytest.raises(ScenarioError, match=r"learner 'surogate' is not known: did you mean 'surrogate'\?"):
         make_learner("surogate", scenario, 2)
-    learner = object()
+    learner = halving_learner.Halving(scenario, 2)
     assert make_learner(learner, scenario, 2) is learner
     for name in ("real", "torch"):
         with pytest.raises(ScenarioError, match=f"learner name '{name}' is taken by the package"):
             register_learner(name, make_learner)
+
+
+def nothing(*_):
+    return None
+
+
+def a_class(*_):
+    return halving_learner.Halving
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (nothing, "it returned None, which has no reset: a learner is an object with"),
+        (a_class, "Halving'>, which is a class: a learner is an"),
+        (json.dumps, "cannot be built: TypeError: .*; it is called with the scenario and the number of"),
+        ("math:sqrt", r"\(math:sqrt\) cannot be built: TypeError: "),
+    ],
+)
+def test_what_is_no_learner_is_told_in_one_line(factory, message):
+    register_learner("wrong", factory)
+    for play in (
+        lambda: CollaPipeEnv("small", "wrong"),
+        lambda: evaluate("pipeline", "small", seeds=1, rounds=1, learner="wrong"),
+    ):
+        with pytest.raises(ScenarioError, match=f"^learner 'wrong' .*{message}") as caught:
+            play()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, 3, object(), SurrogateLearner])
+def test_an_object_that_is_no_learner_is_refused(value):
+    with pytest.raises(
+        ScenarioError, match=r"^learner = .*: a learner is an object with reset and train_round"
+    ):
+        CollaPipeEnv("small", value)
 
 
 def test_torch_is_the_former_name_of_real():
