@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import tyro
 from tqdm import tqdm
 
@@ -28,6 +29,8 @@ RESULTS = Path(__file__).parent / "results"
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
+ACTIONS_IN_STORE = 16
+"""Random actions that a contestant goes through again and again."""
 PACKAGES = ("collapipe-env", "gymnasium", "numpy", "numba", "stable-baselines3", "torch")
 
 
@@ -147,10 +150,33 @@ def take_turns(contestants: Sequence[Contestant], seconds: float, repeats: int) 
     return {c.name: Timing(c.name, c.units, tuple(t)) for c, t in zip(contestants, found, strict=True)}
 
 
-def ratio_figure(name: str, timing: Timing, yardstick: Timing, goal: float | None = None) -> Figure:
-    """Time of something over that of a yardstick of the same run."""
+def stepper(env: Any) -> Callable[[int], None]:
+    """Return what steps an environment with random actions, over the ends of episodes.
+
+    Args:
+        env: A single environment, or a vector environment that resets itself; reset here.
+    """
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(ACTIONS_IN_STORE)]
+    env.reset(seed=0)
+    single = isinstance(env, gym.Env)
+
+    def play(calls: int) -> None:
+        for i in range(calls):
+            _, _, terminated, truncated, _ = env.step(actions[i % ACTIONS_IN_STORE])
+            if single and (terminated or truncated):
+                env.reset()
+
+    return play
+
+
+def ratio_figure(
+    name: str, timing: Timing, yardstick: Timing, goal: float | None = None, rate: bool = False
+) -> Figure:
+    """Time of something over that of a yardstick of the same run, with its rate as a note if asked for."""
     value, low, high = timing.ratio_to(yardstick)
-    return Figure(name, value, f"x {yardstick.name}", low, high, goal)
+    note = f"{1.0 / timing.median:,.0f} steps/s" if rate else ""
+    return Figure(name, value, f"x {yardstick.name}", low, high, goal, note)
 
 
 def figure_table(figures: Sequence[Figure]) -> str:
@@ -195,6 +221,19 @@ def store(path: Path, what: str, options: Any, **content: Any) -> None:
 def listed(figures: Sequence[Figure]) -> list[dict[str, Any]]:
     """Figures with their verdicts as plain data."""
     return [{**asdict(figure), "verdict": figure.verdict} for figure in figures]
+
+
+def publish(options: Any, what: str, figures: Sequence[Figure], **content: Any) -> None:
+    """Print figures beside their goals, and store them with their verdicts.
+
+    Args:
+        options: Dataclass of the command's options, with the file as ``output``.
+        what: What was measured.
+        figures: The figures.
+        **content: More to store.
+    """
+    print(figure_table(figures))
+    store(options.output, what, options, **content, figures=listed(figures))
 
 
 @dataclass(frozen=True)
