@@ -11,7 +11,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +22,11 @@ import tyro
 from tqdm import tqdm
 
 from collapipe_env import files
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import CollaPipeError, ScenarioError
+from collapipe_env.evaluation.episode import HELD_OUT_SEED
+from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of
+from collapipe_env.simulator.record import RoundRecord
 
 RESULTS = Path(__file__).parent / "results"
 """Folder of the benchmarks' results."""
@@ -168,6 +172,31 @@ def stepper(env: Any) -> Callable[[int], None]:
                 env.reset()
 
     return play
+
+
+def followed(plan: EvaluationPlan, scheduler: str, episode: int) -> Iterator[tuple[RoundRecord, float]]:
+    """Play the decisions of a finished episode again under the surrogate: each round, and its smoothed loss.
+
+    The learner changes nothing of the system's course, so delays and arrivals are those of the episode.
+
+    Args:
+        plan: What was played.
+        scheduler: Who decided.
+        episode: Number of the episode.
+    """
+    env = CollaPipeVectorEnv(
+        num_envs=1,
+        scenario=plan.scenario.with_overrides({"dynamics.target_loss": None}),
+        learner="surrogate",
+        reward="delay",
+        autoreset_mode="Disabled",
+        max_episode_steps=plan.rounds,
+    )
+    env.reset(seed=HELD_OUT_SEED + episode)
+    for allocation in decisions_of(plan, scheduler, episode):
+        env.step_allocation(allocation.map(lambda array: array[None]))
+        assert env.last_round is not None
+        yield env.last_round, float(env.state.loss[0])
 
 
 def ratio_figure(

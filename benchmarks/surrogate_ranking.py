@@ -1,8 +1,8 @@
 """Rank correlation of schedulers' time-to-target between surrogate and real training (Spearman).
 
-Every scheduler plays the same held-out episodes with the torch learner; the surrogate then follows the very
+Every scheduler plays the same held-out episodes with real training; the surrogate then follows the very
 same decisions, so that delays and losses of micro-batches are equal and only the learning differs. The target
-is the smoothed loss that the median torch episode has reached after 60 % of the rounds. Episodes that never
+is the smoothed loss that the median real episode has reached after 60 % of the rounds. Episodes that never
 reach it count with their whole length. Schedulers whose training the surrogate does not model (split
 training, stale weights) are left out of the headline figure and reported apart. Finished episodes are kept,
 so an interrupted call goes on where it was. Run::
@@ -15,37 +15,32 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-from measuring import RESULTS, command, store, within
+from measuring import RESULTS, command, followed, store, within
 from scipy.stats import rankdata, spearmanr
-from tqdm import tqdm
 
 from collapipe_env.allocation import ASYNC, COMMON, Allocation
 from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import DataError, ScenarioError
-from collapipe_env.evaluation.episode import EpisodeResult, play_episode
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import require_scheduler
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
-from collapipe_env.simulator.state import SystemState
 
 GOAL = 0.9
 TARGET_ROUND = 0.6
-"""Share of the rounds after which the median torch episode has just reached the target."""
+"""Share of the rounds after which the median real episode has just reached the target."""
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Options:
-    """Rank correlation of schedulers' time-to-target between surrogate and torch learner."""
+    """Rank correlation of schedulers' time-to-target between surrogate and real training."""
 
     scenario: str = "small"
     """A shipped scenario or a YAML file."""
@@ -58,7 +53,7 @@ class Options:
     rounds: int | None = None
     """Rounds of an episode, at least 5; the scenario's by default."""
     target: float | None = None
-    """Target loss in nats; by default that of the median torch episode after 60 % of the rounds."""
+    """Target loss in nats; by default that of the median real episode after 60 % of the rounds."""
     folder: Path = Path("surrogate-ranking")
     """Folder of the finished episodes."""
     processes: int = 1
@@ -85,54 +80,54 @@ class Options:
             raise ScenarioError(f"--schedulers: {self.schedulers}; name at least 3 different ones")
 
 
-class Recorded:
-    """Decides what was decided before."""
+@dataclass(frozen=True)
+class Course:
+    """One episode under one learner: an entry for each round.
 
-    def __init__(self, name: str, allocations: Sequence[Allocation]) -> None:
-        """Take a scheduler's place.
+    Attributes:
+        delay: Round delays [s].
+        loss: Smoothed loss after each round [nat].
+    """
 
-        Args:
-            name: Its name.
-            allocations: Its decisions, one for each round.
-        """
-        self.name = name
-        self._allocations = allocations
-        self._round = 0
+    delay: FloatArray
+    loss: FloatArray
 
-    def reset(self, seed: int | None = None) -> None:  # noqa: ARG002 - nothing is drawn
-        """Begin with the first decision."""
-        self._round = 0
+    def to_target(self, target: float) -> tuple[float, int, bool]:
+        """Seconds and rounds until the loss is at the target (else of the episode), and whether it is."""
+        below = np.flatnonzero(self.loss <= target)
+        rounds = int(below[0]) + 1 if below.size else len(self.delay)
+        return float(self.delay[:rounds].sum()), rounds, bool(below.size)
 
-    def act(self, observation: npt.NDArray[np.float32], state: SystemState) -> Allocation:  # noqa: ARG002
-        """The next decision."""
-        allocation = self._allocations[self._round]
-        self._round += 1
-        return allocation.map(lambda array: array[None])
+
+LEARNERS = ("real", "surrogate")
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """One scheduler under both learners, an entry for each episode.
+    """One scheduler under both learners: an entry for each episode, by learner.
 
     Attributes:
         scheduler: Name it is asked for by.
         modelled: Whether the surrogate models its training.
-        torch_seconds: Simulated time to the target under the torch learner [s].
-        surrogate_seconds: The same under the surrogate.
-        torch_rounds: Rounds to the target.
-        surrogate_rounds: The same under the surrogate.
-        torch_reached: Whether the target was reached.
-        surrogate_reached: The same under the surrogate.
+        seconds: Simulated time to the target [s].
+        rounds: Rounds to the target.
+        reached: Whether the target was reached.
     """
 
     scheduler: str
     modelled: bool
-    torch_seconds: list[float]
-    surrogate_seconds: list[float]
-    torch_rounds: list[int]
-    surrogate_rounds: list[int]
-    torch_reached: list[bool]
-    surrogate_reached: list[bool]
+    seconds: dict[str, list[float]]
+    rounds: dict[str, list[int]]
+    reached: dict[str, list[bool]]
+
+    @classmethod
+    def of(
+        cls, scheduler: str, modelled: bool, courses: Mapping[str, Sequence[Course]], target: float
+    ) -> Ranked:
+        """Hold a scheduler's episodes under both learners against the target."""
+        found = {learner: [one.to_target(target) for one in courses[learner]] for learner in LEARNERS}
+        columns = ({learner: [e[i] for e in found[learner]] for learner in LEARNERS} for i in range(3))
+        return cls(scheduler, modelled, *columns)
 
 
 @dataclass(frozen=True)
@@ -161,17 +156,12 @@ def modelled(allocations: Sequence[Allocation]) -> bool:
     )
 
 
-def play(
-    options: Options,
-) -> tuple[EvaluationPlan, dict[str, list[EpisodeResult]], dict[str, list[EpisodeResult]], dict[str, str]]:
+def play(options: Options) -> tuple[EvaluationPlan, dict[str, dict[str, list[Course]]], dict[str, str]]:
     """Play all episodes that are not finished yet.
 
-    Args:
-        options: What to play.
-
     Returns:
-        The plan, the torch learner's episodes by scheduler, the surrogate's, and why schedulers that cannot
-        play the scenario cannot.
+        The plan, the episodes by scheduler and learner, and why schedulers that cannot play the scenario
+        cannot.
     """
     scenario = load_scenario(options.scenario)
     scenario = scenario.with_task(options.task or scenario.workload.task)
@@ -185,58 +175,26 @@ def play(
         folder=options.folder / scenario.name,
     )
     (outcome,) = evaluate_all([plan], options.processes, tolerant=True)
-    follow = [(name, episode) for name in outcome.results for episode in range(plan.episodes)]
-    surrogate: dict[str, list[EpisodeResult]] = {name: [] for name in outcome.results}
-    for name, episode in tqdm(follow, desc="surrogate", unit=" episode", disable=None):
-        recorded = Recorded(name, decisions_of(plan, name, episode))
-        played = play_episode(name, recorded, scenario, episode, plan.rounds, "surrogate").result
-        if not np.allclose(played.delay, outcome.results[name][episode].delay, rtol=1e-9):
-            raise DataError(
-                f"{plan.folder}: the decisions of {name!r} in episode {episode} give other delays now; "
-                "delete the folder to measure again"
-            )
-        surrogate[name].append(played)
-    return plan, outcome.results, surrogate, outcome.impossible
+    courses: dict[str, dict[str, list[Course]]] = {}
+    for name, results in outcome.results.items():
+        real = [Course(np.array(r.delay), np.array(r.smoothed_loss)) for r in results]
+        courses[name] = {"real": real, "surrogate": []}
+        for episode, played in enumerate(real):
+            course = [(record.costs.delay[0], loss) for record, loss in followed(plan, name, episode)]
+            delay, loss = np.array(course).T
+            if not np.allclose(delay, played.delay, rtol=1e-9):
+                raise DataError(
+                    f"{plan.folder}: the decisions of {name!r} in episode {episode} give other delays now; "
+                    "delete the folder to measure again"
+                )
+            courses[name]["surrogate"].append(Course(delay, loss))
+    return plan, courses, outcome.impossible
 
 
-def default_target(results: Mapping[str, Sequence[EpisodeResult]], rounds: int) -> float:
-    """The smoothed loss that the median torch episode has reached after 60 % of the rounds [nat]."""
-    place = math.ceil(TARGET_ROUND * rounds) - 1
-    return float(np.median([r.smoothed_loss[place] for episodes in results.values() for r in episodes]))
-
-
-def to_target(result: EpisodeResult, target: float) -> tuple[float, int, bool]:
-    """Seconds and rounds until the smoothed loss is at the target, the whole episode if it never is."""
-    below = np.flatnonzero(np.asarray(result.smoothed_loss) <= target)
-    rounds = int(below[0]) + 1 if below.size else len(result.delay)
-    return float(np.sum(result.delay[:rounds])), rounds, bool(below.size)
-
-
-def ranked(
-    plan: EvaluationPlan,
-    torch: Mapping[str, Sequence[EpisodeResult]],
-    surrogate: Mapping[str, Sequence[EpisodeResult]],
-    target: float,
-) -> list[Ranked]:
-    """Every scheduler under both learners, the fastest under the torch learner first."""
-    found = []
-    for name in torch:
-        real = [to_target(result, target) for result in torch[name]]
-        bound = [to_target(result, target) for result in surrogate[name]]
-        plans = [a for episode in range(plan.episodes) for a in decisions_of(plan, name, episode)]
-        found.append(
-            Ranked(
-                name,
-                modelled(plans),
-                [r[0] for r in real],
-                [b[0] for b in bound],
-                [r[1] for r in real],
-                [b[1] for b in bound],
-                [r[2] for r in real],
-                [b[2] for b in bound],
-            )
-        )
-    return sorted(found, key=lambda r: float(np.mean(r.torch_seconds)))
+def default_target(courses: Sequence[Course]) -> float:
+    """The smoothed loss that the median episode has reached after 60 % of the rounds [nat]."""
+    place = math.ceil(TARGET_ROUND * len(courses[0].loss)) - 1
+    return float(np.median([one.loss[place] for one in courses]))
 
 
 def correlation(torch: FloatArray, surrogate: FloatArray, seed: int = 0) -> Correlation:
@@ -269,20 +227,17 @@ def correlation(torch: FloatArray, surrogate: FloatArray, seed: int = 0) -> Corr
 def correlations(schedulers: Sequence[Ranked]) -> dict[str, Correlation]:
     """The coefficients of seconds and rounds to the target, of modelled schedulers and of all."""
     figures = {}
-    for group, chosen in (
-        ("modelled", [r for r in schedulers if r.modelled]),
-        ("all", list(schedulers)),
-    ):
+    for group, chosen in (("modelled", [r for r in schedulers if r.modelled]), ("all", list(schedulers))):
         if len(chosen) < 3:
             raise ScenarioError(
                 f"only {len(chosen)} {group} schedulers can play this scenario; a ranking needs at least 3"
             )
         for unit in ("seconds", "rounds"):
-            torch, surrogate = (
-                np.array([getattr(r, f"{learner}_{unit}") for r in chosen], dtype=np.float64)
-                for learner in ("torch", "surrogate")
+            tables = (
+                np.array([getattr(r, unit)[learner] for r in chosen], dtype=np.float64)
+                for learner in LEARNERS
             )
-            figures[f"{group}_{unit}"] = correlation(torch, surrogate)
+            figures[f"{group}_{unit}"] = correlation(*tables)
     return figures
 
 
@@ -290,16 +245,17 @@ def report(schedulers: Sequence[Ranked], figures: Mapping[str, Correlation], tar
     """The table as text, and the coefficients."""
     lines = [
         f"target {target:.4f} nat",
-        f"{'scheduler':20} {'torch s':>10} {'surrogate s':>11} {'torch rounds':>13} {'surrogate rounds':>16}"
+        f"{'scheduler':20} {'real s':>10} {'surrogate s':>11} {'real rounds':>13} {'surrogate rounds':>16}"
         "  reached by",
     ]
-    lines += [
-        f"{r.scheduler:20} {np.mean(r.torch_seconds):10.1f} {np.mean(r.surrogate_seconds):11.1f} "
-        f"{np.mean(r.torch_rounds):13.1f} {np.mean(r.surrogate_rounds):16.1f}  "
-        f"{sum(r.torch_reached)} and {sum(r.surrogate_reached)} of {len(r.torch_reached)}"
-        + ("" if r.modelled else "   (not modelled)")
-        for r in schedulers
-    ]
+    for r in schedulers:
+        seconds, rounds = ({k: np.mean(v) for k, v in d.items()} for d in (r.seconds, r.rounds))
+        real, surrogate = (sum(r.reached[learner]) for learner in LEARNERS)
+        lines.append(
+            f"{r.scheduler:20} {seconds['real']:10.1f} {seconds['surrogate']:11.1f} {rounds['real']:13.1f} "
+            f"{rounds['surrogate']:16.1f}  {real} and {surrogate} of {len(r.reached['real'])}"
+            + ("" if r.modelled else "   (not modelled)")
+        )
     for name, found in figures.items():
         group, _, unit = name.partition("_")
         verdict = ""
@@ -318,22 +274,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Options) -> None:
-    start = time.perf_counter()
-    plan, torch, surrogate, impossible = play(options)
-    target = default_target(torch, plan.rounds) if options.target is None else options.target
-    schedulers = ranked(plan, torch, surrogate, target)
+    plan, courses, impossible = play(options)
+    target = options.target
+    if target is None:
+        target = default_target([one for found in courses.values() for one in found["real"]])
+    schedulers = [
+        Ranked.of(
+            name,
+            modelled([a for episode in range(plan.episodes) for a in decisions_of(plan, name, episode)]),
+            found,
+            target,
+        )
+        for name, found in courses.items()
+    ]
+    schedulers.sort(key=lambda r: float(np.mean(r.seconds["real"])))
     figures = correlations(schedulers)
     print(report(schedulers, figures, target))
     for name, reason in impossible.items():
         print(f"{name}: not possible: {reason}")
-    played = replace(
-        options, scenario=plan.scenario.name, task=plan.scenario.workload.task, rounds=plan.rounds
-    )
+    task = plan.scenario.workload.task
     store(
         options.output,
-        "schedulers' time to a target loss under the torch learner and under the surrogate",
-        played,
-        seconds=time.perf_counter() - start,
+        "schedulers' time to a target loss under real training and under the surrogate",
+        replace(options, scenario=plan.scenario.name, task=task, rounds=plan.rounds),
         target_nat=target,
         correlations={name: asdict(found) for name, found in figures.items()},
         goal_met=figures["modelled_seconds"].rho >= GOAL,

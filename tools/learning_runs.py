@@ -84,7 +84,10 @@ def main(
 ) -> int:
     """Read a command line and run it with the options and the arguments; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return command(kind, lambda options: run(options, given), about, given)
+    with warnings.catch_warnings():
+        # Fixed allocations look at no budget, and how well a scheduler keeps one is shown elsewhere.
+        warnings.simplefilter("ignore", EnergyBudgetWarning)
+        return command(kind, lambda options: run(options, given), about, given)
 
 
 def planned(options: RunOptions, name: str, scenario: Scenario, scheduler: str) -> EvaluationPlan:
@@ -97,7 +100,7 @@ def planned(options: RunOptions, name: str, scenario: Scenario, scheduler: str) 
         scheduler: Who allocates.
     """
     return EvaluationPlan(
-        scenario=scenario,
+        scenario=scenario.with_overrides({"name": name}),
         schedulers=(scheduler,),
         agent=None,
         episodes=options.seeds,
@@ -109,10 +112,7 @@ def planned(options: RunOptions, name: str, scenario: Scenario, scheduler: str) 
 
 def train(plans: Mapping[str, EvaluationPlan], processes: int) -> dict[str, list[EpisodeResult]]:
     """Train what is not finished, seed by seed, and return the runs of each case."""
-    with warnings.catch_warnings():
-        # Fixed allocations look at no budget, and how well a scheduler keeps one is shown elsewhere.
-        warnings.simplefilter("ignore", EnergyBudgetWarning)
-        outcomes = evaluate_all(list(plans.values()), processes)
+    outcomes = evaluate_all(list(plans.values()), processes)
     return {name: next(iter(outcome.results.values())) for name, outcome in zip(plans, outcomes, strict=True)}
 
 

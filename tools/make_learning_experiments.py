@@ -21,12 +21,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import learning_runs as kept
 from generated_parts import markdown_table
 from learning_runs import Curve, RunOptions, interval
+from measuring import followed
 
 from collapipe_env.arrays import FloatArray
-from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.plotting import COLOURS, log_axis, new_figure, spread
-from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of
+from collapipe_env.evaluation.runner import EvaluationPlan
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.tasks import get_task
 
@@ -175,19 +174,12 @@ def trained(options: Options, scenario: Scenario) -> dict[str, Trained]:
 
 
 def arrivals_and_segments(plan: EvaluationPlan) -> tuple[FloatArray, float]:
-    """Share of each cluster's micro-batches that arrived (N,), and devices with a segment in a cluster.
-
-    The learner changes nothing of the system's course, so the surrogate plays the decisions again in no time.
-    """
-    env = CollaPipeVectorEnv(1, plan.scenario, "surrogate", reward="delay", autoreset_mode="Disabled")
+    """Share of each cluster's micro-batches that arrived (N,), and devices with a segment in a cluster."""
     arrived, segments = [], []
     for seed in range(plan.episodes):
-        env.reset(seed=HELD_OUT_SEED + seed)
-        for allocation in decisions_of(plan, plan.schedulers[0], seed):
-            env.step_allocation(allocation.map(lambda array: array[None]))
-            assert env.last_round is not None
-            arrived.append(env.last_round.surviving_fraction()[0])
-            segments.append(float((allocation.blocks > 0).sum(axis=-1).mean()))
+        for record, _ in followed(plan, plan.schedulers[0], seed):
+            arrived.append(record.surviving_fraction()[0])
+            segments.append(float((record.allocation.blocks > 0).sum(axis=-1).mean()))
     return np.mean(arrived, axis=0), float(np.mean(segments))
 
 

@@ -229,7 +229,6 @@ def scenario_of(options: Options, name: str) -> Scenario:
         scenario = scenario.with_overrides({"workload.outputs": len(classes)} if classes else {})
     return scenario.with_overrides(
         {
-            "name": f"{options.scenario}-{name}",
             **kept.evaluations(options.rounds or chosen.rounds, EVALUATIONS),
             "learning.evaluation_split": "test",
             "learning.evaluation_samples": 1_000_000,

@@ -11,8 +11,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import surrogate_ranking as ranking
 
-from collapipe_env.evaluation.episode import EpisodeResult
-
 TINY = """
 base: small
 learning:
@@ -21,33 +19,20 @@ learning:
 """
 
 
-def episode(losses, delay=2.0):
-    R = len(losses)
-    return EpisodeResult(
-        **dict.fromkeys(("scheduler", "title"), "x"),
-        **{name: [0.0] * R for name in ("worst_energy", "backlog", "metric", "memory_bytes", "decision_s")},
-        episode=0,
-        delay=[delay] * R,
-        loss=list(losses),
-        smoothed_loss=list(losses),
-        initial_loss=1.0,
-        metrics={},
-        energy_ratio=[[1.0]],
-        device_memory_bytes=[[1.0]],
-        offered_memory_bytes=[[1.0]],
-    )
+def course(losses, delay=2.0):
+    return ranking.Course(np.full(len(losses), delay), np.array(losses))
 
 
 def test_target_is_what_the_median_episode_reached_after_60_percent():
-    results = {"a": [episode(np.linspace(1.0, 0.1, 10))], "b": [episode(np.linspace(1.0, 0.55, 10))]}
+    courses = [course(np.linspace(1.0, 0.1, 10)), course(np.linspace(1.0, 0.55, 10))]
     # Round 6 of 10: 0.5 and 0.75.
-    assert ranking.default_target(results, 10) == pytest.approx(0.625)
+    assert ranking.default_target(courses) == pytest.approx(0.625)
 
 
 def test_episodes_that_never_reach_it_count_whole():
-    falling = episode([0.9, 0.7, 0.5, 0.6], delay=3.0)
-    assert ranking.to_target(falling, 0.7) == (6.0, 2, True)
-    assert ranking.to_target(falling, 0.4) == (12.0, 4, False)
+    falling = course([0.9, 0.7, 0.5, 0.6], delay=3.0)
+    assert falling.to_target(0.7) == (6.0, 2, True)
+    assert falling.to_target(0.4) == (12.0, 4, False)
 
 
 def test_coefficient_and_interval():
@@ -85,17 +70,19 @@ def test_schedulers_that_the_surrogate_does_not_model_are_told_apart(tmp_path, c
     assert {path: path.stat().st_mtime_ns for path in before} == before
     again = json.loads((tmp_path / "ranking.json").read_text())
     assert again["correlations"] == stored["correlations"]
+    seconds = [np.mean(entry["seconds"]["real"]) for entry in stored["schedulers"]]
+    assert seconds == sorted(seconds)
 
 
-def test_rows_are_sorted_by_the_torch_learner():
+def test_the_goal_is_of_the_schedulers_that_are_modelled():
     rows = [
-        ranking.Ranked(name, True, [s], [2 * s], [int(s)], [int(s)], [True], [True])
+        ranking.Ranked.of(name, True, {"real": [course([0.1], s)], "surrogate": [course([0.1], 2 * s)]}, 0.5)
         for name, s in (("a", 5.0), ("b", 7.0), ("c", 9.0))
     ]
     figures = ranking.correlations(rows)
     assert figures["modelled_seconds"].rho == 1.0
     assert "goal at least 0.9 met" in ranking.report(rows, figures, 0.5)
-    swapped = [replace(row, surrogate_seconds=[-row.surrogate_seconds[0]]) for row in rows]
+    swapped = [replace(row, seconds=row.seconds | {"surrogate": [-row.seconds["real"][0]]}) for row in rows]
     assert "goal at least 0.9 missed" in ranking.report(swapped, ranking.correlations(swapped), 0.5)
 
 
