@@ -217,11 +217,11 @@ def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
     def learner(settings: Mapping[str, str | float] | None = None, m: int = first) -> RealLearner:
         return RealLearner(scenario, device, options.stages, m, settings or {})
 
-    def compare(group: str, actions: dict[str, Callable[[], None]], rounds: int = 1, **goals: float) -> None:
+    def compare(group: str, actions: dict[str, Callable[[], None]], rounds: int = 1) -> None:
         """Hold the actions against the first of them."""
         times = timed(actions, turns if rounds == 1 else max(3, turns // 2), device)
         name = f"{task}, {device.type}, {group}"
-        found.extend(figures_of(name, times, next(iter(actions)), goals, rounds))
+        found.extend(figures_of(name, times, next(iter(actions)), {SAME: GOAL}, rounds))
         gc.collect()
 
     for m in options.micro_batches:
@@ -232,7 +232,6 @@ def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
                 SAME: learner({"learning.samples_per_pass": 1}, m).rounds,
                 "learner, joint passes": learner(m=m).rounds,
             },
-            **{SAME: GOAL},
         )
     sgd: Mapping[str, str | float] = {
         "learning.optimizer": "sgd", "learning.momentum": 0.0, "workload.weight_bits": 32,

@@ -138,7 +138,8 @@ def figures_of(replies: Mapping[bool, Mapping[str, Any]], missing: str) -> list[
         replies: Of the workers, by whether it is this project's; the peers' may be absent.
         missing: Why it is.
     """
-    found, yardsticks = [], {}
+    found: list[Figure] = []
+    yardsticks: dict[bool, Timing] = {}
     for peer in CONTESTANTS:
         reply = replies.get(peer.mine, {})
         if peer.row not in reply.get("seconds", {}):

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from measuring import RESULTS, command, followed, store, within
+from measuring import RESULTS, Figure, command, followed, publish, within
 from scipy.stats import rankdata, spearmanr
 
 from collapipe_env.allocation import ASYNC, COMMON, Allocation
@@ -35,7 +35,7 @@ GOAL = 0.9
 TARGET_ROUND = 0.6
 """Share of the rounds after which the median real episode has just reached the target."""
 RESAMPLES = 2000
-CONFIDENCE = 0.95
+LEARNERS = ("real", "surrogate")
 
 
 @dataclass(frozen=True)
@@ -99,52 +99,30 @@ class Course:
         return float(self.delay[:rounds].sum()), rounds, bool(below.size)
 
 
-LEARNERS = ("real", "surrogate")
+Courses = Mapping[str, Sequence[Course]]
+"""A scheduler's episodes by learner."""
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """One scheduler under both learners: an entry for each episode, by learner.
+    """One scheduler under both learners.
 
     Attributes:
         scheduler: Name it is asked for by.
         modelled: Whether the surrogate models its training.
-        seconds: Simulated time to the target [s].
-        rounds: Rounds to the target.
-        reached: Whether the target was reached.
+        figures: Of each learner and episode, seconds and rounds to the target, and whether it was reached
+            (2, episodes, 3).
     """
 
     scheduler: str
     modelled: bool
-    seconds: dict[str, list[float]]
-    rounds: dict[str, list[int]]
-    reached: dict[str, list[bool]]
+    figures: FloatArray
 
     @classmethod
-    def of(
-        cls, scheduler: str, modelled: bool, courses: Mapping[str, Sequence[Course]], target: float
-    ) -> Ranked:
+    def of(cls, scheduler: str, modelled: bool, courses: Courses, target: float) -> Ranked:
         """Hold a scheduler's episodes under both learners against the target."""
-        found = {learner: [one.to_target(target) for one in courses[learner]] for learner in LEARNERS}
-        columns = ({learner: [e[i] for e in found[learner]] for learner in LEARNERS} for i in range(3))
-        return cls(scheduler, modelled, *columns)
-
-
-@dataclass(frozen=True)
-class Correlation:
-    """Spearman's rank correlation between the learners, of means over episodes.
-
-    Attributes:
-        rho: The coefficient; NaN where one of the learners ranks all the same.
-        low: Lower end of its 95 % bootstrap interval over schedulers and episodes.
-        high: Upper end.
-        schedulers: How many are ranked.
-    """
-
-    rho: float
-    low: float
-    high: float
-    schedulers: int
+        found = [[one.to_target(target) for one in courses[learner]] for learner in LEARNERS]
+        return cls(scheduler, modelled, np.array(found, dtype=np.float64))
 
 
 def modelled(allocations: Sequence[Allocation]) -> bool:
@@ -197,73 +175,59 @@ def default_target(courses: Sequence[Course]) -> float:
     return float(np.median([one.loss[place] for one in courses]))
 
 
-def correlation(torch: FloatArray, surrogate: FloatArray, seed: int = 0) -> Correlation:
-    """Spearman's coefficient of the means over episodes, with a bootstrap interval.
+def correlation(name: str, real: FloatArray, surrogate: FloatArray, seed: int = 0) -> Figure:
+    """Spearman's coefficient of the means over episodes, with a 95 % bootstrap interval.
 
     Both schedulers and episodes are resampled: either could have been others.
 
     Args:
-        torch: One figure for each scheduler and episode (schedulers, episodes).
+        name: Of the figure.
+        real: One figure for each scheduler and episode (schedulers, episodes).
         surrogate: The same under the surrogate.
         seed: Of the resampling.
+
+    Returns:
+        The coefficient; NaN where one of the learners ranks all the same.
     """
-    schedulers, episodes = torch.shape
+    schedulers, episodes = real.shape
     rng = np.random.default_rng(seed)
     rows = rng.integers(schedulers, size=(RESAMPLES, schedulers, 1))
     columns = rng.integers(episodes, size=(RESAMPLES, 1, episodes))
-    first, second = (rankdata(table[rows, columns].mean(axis=-1), axis=-1) for table in (torch, surrogate))
+    first, second = (rankdata(table[rows, columns].mean(axis=-1), axis=-1) for table in (real, surrogate))
     # Spearman's coefficient is Pearson's of the ranks; resamples whose ranks are all the same have none.
     first, second = (ranks - ranks.mean(axis=-1, keepdims=True) for ranks in (first, second))
     scale = np.sqrt((first**2).sum(axis=-1) * (second**2).sum(axis=-1))
     drawn = (first * second).sum(axis=-1)[scale > 0.0] / scale[scale > 0.0]
-    tails = 50.0 * (1.0 - CONFIDENCE)
-    low, high = np.percentile(drawn, [tails, 100.0 - tails]) if drawn.size else (math.nan, math.nan)
-    means = torch.mean(axis=1), surrogate.mean(axis=1)
+    low, high = np.percentile(drawn, [2.5, 97.5]) if drawn.size else (math.nan, math.nan)
+    means = real.mean(axis=1), surrogate.mean(axis=1)
     varied = all(np.ptp(mean) > 0.0 for mean in means)
     rho = float(spearmanr(*means).statistic) if varied else math.nan
-    return Correlation(rho, float(low), float(high), schedulers)
+    return Figure(f"{name} ({schedulers})", rho, "rho", float(low), float(high))
 
 
-def correlations(schedulers: Sequence[Ranked]) -> dict[str, Correlation]:
+def correlations(schedulers: Sequence[Ranked]) -> list[Figure]:
     """The coefficients of seconds and rounds to the target, of modelled schedulers and of all."""
-    figures = {}
+    found = []
     for group, chosen in (("modelled", [r for r in schedulers if r.modelled]), ("all", list(schedulers))):
         if len(chosen) < 3:
             raise ScenarioError(
                 f"only {len(chosen)} {group} schedulers can play this scenario; a ranking needs at least 3"
             )
-        for unit in ("seconds", "rounds"):
-            tables = (
-                np.array([getattr(r, unit)[learner] for r in chosen], dtype=np.float64)
-                for learner in LEARNERS
-            )
-            figures[f"{group}_{unit}"] = correlation(*tables)
-    return figures
+        tables = np.stack([r.figures for r in chosen], axis=1)  # learners, schedulers, episodes, figures
+        for place, unit in enumerate(("seconds", "rounds")):
+            found.append(correlation(f"{unit}, {group} schedulers", *tables[..., place]))
+    return found
 
 
-def report(schedulers: Sequence[Ranked], figures: Mapping[str, Correlation], target: float) -> str:
-    """The table as text, and the coefficients."""
-    lines = [
-        f"target {target:.4f} nat",
-        f"{'scheduler':20} {'real s':>10} {'surrogate s':>11} {'real rounds':>13} {'surrogate rounds':>16}"
-        "  reached by",
-    ]
+def table(schedulers: Sequence[Ranked]) -> str:
+    """Means over episodes of both learners, as text."""
+    lines = [f"{'scheduler':20}    real s  surrogate s  real rounds  surrogate rounds  reached by"]
     for r in schedulers:
-        seconds, rounds = ({k: np.mean(v) for k, v in d.items()} for d in (r.seconds, r.rounds))
-        real, surrogate = (sum(r.reached[learner]) for learner in LEARNERS)
+        (real_s, real_n, _), (s, n, _) = r.figures.mean(axis=1)
+        real, surrogate = r.figures[..., 2].sum(axis=1)
         lines.append(
-            f"{r.scheduler:20} {seconds['real']:10.1f} {seconds['surrogate']:11.1f} {rounds['real']:13.1f} "
-            f"{rounds['surrogate']:16.1f}  {real} and {surrogate} of {len(r.reached['real'])}"
-            + ("" if r.modelled else "   (not modelled)")
-        )
-    for name, found in figures.items():
-        group, _, unit = name.partition("_")
-        verdict = ""
-        if name == "modelled_seconds":
-            verdict = f"; goal at least {GOAL:g} {'met' if found.rho >= GOAL else 'missed'}"
-        lines.append(
-            f"rho of {unit} to the target, {group} schedulers ({found.schedulers}): {found.rho:.3f} "
-            f"[{found.low:.3f}, {found.high:.3f}]{verdict}"
+            f"{r.scheduler:20} {real_s:9.1f} {s:12.1f} {real_n:12.1f} {n:17.1f}  {real:.0f} and "
+            f"{surrogate:.0f} of {r.figures.shape[1]}" + ("" if r.modelled else "   (not modelled)")
         )
     return "\n".join(lines)
 
@@ -278,31 +242,26 @@ def _run(options: Options) -> None:
     target = options.target
     if target is None:
         target = default_target([one for found in courses.values() for one in found["real"]])
-    schedulers = [
-        Ranked.of(
-            name,
-            modelled([a for episode in range(plan.episodes) for a in decisions_of(plan, name, episode)]),
-            found,
-            target,
-        )
-        for name, found in courses.items()
-    ]
-    schedulers.sort(key=lambda r: float(np.mean(r.seconds["real"])))
+    schedulers = []
+    for name, found in courses.items():
+        plans = [a for episode in range(plan.episodes) for a in decisions_of(plan, name, episode)]
+        schedulers.append(Ranked.of(name, modelled(plans), found, target))
+    schedulers.sort(key=lambda r: float(r.figures[0, :, 0].mean()))
     figures = correlations(schedulers)
-    print(report(schedulers, figures, target))
+    print(f"target {target:.4f} nat\n{table(schedulers)}")
     for name, reason in impossible.items():
         print(f"{name}: not possible: {reason}")
-    task = plan.scenario.workload.task
-    store(
-        options.output,
-        "schedulers' time to a target loss under real training and under the surrogate",
-        replace(options, scenario=plan.scenario.name, task=task, rounds=plan.rounds),
+    met = (figures[0].value or 0.0) >= GOAL
+    publish(
+        replace(options, scenario=plan.scenario.name, task=plan.scenario.workload.task, rounds=plan.rounds),
+        "schedulers' time to a target loss under real training and under the surrogate (Spearman's rho)",
+        figures,
         target_nat=target,
-        correlations={name: asdict(found) for name, found in figures.items()},
-        goal_met=figures["modelled_seconds"].rho >= GOAL,
-        schedulers=[asdict(entry) for entry in schedulers],
+        goal_met=met,
+        schedulers=[{**asdict(entry), "figures": entry.figures.tolist()} for entry in schedulers],
         impossible=impossible,
     )
+    print(f"goal, rho of seconds of modelled schedulers at least {GOAL:g}: {'met' if met else 'missed'}")
 
 
 if __name__ == "__main__":

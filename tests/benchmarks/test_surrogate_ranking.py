@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,14 +37,14 @@ def test_episodes_that_never_reach_it_count_whole():
 def test_coefficient_and_interval():
     rng = np.random.default_rng(0)
     times = np.arange(1.0, 13.0)[:, None] + 0.01 * rng.random((12, 3))
-    same = ranking.correlation(times, np.exp(times))
-    assert (same.rho, same.schedulers) == (1.0, 12)
+    same = ranking.correlation("x", times, np.exp(times))
+    assert (same.value, same.name) == (1.0, "x (12)")
     assert same.low > 0.99
-    assert ranking.correlation(times, -times).rho == pytest.approx(-1.0)
-    unrelated = ranking.correlation(times, rng.permutation(times))
-    assert unrelated.low < unrelated.rho < unrelated.high
+    assert ranking.correlation("x", times, -times).value == pytest.approx(-1.0)
+    unrelated = ranking.correlation("x", times, rng.permutation(times))
+    assert unrelated.low < unrelated.value < unrelated.high
     assert unrelated.high - unrelated.low > 0.3
-    assert np.isnan(ranking.correlation(times, np.ones_like(times)).rho)
+    assert np.isnan(ranking.correlation("x", times, np.ones_like(times)).value)
 
 
 def test_schedulers_that_the_surrogate_does_not_model_are_told_apart(tmp_path, capsys):
@@ -59,8 +58,13 @@ def test_schedulers_that_the_surrogate_does_not_model_are_told_apart(tmp_path, c
     stored = json.loads((tmp_path / "ranking.json").read_text())
     found = {entry["scheduler"]: entry for entry in stored["schedulers"]}
     assert {name for name, entry in found.items() if not entry["modelled"]} == {"splitfed_v1", "xpipe"}
-    assert stored["correlations"]["modelled_seconds"]["schedulers"] == 3
-    assert stored["correlations"]["all_seconds"]["schedulers"] == 5
+    assert [figure["name"] for figure in stored["figures"]] == [
+        "seconds, modelled schedulers (3)", "rounds, modelled schedulers (3)",
+        "seconds, all schedulers (5)", "rounds, all schedulers (5)",
+    ]  # fmt: skip
+    met = stored["figures"][0]["value"] >= 0.9
+    assert stored["goal_met"] is met
+    assert f"at least 0.9: {'met' if met else 'missed'}" in printed
     assert stored["options"]["task"] == "classification"
     assert printed.count("(not modelled)") == 2
     # Nothing is played twice, and the same comes out.
@@ -69,21 +73,28 @@ def test_schedulers_that_the_surrogate_does_not_model_are_told_apart(tmp_path, c
     assert ranking.main(arguments) == 0
     assert {path: path.stat().st_mtime_ns for path in before} == before
     again = json.loads((tmp_path / "ranking.json").read_text())
-    assert again["correlations"] == stored["correlations"]
-    seconds = [np.mean(entry["seconds"]["real"]) for entry in stored["schedulers"]]
+    assert json.dumps(again["figures"]) == json.dumps(stored["figures"])  # NaN is not itself
+    seconds = [np.mean(entry["figures"], axis=1)[0, 0] for entry in stored["schedulers"]]
     assert seconds == sorted(seconds)
 
 
-def test_the_goal_is_of_the_schedulers_that_are_modelled():
-    rows = [
-        ranking.Ranked.of(name, True, {"real": [course([0.1], s)], "surrogate": [course([0.1], 2 * s)]}, 0.5)
-        for name, s in (("a", 5.0), ("b", 7.0), ("c", 9.0))
-    ]
-    figures = ranking.correlations(rows)
-    assert figures["modelled_seconds"].rho == 1.0
-    assert "goal at least 0.9 met" in ranking.report(rows, figures, 0.5)
-    swapped = [replace(row, seconds=row.seconds | {"surrogate": [-row.seconds["real"][0]]}) for row in rows]
-    assert "goal at least 0.9 missed" in ranking.report(swapped, ranking.correlations(swapped), 0.5)
+def test_schedulers_are_ranked_by_what_they_need_under_both_learners():
+    def rows(*surrogate):
+        return [
+            ranking.Ranked.of(
+                name, True, {"real": [course([1.0, 0.1], s)], "surrogate": [course([0.1], t)]}, 0.5
+            )
+            for name, s, t in zip("abc", (5.0, 7.0, 9.0), surrogate, strict=True)
+        ]
+
+    same = rows(10.0, 14.0, 18.0)
+    assert same[1].figures.tolist() == [[[14.0, 2.0, 1.0]], [[14.0, 1.0, 1.0]]]
+    seconds, rounds, *_ = ranking.correlations(same)
+    assert seconds.value == 1.0
+    assert np.isnan(rounds.value)  # all need the same
+    assert ranking.correlations(rows(3.0, 2.0, 1.0))[0].value == -1.0
+    assert "7.0" not in ranking.table(same)
+    assert "14.0" in ranking.table(same)
 
 
 @pytest.mark.parametrize(
