@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import gymnasium as gym
 import matplotlib as mpl
 import numpy as np
-from generated_parts import write_parts
+from generated_parts import markdown_table, write_parts
 from scipy import stats
 
 from collapipe_env.agents.dssra import DSSRA
@@ -51,7 +51,7 @@ AXES: Mapping[str, tuple[str, tuple[int, ...]]] = {
     "clusters": ("clusters N", (2, 4, 8, 16, 32, 64)),
     "devices": ("devices K of a cluster", (2, 4, 6, 8, 12, 16)),
     "blocks": ("encoder blocks L", (6, 12, 18, 24, 36, 48)),
-    "samples": ("mini-batch B (samples)", (16, 32, 64, 96, 128, 256)),
+    "samples": ("mini-batch B (samples)", (16, 32, 64, 128, 256)),
     ENVIRONMENTS: ("environments E", (1, 4, 16, 64, 256, 1024)),
 }
 """Label of each size and its values."""
@@ -201,19 +201,19 @@ def power_law(values: Series) -> tuple[float, float]:
 
 def table(found: Mapping[str, Mapping[str, Series]]) -> str:
     """Every axis: a line for each size, and the exponents below."""
-    heads = [f"{title} ({unit})" for title, unit, _ in QUANTITIES.values()]
-    lines = [f"| | size | {' | '.join(heads)} |", "|---|---:|" + "---:|" * len(heads)]
+    heads = ("", "size", *(f"{title} ({unit})" for title, unit, _ in QUANTITIES.values()))
+    rows = []
     for axis, quantities in found.items():
-        label, series = AXES[axis][0], [quantities.get(what) for what in QUANTITIES]
+        label, series = AXES[axis][0], [quantities.get(what, {}) for what in QUANTITIES]
         for size in quantities["vector"]:
-            cells = [
-                "–" if one is None else f"{scale * one[size]:.4g}"
+            cells = (
+                f"{scale * one[size]:.4g}" if one else "–"
                 for one, (*_, scale) in zip(series, QUANTITIES.values(), strict=True)
-            ]
-            lines.append(f"| {label} | {size} | {' | '.join(cells)} |")
-        fits = ["–" if one is None else "{:.2f} ± {:.2f}".format(*power_law(one)) for one in series]
-        lines.append(f"| {label} | *exponent* | {' | '.join(fits)} |")
-    return "\n".join(lines)
+            )
+            rows.append((label, str(size), *cells))
+        fits = ("{:.2f} ± {:.2f}".format(*power_law(one)) if one else "–" for one in series)
+        rows.append((label, "*exponent*", *fits))
+    return markdown_table(heads, rows)
 
 
 def draw(found: Mapping[str, Mapping[str, Series]]) -> Figure:
@@ -256,10 +256,8 @@ def peer_table(path: Path) -> str:
         DataError: If it cannot be read.
     """
     content = read_json(path, "run `python benchmarks/peers.py`")
-    lines = [
-        "| environment | package | what a step simulates | steps/s | time of a step, CartPole-v1 = 1 |",
-        "|---|---|---|---:|---:|",
-    ]
+    heads = ("environment", "package", "what a step simulates", "steps/s", "time of a step, CartPole-v1 = 1")
+    rows = []
     skipped = []
     for figure in content["figures"]:
         name, about = figure["name"], content["environments"][figure["name"]]
@@ -273,17 +271,12 @@ def peer_table(path: Path) -> str:
             for ratio in (figure["low"], figure["value"], figure["high"])
         )
         spread = f" ({low}…{high})" if low != high else ""
-        lines.append(
-            f"| {name} | {package} {version} | {about['about']} "
-            f"| {figure['note'].removesuffix(' steps/s')} | {value}{spread} |"
-        )
-    if skipped:
-        lines.append(f"\nSkipped: {'; '.join(skipped)}.")
+        rate = figure["note"].removesuffix(" steps/s")
+        rows.append((name, f"{package} {version}", about["about"], rate, f"{value}{spread}"))
+    below = f"\n\nSkipped: {'; '.join(skipped)}." if skipped else ""
     options = content["options"]
-    lines.append(
-        f"\n`python benchmarks/peers.py`, {options['repeats']} slices of {options['slice_seconds']:g} s each."
-    )
-    return "\n".join(lines)
+    slices = f"{options['repeats']} slices of {options['slice_seconds']:g} s each"
+    return f"{markdown_table(heads, rows, left=3)}{below}\n\n`python benchmarks/peers.py`, {slices}."
 
 
 def stamp(arguments: Sequence[str]) -> str:
