@@ -155,7 +155,7 @@ def take_turns(contestants: Sequence[Contestant], seconds: float, repeats: int) 
 
 
 def stepper(env: Any) -> Callable[[int], None]:
-    """Return what steps an environment with random actions, over the ends of episodes.
+    """Return a function that steps an environment with random actions, over ends of episodes.
 
     Args:
         env: A single environment, or a vector environment that resets itself; reset here.

@@ -21,7 +21,7 @@ ACTIONS_IN_STORE = 16
 
 
 def stepper(imports: Sequence[str], name: str) -> Callable[[int], None]:
-    """Return what steps an environment with random actions, over the ends of episodes.
+    """Return a function that steps an environment with random actions, over ends of episodes.
 
     Args:
         imports: Modules that register it.

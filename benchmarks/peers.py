@@ -108,7 +108,7 @@ def last_line(text: str) -> str:
 
 
 def measure(python: Path, mine: bool, slice_seconds: float, repeats: int) -> dict[str, Any]:
-    """What the worker of an interpreter replies.
+    """Reply of the worker of an interpreter.
 
     Raises:
         CollaPipeError: If its process ends without a reply, or cannot even step CartPole.

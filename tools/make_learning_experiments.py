@@ -53,8 +53,6 @@ CROWDED: Mapping[str, object] = {
 }
 """Strong interference."""
 SKEWED: Mapping[str, object] = {"learning.partition": "dirichlet", "learning.dirichlet_alpha": 0.1}
-
-
 EVEN = "pipeline"
 """Even split over all devices, M = 4."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gc
 import shlex
-import statistics
 import sys
 import time
 import tracemalloc
@@ -45,7 +44,7 @@ ID = "CollaPipeSurrogate-v0"
 BATCH = 64
 """Environments of the native vector environment wherever its size is not what changes."""
 STATES = 16
-"""States that DSSRA decides in again and again."""
+"""States that DSSRA decides in."""
 ENVIRONMENTS = "environments"
 AXES: Mapping[str, tuple[str, tuple[int, ...]]] = {
     "clusters": ("clusters N", (2, 4, 8, 16, 32, 64)),
@@ -71,8 +70,10 @@ Series = Mapping[int, float]
 class Options(SliceOptions):
     """Measure how cost grows with the system's sizes."""
 
-    slice_seconds: float = 0.1
-    """Length of a slice [s], 0.001 to 60."""
+    slice_seconds: float = 0.02
+    """Length of a slice [s], 0.001 to 60; short, so that some are not disturbed."""
+    repeats: int = 15
+    """Slices of each contestant, 1 to 1000."""
     peers: Path = RESULTS / "peers.json"
     """The peer comparison to show, as ``python benchmarks/peers.py`` wrote it."""
     quick: bool = False
@@ -118,7 +119,7 @@ def scenario_at(axis: str, value: int) -> Scenario:
 
 
 def decider(scenario: Scenario) -> Callable[[int], None]:
-    """Return what decides for one environment with DSSRA, on one thread, in states of an own episode."""
+    """Return a function that decides with DSSRA, on one thread, in every state of an episode of its own."""
     scheduler = DSSRA(scenario, threads=1)
     world = World(scenario, IdleLearner(1), 1)
     world.reset([np.random.default_rng(0)])
@@ -128,8 +129,9 @@ def decider(scenario: Scenario) -> Callable[[int], None]:
         world.step(scheduler.allocate(world.state))
 
     def play(calls: int) -> None:
-        for i in range(calls):
-            scheduler.allocate(states[i % STATES])
+        for _ in range(calls):
+            for state in states:
+                scheduler.allocate(state)
 
     return play
 
@@ -164,7 +166,7 @@ def memory(scenario: Scenario) -> float:
 def measure(
     axis: str, sizes: Sequence[int], slice_seconds: float, repeats: int
 ) -> dict[str, dict[int, float]]:
-    """Measure one axis; times are medians over the slices, in which all sizes take turns.
+    """Measure one axis; times are the fastest of the slices, in which all sizes take turns.
 
     Returns:
         Seconds, or bytes, for one environment by quantity and size.
@@ -177,10 +179,10 @@ def measure(
         if axis != ENVIRONMENTS:
             single = gym.make(ID, scenario=scenario, disable_env_checker=True)
             contestants.append(Contestant(f"single {size}", 1, stepper(single)))
-            contestants.append(Contestant(f"decision {size}", 1, decider(scenario)))
+            contestants.append(Contestant(f"decision {size}", STATES, decider(scenario)))
     for name, timing in take_turns(contestants, slice_seconds, repeats).items():
         what, size_text = name.split()
-        found.setdefault(what, {})[int(size_text)] = statistics.median(timing.seconds)
+        found.setdefault(what, {})[int(size_text)] = min(timing.seconds)
     if axis != ENVIRONMENTS:
         found["memory"] = {size: memory(scenario_at(axis, size)) for size in sizes}
     return {what: found[what] for what in QUANTITIES if what in found}

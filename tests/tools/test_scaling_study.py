@@ -87,7 +87,7 @@ def test_decisions_go_through_the_states_of_an_episode(monkeypatch):
     play = study.decider(load_scenario("small"))
     assert len(made[0].asked) == study.STATES  # the episode itself
     made[0].asked.clear()
-    play(2 * study.STATES)
+    play(2)
     rounds = [int(state.round_index[0]) for state in made[0].asked]
     assert rounds == 2 * list(range(study.STATES))
     # The stored states are copies: playing on has not changed them.
