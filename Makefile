@@ -63,7 +63,7 @@ format: $(STAMP) ## Format the sources and fix what can be fixed
 bench: $(STAMP) ## Run the benchmarks and hold them against their goals
 	$(RUN) benchmarks/suite.py $(BENCH_ARGS)
 
-scaling: $(STAMP) ## Measure peers and growth with size, and write docs/scaling.md anew (ten minutes)
+scaling: $(STAMP) ## Measure peers and growth with size, and write docs/scaling.md anew (five minutes)
 	$(RUN) benchmarks/peers.py
 	$(RUN) tools/make_scaling_study.py $(SCALING_ARGS)
 

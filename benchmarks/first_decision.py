@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from measuring import RESULTS, Figure, command, figure_table, listed, store, within
+from measuring import RESULTS, Figure, command, publish, within
 
 WHAT = "processor seconds of fresh processes up to DSSRA's first decision, Python's start included"
 COLD_GOAL_S = 10.0
@@ -101,9 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Options) -> None:
-    found = figures(options.processes)
-    print(figure_table(found))
-    store(options.output, WHAT, options, figures=listed(found))
+    publish(options, WHAT, figures(options.processes))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ The plain loop runs the same architecture, uncut, over the same micro-batches wi
 one fused AdamW step per cluster and round: no token dropout, no averaging, no compression, no server and no
 evaluation, so the least that any PyTorch code would do. Also measured: the learner with neighbouring
 micro-batches in one pass (``samples_per_pass`` of the scenario), the shortcut of plain SGD, mixed precision,
-and what evaluation adds in either mode::
+and what evaluation adds in either mode. Run::
 
     python benchmarks/learner_rate.py --output benchmarks/results/learner_rate.json
     python benchmarks/learner_rate.py --task ner translation --micro-batches 4
@@ -38,17 +38,17 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.loading import override_scenario
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
-from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
-from collapipe_env.training.held_out_evaluation import Evaluator
 
+WHAT = "time of a round of the real learner over a plain loop's; range: quartiles over the turns"
 GOAL = 1.15
 """Most that the learner may take of the plain loop's time over the same micro-batches."""
 NEVER = 1_000_000
+SAME = "learner, same micro-batches"
 
 
 @dataclass(frozen=True)
 class Options:
-    """Time of a round of the torch learner beside a plain PyTorch loop."""
+    """Time of a round of the real learner beside a plain PyTorch loop."""
 
     output: Annotated[Path | None, tyro.conf.arg(aliases=["--out"])] = None
     """JSON file to write; none by default."""
@@ -76,21 +76,15 @@ class Options:
 
 
 class PlainLoop:
-    """Gradient accumulation over micro-batches, one uncut model and one optimiser per cluster.
+    """Gradient accumulation over micro-batches, one uncut model and one fused AdamW per cluster.
 
-    Attributes:
-        modules: Encoder and head of the first cluster.
+    Args:
+        scenario: Whose task and sizes to take.
+        micro_batches: M.
+        device: Where to train.
     """
 
-    def __init__(self, scenario: Scenario, micro_batches: int, device: torch.device, *, flat: bool) -> None:
-        """Build the models.
-
-        Args:
-            scenario: Whose task and sizes to take.
-            micro_batches: M.
-            device: Where to train.
-            flat: Step one flat vector, as the learner does, instead of every parameter tensor.
-        """
+    def __init__(self, scenario: Scenario, micro_batches: int, device: torch.device) -> None:
         self._task, spec = get_task(scenario.workload.task), task_spec(scenario)
         train = self._task.load(spec).train
         self._tokens = torch.tensor(train.tokens, device=device)
@@ -98,26 +92,12 @@ class PlainLoop:
         self._units = self._task.units(torch.tensor(train.targets)).double().numpy()
         self._batch, self._micro_batches = scenario.workload.batch_size, micro_batches
         self._smoothing = scenario.learning.label_smoothing
-        generator, learning = torch.Generator().manual_seed(0), scenario.learning
+        generator, rate = torch.Generator().manual_seed(0), scenario.learning.learning_rate
         self._clusters = []
         for _ in range(scenario.cluster.clusters):
-            modules = torch.nn.ModuleList(
-                [
-                    ClusterModel(spec.architecture, generator).to(device),
-                    self._task.build_head(spec, generator).to(device),
-                ]
-            )
-            size = parameter_count(modules)
-            if flat:
-                vectors = torch.empty(size, device=device), torch.zeros(size, device=device)
-                optimizer = FlatParameters(modules, *vectors).optimizer(
-                    "adamw", learning.learning_rate, learning.weight_decay
-                )
-            else:
-                optimizer = torch.optim.AdamW(modules.parameters(), lr=learning.learning_rate, fused=True)
-            self._clusters.append((modules, optimizer))
-        self.modules = self._clusters[0][0]
-        self._flat = flat
+            parts = ClusterModel(spec.architecture, generator), self._task.build_head(spec, generator)
+            modules = torch.nn.ModuleList(parts).to(device)
+            self._clusters.append((modules, torch.optim.AdamW(modules.parameters(), lr=rate, fused=True)))
         self._rng = np.random.default_rng(0)
 
     def round(self) -> None:
@@ -126,7 +106,7 @@ class PlainLoop:
             chosen = self._rng.integers(0, len(self._tokens), self._batch)
             units = [float(part.sum()) for part in np.array_split(self._units[chosen], self._micro_batches)]
             places = torch.from_numpy(chosen).to(self._tokens.device)
-            optimizer.zero_grad(set_to_none=not self._flat)
+            optimizer.zero_grad()
             for tokens, targets, count in zip(
                 self._tokens[places].tensor_split(self._micro_batches),
                 self._targets[places].tensor_split(self._micro_batches),
@@ -139,8 +119,16 @@ class PlainLoop:
             optimizer.step()
 
 
-class Learner:
-    """The learner of a scenario with some of its settings changed, ready to train rounds."""
+class RealLearner:
+    """The learner of a scenario with some of its settings changed, ready to train rounds.
+
+    Args:
+        scenario: What to start from.
+        device: Where to train.
+        stages: Stages of every cluster's pipeline.
+        micro_batches: M.
+        settings: Scenario fields to change, by dotted path.
+    """
 
     def __init__(
         self,
@@ -150,23 +138,13 @@ class Learner:
         micro_batches: int,
         settings: Mapping[str, str | float],
     ) -> None:
-        """Reset it.
-
-        Args:
-            scenario: What to start from.
-            device: Where to train.
-            stages: Stages of every cluster's pipeline.
-            micro_batches: M.
-            settings: Scenario fields to change, by dotted path.
-        """
         # Unless a contestant says otherwise, only the first round is evaluated.
         never = {"learning.evaluate_every": NEVER, "learning.metric_every": NEVER}
         scenario = override_scenario(scenario, {**never, **settings})
-        self.learner = TorchLearner.from_scenario(scenario, 1, device=str(device))
-        self.learner.reset([np.random.default_rng(0)])
-        n = scenario.cluster.clusters
+        self._learner = TorchLearner.from_scenario(scenario, 1, device=str(device))
+        self._learner.reset([np.random.default_rng(0)])
+        n, steps = scenario.cluster.clusters, scenario.workload.local_steps
         sizes = [len(part) for part in np.array_split(np.arange(scenario.workload.blocks), stages)]
-        steps = scenario.workload.local_steps
         counts = np.full((1, n), micro_batches)
         self._outcome = RoundOutcome(
             blocks=np.tile(np.array(sizes), (1, n, 1)),
@@ -175,19 +153,15 @@ class Learner:
             survival=np.ones((1, n)),
         )
 
-    def round(self) -> None:
-        """Train one round."""
-        self.learner.train_round(self._outcome)
-
-    def rounds(self, count: int) -> None:
+    def rounds(self, count: int = 1) -> None:
         """Train some rounds."""
         for _ in range(count):
-            self.round()
+            self._learner.train_round(self._outcome)
 
     def loop_round(self) -> None:
         """Train one round without the shortcut of plain SGD."""
         with mock.patch("collapipe_env.training.federation.can_merge", return_value=False):
-            self.round()
+            self.rounds()
 
 
 def timed(
@@ -238,73 +212,58 @@ def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
     """Measure everything for one task on one device."""
     scenario = override_scenario(load_scenario(options.scenario), {"workload.task": task})
     first, turns = options.micro_batches[0], options.rounds
-    place = f"{task}, {device.type}"
     found: list[Figure] = []
 
-    def learner(micro_batches: int = first, **settings: str | float) -> Learner:
-        changes = {name.replace("__", "."): value for name, value in settings.items()}
-        return Learner(scenario, device, options.stages, micro_batches, changes)
+    def learner(settings: Mapping[str, str | float] | None = None, m: int = first) -> RealLearner:
+        return RealLearner(scenario, device, options.stages, m, settings or {})
 
-    def compare(
-        group: str, actions: dict[str, Callable[[], None]], beside: str, goals: dict[str, float] | None = None
-    ) -> None:
-        found.extend(figures_of(f"{place}, {group}", timed(actions, turns, device), beside, goals))
+    def compare(group: str, actions: dict[str, Callable[[], None]], rounds: int = 1) -> None:
+        """Hold the actions against the first of them."""
+        times = timed(actions, turns if rounds == 1 else max(3, turns // 2), device)
+        name = f"{task}, {device.type}, {group}"
+        found.extend(figures_of(name, times, next(iter(actions)), {SAME: GOAL}, rounds))
         gc.collect()
 
     for m in options.micro_batches:
         compare(
             f"rounds of M = {m}",
             {
-                "plain loop": PlainLoop(scenario, m, device, flat=False).round,
-                "plain loop, flat optimiser": PlainLoop(scenario, m, device, flat=True).round,
-                "learner, same micro-batches": learner(m, learning__samples_per_pass=1).round,
-                "learner, joint passes": learner(m).round,
+                "plain loop": PlainLoop(scenario, m, device).round,
+                SAME: learner({"learning.samples_per_pass": 1}, m).rounds,
+                "learner, joint passes": learner(m=m).rounds,
             },
-            "plain loop",
-            {"learner, same micro-batches": GOAL},
         )
-    loop, merged = (
-        learner(learning__optimizer="sgd", learning__momentum=0.0, workload__weight_bits=32) for _ in range(2)
-    )
-    compare("plain SGD", {"loop": loop.loop_round, "merged step": merged.round}, "loop")
-    compare(
-        "precision",
-        {"float32": learner().round, "bfloat16": learner(learning__precision="bfloat16").round},
-        "float32",
-    )
-    return [*found, *evaluation_figures(learner, scenario, task, device, turns)]
+    sgd: Mapping[str, str | float] = {
+        "learning.optimizer": "sgd", "learning.momentum": 0.0, "workload.weight_bits": 32,
+    }  # fmt: skip
+    compare("plain SGD", {"loop": learner(sgd).loop_round, "merged step": learner(sgd).rounds})
+    half = learner({"learning.precision": "bfloat16"})
+    compare("precision", {"float32": learner().rounds, "bfloat16": half.rounds})
 
-
-def evaluation_figures(
-    learner: Callable[..., Learner], scenario: Scenario, task: str, device: torch.device, turns: int
-) -> list[Figure]:
-    """Time an evaluation by itself, and rounds with the scenario's evaluations, metrics once in a turn."""
-    spec, trained = task_spec(scenario), learner()
-    evaluator = Evaluator(get_task(task), spec, get_task(task).load(spec), scenario.learning, device)
-    model, head = PlainLoop(scenario, 1, device, flat=False).modules
-    alone: dict[str, Callable[[], object]] = {
-        "a round": trained.round,
-        "an evaluation of the loss": partial(evaluator, model, head, metrics=False),
-        "an evaluation with metrics": partial(evaluator, model, head, metrics=True),
-    }
-    place = f"{task}, {device.type}"
-    found = figures_of(f"{place}, evaluation by itself", timed(alone, turns, device), "a round")
     every, metric_every = scenario.learning.evaluate_every, scenario.learning.metric_every
     period = max(every, metric_every)
-    periods = {"learning__evaluate_every": every, "learning__metric_every": metric_every}
-    contestants = {
+    evaluated = {
         "no evaluation": learner(),
-        "inline evaluation": learner(**periods, learning__evaluation="inline"),
-        "background evaluation": learner(**periods, learning__evaluation="background"),
+        **{
+            f"{where} evaluation": learner(
+                {
+                    "learning.evaluate_every": every,
+                    "learning.metric_every": metric_every,
+                    "learning.evaluation": where,
+                }
+            )
+            for where in ("inline", "background")
+        },
     }
-
-    for contestant in contestants.values():
+    for contestant in evaluated.values():
         # So that evaluations begin within a turn, and the background's do not end in another contestant's.
         contestant.rounds(period // 2)
-    group = f"{place}, evaluation every {every} rounds, metrics every {metric_every}"
-    actions = {name: partial(contestant.rounds, period) for name, contestant in contestants.items()}
-    times = timed(actions, max(3, turns // 2), device)
-    return found + figures_of(group, times, "no evaluation", rounds=period)
+    compare(
+        f"evaluation every {every} rounds, metrics every {metric_every}",
+        {name: partial(contestant.rounds, period) for name, contestant in evaluated.items()},
+        rounds=period,
+    )
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -326,8 +285,7 @@ def _run(options: Options) -> None:
     print(figure_table(found))
     if options.output is not None:
         gpu = torch.cuda.get_device_name() if len(devices) > 1 else "skipped: none that PyTorch can use"
-        what = "time of a round of the torch learner over a plain loop's; range: quartiles over the turns"
-        store(options.output, what, options, gpu=gpu, figures=listed(found))
+        store(options.output, WHAT, options, gpu=gpu, figures=listed(found))
 
 
 if __name__ == "__main__":

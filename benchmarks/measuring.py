@@ -11,23 +11,30 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import tyro
 from tqdm import tqdm
 
 from collapipe_env import files
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import CollaPipeError, ScenarioError
+from collapipe_env.evaluation.episode import HELD_OUT_SEED
+from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of
+from collapipe_env.simulator.record import RoundRecord
 
 RESULTS = Path(__file__).parent / "results"
 """Folder of the benchmarks' results."""
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
+ACTIONS_IN_STORE = 16
+"""Random actions that a contestant goes through again and again."""
 PACKAGES = ("collapipe-env", "gymnasium", "numpy", "numba", "stable-baselines3", "torch")
 
 
@@ -147,10 +154,58 @@ def take_turns(contestants: Sequence[Contestant], seconds: float, repeats: int) 
     return {c.name: Timing(c.name, c.units, tuple(t)) for c, t in zip(contestants, found, strict=True)}
 
 
-def ratio_figure(name: str, timing: Timing, yardstick: Timing, goal: float | None = None) -> Figure:
-    """Time of something over that of a yardstick of the same run."""
+def stepper(env: Any) -> Callable[[int], None]:
+    """Return a function that steps an environment with random actions, over ends of episodes.
+
+    Args:
+        env: A single environment, or a vector environment that resets itself; reset here.
+    """
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(ACTIONS_IN_STORE)]
+    env.reset(seed=0)
+    single = isinstance(env, gym.Env)
+
+    def play(calls: int) -> None:
+        for i in range(calls):
+            _, _, terminated, truncated, _ = env.step(actions[i % ACTIONS_IN_STORE])
+            if single and (terminated or truncated):
+                env.reset()
+
+    return play
+
+
+def followed(plan: EvaluationPlan, scheduler: str, episode: int) -> Iterator[tuple[RoundRecord, float]]:
+    """Play the decisions of a finished episode again under the surrogate: each round, and its smoothed loss.
+
+    The learner changes nothing of the system's course, so delays and arrivals are those of the episode.
+
+    Args:
+        plan: What was played.
+        scheduler: Who decided.
+        episode: Number of the episode.
+    """
+    env = CollaPipeVectorEnv(
+        num_envs=1,
+        scenario=plan.scenario.with_overrides({"dynamics.target_loss": None}),
+        learner="surrogate",
+        reward="delay",
+        autoreset_mode="Disabled",
+        max_episode_steps=plan.rounds,
+    )
+    env.reset(seed=HELD_OUT_SEED + episode)
+    for allocation in decisions_of(plan, scheduler, episode):
+        env.step_allocation(allocation.map(lambda array: array[None]))
+        assert env.last_round is not None
+        yield env.last_round, float(env.state.loss[0])
+
+
+def ratio_figure(
+    name: str, timing: Timing, yardstick: Timing, goal: float | None = None, rate: bool = False
+) -> Figure:
+    """Time of something over that of a yardstick of the same run, with its rate as a note if asked for."""
     value, low, high = timing.ratio_to(yardstick)
-    return Figure(name, value, f"x {yardstick.name}", low, high, goal)
+    note = f"{1.0 / timing.median:,.0f} steps/s" if rate else ""
+    return Figure(name, value, f"x {yardstick.name}", low, high, goal, note)
 
 
 def figure_table(figures: Sequence[Figure]) -> str:
@@ -195,6 +250,19 @@ def store(path: Path, what: str, options: Any, **content: Any) -> None:
 def listed(figures: Sequence[Figure]) -> list[dict[str, Any]]:
     """Figures with their verdicts as plain data."""
     return [{**asdict(figure), "verdict": figure.verdict} for figure in figures]
+
+
+def publish(options: Any, what: str, figures: Sequence[Figure], **content: Any) -> None:
+    """Print figures beside their goals, and store them with their verdicts.
+
+    Args:
+        options: Dataclass of the command's options, with the file as ``output``.
+        what: What was measured.
+        figures: The figures.
+        **content: More to store.
+    """
+    print(figure_table(figures))
+    store(options.output, what, options, **content, figures=listed(figures))
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,7 @@
-"""Steps environments for ``benchmarks/peers.py``: one JSON request a line in, one JSON reply a line out.
+"""Steps environments for ``benchmarks/peers.py``, all in turns: JSON on standard input, JSON at the end.
 
 Runs in any interpreter that has Gymnasium; needs nothing of this project, so that it also runs where only the
-peers are installed. Requests::
-
-    {"do": "versions", "packages": ["numpy"]}                   -> {"python": "3.13.1", "numpy": "2.4.0"}
-    {"do": "make", "key": "a", "imports": ["x"], "id": "X-v0"}  -> {}
-    {"do": "play", "key": "a", "calls": 100}                    -> {}
-
-A request that fails is answered by ``{"error": "..."}``.
+peers are installed.
 """
 
 from __future__ import annotations
@@ -17,63 +11,86 @@ import json
 import os
 import platform
 import sys
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 ACTIONS_IN_STORE = 16
 
 
-class Player:
-    """Environments that are stepped with random actions out of a store."""
+def stepper(imports: Sequence[str], name: str) -> Callable[[int], None]:
+    """Return a function that steps an environment with random actions, over ends of episodes.
 
-    def __init__(self) -> None:
-        self._made: dict[str, tuple[Any, list[Any]]] = {}
+    Args:
+        imports: Modules that register it.
+        name: Its id.
+    """
+    import gymnasium as gym
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what a request asks for; whatever goes wrong is part of the answer."""
-        try:
-            if request["do"] == "versions":
-                return versions(request["packages"])
-            if request["do"] == "make":
-                self.make(request["key"], request["imports"], request["id"])
-            else:
-                self.play(request["key"], request["calls"])
-        except Exception as error:
-            first = next(iter(str(error).splitlines()), "")
-            return {"error": f"{type(error).__name__}: {first}".rstrip(": ")}
-        return {}
+    for module in imports:
+        importlib.import_module(module)
+    env: Any = gym.make(name, disable_env_checker=True)
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    actions = [env.action_space.sample() for _ in range(ACTIONS_IN_STORE)]
 
-    def make(self, key: str, imports: list[str], name: str) -> None:
-        """Build an environment and reset it.
-
-        Args:
-            key: What it is played by.
-            imports: Modules that register it.
-            name: Its id.
-        """
-        import gymnasium as gym
-
-        for module in imports:
-            importlib.import_module(module)
-        env: Any = gym.make(name, disable_env_checker=True)
-        env.action_space.seed(0)
-        env.reset(seed=0)
-        self._made[key] = env, [env.action_space.sample() for _ in range(ACTIONS_IN_STORE)]
-
-    def play(self, key: str, calls: int) -> None:
-        """Step an environment with random actions, over the ends of episodes."""
-        env, actions = self._made[key]
+    def play(calls: int) -> None:
         for i in range(calls):
             _, _, terminated, truncated, _ = env.step(actions[i % ACTIONS_IN_STORE])
             if terminated or truncated:
                 env.reset()
 
+    return play
 
-def versions(packages: list[str]) -> dict[str, Any]:
+
+def timed(play: Callable[[int], None], calls: int) -> float:
+    """Seconds of some calls."""
+    start = time.perf_counter()
+    play(calls)
+    return time.perf_counter() - start
+
+
+def measure(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Time everything in turns; whatever fails is left out, with its reason.
+
+    Args:
+        request: ``environments`` (each with ``row``, ``imports`` and ``id``), ``packages`` whose versions are
+            wanted, ``slice_seconds`` and ``repeats``.
+
+    Returns:
+        ``versions`` by package, ``seconds`` of a step in each slice and ``reasons`` of failures by row.
+    """
+    seconds: dict[str, list[float]] = {}
+    reasons: dict[str, str] = {}
+    contestants: dict[str, tuple[Callable[[int], None], int]] = {}
+    for turn in range(request["repeats"] + 1):
+        for env in request["environments"]:
+            row = env["row"]
+            if row in reasons:
+                continue
+            try:
+                if turn == 0:
+                    play = stepper(env["imports"], env["id"])
+                    play(3)  # what is built in a first step says nothing about the next ones
+                    calls = 1
+                    while (spent := timed(play, calls)) < request["slice_seconds"] / 2.0:
+                        calls *= 2
+                    contestants[row] = play, max(round(calls * request["slice_seconds"] / spent), 1)
+                else:
+                    play, calls = contestants[row]
+                    seconds.setdefault(row, []).append(timed(play, calls) / calls)
+            except Exception as error:
+                first = next(iter(str(error).splitlines()), "")
+                reasons[row] = f"{type(error).__name__}: {first}".rstrip(": ")
+                seconds.pop(row, None)
+    return {"versions": versions(request["packages"]), "seconds": seconds, "reasons": reasons}
+
+
+def versions(packages: Sequence[str]) -> dict[str, str | None]:
     """Version of the interpreter and of each package; ``None`` where it is not installed."""
-    found: dict[str, Any] = {"python": platform.python_version()}
+    found: dict[str, str | None] = {"python": platform.python_version()}
     for name in packages:
         try:
             found[name] = metadata.version(name)
@@ -83,14 +100,13 @@ def versions(packages: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer until the requests end."""
-    # Environments print and warn: the replies get a channel of their own, all else goes to standard error.
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    """Answer one request."""
+    # Environments print and warn: the reply gets a channel of its own, all else goes to standard error.
+    reply = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
-    player = Player()
-    for line in sys.stdin:
-        print(json.dumps(player.answer(json.loads(line))), file=replies, flush=True)
+    json.dump(measure(json.load(sys.stdin)), reply)
+    reply.close()
 
 
 if __name__ == "__main__":

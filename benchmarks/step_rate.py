@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 from measuring import (
@@ -24,10 +23,9 @@ from measuring import (
     SliceOptions,
     Timing,
     command,
-    figure_table,
-    listed,
+    publish,
     ratio_figure,
-    store,
+    stepper,
     take_turns,
     within,
 )
@@ -38,7 +36,6 @@ from collapipe_env.errors import ScenarioError, nearest_name
 WHAT = "time of an environment's step; a step of a vector environment counts as num_envs steps"
 YARDSTICK = "CartPole-v1"
 CLASSICS = (YARDSTICK, "Pendulum-v1")
-ACTIONS_IN_STORE = 16
 SINGLE_GOALS = {"small": 20.0, "medium": 30.0}
 """At most so many of CartPole's steps for one of a single environment, by scenario."""
 VECTOR_GOALS = {("medium", 256): 0.5}
@@ -81,32 +78,12 @@ def vector_row(name: str, num_envs: int) -> str:
 
 def single(name: str) -> Contestant:
     """A single environment as ``gymnasium.make`` gives it, without the checking wrapper."""
-    env = gym.make(name, disable_env_checker=True)
-    env.action_space.seed(0)
-    actions = [env.action_space.sample() for _ in range(ACTIONS_IN_STORE)]
-    env.reset(seed=0)
-
-    def play(calls: int) -> None:
-        for i in range(calls):
-            _, _, terminated, truncated, _ = env.step(actions[i % ACTIONS_IN_STORE])
-            if terminated or truncated:
-                env.reset()
-
-    return Contestant(single_row(name), 1, play)
+    return Contestant(single_row(name), 1, stepper(gym.make(name, disable_env_checker=True)))
 
 
 def vector(name: str, num_envs: int) -> Contestant:
     """The native vector environment."""
-    env: gym.vector.VectorEnv[Any, Any, Any] = gym.make_vec(name, num_envs=num_envs)
-    env.action_space.seed(0)
-    actions = [env.action_space.sample() for _ in range(ACTIONS_IN_STORE)]
-    env.reset(seed=0)
-
-    def play(calls: int) -> None:
-        for i in range(calls):
-            env.step(actions[i % ACTIONS_IN_STORE])
-
-    return Contestant(vector_row(name, num_envs), num_envs, play)
+    return Contestant(vector_row(name, num_envs), num_envs, stepper(gym.make_vec(name, num_envs=num_envs)))
 
 
 @dataclass(frozen=True)
@@ -151,9 +128,10 @@ def figures(
     contestants = [single(name) for name in (*CLASSICS, *ids)]
     contestants += [vector(name, size) for name in ids for size in sizes]
     timings = take_turns(contestants, slice_seconds, repeats)
-    found = []
-    for row, timing in timings.items():
-        found.append(_with_rate(ratio_figure(row, timing, timings[YARDSTICK], _goals().get(row)), timing))
+    found = [
+        ratio_figure(row, timing, timings[YARDSTICK], _goals().get(row), rate=True)
+        for row, timing in timings.items()
+    ]
     return [*found, *_growth(timings, sizes)]
 
 
@@ -164,10 +142,6 @@ def _goals() -> dict[str, float]:
         **{single_row(ids[scenario]): goal for scenario, goal in SINGLE_GOALS.items()},
         **{vector_row(ids[scenario], size): goal for (scenario, size), goal in VECTOR_GOALS.items()},
     }
-
-
-def _with_rate(figure: Figure, timing: Timing) -> Figure:
-    return replace(figure, note=f"{1.0 / timing.median:,.0f} steps/s")
 
 
 def _growth(timings: Mapping[str, Timing], sizes: Sequence[int]) -> Iterator[Figure]:
@@ -186,8 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Options) -> None:
     found = figures(options.ids, options.num_envs, options.slice_seconds, options.repeats)
-    print(figure_table(found))
-    store(options.output, WHAT, options, figures=listed(found))
+    publish(options, WHAT, found)
 
 
 if __name__ == "__main__":

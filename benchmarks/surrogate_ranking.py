@@ -1,8 +1,8 @@
 """Rank correlation of schedulers' time-to-target between surrogate and real training (Spearman).
 
-Every scheduler plays the same held-out episodes with the torch learner; the surrogate then follows the very
+Every scheduler plays the same held-out episodes with real training; the surrogate then follows the very
 same decisions, so that delays and losses of micro-batches are equal and only the learning differs. The target
-is the smoothed loss that the median torch episode has reached after 60 % of the rounds. Episodes that never
+is the smoothed loss that the median real episode has reached after 60 % of the rounds. Episodes that never
 reach it count with their whole length. Schedulers whose training the surrogate does not model (split
 training, stale weights) are left out of the headline figure and reported apart. Finished episodes are kept,
 so an interrupted call goes on where it was. Run::
@@ -15,37 +15,32 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-from measuring import RESULTS, command, store, within
+from measuring import RESULTS, Figure, command, followed, publish, within
 from scipy.stats import rankdata, spearmanr
-from tqdm import tqdm
 
 from collapipe_env.allocation import ASYNC, COMMON, Allocation
 from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import DataError, ScenarioError
-from collapipe_env.evaluation.episode import EpisodeResult, play_episode
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import require_scheduler
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
-from collapipe_env.simulator.state import SystemState
 
 GOAL = 0.9
 TARGET_ROUND = 0.6
-"""Share of the rounds after which the median torch episode has just reached the target."""
+"""Share of the rounds after which the median real episode has just reached the target."""
 RESAMPLES = 2000
-CONFIDENCE = 0.95
+LEARNERS = ("real", "surrogate")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Rank correlation of schedulers' time-to-target between surrogate and torch learner."""
+    """Rank correlation of schedulers' time-to-target between surrogate and real training."""
 
     scenario: str = "small"
     """A shipped scenario or a YAML file."""
@@ -58,7 +53,7 @@ class Options:
     rounds: int | None = None
     """Rounds of an episode, at least 5; the scenario's by default."""
     target: float | None = None
-    """Target loss in nats; by default that of the median torch episode after 60 % of the rounds."""
+    """Target loss in nats; by default that of the median real episode after 60 % of the rounds."""
     folder: Path = Path("surrogate-ranking")
     """Folder of the finished episodes."""
     processes: int = 1
@@ -85,71 +80,49 @@ class Options:
             raise ScenarioError(f"--schedulers: {self.schedulers}; name at least 3 different ones")
 
 
-class Recorded:
-    """Decides what was decided before."""
+@dataclass(frozen=True)
+class Course:
+    """One episode under one learner: an entry for each round.
 
-    def __init__(self, name: str, allocations: Sequence[Allocation]) -> None:
-        """Take a scheduler's place.
+    Attributes:
+        delay: Round delays [s].
+        loss: Smoothed loss after each round [nat].
+    """
 
-        Args:
-            name: Its name.
-            allocations: Its decisions, one for each round.
-        """
-        self.name = name
-        self._allocations = allocations
-        self._round = 0
+    delay: FloatArray
+    loss: FloatArray
 
-    def reset(self, seed: int | None = None) -> None:  # noqa: ARG002 - nothing is drawn
-        """Begin with the first decision."""
-        self._round = 0
+    def to_target(self, target: float) -> tuple[float, int, bool]:
+        """Seconds and rounds until the loss is at the target (else of the episode), and whether it is."""
+        below = np.flatnonzero(self.loss <= target)
+        rounds = int(below[0]) + 1 if below.size else len(self.delay)
+        return float(self.delay[:rounds].sum()), rounds, bool(below.size)
 
-    def act(self, observation: npt.NDArray[np.float32], state: SystemState) -> Allocation:  # noqa: ARG002
-        """The next decision."""
-        allocation = self._allocations[self._round]
-        self._round += 1
-        return allocation.map(lambda array: array[None])
+
+Courses = Mapping[str, Sequence[Course]]
+"""A scheduler's episodes by learner."""
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """One scheduler under both learners, an entry for each episode.
+    """One scheduler under both learners.
 
     Attributes:
         scheduler: Name it is asked for by.
         modelled: Whether the surrogate models its training.
-        torch_seconds: Simulated time to the target under the torch learner [s].
-        surrogate_seconds: The same under the surrogate.
-        torch_rounds: Rounds to the target.
-        surrogate_rounds: The same under the surrogate.
-        torch_reached: Whether the target was reached.
-        surrogate_reached: The same under the surrogate.
+        figures: Of each learner and episode, seconds and rounds to the target, and whether it was reached
+            (2, episodes, 3).
     """
 
     scheduler: str
     modelled: bool
-    torch_seconds: list[float]
-    surrogate_seconds: list[float]
-    torch_rounds: list[int]
-    surrogate_rounds: list[int]
-    torch_reached: list[bool]
-    surrogate_reached: list[bool]
+    figures: FloatArray
 
-
-@dataclass(frozen=True)
-class Correlation:
-    """Spearman's rank correlation between the learners, of means over episodes.
-
-    Attributes:
-        rho: The coefficient; NaN where one of the learners ranks all the same.
-        low: Lower end of its 95 % bootstrap interval over schedulers and episodes.
-        high: Upper end.
-        schedulers: How many are ranked.
-    """
-
-    rho: float
-    low: float
-    high: float
-    schedulers: int
+    @classmethod
+    def of(cls, scheduler: str, modelled: bool, courses: Courses, target: float) -> Ranked:
+        """Hold a scheduler's episodes under both learners against the target."""
+        found = [[one.to_target(target) for one in courses[learner]] for learner in LEARNERS]
+        return cls(scheduler, modelled, np.array(found, dtype=np.float64))
 
 
 def modelled(allocations: Sequence[Allocation]) -> bool:
@@ -161,17 +134,12 @@ def modelled(allocations: Sequence[Allocation]) -> bool:
     )
 
 
-def play(
-    options: Options,
-) -> tuple[EvaluationPlan, dict[str, list[EpisodeResult]], dict[str, list[EpisodeResult]], dict[str, str]]:
+def play(options: Options) -> tuple[EvaluationPlan, dict[str, dict[str, list[Course]]], dict[str, str]]:
     """Play all episodes that are not finished yet.
 
-    Args:
-        options: What to play.
-
     Returns:
-        The plan, the torch learner's episodes by scheduler, the surrogate's, and why schedulers that cannot
-        play the scenario cannot.
+        The plan, the episodes by scheduler and learner, and why schedulers that cannot play the scenario
+        cannot.
     """
     scenario = load_scenario(options.scenario)
     scenario = scenario.with_task(options.task or scenario.workload.task)
@@ -185,129 +153,81 @@ def play(
         folder=options.folder / scenario.name,
     )
     (outcome,) = evaluate_all([plan], options.processes, tolerant=True)
-    follow = [(name, episode) for name in outcome.results for episode in range(plan.episodes)]
-    surrogate: dict[str, list[EpisodeResult]] = {name: [] for name in outcome.results}
-    for name, episode in tqdm(follow, desc="surrogate", unit=" episode", disable=None):
-        recorded = Recorded(name, decisions_of(plan, name, episode))
-        played = play_episode(name, recorded, scenario, episode, plan.rounds, "surrogate").result
-        if not np.allclose(played.delay, outcome.results[name][episode].delay, rtol=1e-9):
-            raise DataError(
-                f"{plan.folder}: the decisions of {name!r} in episode {episode} give other delays now; "
-                "delete the folder to measure again"
-            )
-        surrogate[name].append(played)
-    return plan, outcome.results, surrogate, outcome.impossible
+    courses: dict[str, dict[str, list[Course]]] = {}
+    for name, results in outcome.results.items():
+        real = [Course(np.array(r.delay), np.array(r.smoothed_loss)) for r in results]
+        courses[name] = {"real": real, "surrogate": []}
+        for episode, played in enumerate(real):
+            course = [(record.costs.delay[0], loss) for record, loss in followed(plan, name, episode)]
+            delay, loss = np.array(course).T
+            if not np.allclose(delay, played.delay, rtol=1e-9):
+                raise DataError(
+                    f"{plan.folder}: the decisions of {name!r} in episode {episode} give other delays now; "
+                    "delete the folder to measure again"
+                )
+            courses[name]["surrogate"].append(Course(delay, loss))
+    return plan, courses, outcome.impossible
 
 
-def default_target(results: Mapping[str, Sequence[EpisodeResult]], rounds: int) -> float:
-    """The smoothed loss that the median torch episode has reached after 60 % of the rounds [nat]."""
-    place = math.ceil(TARGET_ROUND * rounds) - 1
-    return float(np.median([r.smoothed_loss[place] for episodes in results.values() for r in episodes]))
+def default_target(courses: Sequence[Course]) -> float:
+    """The smoothed loss that the median episode has reached after 60 % of the rounds [nat]."""
+    place = math.ceil(TARGET_ROUND * len(courses[0].loss)) - 1
+    return float(np.median([one.loss[place] for one in courses]))
 
 
-def to_target(result: EpisodeResult, target: float) -> tuple[float, int, bool]:
-    """Seconds and rounds until the smoothed loss is at the target, the whole episode if it never is."""
-    below = np.flatnonzero(np.asarray(result.smoothed_loss) <= target)
-    rounds = int(below[0]) + 1 if below.size else len(result.delay)
-    return float(np.sum(result.delay[:rounds])), rounds, bool(below.size)
-
-
-def ranked(
-    plan: EvaluationPlan,
-    torch: Mapping[str, Sequence[EpisodeResult]],
-    surrogate: Mapping[str, Sequence[EpisodeResult]],
-    target: float,
-) -> list[Ranked]:
-    """Every scheduler under both learners, the fastest under the torch learner first."""
-    found = []
-    for name in torch:
-        real = [to_target(result, target) for result in torch[name]]
-        bound = [to_target(result, target) for result in surrogate[name]]
-        plans = [a for episode in range(plan.episodes) for a in decisions_of(plan, name, episode)]
-        found.append(
-            Ranked(
-                name,
-                modelled(plans),
-                [r[0] for r in real],
-                [b[0] for b in bound],
-                [r[1] for r in real],
-                [b[1] for b in bound],
-                [r[2] for r in real],
-                [b[2] for b in bound],
-            )
-        )
-    return sorted(found, key=lambda r: float(np.mean(r.torch_seconds)))
-
-
-def correlation(torch: FloatArray, surrogate: FloatArray, seed: int = 0) -> Correlation:
-    """Spearman's coefficient of the means over episodes, with a bootstrap interval.
+def correlation(name: str, real: FloatArray, surrogate: FloatArray, seed: int = 0) -> Figure:
+    """Spearman's coefficient of the means over episodes, with a 95 % bootstrap interval.
 
     Both schedulers and episodes are resampled: either could have been others.
 
     Args:
-        torch: One figure for each scheduler and episode (schedulers, episodes).
+        name: Of the figure.
+        real: One figure for each scheduler and episode (schedulers, episodes).
         surrogate: The same under the surrogate.
         seed: Of the resampling.
+
+    Returns:
+        The coefficient; NaN where one of the learners ranks all the same.
     """
-    schedulers, episodes = torch.shape
+    schedulers, episodes = real.shape
     rng = np.random.default_rng(seed)
     rows = rng.integers(schedulers, size=(RESAMPLES, schedulers, 1))
     columns = rng.integers(episodes, size=(RESAMPLES, 1, episodes))
-    first, second = (rankdata(table[rows, columns].mean(axis=-1), axis=-1) for table in (torch, surrogate))
+    first, second = (rankdata(table[rows, columns].mean(axis=-1), axis=-1) for table in (real, surrogate))
     # Spearman's coefficient is Pearson's of the ranks; resamples whose ranks are all the same have none.
     first, second = (ranks - ranks.mean(axis=-1, keepdims=True) for ranks in (first, second))
     scale = np.sqrt((first**2).sum(axis=-1) * (second**2).sum(axis=-1))
     drawn = (first * second).sum(axis=-1)[scale > 0.0] / scale[scale > 0.0]
-    tails = 50.0 * (1.0 - CONFIDENCE)
-    low, high = np.percentile(drawn, [tails, 100.0 - tails]) if drawn.size else (math.nan, math.nan)
-    means = torch.mean(axis=1), surrogate.mean(axis=1)
+    low, high = np.percentile(drawn, [2.5, 97.5]) if drawn.size else (math.nan, math.nan)
+    means = real.mean(axis=1), surrogate.mean(axis=1)
     varied = all(np.ptp(mean) > 0.0 for mean in means)
     rho = float(spearmanr(*means).statistic) if varied else math.nan
-    return Correlation(rho, float(low), float(high), schedulers)
+    return Figure(f"{name} ({schedulers})", rho, "rho", float(low), float(high))
 
 
-def correlations(schedulers: Sequence[Ranked]) -> dict[str, Correlation]:
+def correlations(schedulers: Sequence[Ranked]) -> list[Figure]:
     """The coefficients of seconds and rounds to the target, of modelled schedulers and of all."""
-    figures = {}
-    for group, chosen in (
-        ("modelled", [r for r in schedulers if r.modelled]),
-        ("all", list(schedulers)),
-    ):
+    found = []
+    for group, chosen in (("modelled", [r for r in schedulers if r.modelled]), ("all", list(schedulers))):
         if len(chosen) < 3:
             raise ScenarioError(
                 f"only {len(chosen)} {group} schedulers can play this scenario; a ranking needs at least 3"
             )
-        for unit in ("seconds", "rounds"):
-            torch, surrogate = (
-                np.array([getattr(r, f"{learner}_{unit}") for r in chosen], dtype=np.float64)
-                for learner in ("torch", "surrogate")
-            )
-            figures[f"{group}_{unit}"] = correlation(torch, surrogate)
-    return figures
+        tables = np.stack([r.figures for r in chosen], axis=1)  # learners, schedulers, episodes, figures
+        for place, unit in enumerate(("seconds", "rounds")):
+            found.append(correlation(f"{unit}, {group} schedulers", *tables[..., place]))
+    return found
 
 
-def report(schedulers: Sequence[Ranked], figures: Mapping[str, Correlation], target: float) -> str:
-    """The table as text, and the coefficients."""
-    lines = [
-        f"target {target:.4f} nat",
-        f"{'scheduler':20} {'torch s':>10} {'surrogate s':>11} {'torch rounds':>13} {'surrogate rounds':>16}"
-        "  reached by",
-    ]
-    lines += [
-        f"{r.scheduler:20} {np.mean(r.torch_seconds):10.1f} {np.mean(r.surrogate_seconds):11.1f} "
-        f"{np.mean(r.torch_rounds):13.1f} {np.mean(r.surrogate_rounds):16.1f}  "
-        f"{sum(r.torch_reached)} and {sum(r.surrogate_reached)} of {len(r.torch_reached)}"
-        + ("" if r.modelled else "   (not modelled)")
-        for r in schedulers
-    ]
-    for name, found in figures.items():
-        group, _, unit = name.partition("_")
-        verdict = ""
-        if name == "modelled_seconds":
-            verdict = f"; goal at least {GOAL:g} {'met' if found.rho >= GOAL else 'missed'}"
+def table(schedulers: Sequence[Ranked]) -> str:
+    """Means over episodes of both learners, as text."""
+    lines = [f"{'scheduler':20}    real s  surrogate s  real rounds  surrogate rounds  reached by"]
+    for r in schedulers:
+        (real_s, real_n, _), (s, n, _) = r.figures.mean(axis=1)
+        real, surrogate = r.figures[..., 2].sum(axis=1)
         lines.append(
-            f"rho of {unit} to the target, {group} schedulers ({found.schedulers}): {found.rho:.3f} "
-            f"[{found.low:.3f}, {found.high:.3f}]{verdict}"
+            f"{r.scheduler:20} {real_s:9.1f} {s:12.1f} {real_n:12.1f} {n:17.1f}  {real:.0f} and "
+            f"{surrogate:.0f} of {r.figures.shape[1]}" + ("" if r.modelled else "   (not modelled)")
         )
     return "\n".join(lines)
 
@@ -318,28 +238,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Options) -> None:
-    start = time.perf_counter()
-    plan, torch, surrogate, impossible = play(options)
-    target = default_target(torch, plan.rounds) if options.target is None else options.target
-    schedulers = ranked(plan, torch, surrogate, target)
+    plan, courses, impossible = play(options)
+    target = options.target
+    if target is None:
+        target = default_target([one for found in courses.values() for one in found["real"]])
+    schedulers = []
+    for name, found in courses.items():
+        plans = [a for episode in range(plan.episodes) for a in decisions_of(plan, name, episode)]
+        schedulers.append(Ranked.of(name, modelled(plans), found, target))
+    schedulers.sort(key=lambda r: float(r.figures[0, :, 0].mean()))
     figures = correlations(schedulers)
-    print(report(schedulers, figures, target))
+    print(f"target {target:.4f} nat\n{table(schedulers)}")
     for name, reason in impossible.items():
         print(f"{name}: not possible: {reason}")
-    played = replace(
-        options, scenario=plan.scenario.name, task=plan.scenario.workload.task, rounds=plan.rounds
-    )
-    store(
-        options.output,
-        "schedulers' time to a target loss under the torch learner and under the surrogate",
-        played,
-        seconds=time.perf_counter() - start,
+    met = (figures[0].value or 0.0) >= GOAL
+    publish(
+        replace(options, scenario=plan.scenario.name, task=plan.scenario.workload.task, rounds=plan.rounds),
+        "schedulers' time to a target loss under real training and under the surrogate (Spearman's rho)",
+        figures,
         target_nat=target,
-        correlations={name: asdict(found) for name, found in figures.items()},
-        goal_met=figures["modelled_seconds"].rho >= GOAL,
-        schedulers=[asdict(entry) for entry in schedulers],
+        goal_met=met,
+        schedulers=[{**asdict(entry), "figures": entry.figures.tolist()} for entry in schedulers],
         impossible=impossible,
     )
+    print(f"goal, rho of seconds of modelled schedulers at least {GOAL:g}: {'met' if met else 'missed'}")
 
 
 if __name__ == "__main__":

@@ -14,20 +14,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 import torch
 from measuring import (
+    ACTIONS_IN_STORE,
     RESULTS,
     Contestant,
     Figure,
     SliceOptions,
     command,
-    figure_table,
-    listed,
+    publish,
     ratio_figure,
-    store,
+    stepper,
     take_turns,
     within,
 )
@@ -40,7 +39,6 @@ WHAT = "time of a step per environment, torch backend over the NumPy vector envi
 NUM_ENVS = (256, 1024, 4096)
 GPU_NUM_ENVS = (16384,)
 """Sizes that only the GPU plays, besides the others."""
-ACTIONS_IN_STORE = 4
 
 
 @dataclass(frozen=True)
@@ -75,14 +73,7 @@ class Options(SliceOptions):
 def numpy_contestant(scenario: str, num_envs: int) -> Contestant:
     """The NumPy vector environment."""
     env = CollaPipeVectorEnv(num_envs, scenario, "surrogate")
-    actions = _actions((num_envs, env.codec.action_size))
-    env.reset(seed=0)
-
-    def play(calls: int) -> None:
-        for i in range(calls):
-            env.step(actions[i % ACTIONS_IN_STORE])
-
-    return Contestant(f"numpy, {num_envs}", num_envs, play)
+    return Contestant(f"numpy, {num_envs}", num_envs, stepper(env))
 
 
 def torch_contestant(
@@ -92,7 +83,8 @@ def torch_contestant(
     env = CollaPipeTorchVectorEnv(
         num_envs, scenario, device=device, dtype=dtype, compiled=compiled, check_actions=False
     )
-    actions = torch.from_numpy(np.stack(_actions((num_envs, env.codec.action_size)))).to(device)
+    shape = (ACTIONS_IN_STORE, num_envs, env.codec.action_size)
+    actions = torch.empty(shape, device=device).uniform_(-1.0, 1.0)
     env.reset(seed=0)
 
     def play(calls: int) -> None:
@@ -142,9 +134,7 @@ def figures(
                 torch_contestant(scenario, n, "cuda", *kind) for n in GPU_NUM_ENVS for kind in kinds
             ]
         timings = take_turns([yardstick, *contestants], slice_seconds, repeats)
-        for timing in timings.values():
-            figure = ratio_figure(timing.name, timing, timings[yardstick.name])
-            found.append(replace(figure, note=f"{1.0 / timing.median:,.0f} steps/s"))
+        found += [ratio_figure(t.name, t, timings[yardstick.name], rate=True) for t in timings.values()]
     if not gpu:
         reason = f"PyTorch {torch.__version__} can use no GPU here"
         for size in (*sizes, *GPU_NUM_ENVS):
@@ -154,11 +144,6 @@ def figures(
 
 def _name(device: str, num_envs: int, dtype: str, compiled: bool) -> str:
     return f"torch {device} {dtype}{' compiled' if compiled else ''}, {num_envs}"
-
-
-def _actions(shape: tuple[int, int]) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
-    rng = np.random.default_rng(0)
-    return [rng.uniform(-1.0, 1.0, shape).astype(np.float32) for _ in range(ACTIONS_IN_STORE)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -177,9 +162,7 @@ def _run(options: Options) -> None:
         options.slice_seconds,
         options.repeats,
     )
-    print(figure_table(found))
-    used = replace(options, threads=torch.get_num_threads())
-    store(options.output, WHAT, used, figures=listed(found))
+    publish(replace(options, threads=torch.get_num_threads()), WHAT, found)
 
 
 if __name__ == "__main__":

@@ -14,24 +14,25 @@ ended, in proportion to V, and plays a warm-up that is not counted; the long run
 
 from __future__ import annotations
 
+import itertools
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import matplotlib as mpl
 import numpy as np
 from measuring import RESULTS, command, store, within
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.arrays import BoolArray, FloatArray
+from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.plotting import COLOURS, RC, log_axis, new_figure, save
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.world import World
 
 if TYPE_CHECKING:
@@ -111,122 +112,93 @@ class Point:
 
 def start(scenario: Scenario, envs: int, seed: int) -> World:
     """Environments with the channels of a seed and empty queues."""
-    simulator = World(scenario, IdleLearner(envs), envs)
-    simulator.reset([np.random.default_rng([seed, row]) for row in range(envs)])
-    return simulator
+    world = World(scenario, IdleLearner(envs), envs)
+    world.reset([np.random.default_rng([seed, row]) for row in range(envs)])
+    return world
 
 
-def nodes_of(simulator: World) -> BoolArray:
-    """Nodes that exist (E, N, K+1): the CUs and the devices present."""
-    present = simulator.state.present
-    everywhere = np.ones((*present.shape[:-1], 1), dtype=np.bool_)
-    return np.concatenate((everywhere, present), axis=-1)
-
-
-def sweep(
-    scenario: Scenario,
-    values: Sequence[float],
-    *,
-    rounds: int,
-    warmup: int,
-    envs: int,
-    seed: int,
-    on_round: Callable[[], object] = lambda: None,
-) -> list[Point]:
-    """Play every V on the same channels.
+def played(
+    world: World, scheduler: DSSRA, count: int, label: str, free: bool = False
+) -> Iterator[RoundRecord]:
+    """Play rounds, showing progress.
 
     Args:
-        scenario: What to play.
-        values: V, ascending.
-        rounds: Counted rounds of each.
-        warmup: Rounds before them.
-        envs: Environments.
-        seed: Seed of the channels.
-        on_round: Called after each round.
+        world: Where; it goes on from there.
+        scheduler: Who decides.
+        count: How many rounds.
+        label: Of the progress bar.
+        free: Whether decisions forget the energy budgets, as with empty queues.
+    """
+    for _ in tqdm(range(count), desc=label, unit="round", disable=None):
+        state = world.state
+        if free:
+            state = replace(state, backlog=np.zeros_like(state.backlog))
+        yield world.step(scheduler.allocate(state))
+
+
+def sweep(scenario: Scenario, options: Options) -> tuple[list[Point], float]:
+    """Play every V on the same channels, and DSSRA without energy budgets.
+
+    Returns:
+        A point for each V, and the time-average delay without budgets [s], which bounds the others.
     """
     points: list[Point] = []
     backlog: FloatArray | None = None
-    for place, v in enumerate(values):
-        simulator = start(scenario, envs, seed)
+    total = options.warmup + options.rounds
+    for place, v in enumerate(options.v):
+        world = start(scenario, options.envs, options.seed)
         if backlog is not None:
-            begun = backlog * (v / values[place - 1])
-            simulator.state = replace(simulator.state, backlog=begun)
-        scheduler = DSSRA(scenario, tradeoff_v=v)
-        nodes = nodes_of(simulator)
-        delay, queue, ratio = [], np.zeros(nodes.shape), np.zeros(nodes.shape)
-        for index in range(warmup + rounds):
-            record = simulator.step(scheduler.allocate(simulator.state))
-            if index >= warmup:
-                delay.append(record.costs.delay)
-                queue += record.backlog / rounds
-                ratio += record.costs.energy_ratio / rounds
-            on_round()
-        backlog = simulator.state.backlog
+            world.state = replace(world.state, backlog=backlog * (v / options.v[place - 1]))
+        counted = itertools.islice(
+            played(world, DSSRA(scenario, tradeoff_v=v), total, f"V = {v:g}"), options.warmup, None
+        )
+        delay, queue, ratio = zip(
+            *((r.costs.delay, r.backlog, r.costs.energy_ratio) for r in counted), strict=True
+        )
+        backlog = world.state.backlog
+        present = world.state.present
+        nodes = np.concatenate((np.ones_like(present[..., :1]), present), axis=-1)  # the CU always exists
+        mean_queue = np.mean(queue, axis=0)
         points.append(
             Point(
-                v, float(np.mean(delay)), float(queue[nodes].mean()), float(queue.max()), float(ratio.max())
+                v,
+                float(np.mean(delay)),
+                float(mean_queue[nodes].mean()),
+                float(mean_queue.max()),
+                float(np.mean(ratio, axis=0).max()),
             )
         )
-    return points
+    world = start(scenario, options.envs, options.seed)
+    free = itertools.islice(
+        played(world, DSSRA(scenario), total, "no budgets", free=True), options.warmup, None
+    )
+    return points, float(np.mean([record.costs.delay for record in free]))
 
 
-def delay_limit(
-    scenario: Scenario,
-    *,
-    rounds: int,
-    warmup: int,
-    envs: int,
-    seed: int,
-    on_round: Callable[[], object] = lambda: None,
-) -> float:
-    """Time-average delay without energy budgets [s]: DSSRA with empty queues on the same channels."""
-    simulator = start(scenario, envs, seed)
-    scheduler = DSSRA(scenario)
-    delays = []
-    for index in range(warmup + rounds):
-        state = replace(simulator.state, backlog=np.zeros_like(simulator.state.backlog))
-        allocation = scheduler.allocate(state)
-        if index >= warmup:
-            delays.append(round_costs(scheduler.parameters, state, allocation).delay)
-        simulator.step(allocation)
-        on_round()
-    return float(np.mean(delays))
-
-
-def long_run(
-    scenario: Scenario, rounds: int, seed: int, on_round: Callable[[], object] = lambda: None
-) -> dict[str, Any]:
+def long_run(scenario: Scenario, rounds: int, seed: int) -> list[dict[str, float]]:
     """Budgets in the long run from empty queues, at the scenario's own V.
 
     Args:
         scenario: What to play.
         rounds: How long.
         seed: Seed of the channels.
-        on_round: Called after each round.
 
     Returns:
-        Rounds, mean delay and, after a tenth, a half and all of the rounds, the worst node's time-average
-        energy over budget and its largest backlog per round, which tends to zero where the budget holds.
+        After a tenth, a half and all of the rounds, the worst node's time-average energy over budget and its
+        largest backlog per round, which tends to zero where the budget holds.
     """
-    simulator = start(scenario, 1, seed)
-    scheduler = DSSRA(scenario)
-    spent = np.zeros(nodes_of(simulator).shape)
-    delay, course = 0.0, []
-    marks = {max(rounds // 10, 1), max(rounds // 2, 1), rounds}
-    for index in range(1, rounds + 1):
-        record = simulator.step(scheduler.allocate(simulator.state))
-        delay += float(record.costs.delay[0])
-        spent += record.costs.energy_ratio
-        if index in marks:
+    world, spent, course = start(scenario, 1, seed), 0.0, []
+    for index, record in enumerate(played(world, DSSRA(scenario), rounds, "long run"), 1):
+        spent = spent + record.costs.energy_ratio
+        if index in {max(rounds // 10, 1), max(rounds // 2, 1), rounds}:
             course.append(
                 {
                     "rounds": index,
-                    "worst_energy_ratio": float(spent.max()) / index,
+                    "worst_energy_ratio": float(np.max(spent)) / index,
                     "largest_backlog_per_round": float(record.backlog.max()) / index,
                 }
             )
-        on_round()
-    return {"rounds": rounds, "v": scheduler.tradeoff_v, "mean_delay": delay / rounds, "course": course}
+    return course
 
 
 def draw(points: Sequence[Point], limit: float, name: str) -> Figure:
@@ -237,8 +209,6 @@ def draw(points: Sequence[Point], limit: float, name: str) -> Figure:
         limit: Delay without budgets [s].
         name: The scenario's name, for the title.
     """
-    import matplotlib as mpl
-
     v = np.array([p.v for p in points])
     with mpl.rc_context(RC):
         figure = new_figure(8.6, 3.7)
@@ -285,17 +255,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Options) -> None:
     scenario = load_scenario(options.scenario)
-    common = {"rounds": options.rounds, "warmup": options.warmup, "envs": options.envs, "seed": options.seed}
-    begun = time.perf_counter()
-    total = (len(options.v) + 1) * (options.rounds + options.warmup) + options.long_rounds
-    with tqdm(total=total, unit="round", disable=not sys.stderr.isatty()) as bar:
-        points = sweep(scenario, options.v, **common, on_round=bar.update)
-        limit = delay_limit(scenario, **common, on_round=bar.update)
-        long = (
-            long_run(scenario, options.long_rounds, options.seed, bar.update) if options.long_rounds else None
-        )
+    points, limit = sweep(scenario, options)
+    long = long_run(scenario, options.long_rounds, options.seed)
     print(table(points, limit))
-    for mark in [] if long is None else long["course"]:
+    for mark in long:
         print(
             f"after {mark['rounds']:,} rounds at V = {scenario.budgets.tradeoff_v:g}: worst node's "
             f"time-average energy / budget {mark['worst_energy_ratio']:.4f}, largest backlog per round "
@@ -307,7 +270,6 @@ def _run(options: Options) -> None:
         options.output,
         "time-average delay and energy backlog of DSSRA against V",
         options,
-        seconds=time.perf_counter() - begun,
         points=[asdict(p) for p in points],
         delay_without_budgets=limit,
         long_run=long,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from collapipe_env.errors import DataError
@@ -28,6 +28,20 @@ def replaced(text: str, name: str, content: str, page: object = "the page") -> s
         raise DataError(f"{page} must have '{begin}' and '{end}' once each: put them back")
     head, _, rest = text.partition(begin)
     return f"{head}{begin}\n{content}\n{end}{rest.partition(end)[2]}"
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
+    """A table in Markdown; its first columns stand on the left, the others on the right.
+
+    Args:
+        heads: Titles of the columns.
+        rows: Cells of each row.
+        left: Columns that stand on the left.
+    """
+    lines = [heads, *rows]
+    marks = "---|" * left + "---:|" * (len(heads) - left)
+    first, *others = (f"| {' | '.join(map(str, line))} |" for line in lines)
+    return "\n".join([first, f"|{marks}", *others])
 
 
 def write_parts(page: Path, parts: Mapping[str, str], target: Path | None = None) -> None:

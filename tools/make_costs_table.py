@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from generated_parts import write_parts
+from generated_parts import markdown_table, write_parts
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -158,26 +158,25 @@ def activation_figures(scenario: Scenario) -> dict[str, Comparison]:
 def exact_table() -> str:
     """Return the table of parameters, FLOPs and payloads."""
     columns = {name: list(exact_figures(scenario_named(name))) for name in SCENARIOS}
-    lines = [
-        "| priced = measured? | " + " | ".join(columns) + " |",
-        "|---|" + "---:|" * len(columns),
+    rows = [
+        (row[0].quantity, *(f"{c.priced:.4g} ({c.ratio:.4f})" for c in row))
+        for row in zip(*columns.values(), strict=True)
     ]
-    for row in zip(*columns.values(), strict=True):
-        cells = " | ".join(f"{c.priced:.4g} ({c.ratio:.4f})" for c in row)
-        lines.append(f"| {row[0].quantity} | {cells} |")
-    return "\n".join(lines)
+    return markdown_table(("priced = measured?", *columns), rows)
 
 
 def activation_table() -> str:
     """Return the table of stored activations."""
     figures = {name: activation_figures(scenario_named(name)) for name in ("medium", *SCENARIOS[3:])}
-    kinds = list(next(iter(figures.values())))
-    lines = ["| scenario | priced (MB) | " + " | ".join(kinds) + " |", "|---|" + "---:|" * (len(kinds) + 1)]
-    for name, row in figures.items():
-        priced = next(iter(row.values())).priced
-        cells = " | ".join(f"{row[kind].measured / 1e6:.3f} ({row[kind].ratio:.2f})" for kind in kinds)
-        lines.append(f"| {name} | {priced / 1e6:.3f} | {cells} |")
-    return "\n".join(lines)
+    rows = [
+        (
+            name,
+            f"{next(iter(row.values())).priced / 1e6:.3f}",
+            *(f"{one.measured / 1e6:.3f} ({one.ratio:.2f})" for one in row.values()),
+        )
+        for name, row in figures.items()
+    ]
+    return markdown_table(("scenario", "priced (MB)", *figures["medium"]), rows)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,16 @@ import numpy as np
 
 # The modules of this folder import each other as they would in the command's own process.
 sys.path.insert(0, str(Path(__file__).parent))
-import experiment_runs as kept
-from experiment_runs import EVEN, FEWEST, Run, RunOptions, RunResult, interval
+import learning_runs as kept
+from generated_parts import markdown_table
+from learning_runs import Curve, RunOptions, interval
+from measuring import followed
 
-from collapipe_env.cli.common import chosen_scenario, record, require_within
+from collapipe_env.arrays import FloatArray
 from collapipe_env.evaluation.plotting import COLOURS, log_axis, new_figure, spread
-from collapipe_env.scenario import Scenario
+from collapipe_env.evaluation.runner import EvaluationPlan
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.tasks import get_task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +53,8 @@ CROWDED: Mapping[str, object] = {
 }
 """Strong interference."""
 SKEWED: Mapping[str, object] = {"learning.partition": "dirichlet", "learning.dirichlet_alpha": 0.1}
+EVEN = "pipeline"
+"""Even split over all devices, M = 4."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +64,21 @@ class Case:
     Attributes:
         title: For table and figure.
         overrides: What it changes of the scenario.
-        allocator: Who allocates.
-        micro_batches: Micro-batches.
+        scheduler: Who allocates.
+        micro_batches: What it takes.
     """
 
     title: str
     overrides: Mapping[str, object] = field(default_factory=dict)
-    allocator: str = EVEN
+    scheduler: str = EVEN
     micro_batches: int = 4
 
 
 CASES: Mapping[str, Case] = {
     REFERENCE: Case("reference"),
-    "fewest": Case("fewest devices", allocator=FEWEST),
-    "one": Case("M = 1", micro_batches=1),
-    "many": Case("M = 64", micro_batches=64),
+    "fewest": Case("fewest devices", scheduler="fixed_plans:FewestDevices"),
+    "one": Case("M = 1", scheduler="fixed_plans:OneMicroBatch", micro_batches=1),
+    "many": Case("M = 64", scheduler="fixed_plans:ManyMicroBatches", micro_batches=64),
     "crowded": Case("strong", CROWDED),
     "crowded-lossless": Case("strong, nothing lost", {**CROWDED, "radio.link_errors": "none"}),
     "crowded-skewed": Case("Dirichlet 0.1, strong interference", {**CROWDED, **SKEWED}),
@@ -105,90 +111,106 @@ class Options(RunOptions):
     def check(self) -> None:
         """Refuse what cannot be run."""
         super().check()
-        require_within(("--rounds", self.rounds, 1, 1_000_000))
+        kept.within(("--rounds", self.rounds, 1, 1_000_000))
+
+
+@dataclass(frozen=True)
+class Trained:
+    """All runs of a case.
+
+    Attributes:
+        curves: Their evaluations.
+        delays: Mean round delays [s].
+        metrics: Final headline metrics.
+        arrived: Share of each cluster's micro-batches that arrived, over all runs (N,).
+        segments: Mean number of devices that hold a segment in a cluster.
+    """
+
+    curves: Sequence[Curve]
+    delays: Sequence[float]
+    metrics: Sequence[float]
+    arrived: FloatArray
+    segments: float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train what is missing, then write table, figure and page; returns the exit status."""
-    return kept.command(Options, run, SCRIPT, arguments)
+    return kept.main(Options, run, __doc__, arguments)
 
 
 def run(options: Options, given: Sequence[str]) -> None:
     """Do what the options ask for."""
-    scenario = chosen_scenario(options.scenario, options.task, None)
-    runs = runs_of(options, scenario)
-    if not options.page_only:
-        kept.train_all(runs, options.processes)
-    results = kept.results_of(runs)
-    kept.require_case(results, REFERENCE, options.work)
-    facts = record(f"python tools/{SCRIPT}", given, scenario=scenario.to_dict(), base=dict(BASE))
-    facts["common_loss"] = common_loss(results)
-    facts["results"] = {name: [asdict(one) for one in runs] for name, runs in results.items()}
+    scenario = load_scenario(options.scenario)
+    scenario = scenario.with_task(options.task or scenario.workload.task)
+    results = trained(options, scenario)
     title = f"{scenario.name}, {scenario.workload.task}"
     kept.publish(
-        options, "experiments", table(results), (FIGURE, lambda: draw(results, title)), facts,
-        kept.stamp_of(SCRIPT, given), page=not options.no_page,
+        "experiments", table(results, options, scenario), options.work / FIGURE, lambda: draw(results, title),
+        [f"tools/{SCRIPT}", *given], page=not options.no_page,
     )  # fmt: skip
 
 
-def runs_of(options: Options, scenario: Scenario) -> list[Run]:
-    """All runs, finished or not."""
-    common = {
-        **BASE,
-        "dynamics.rounds": options.rounds,
-        "dynamics.target_loss": None,
-        "learning.evaluate_every": kept.evaluation_interval(options.rounds, 30),
-        "learning.metric_every": kept.evaluation_interval(options.rounds, 30),
-        "learning.device": "cpu",
-    }
-    return [
-        Run(
-            case=name,
-            seed=seed,
-            scenario=scenario.with_overrides({**common, **case.overrides}),
-            allocator=case.allocator,
-            micro_batches=case.micro_batches,
-            folder=options.work / "runs",
+def trained(options: Options, scenario: Scenario) -> dict[str, Trained]:
+    """Train what is not finished, and return every case."""
+    common = {**BASE, **kept.evaluations(options.rounds, 30)}
+    plans = {
+        name: kept.planned(
+            options, name, scenario.with_overrides({**common, **case.overrides}), case.scheduler
         )
         for name, case in CASES.items()
-        for seed in range(options.seeds)
-    ]
-
-
-def common_loss(results: Mapping[str, Sequence[RunResult]]) -> float:
-    """The loss [nat] at which the reference has done ``SHARE`` of its fall, by means over seeds."""
-    reference = results[REFERENCE]
-    first = float(np.mean([one.loss[0] for one in reference]))
-    last = float(np.mean([one.loss[-1] for one in reference]))
-    return first - SHARE * (first - last)
-
-
-def table(results: Mapping[str, Sequence[RunResult]]) -> str:
-    """All cases in Markdown."""
-    target = common_loss(results)
-    names = sorted({name for runs in results.values() for name in runs[0].metrics})
-    headline = next(iter(results[REFERENCE][0].metrics), names[0] if names else "metric")
-    lines = [
-        f"| case | H | M | segments | round (s) | micro-batches that arrived (%) | simulated time (s) "
-        f"| final loss (nat) | final {headline} | time to loss {target:.3f} (s) |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for name, runs in results.items():
-        case = CASES[name]
-        mean = 100.0 * np.mean([np.mean(one.survival) for one in runs])
-        least = 100.0 * np.mean([one.survival for one in runs], axis=0).min()
-        lines.append(
-            f"| {title_of(name)} | {case.overrides.get('workload.local_steps', 1)} | {case.micro_batches} "
-            f"| {np.mean([one.segments for one in runs]):.1f} | {interval([o.delay for o in runs], '.2f')} "
-            f"| {mean:.0f}, worst cluster {least:.0f} | {interval([o.seconds[-1] for o in runs], '.0f')} "
-            f"| {interval([o.loss[-1] for o in runs], '.4f')} "
-            f"| {interval([o.metrics[headline][-1] for o in runs], '.3f')} "
-            f"| {kept.reached([kept.time_to_loss(one, target) for one in runs])} |"
+    }
+    found = {}
+    for name, runs in kept.train(plans, options.processes).items():
+        every = plans[name].scenario.learning.evaluate_every
+        found[name] = Trained(
+            [kept.curve(one, every) for one in runs],
+            [float(np.mean(one.delay)) for one in runs],
+            [one.metric[-1] for one in runs],
+            *arrivals_and_segments(plans[name]),
         )
-    rounds = results[REFERENCE][0].rounds[-1]
-    seeds = max(len(runs) for runs in results.values())
-    lines.append(f"\n{rounds} rounds, {seeds} seeds; 95 % bootstrap intervals over seeds.")
-    return "\n".join(lines)
+    return found
+
+
+def arrivals_and_segments(plan: EvaluationPlan) -> tuple[FloatArray, float]:
+    """Share of each cluster's micro-batches that arrived (N,), and devices with a segment in a cluster."""
+    arrived, segments = [], []
+    for seed in range(plan.episodes):
+        for record, _ in followed(plan, plan.schedulers[0], seed):
+            arrived.append(record.surviving_fraction()[0])
+            segments.append(float((record.allocation.blocks > 0).sum(axis=-1).mean()))
+    return np.mean(arrived, axis=0), float(np.mean(segments))
+
+
+def common_loss(results: Mapping[str, Trained]) -> float:
+    """The loss [nat] at which the reference has done ``SHARE`` of its fall, by means over seeds."""
+    first, last = np.mean([one.loss[[0, -1]] for one in results[REFERENCE].curves], axis=0)
+    return float(first - SHARE * (first - last))
+
+
+def table(results: Mapping[str, Trained], options: Options, scenario: Scenario) -> str:
+    """All cases in Markdown."""
+    target, headline = common_loss(results), get_task(scenario.workload.task).metrics[0]
+    heads = (
+        "case", "H", "M", "segments", "round (s)", "micro-batches that arrived (%)", "simulated time (s)",
+        "final loss (nat)", f"final {headline}", f"time to loss {target:.3f} (s)",
+    )  # fmt: skip
+    rows = [
+        (
+            title_of(name),
+            CASES[name].overrides.get("workload.local_steps", 1),
+            CASES[name].micro_batches,
+            f"{one.segments:.1f}",
+            interval(one.delays, ".2f"),
+            f"{100.0 * one.arrived.mean():.0f}, worst cluster {100.0 * one.arrived.min():.0f}",
+            interval([curve.seconds[-1] for curve in one.curves], ".0f"),
+            interval([curve.loss[-1] for curve in one.curves], ".4f"),
+            interval(one.metrics, ".3f"),
+            kept.reached([kept.time_to_loss(curve, target) for curve in one.curves]),
+        )
+        for name, one in results.items()
+    ]
+    sizes = f"{options.rounds} rounds, {options.seeds} seeds"
+    return f"{markdown_table(heads, rows)}\n\n{sizes}; 95 % bootstrap intervals over seeds."
 
 
 def title_of(name: str) -> str:
@@ -198,16 +220,18 @@ def title_of(name: str) -> str:
     return CASES[name].title.replace("strong", "strong interference", not name.endswith("skewed"))
 
 
-def draw(results: Mapping[str, Sequence[RunResult]], title: str) -> Figure:
+def draw(results: Mapping[str, Trained], title: str) -> Figure:
     """Evaluation loss against simulated time, a panel for each thing that differs."""
     figure = new_figure(12.5, 8.2)
     for axes, (name, cases) in zip(figure.subplots(2, 2).ravel(), PANELS.items(), strict=True):
         ends = []
-        for case, alias in cases.items():
-            if case in results:
-                colour = COLOURS[list(cases).index(case)]
-                ends.append((*_curve(axes, results[case], colour), alias or CASES[case].title, colour))
-        losses = [loss for case in cases for one in results.get(case, ()) for loss in one.loss]
+        for colour, (case, alias) in zip(COLOURS, cases.items(), strict=False):
+            curves = results[case].curves
+            seconds = np.mean([one.seconds for one in curves], axis=0)
+            mean = kept.band(axes, seconds, [one.loss for one in curves], colour)
+            axes.plot(seconds[-1], mean[-1], color=colour, marker="o", markersize=4.5)
+            ends.append((float(seconds[-1]), float(mean[-1]), alias or CASES[case].title, colour))
+        losses = [float(loss) for case in cases for one in results[case].curves for loss in one.loss]
         if spread(losses) > WIDE:
             log_axis(axes, "y")
         _label(axes, ends)
@@ -218,17 +242,6 @@ def draw(results: Mapping[str, Sequence[RunResult]], title: str) -> Figure:
         f"{title}: mean over seeds, band from the least to the greatest", x=0.01, ha="left", fontsize=11
     )
     return figure
-
-
-def _curve(axes: Axes, runs: Sequence[RunResult], colour: str) -> tuple[float, float]:
-    """Draw a case, its seeds joined round by round; returns where it ends."""
-    seconds = np.mean([one.seconds for one in runs], axis=0)
-    losses = np.array([one.loss for one in runs])
-    axes.fill_between(seconds, losses.min(axis=0), losses.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-    mean = losses.mean(axis=0)
-    axes.plot(seconds, mean, color=colour, linewidth=1.5)
-    axes.plot(seconds[-1], mean[-1], color=colour, marker="o", markersize=4.5)
-    return float(seconds[-1]), float(mean[-1])
 
 
 def _label(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:

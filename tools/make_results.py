@@ -93,7 +93,7 @@ def comparisons(options: Options) -> list[tuple[Path, list[str]]]:
     for seeds in sorted({*options.torch_seeds} - {0}, reverse=True):
         chosen = [n for n, s in zip(names, options.torch_seeds, strict=True) if s == seeds]
         folder = options.work / f"torch-{'-'.join(chosen)}"
-        runs.append((folder, arguments(folder, chosen, seeds, options.torch_rounds, "torch")))
+        runs.append((folder, arguments(folder, chosen, seeds, options.torch_rounds, "real")))
     return runs
 
 

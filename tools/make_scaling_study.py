@@ -1,233 +1,295 @@
-"""Measure how cost grows with the system's sizes, and write the numbers and pictures of ``docs/scaling.md``.
+"""Measure how cost grows with the system's sizes, and write table and picture of ``docs/scaling.md``.
 
 Steps of the environment, decisions of DSSRA and memory against clusters, devices, blocks, mini-batch and
-environments, each changed by itself around ``medium``; and the peers that
-``benchmarks/peers.py`` measured last. Everything runs under the surrogate learner. What is measured is kept:
-run it again after Ctrl-C, or with ``--fresh`` after the code has changed. Run::
+environments, each changed by itself around ``medium``; and the peers that ``benchmarks/peers.py`` measured
+last. Everything runs under the surrogate learner. Run::
 
     python tools/make_scaling_study.py
-    python tools/make_scaling_study.py --axes clusters --slice-seconds 0.3 --fresh
-    python tools/make_scaling_study.py --page-only
+    python tools/make_scaling_study.py --quick
 """
 
 from __future__ import annotations
 
-import hashlib
+import gc
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tracemalloc
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import scaling_memory
-import scaling_pictures
-import scaling_tables
-import scaling_times
-from generated_parts import write_parts
-from scaling_points import AXES
-from scaling_times import RESULTS, SliceOptions, command, machine
+import gymnasium as gym
+import matplotlib as mpl
+import numpy as np
+from generated_parts import markdown_table, write_parts
+from scipy import stats
 
-import collapipe_env
-from collapipe_env.errors import DataError
-from collapipe_env.evaluation.plotting import save
-from collapipe_env.files import read_json, write_json
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.evaluation.plotting import COLOURS, MARKERS, RC, log_axis, new_figure, save
+from collapipe_env.files import read_json
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.simulator.world import World
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from measuring import RESULTS, Contestant, SliceOptions, command, machine, stepper, store, take_turns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE = DOCS / "scaling.md"
-PICTURES = DOCS / "images"
-FORMAT = 1
-"""Of the stored measurements; others are measured again."""
+ID = "CollaPipeSurrogate-v0"
+BATCH = 64
+"""Environments of the native vector environment wherever its size is not what changes."""
+STATES = 16
+"""States that DSSRA decides in."""
+ENVIRONMENTS = "environments"
+AXES: Mapping[str, tuple[str, tuple[int, ...]]] = {
+    "clusters": ("clusters N", (2, 4, 8, 16, 32, 64)),
+    "devices": ("devices K of a cluster", (2, 4, 6, 8, 12, 16)),
+    "blocks": ("encoder blocks L", (6, 12, 18, 24, 36, 48)),
+    "samples": ("mini-batch B (samples)", (16, 32, 64, 128, 256)),
+    ENVIRONMENTS: ("environments E", (1, 4, 16, 64, 256, 1024)),
+}
+"""Label of each size and its values."""
+QUANTITIES: Mapping[str, tuple[str, str, float]] = {
+    "single": ("step, single", "µs", 1e6),
+    "vector": (f"step, one of {BATCH}", "µs", 1e6),
+    "decision": ("decision of DSSRA", "ms", 1e3),
+    "memory": ("memory", "kB", 1e-3),
+}
+"""Title, unit, and the value of a second or byte in it. All are for one environment."""
+
+Series = Mapping[int, float]
+"""Values by size."""
 
 
 @dataclass(frozen=True)
 class Options(SliceOptions):
     """Measure how cost grows with the system's sizes."""
 
-    slice_seconds: float = 0.1
-    """Length of a slice [s], 0.001 to 60."""
-    axes: tuple[str, ...] = tuple(axis.name for axis in AXES)
-    """Sizes to change."""
-    batches: tuple[int, int] = (64, 512)
-    """Sizes of the batches whose memory is compared."""
-    work: Path = Path("runs/scaling")
-    """Folder of the measurements."""
+    slice_seconds: float = 0.02
+    """Length of a slice [s], 0.001 to 60; short, so that some are not disturbed."""
+    repeats: int = 15
+    """Slices of each contestant, 1 to 1000."""
     peers: Path = RESULTS / "peers.json"
     """The peer comparison to show, as ``python benchmarks/peers.py`` wrote it."""
-    fresh: bool = False
-    """Measure again what is there already."""
     quick: bool = False
-    """A few small sizes and short slices, with the page in the work folder: shows that it works."""
-    page_only: bool = False
-    """Write the page from all measurements that are there, and measure nothing."""
-
-    def check(self) -> None:
-        """Refuse what cannot be run.
-
-        Raises:
-            CollaPipeError: Names the option, its value and the range.
-        """
-        super().check()
-        known = [axis.name for axis in AXES]
-        for name in self.axes:
-            if name not in known:
-                raise DataError(f"--axes: {name!r} is none of {', '.join(known)}")
-        if not 1 <= self.batches[0] < self.batches[1]:
-            raise DataError(f"--batches: {self.batches} must ascend from at least 1")
+    """A few small sizes and short slices, with the page beside the results: shows that it works."""
+    output: Path = RESULTS / "scaling.json"
+    """JSON file of the measurements."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """One piece of the study, stored when it is done.
+def scenario_at(axis: str, value: int) -> Scenario:
+    """``medium`` with one size changed, and with what such a system needs besides.
 
-    Attributes:
-        group: What it belongs to, such as ``"clusters: memory"``.
-        entry: Its place there; empty where it is the whole group.
-        depends: Everything that its result depends on besides the code.
-        run: Measures it.
-    """
-
-    group: str
-    entry: str
-    depends: tuple[object, ...]
-    run: Callable[[], Any]
-
-    @property
-    def name(self) -> str:
-        """For the store and for messages."""
-        return f"{self.group} {self.entry}".strip()
-
-    @property
-    def key(self) -> str:
-        """Digest of what the result depends on."""
-        parts = (FORMAT, collapipe_env.__version__, self.name, *self.depends)
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def quickened(options: Options) -> Options:
-    """The options with everything short, if asked to."""
-    if not options.quick:
-        return options
-    return replace(options, slice_seconds=0.002, repeats=1, batches=(1, 3), work=options.work / "quick")
-
-
-def plan(options: Options) -> Iterator[Measurement]:
-    """All measurements that the options ask for."""
-    timing = (options.slice_seconds, options.repeats)
-    axes = [axis for axis in AXES if axis.name in options.axes]
-    for axis in [replace(axis, values=axis.values[:3]) for axis in axes] if options.quick else axes:
-        yield Measurement(
-            f"{axis.name}: times",
-            "",
-            (axis.values, timing),
-            partial(scaling_times.measure, axis, *timing),
-        )
-        for value in () if axis.name == "environments" else axis.values:
-            yield Measurement(
-                f"{axis.name}: memory",
-                str(value),
-                options.batches,
-                partial(scaling_memory.measure, axis.name, value, *options.batches),
-            )
-
-
-class Store:
-    """Measurements in a JSON file, written whole after each.
+    Band, server and base station's power grow with the clusters, so that each keeps its share; sites stand
+    closer, so that many find room; memory and energy budgets grow where a device has more to do.
 
     Args:
-        path: The file.
+        axis: Name of the axis; the number of environments changes nothing here.
+        value: The size.
+    """
+    sizes = {"clusters": 4, "devices": 5, "blocks": 12, "samples": 64, axis: value}
+    N = sizes["clusters"]
+    medium = load_scenario("medium")
+    load = max(5 / sizes["devices"], 1.0) * max(sizes["blocks"] / 12, 1.0) * max(sizes["samples"] / 64, 1.0)
+    offered = medium.devices.profiles[0].memory_bytes
+    return medium.with_overrides(
+        {
+            "name": f"{axis} {value}",
+            "cluster.clusters": N,
+            "cluster.devices": sizes["devices"],
+            "cluster.cluster_separation_min_m": 50.0,
+            "cluster.cu_distance_max_m": 500.0,
+            "cluster.server_flops": 0.5e12 * N,
+            "workload.blocks": sizes["blocks"],
+            "workload.batch_size": sizes["samples"],
+            "devices.profiles.0.memory_bytes": [load * choice for choice in offered],
+            "radio.uplink_bandwidth_hz": 5e6 * N,
+            "radio.downlink_bandwidth_hz": 5e6 * N,
+            "radio.bs_power_w": 5.0 * N,
+            "budgets.device_energy_j": medium.budgets.device_energy_j * load,
+            "budgets.cu_energy_j": medium.budgets.cu_energy_j * load,
+            "budgets.bandwidth_floor": 0.08 / N,
+        }
+    )
+
+
+def decider(scenario: Scenario) -> Callable[[int], None]:
+    """Return a function that decides with DSSRA, on one thread, in every state of an episode of its own."""
+    scheduler = DSSRA(scenario, threads=1)
+    world = World(scenario, IdleLearner(1), 1)
+    world.reset([np.random.default_rng(0)])
+    states = []
+    for _ in range(STATES):
+        states.append(world.state.map(np.copy))
+        world.step(scheduler.allocate(world.state))
+
+    def play(calls: int) -> None:
+        for _ in range(calls):
+            for state in states:
+                scheduler.allocate(state)
+
+    return play
+
+
+def memory(scenario: Scenario) -> float:
+    """Bytes that Python and NumPy keep for one environment of a batch between two steps.
+
+    What a batch needs besides its environments is the same at both sizes and goes out in the difference.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.content: dict[str, Any] = read_json(path, "delete it") if path.exists() else {"measured": {}}
+    def played(num_envs: int) -> object:
+        env = gym.make_vec(ID, num_envs=num_envs, scenario=scenario)
+        env.reset(seed=0)
+        for _ in range(2):
+            env.step(env.action_space.sample())
+        gc.collect()
+        return env
 
-    def result(self, measurement: Measurement) -> Any:
-        """Stored result of a measurement; ``None`` if nothing that fits."""
-        found = self.content["measured"].get(measurement.name, {})
-        return found.get("result") if found.get("key") == measurement.key else None
-
-    def put(self, measurement: Measurement, result: object) -> None:
-        """Keep a result."""
-        self.content["measured"][measurement.name] = {"key": measurement.key, "result": result}
-        write_json(self.path, {**self.content, **machine(), "finished": time.strftime("%Y-%m-%d")})
-        self.content = read_json(self.path, "delete it")
-
-    def groups(self, measurements: Iterable[Measurement]) -> dict[str, Any]:
-        """Stored results of some measurements, whatever they depended on, by group and entry."""
-        found: dict[str, Any] = {}
-        for measurement in measurements:
-            stored = self.content["measured"].get(measurement.name)
-            if stored is None:
-                continue
-            if measurement.entry:
-                found.setdefault(measurement.group, {})[measurement.entry] = stored["result"]
-            else:
-                found[measurement.group] = stored["result"]
-        return found
+    sizes, held = (BATCH // 8, BATCH), []
+    played(1)  # what is kept once for all
+    tracemalloc.start()
+    for size in sizes:
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        env = played(size)
+        held.append(tracemalloc.get_traced_memory()[0] - before)
+        del env
+    tracemalloc.stop()
+    return (held[1] - held[0]) / (sizes[1] - sizes[0])
 
 
-def measure_all(measurements: Sequence[Measurement], store: Store, fresh: bool) -> None:
-    """Measure what is missing, or everything, one after another, and say so."""
-    for place, measurement in enumerate(measurements, 1):
-        if not fresh and store.result(measurement) is not None:
-            continue
-        start = time.perf_counter()
-        store.put(measurement, measurement.run())
-        spent = time.perf_counter() - start
-        print(f"[{place}/{len(measurements)}] {measurement.name}: {spent:.1f} s", flush=True)
-
-
-def write_page(options: Options, store: Store, groups: Mapping[str, Any], arguments: str) -> Path:
-    """Fill the page's marked parts and draw the pictures; parts without measurements stay as they are.
-
-    Args:
-        options: Where things are.
-        store: For the versions.
-        groups: Everything that is measured, also by earlier commands.
-        arguments: Of this command, for the page.
+def measure(
+    axis: str, sizes: Sequence[int], slice_seconds: float, repeats: int
+) -> dict[str, dict[int, float]]:
+    """Measure one axis; times are the fastest of the slices, in which all sizes take turns.
 
     Returns:
-        Where the page is.
+        Seconds, or bytes, for one environment by quantity and size.
     """
-    axes = [axis for axis in AXES if f"{axis.name}: times" in groups]
-    parts, pictures = {}, {}
-    for axis in axes:
-        sizes = tuple(int(size) for size in next(iter(groups[f"{axis.name}: times"].values())))
-        parts[axis.name] = scaling_tables.size_table(groups, replace(axis, values=sizes))
-    if axes:
-        pictures["scaling_times"] = scaling_pictures.growth_picture(
-            groups, axes, scaling_pictures.TIMES, "time for one environment (µs)"
-        )
-    grown = [axis for axis in axes if axis.name != "environments"]
-    if grown:
-        parts["exponents"] = scaling_tables.exponent_table(groups, grown)
-        pictures["scaling_memory"] = scaling_pictures.growth_picture(
-            groups, grown, scaling_pictures.MEMORY, "memory of one environment (kB)"
-        )
-    if options.peers.exists():
-        parts["peers"] = scaling_tables.peer_table(options.peers)
-    else:
-        print(f"{options.peers} is not there: the page keeps its peers; run `python benchmarks/peers.py`")
-    if groups:
-        parts["command"] = stamp(store, arguments)
-    page, folder = (options.work / PAGE.name, options.work) if options.quick else (PAGE, PICTURES)
-    for name, picture in pictures.items():
-        save(picture, folder / f"{name}.png")
-    write_parts(PAGE, parts, page)
-    return page
+    contestants, found = [], {}
+    for size in sizes:
+        scenario, num_envs = scenario_at(axis, size), size if axis == ENVIRONMENTS else BATCH
+        env = gym.make_vec(ID, num_envs=num_envs, scenario=scenario)
+        contestants.append(Contestant(f"vector {size}", num_envs, stepper(env)))
+        if axis != ENVIRONMENTS:
+            single = gym.make(ID, scenario=scenario, disable_env_checker=True)
+            contestants.append(Contestant(f"single {size}", 1, stepper(single)))
+            contestants.append(Contestant(f"decision {size}", STATES, decider(scenario)))
+    for name, timing in take_turns(contestants, slice_seconds, repeats).items():
+        what, size_text = name.split()
+        found.setdefault(what, {})[int(size_text)] = min(timing.seconds)
+    if axis != ENVIRONMENTS:
+        found["memory"] = {size: memory(scenario_at(axis, size)) for size in sizes}
+    return {what: found[what] for what in QUANTITIES if what in found}
 
 
-def stamp(store: Store, arguments: str) -> str:
+def power_law(values: Series) -> tuple[float, float]:
+    """Exponent over the upper half of a range, where fixed costs weigh least, and its standard error.
+
+    Least squares of the logarithms over the sizes from the geometric mean of the range on, at least two; the
+    error of two is not known (NaN).
+    """
+    sizes = sorted(values)
+    upper = [size for size in sizes if size >= np.sqrt(sizes[0] * sizes[-1])]
+    upper = upper if len(upper) > 1 else sizes[-2:]
+    fit = stats.linregress(np.log(upper), np.log([values[size] for size in upper]))
+    return float(fit.slope), float(fit.stderr) if len(upper) > 2 else np.nan
+
+
+def table(found: Mapping[str, Mapping[str, Series]]) -> str:
+    """Every axis: a line for each size, and the exponents below."""
+    heads = ("", "size", *(f"{title} ({unit})" for title, unit, _ in QUANTITIES.values()))
+    rows = []
+    for axis, quantities in found.items():
+        label, series = AXES[axis][0], [quantities.get(what, {}) for what in QUANTITIES]
+        for size in quantities["vector"]:
+            cells = (
+                f"{scale * one[size]:.4g}" if one else "–"
+                for one, (*_, scale) in zip(series, QUANTITIES.values(), strict=True)
+            )
+            rows.append((label, str(size), *cells))
+        fits = ("{:.2f} ± {:.2f}".format(*power_law(one)) if one else "–" for one in series)
+        rows.append((label, "*exponent*", *fits))
+    return markdown_table(heads, rows)
+
+
+def draw(found: Mapping[str, Mapping[str, Series]]) -> Figure:
+    """Times of each axis, in a panel each, both scales logarithmic."""
+    with mpl.rc_context(RC):
+        figure = new_figure(8.6, 5.7)
+        panels = figure.subplots(2, 3, sharey=True).ravel()
+        for panel, (axis, quantities) in zip(panels, found.items(), strict=False):
+            for look, what in enumerate(("single", "vector", "decision")):
+                values, title = quantities.get(what, {}), QUANTITIES[what][0]
+                panel.plot(
+                    list(values), [1e6 * value for value in values.values()],
+                    color=COLOURS[look], marker=MARKERS[look], markersize=4.0, linewidth=1.5,
+                    label=f"step, one of a batch ({BATCH}, or E)" if what == "vector" else title,
+                )  # fmt: skip
+            panel.set_xscale("log")
+            sizes = list(quantities["vector"])
+            panel.set_xticks([], minor=True)
+            panel.set_xticks(sizes, [str(size) for size in sizes])
+            panel.set_xlabel(AXES[axis][0])
+            panel.set_yscale("log")
+        for panel in panels[: len(found)]:
+            log_axis(panel, "y")
+            panel.tick_params(labelleft=True)
+        for panel in panels[len(found) :]:
+            panel.set_axis_off()
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        figure.supylabel("time for one environment (µs)", fontsize=RC["font.size"])
+    return figure
+
+
+def peer_table(path: Path) -> str:
+    """The stored peer comparison in Markdown.
+
+    Args:
+        path: What ``benchmarks/peers.py`` wrote.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    content = read_json(path, "run `python benchmarks/peers.py`")
+    heads = ("environment", "package", "what a step simulates", "steps/s", "time of a step, CartPole-v1 = 1")
+    rows = []
+    skipped = []
+    for figure in content["figures"]:
+        name, about = figure["name"], content["environments"][figure["name"]]
+        if figure["value"] is None:
+            skipped.append(f"{name}: {figure['note']}")
+            continue
+        package = about["package"]
+        version = content["interpreters"]["ours" if about["mine"] else "peers"][package]
+        low, value, high = (
+            f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
+            for ratio in (figure["low"], figure["value"], figure["high"])
+        )
+        spread = f" ({low}…{high})" if low != high else ""
+        rate = figure["note"].removesuffix(" steps/s")
+        rows.append((name, f"{package} {version}", about["about"], rate, f"{value}{spread}"))
+    below = f"\n\nSkipped: {'; '.join(skipped)}." if skipped else ""
+    options = content["options"]
+    slices = f"{options['repeats']} slices of {options['slice_seconds']:g} s each"
+    return f"{markdown_table(heads, rows, left=3)}{below}\n\n`python benchmarks/peers.py`, {slices}."
+
+
+def stamp(arguments: Sequence[str]) -> str:
     """The command, the versions and the machine."""
-    versions = ", ".join(f"{name} {version}" for name, version in store.content["versions"].items())
-    where = store.content["machine"]
-    machine_used = f"{where['architecture']}, {where['cpus']} processors"
+    used = machine()
+    versions = ", ".join(f"{name} {version}" for name, version in used["versions"].items())
+    given = "".join(f" {shlex.quote(word)}" for word in arguments)
     return (
-        f"```bash\npython benchmarks/peers.py\npython tools/make_scaling_study.py{arguments}\n```\n\n"
-        f"{versions}; {machine_used}. Finished {store.content['finished']}."
+        f"```bash\npython benchmarks/peers.py\npython tools/make_scaling_study.py{given}\n```\n\n{versions}; "
+        f"{used['machine']['architecture']}, {used['machine']['cpus']} processors. "
+        f"Finished {time.strftime('%Y-%m-%d')}."
     )
 
 
@@ -238,17 +300,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Options, given: Sequence[str]) -> None:
-    left_out = ("--page-only", "--fresh")
-    shown = "".join(f" {shlex.quote(word)}" for word in given if word not in left_out)
-    options = quickened(options)
-    measurements = list(plan(options))
-    store = Store(options.work / "measurements.json")
-    if not options.page_only:
-        measure_all(measurements, store, options.fresh)
-    groups = store.groups(plan(replace(options, axes=tuple(axis.name for axis in AXES))))
-    page = write_page(options, store, groups, shown)
-    print(scaling_tables.summary(groups, AXES))
-    print(f"measurements are in {store.path}, the page is {page}")
+    page, pictures, count = DOCS / "scaling.md", DOCS / "images", None
+    target = page
+    if options.quick:
+        options, count = replace(options, slice_seconds=0.002, repeats=1), 3
+        target, pictures = options.output.with_name(page.name), options.output.parent
+    parts, found = {}, {}
+    if options.peers.exists():
+        parts["peers"] = peer_table(options.peers)
+    else:
+        print(f"{options.peers} is not there: the page keeps its peers; run `python benchmarks/peers.py`")
+    for axis, (label, sizes) in AXES.items():
+        print(f"{label}: {', '.join(map(str, sizes[:count]))}", flush=True)
+        found[axis] = measure(axis, sizes[:count], options.slice_seconds, options.repeats)
+    parts |= {"command": stamp(given), "growth": table(found)}
+    save(draw(found), pictures / "scaling_times.png")
+    write_parts(page, parts, target)
+    print(parts["growth"])
+    store(options.output, "time, or memory, for one environment by size", options, growth=found)
+    print(f"the page is {target}")
 
 
 if __name__ == "__main__":

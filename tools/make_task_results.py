@@ -8,10 +8,11 @@ and said. Finished runs are kept: run it again after Ctrl-C.
 
 from __future__ import annotations
 
+import gzip
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,18 +20,21 @@ import numpy as np
 
 # The modules of this folder import each other as they would in the command's own process.
 sys.path.insert(0, str(Path(__file__).parent))
-import experiment_runs as kept
-from experiment_runs import Run, RunOptions, RunResult, interval
+import learning_runs as kept
+from generated_parts import markdown_table
+from learning_runs import RunOptions, interval
 from simple_baselines import Baseline, baselines_of
 
-from collapipe_env.cli.common import chosen_scenario, record, require_within
-from collapipe_env.errors import DataError, ScenarioError, nearest_name
+from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.evaluation.episode import EpisodeResult
 from collapipe_env.evaluation.plotting import COLOURS, FAINT, INK, new_figure
+from collapipe_env.evaluation.scheduler_loading import require_scheduler
+from collapipe_env.files import write_bytes
+from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SCRIPT = Path(__file__).name
@@ -143,31 +147,33 @@ class Options(RunOptions):
     """Data sets."""
     scenario: str = "small"
     """A shipped scenario or a YAML file."""
-    allocator: str = "dssra"
-    """Allocator: a scheduler, or even."""
+    scheduler: str = "dssra"
+    """Who allocates."""
     rounds: int | None = None
     """Rounds of a run; by default each set's own."""
-    part: str = "test"
-    """Held-out part: test for figures to report; dev to choose settings with, which leaves the page alone."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
-
-        Raises:
-            ScenarioError: Names the option, its value and what is possible.
-        """
+        """Refuse what cannot be run."""
         super().check()
-        require_within(("--rounds", 1 if self.rounds is None else self.rounds, 1, 1_000_000))
-        if self.part not in ("test", "dev"):
-            raise ScenarioError(f"--part {self.part!r}: use test or dev")
+        kept.within(("--rounds", self.rounds, 1, 1_000_000))
+        require_scheduler(self.scheduler)
         for name in self.sets:
             if name not in SETS:
                 raise ScenarioError(f"--sets {name!r} is not known: {nearest_name(name, SETS)}")
 
 
+@dataclass(frozen=True)
+class Row:
+    """A set's runs beside its baselines."""
+
+    runs: Sequence[EpisodeResult]
+    every: int
+    baselines: tuple[Baseline, Baseline]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train what is missing, then write table, figure and page; returns the exit status."""
-    return kept.command(Options, run, SCRIPT, arguments)
+    return kept.main(Options, run, __doc__, arguments)
 
 
 def run(options: Options, given: Sequence[str]) -> None:
@@ -175,12 +181,21 @@ def run(options: Options, given: Sequence[str]) -> None:
     missing = [name for name in options.sets if not (SETS[name].path == EMBEDDED or place(name).exists())]
     for name in missing:
         print(f"{name}: left out, there is no {place(name)}; set COLLAPIPE_DATA to the data folder")
-    runs = [run for name in options.sets if name not in missing for run in runs_of(options, name)]
-    if not options.page_only:
-        kept.train_all(runs, options.processes)
-    if not kept.results_of(runs):
-        raise DataError(f"{options.work} holds no finished run: leave --page-only out to train")
-    write(options, given, runs, missing)
+    scenarios = {name: scenario_of(options, name) for name in options.sets if name not in missing}
+    if not scenarios:
+        raise ScenarioError(f"--sets {' '.join(options.sets)}: none of their data is there")
+    plans = {name: kept.planned(options, name, one, options.scheduler) for name, one in scenarios.items()}
+    rows = {
+        name: Row(runs, scenarios[name].learning.evaluate_every, baselines_of(scenarios[name]))
+        for name, runs in kept.train(plans, options.processes).items()
+    }
+    text = table(rows)
+    if missing:
+        text += f" Left out, since the data was missing: {', '.join(SETS[name].title for name in missing)}."
+    kept.publish(
+        "tasks", text, options.work / FIGURE, lambda: draw(rows), [f"tools/{SCRIPT}", *given],
+        page=not options.no_page,
+    )  # fmt: skip
 
 
 def place(name: str) -> Path:
@@ -189,135 +204,96 @@ def place(name: str) -> Path:
     return Path(os.environ.get("COLLAPIPE_DATA", default)) / SETS[name].path
 
 
-def runs_of(options: Options, name: str) -> list[Run]:
-    """All runs of a set, finished or not."""
+def shortened(whole: Path, lines: int, target: Path) -> Path:
+    """Write parallel text with the first lines of its training part only; returns the folder."""
+    for file in whole.iterdir():
+        content, packed = file.read_bytes(), file.suffix == ".gz"
+        content = gzip.decompress(content) if packed else content
+        if file.name.startswith("train."):
+            content = b"".join(content.splitlines(keepends=True)[:lines])
+        write_bytes(target / (file.stem if packed else file.name), content)
+    return target
+
+
+def scenario_of(options: Options, name: str) -> Scenario:
+    """The scenario that trains a set and scores its whole test part."""
     chosen = SETS[name]
-    rounds = options.rounds or chosen.rounds
-    every = kept.evaluation_interval(rounds, EVALUATIONS)
-    scenario = chosen_scenario(options.scenario, chosen.task, None).with_overrides(
-        {**RECIPE, **chosen.overrides}
-    )
+    scenario = load_scenario(options.scenario).with_task(chosen.task)
+    scenario = scenario.with_overrides({**RECIPE, **chosen.overrides})
     if chosen.path != EMBEDDED:
-        scenario = scenario.with_overrides({"learning.dataset": str(place(name))})
+        data = place(name)
+        if chosen.train_lines is not None:
+            data = shortened(data, chosen.train_lines, options.work / "data" / name)
+        scenario = scenario.with_overrides({"learning.dataset": str(data)})
         classes = get_task(chosen.task).classes(task_spec(scenario))
         scenario = scenario.with_overrides({"workload.outputs": len(classes)} if classes else {})
-    scenario = scenario.with_overrides(
+    return scenario.with_overrides(
         {
-            "name": f"{options.scenario}-{name}",
-            "dynamics.rounds": rounds,
-            "dynamics.target_loss": None,
-            "learning.evaluation_split": options.part,
-            "learning.evaluate_every": every,
-            "learning.metric_every": every,
+            **kept.evaluations(options.rounds or chosen.rounds, EVALUATIONS),
+            "learning.evaluation_split": "test",
             "learning.evaluation_samples": 1_000_000,
             "learning.metric_samples": 1_000_000,
-            "learning.device": "cpu",
         }
     )
-    folder = options.work / ("runs" if options.part == "test" else "dev")
-    return [
-        Run(name, seed, scenario, options.allocator, 4, folder, chosen.train_lines)
-        for seed in range(options.seeds)
-    ]
 
 
-Rows = Mapping[str, tuple[Sequence[RunResult], Baseline, Baseline | None]]
-"""Runs and baselines of each set."""
-
-
-def table(rows: Rows) -> str:
+def table(rows: Mapping[str, Row]) -> str:
     """All sets in Markdown, a line for each metric."""
+    heads = ("data", "metric", "trained", "trivial", "reference", "rounds", "simulated time (h)")
     lines = [
-        "| data | metric | trained | trivial | reference | rounds | simulated time (h) "
-        "| processor time (min) |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
+        (
+            SETS[name].title,
+            metric,
+            interval([one.metrics[metric] for one in row.runs], ".3f"),
+            *(
+                f"{one.scores[metric]:.3f} ({one.name})" if metric in one.scores else "–"
+                for one in row.baselines
+            ),
+            len(row.runs[0].delay),
+            f"{np.mean([np.sum(one.delay) for one in row.runs]) / 3600.0:.2f}",
+        )
+        for name, row in rows.items()
+        for metric in SETS[name].metrics
     ]
-    for name, (runs, *baselines) in rows.items():
-        for metric in SETS[name].metrics:
-            cells = [
-                "–" if one is None or metric not in one.scores else f"{one.scores[metric]:.3f} ({one.name})"
-                for one in baselines
-            ]
-            lines.append(
-                f"| {SETS[name].title} | {metric} | {interval([o.metrics[metric][-1] for o in runs], '.3f')} "
-                f"| {' | '.join(cells)} | {runs[0].rounds[-1]} "
-                f"| {np.mean([one.seconds[-1] for one in runs]) / 3600.0:.2f} "
-                f"| {np.mean([one.processor_s for one in runs]) / 60.0:.1f} |"
-            )
-    seeds = sorted({len(runs) for runs, *_ in rows.values()})
-    lines.append(
-        f"\nMean over {' or '.join(map(str, seeds))} seeds, with a 95 % bootstrap interval from two on; "
-        "times are those of one run, on one core."
+    seeds = len(next(iter(rows.values())).runs)
+    return (
+        f"{markdown_table(heads, lines, left=2)}\n\nMean over {seeds} seeds, with a 95 % bootstrap interval "
+        "from two on; times are those of one run."
     )
-    return "\n".join(lines)
 
 
-def draw(rows: Rows) -> Figure:
-    """Metric and loss of every set against simulated time."""
+def draw(rows: Mapping[str, Row]) -> Figure:
+    """Headline metric and loss of every set against simulated time."""
     columns = min(len(rows), 3)
     lines = -(-len(rows) // columns)
     figure = new_figure(4.3 * columns, 4.3 * lines)
     cells = figure.subfigures(lines, columns, squeeze=False).ravel()
-    for cell, (name, (runs, trivial, reference)) in zip(cells, rows.items(), strict=False):
+    for cell, (name, row) in zip(cells, rows.items(), strict=False):
         upper, lower = cell.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        hours = np.mean([one.seconds for one in runs], axis=0) / 3600.0
-        metric = SETS[name].metrics[0]
-        _band(upper, hours[1:], [one.metrics[metric] for one in runs], COLOURS[0])
-        _band(lower, hours, [one.loss for one in runs], COLOURS[0])
+        curves = [kept.curve(one, row.every) for one in row.runs]
+        hours = np.mean([one.seconds for one in curves], axis=0) / 3600.0
+        metric = get_task(SETS[name].task).metrics[0]
+        kept.band(upper, hours[1:], [one.metric for one in curves], COLOURS[0])
+        kept.band(lower, hours, [one.loss for one in curves], COLOURS[0])
         # Curves begin low on the left: there is room above them, and below them on the right.
-        for baseline, line, colour, place, side in (
-            (trivial, "--", FAINT, 0.99, "right"),
-            (reference, ":", INK, 0.01, "left"),
+        for baseline, line, colour, where, side in zip(
+            row.baselines, ("--", ":"), (FAINT, INK), (0.99, 0.01), ("right", "left"), strict=True
         ):
-            if baseline is not None and metric in baseline.scores:
+            if metric in baseline.scores:
                 level = baseline.scores[metric]
                 upper.axhline(level, color=colour, linestyle=line, linewidth=1.1)
                 upper.annotate(
-                    baseline.name, (place, level), xycoords=("axes fraction", "data"),
+                    baseline.name, (where, level), xycoords=("axes fraction", "data"),
                     xytext=(0, 3), textcoords="offset points", ha=side, fontsize=8, color=colour,
                 )  # fmt: skip
         upper.margins(y=0.15)
         upper.set_title(SETS[name].title, loc="left", fontsize=10)
         upper.set_ylabel(metric)
         lower.set_ylabel("loss (nat)")
-        seeds = f"; mean and range of {len(runs)} seeds" if len(runs) > 1 else ""
+        seeds = f"; mean and range of {len(curves)} seeds" if len(curves) > 1 else ""
         lower.set_xlabel(f"simulated time (h){seeds}")
         lower.set_xlim(left=0.0)
     return figure
-
-
-def _band(axes: Axes, x: np.ndarray, values: Sequence[Sequence[float]], colour: str) -> None:
-    """The mean over seeds, and a band from the least to the greatest."""
-    array = np.array(values)
-    axes.fill_between(x, array.min(axis=0), array.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-    axes.plot(x, array.mean(axis=0), color=colour, linewidth=1.6)
-
-
-def write(
-    options: Options,
-    given: Sequence[str],
-    runs: Sequence[Run],
-    missing: Sequence[str],
-) -> None:
-    """Compare the finished runs with the baselines, and publish both."""
-    first = {run.case: run for run in reversed(runs)}
-    rows = {
-        name: (one, *baselines_of(first[name].scenario, first[name].train_lines))
-        for name, one in kept.results_of(runs).items()
-    }
-    text = table(rows)
-    if missing:
-        text += f" Left out, since the data was missing: {', '.join(SETS[name].title for name in missing)}."
-    facts = record(f"python tools/{SCRIPT}", given, part=options.part)
-    facts["settings"] = {name: first[name].scenario.to_dict() for name in rows}
-    facts["results"] = {
-        name: {"runs": [asdict(one) for one in found], "baselines": [asdict(b) for b in others if b]}
-        for name, (found, *others) in rows.items()
-    }
-    kept.publish(
-        options, "tasks", text, (FIGURE, lambda: draw(rows)), facts, kept.stamp_of(SCRIPT, given),
-        page=not options.no_page and options.part == "test",
-    )  # fmt: skip
 
 
 if __name__ == "__main__":

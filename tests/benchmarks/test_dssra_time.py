@@ -4,43 +4,46 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import dssra_time
 
 
-def result(clusters, milliseconds):
-    return dssra_time.Result("x", clusters, 5 * clusters, 1, 3, 9.0, 9.0, 9.0, milliseconds, None)
-
-
 def test_runs_and_stores_its_table(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(dssra_time, "LADDER", ("small", "medium"))
     path = tmp_path / "new" / "times.json"
-    arguments = ["--rounds", "2", "--batch", "3", "--clusters", "2", "3", "--output", str(path)]
-    assert dssra_time.main(arguments) == 0
+    assert dssra_time.main(["--rounds", "2", "--batch", "3", "--output", str(path)]) == 0
     printed = capsys.readouterr().out
-    stored = json.loads(path.read_text())
-    assert [(r["scenario"], r["environments"]) for r in stored["ladder"]] == [
-        ("small", 1),
-        ("medium", 1),
-        ("medium", 3),
+    figures = {figure["name"]: figure for figure in json.loads(path.read_text())["figures"]}
+    assert list(figures) == [
+        "small, 6 devices, batch of 1",
+        "medium, 20 devices, batch of 1",
+        "medium, 20 devices, batch of 3",
     ]
-    assert [(r["clusters"], r["devices"]) for r in stored["growth"]] == [(2, 10), (3, 15)]
-    for r in stored["ladder"] + stored["growth"]:
-        assert 0.0 < r["fastest_ms"] <= r["median_ms"] <= r["percentile_95_ms"]
-        assert f"{r['median_ms']:.3f}" in printed
-    assert stored["ladder"][1]["goal_ms"] == 5.0
-    assert stored["ladder"][2]["goal_ms"] is None
+    for name, figure in figures.items():
+        assert 0.0 < figure["low"] <= figure["value"] <= figure["high"]
+        assert name in printed
+        assert "ms of processor time" in figure["note"]
+    assert [figure["goal"] for figure in figures.values()] == [None, 5.0, None]
 
 
-def test_exponent_and_verdicts():
-    growth = [result(n, 0.5 * n**1.5) for n in (4, 8, 32)]
-    assert dssra_time.exponent(growth) == pytest.approx(1.5)
-    assert "N^1.50, goal at most N^1 missed" in dssra_time.report([], growth)
-    goal = dssra_time.Result("medium", 4, 20, 64, 3, 0.4, 0.6, 0.3, 0.7, 0.5)
-    assert "0.5 met" in dssra_time.report([goal], [result(n, np.sqrt(n)) for n in (4, 8)])
+def test_time_is_that_of_one_environment(monkeypatch):
+    """Every call takes 6 s by the clock and 12 s of processor time, for 3 environments."""
+    clocks = {"perf_counter": 0.0, "process_time": 0.0}
+
+    def ticking(name, step):
+        def read():
+            clocks[name] += step
+            return clocks[name]
+
+        return read
+
+    monkeypatch.setattr(dssra_time.time, "perf_counter", ticking("perf_counter", 6.0))
+    monkeypatch.setattr(dssra_time.time, "process_time", ticking("process_time", 12.0))
+    found = dssra_time.measure("small", 3, 2, 1, 0)
+    assert (found.low, found.value, found.high) == pytest.approx((2000.0, 2000.0, 2000.0))
+    assert found.note.startswith("4000.000 ms")
 
 
 @pytest.mark.parametrize(
@@ -49,8 +52,6 @@ def test_exponent_and_verdicts():
         (["--rounds", "0"], "--rounds: 0"),
         (["--batch", "0"], "--batch: 0"),
         (["--threads", "0"], "--threads: 0"),
-        (["--clusters", "4", "4"], "--clusters"),
-        (["--clusters", "4", "129"], "--clusters: 129"),
         (["--output", "."], "--output"),
     ],
 )

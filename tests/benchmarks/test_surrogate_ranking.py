@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import surrogate_ranking as ranking
-
-from collapipe_env.evaluation.episode import EpisodeResult
 
 TINY = """
 base: small
@@ -21,46 +18,33 @@ learning:
 """
 
 
-def episode(losses, delay=2.0):
-    R = len(losses)
-    return EpisodeResult(
-        **dict.fromkeys(("scheduler", "title"), "x"),
-        **{name: [0.0] * R for name in ("worst_energy", "backlog", "metric", "memory_bytes", "decision_s")},
-        episode=0,
-        delay=[delay] * R,
-        loss=list(losses),
-        smoothed_loss=list(losses),
-        initial_loss=1.0,
-        metrics={},
-        energy_ratio=[[1.0]],
-        device_memory_bytes=[[1.0]],
-        offered_memory_bytes=[[1.0]],
-    )
+def course(losses, delay=2.0):
+    return ranking.Course(np.full(len(losses), delay), np.array(losses))
 
 
 def test_target_is_what_the_median_episode_reached_after_60_percent():
-    results = {"a": [episode(np.linspace(1.0, 0.1, 10))], "b": [episode(np.linspace(1.0, 0.55, 10))]}
+    courses = [course(np.linspace(1.0, 0.1, 10)), course(np.linspace(1.0, 0.55, 10))]
     # Round 6 of 10: 0.5 and 0.75.
-    assert ranking.default_target(results, 10) == pytest.approx(0.625)
+    assert ranking.default_target(courses) == pytest.approx(0.625)
 
 
 def test_episodes_that_never_reach_it_count_whole():
-    falling = episode([0.9, 0.7, 0.5, 0.6], delay=3.0)
-    assert ranking.to_target(falling, 0.7) == (6.0, 2, True)
-    assert ranking.to_target(falling, 0.4) == (12.0, 4, False)
+    falling = course([0.9, 0.7, 0.5, 0.6], delay=3.0)
+    assert falling.to_target(0.7) == (6.0, 2, True)
+    assert falling.to_target(0.4) == (12.0, 4, False)
 
 
 def test_coefficient_and_interval():
     rng = np.random.default_rng(0)
     times = np.arange(1.0, 13.0)[:, None] + 0.01 * rng.random((12, 3))
-    same = ranking.correlation(times, np.exp(times))
-    assert (same.rho, same.schedulers) == (1.0, 12)
+    same = ranking.correlation("x", times, np.exp(times))
+    assert (same.value, same.name) == (1.0, "x (12)")
     assert same.low > 0.99
-    assert ranking.correlation(times, -times).rho == pytest.approx(-1.0)
-    unrelated = ranking.correlation(times, rng.permutation(times))
-    assert unrelated.low < unrelated.rho < unrelated.high
+    assert ranking.correlation("x", times, -times).value == pytest.approx(-1.0)
+    unrelated = ranking.correlation("x", times, rng.permutation(times))
+    assert unrelated.low < unrelated.value < unrelated.high
     assert unrelated.high - unrelated.low > 0.3
-    assert np.isnan(ranking.correlation(times, np.ones_like(times)).rho)
+    assert np.isnan(ranking.correlation("x", times, np.ones_like(times)).value)
 
 
 def test_schedulers_that_the_surrogate_does_not_model_are_told_apart(tmp_path, capsys):
@@ -74,8 +58,13 @@ def test_schedulers_that_the_surrogate_does_not_model_are_told_apart(tmp_path, c
     stored = json.loads((tmp_path / "ranking.json").read_text())
     found = {entry["scheduler"]: entry for entry in stored["schedulers"]}
     assert {name for name, entry in found.items() if not entry["modelled"]} == {"splitfed_v1", "xpipe"}
-    assert stored["correlations"]["modelled_seconds"]["schedulers"] == 3
-    assert stored["correlations"]["all_seconds"]["schedulers"] == 5
+    assert [figure["name"] for figure in stored["figures"]] == [
+        "seconds, modelled schedulers (3)", "rounds, modelled schedulers (3)",
+        "seconds, all schedulers (5)", "rounds, all schedulers (5)",
+    ]  # fmt: skip
+    met = stored["figures"][0]["value"] >= 0.9
+    assert stored["goal_met"] is met
+    assert f"at least 0.9: {'met' if met else 'missed'}" in printed
     assert stored["options"]["task"] == "classification"
     assert printed.count("(not modelled)") == 2
     # Nothing is played twice, and the same comes out.
@@ -84,19 +73,28 @@ def test_schedulers_that_the_surrogate_does_not_model_are_told_apart(tmp_path, c
     assert ranking.main(arguments) == 0
     assert {path: path.stat().st_mtime_ns for path in before} == before
     again = json.loads((tmp_path / "ranking.json").read_text())
-    assert again["correlations"] == stored["correlations"]
+    assert json.dumps(again["figures"]) == json.dumps(stored["figures"])  # NaN is not itself
+    seconds = [np.mean(entry["figures"], axis=1)[0, 0] for entry in stored["schedulers"]]
+    assert seconds == sorted(seconds)
 
 
-def test_rows_are_sorted_by_the_torch_learner():
-    rows = [
-        ranking.Ranked(name, True, [s], [2 * s], [int(s)], [int(s)], [True], [True])
-        for name, s in (("a", 5.0), ("b", 7.0), ("c", 9.0))
-    ]
-    figures = ranking.correlations(rows)
-    assert figures["modelled_seconds"].rho == 1.0
-    assert "goal at least 0.9 met" in ranking.report(rows, figures, 0.5)
-    swapped = [replace(row, surrogate_seconds=[-row.surrogate_seconds[0]]) for row in rows]
-    assert "goal at least 0.9 missed" in ranking.report(swapped, ranking.correlations(swapped), 0.5)
+def test_schedulers_are_ranked_by_what_they_need_under_both_learners():
+    def rows(*surrogate):
+        return [
+            ranking.Ranked.of(
+                name, True, {"real": [course([1.0, 0.1], s)], "surrogate": [course([0.1], t)]}, 0.5
+            )
+            for name, s, t in zip("abc", (5.0, 7.0, 9.0), surrogate, strict=True)
+        ]
+
+    same = rows(10.0, 14.0, 18.0)
+    assert same[1].figures.tolist() == [[[14.0, 2.0, 1.0]], [[14.0, 1.0, 1.0]]]
+    seconds, rounds, *_ = ranking.correlations(same)
+    assert seconds.value == 1.0
+    assert np.isnan(rounds.value)  # all need the same
+    assert ranking.correlations(rows(3.0, 2.0, 1.0))[0].value == -1.0
+    assert "7.0" not in ranking.table(same)
+    assert "14.0" in ranking.table(same)
 
 
 @pytest.mark.parametrize(

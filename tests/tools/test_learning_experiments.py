@@ -1,23 +1,25 @@
 """The experiments on learning: what is trained, what is kept, and what is written of it."""
 
-import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-import experiment_runs
+import fixed_plans
 import generated_parts
+import learning_runs
 import make_learning_experiments as experiments
 
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError
+from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.world import World
 
 TINY = {
@@ -51,8 +53,8 @@ def trained(tiny, tmp_path_factory):
     ]
     page.write_text("\n".join(["Words before", *marks, "Words after", ""]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment_runs, "PAGE", page)
-        patch.setattr(experiment_runs, "PICTURES", folder / "images")
+        patch.setattr(learning_runs, "PAGE", page)
+        patch.setattr(learning_runs, "PICTURES", folder / "images")
         assert experiments.main(arguments(tiny, folder)) == 0
     return folder
 
@@ -62,30 +64,53 @@ def arguments(tiny, folder, *more):
     return ["--scenario", str(tiny), *sizes, "--work", str(folder / "work"), *more]
 
 
-def results(folder):
-    return json.loads((folder / "work" / "summary.json").read_text())["results"]
+@pytest.fixture(scope="module")
+def results(trained, tiny):
+    options = experiments.Options(scenario=str(tiny), rounds=4, seeds=2, work=trained / "work", processes=1)
+    return experiments.trained(options, load_scenario(str(tiny)))
 
 
-def test_every_case_is_trained_for_every_seed(trained):
-    found = results(trained)
-    assert set(found) == set(experiments.CASES)
-    for case in found.values():
-        assert len(case) == 2
-        for one in case:
-            assert one["rounds"] == [0, 1, 2, 3, 4]
-            assert np.all(np.diff(one["seconds"]) > 0.0)
-            assert one["delay"] == pytest.approx(one["seconds"][-1] / 4)
+def test_every_case_is_trained_for_every_seed(results):
+    assert set(results) == set(experiments.CASES)
+    for case in results.values():
+        assert len(case.curves) == 2
+        for one, delay in zip(case.curves, case.delays, strict=True):
+            assert len(one.loss) == len(one.seconds) == 1 + len(one.metric) == 5
+            assert np.all(np.diff(one.seconds) > 0.0)
+            assert delay == pytest.approx(one.seconds[-1] / 4)
 
 
-def test_cases_differ_in_what_they_are_about(trained):
-    found = {name: runs[0] for name, runs in results(trained).items()}
-    assert found["fewest"]["segments"] < found["reference"]["segments"]
-    assert found["one"]["delay"] > found["reference"]["delay"] > found["many"]["delay"]
-    assert min(found["crowded-lossless"]["survival"]) == 1.0
-    assert found["crowded-lossless"]["delay"] == found["crowded"]["delay"]
-    assert found["steps"]["delay"] > found["reference"]["delay"]
-    assert found["skewed"]["loss"] != found["reference"]["loss"]
-    assert found["skewed"]["seconds"] == found["reference"]["seconds"]
+def test_cases_differ_in_what_they_are_about(results):
+    delay = {name: one.delays[0] for name, one in results.items()}
+    assert results["fewest"].segments < results["reference"].segments
+    assert delay["one"] > delay["reference"] > delay["many"]
+    assert results["crowded"].arrived.min() < results["crowded-lossless"].arrived.min() == 1.0
+    assert delay["crowded-lossless"] == delay["crowded"]
+    assert delay["steps"] > delay["reference"]
+    skewed, reference = (results[name].curves[0] for name in ("skewed", "reference"))
+    assert (skewed.loss != reference.loss).any()
+    assert (skewed.seconds == reference.seconds).all()
+
+
+def test_the_reference_is_what_the_environment_does(results, tiny):
+    """Played here by hand, with the even split and the real learner."""
+    changes = {**experiments.BASE, **learning_runs.evaluations(4, 30)}
+    scenario = load_scenario(str(tiny)).with_overrides(changes)
+    env = CollaPipeVectorEnv(1, scenario, "real", reward="delay", autoreset_mode="Disabled")
+    env.reset(seed=HELD_OUT_SEED)
+    losses, arrived = [], []
+    for _ in range(4):
+        env.step_allocation(even_split(system_parameters(scenario), env.state, 4))
+        losses.append(float(env.last_round.learning.loss[0]))
+        arrived.append(env.last_round.surviving_fraction()[0])
+    first = results["reference"].curves[0]
+    np.testing.assert_allclose(first.loss[1:], losses, rtol=1e-6)
+    second = CollaPipeVectorEnv(1, scenario, "surrogate", reward="delay", autoreset_mode="Disabled")
+    second.reset(seed=HELD_OUT_SEED + 1)
+    for _ in range(4):
+        second.step_allocation(even_split(system_parameters(scenario), second.state, 4))
+        arrived.append(second.last_round.surviving_fraction()[0])
+    np.testing.assert_allclose(results["reference"].arrived, np.mean(arrived, axis=0))
 
 
 def test_page_figure_and_table_are_written(trained):
@@ -101,50 +126,25 @@ def test_page_figure_and_table_are_written(trained):
         assert (picture / experiments.FIGURE).read_bytes().startswith(b"\x89PNG")
 
 
-def test_finished_runs_are_not_trained_again(trained, tiny, monkeypatch, capsys):
-    def refuse(*_):
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr(experiment_runs, "_played", refuse)
+def test_finished_runs_are_not_trained_again(trained, tiny, capsys):
+    played = {path: path.stat().st_mtime_ns for path in (trained / "work" / "runs").rglob("*.npz")}
+    assert len(played) == 2 * len(experiments.CASES)
     assert experiments.main(arguments(tiny, trained, "--no-page")) == 0
+    assert {path: path.stat().st_mtime_ns for path in played} == played
     assert (trained / "work" / "table.md").read_text().strip() in capsys.readouterr().out
 
 
-def test_a_run_of_other_settings_is_trained_again(trained, tiny):
-    options = experiments.Options(scenario=str(tiny), rounds=4, seeds=1, work=trained / "work")
-    run = experiments.runs_of(options, load_scenario(str(tiny)))[0]
-    assert experiment_runs.finished(run) is not None
-    assert experiment_runs.finished(replace(run, micro_batches=2)) is None
-
-
-def test_a_damaged_file_is_refused_with_its_name(trained, tiny, tmp_path):
-    options = experiments.Options(scenario=str(tiny), rounds=4, seeds=1, work=tmp_path)
-    run = experiments.runs_of(options, load_scenario(str(tiny)))[0]
-    run.folder.mkdir(parents=True)
-    run.file.write_text(json.dumps({"key": run.key, "result": {"rounds": []}}))
-    with pytest.raises(DataError, match=r"reference-0\.json holds no result"):
-        experiment_runs.finished(run)
-
-
-def test_page_only_without_runs_is_refused(tiny, tmp_path, capsys):
-    assert experiments.main(arguments(tiny, tmp_path, "--page-only", "--no-page")) == 2
-    assert "leave --page-only out" in capsys.readouterr().err
-
-
-def test_interruption_says_how_to_go_on(tiny, tmp_path, monkeypatch, capsys):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(experiment_runs, "_played", interrupt)
-    assert experiments.main(arguments(tiny, tmp_path, "--no-page")) == 130
-    assert "python tools/make_learning_experiments.py --scenario" in capsys.readouterr().err
+@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--seeds", "0"], ["--scenario", "mediun"]])
+def test_bad_options_are_refused(arguments, capsys):
+    assert experiments.main(arguments) == 2
+    assert arguments[1] in capsys.readouterr().err
 
 
 def test_fewest_devices_take_the_largest_memories():
     scenario = load_scenario("medium")
     simulator = World(scenario, IdleLearner(2), 2)
     state = simulator.reset([np.random.default_rng(seed) for seed in range(2)])
-    blocks = experiment_runs.fewest_devices(system_parameters(scenario), state, 4).blocks
+    blocks = fixed_plans.FewestDevices(scenario).allocate(state).blocks
     assert (blocks.sum(axis=-1) == scenario.blocks).all()
     assert (blocks <= state.memory_cap).all()
     for e in range(2):
@@ -154,28 +154,34 @@ def test_fewest_devices_take_the_largest_memories():
             assert largest[:count].sum() >= scenario.blocks > largest[: count - 1].sum()
 
 
+@pytest.mark.parametrize(
+    ("plan", "count"), [(fixed_plans.OneMicroBatch, 1), (fixed_plans.ManyMicroBatches, 64)]
+)
+def test_fixed_numbers_of_micro_batches(plan, count):
+    scenario = load_scenario("medium")
+    state = World(scenario, IdleLearner(1), 1).reset([np.random.default_rng(0)])
+    assert (plan(scenario).allocate(state).micro_batches == count).all()
+
+
 def test_time_to_a_loss_is_interpolated():
-    run = experiment_runs.RunResult(
-        rounds=[0, 1, 2], seconds=[0.0, 10.0, 30.0], loss=[1.0, 0.8, 0.4], metrics={}, delay=15.0,
-        segments=1.0, survival=[1.0], processor_s=1.0,
-    )  # fmt: skip
-    assert experiment_runs.time_to_loss(run, 1.0) == 0.0
-    assert experiment_runs.time_to_loss(run, 0.9) == pytest.approx(5.0)
-    assert experiment_runs.time_to_loss(run, 0.5) == pytest.approx(25.0)
-    assert np.isnan(experiment_runs.time_to_loss(run, 0.3))
-    assert experiment_runs.reached([1.0, float("nan")]) == "1 of 2 reach it"
+    run = learning_runs.Curve(np.array([0.0, 10.0, 30.0]), np.array([1.0, 0.8, 0.4]), np.zeros(2))
+    assert learning_runs.time_to_loss(run, 1.0) == 0.0
+    assert learning_runs.time_to_loss(run, 0.9) == pytest.approx(5.0)
+    assert learning_runs.time_to_loss(run, 0.5) == pytest.approx(25.0)
+    assert np.isnan(learning_runs.time_to_loss(run, 0.3))
+    assert learning_runs.reached([1.0, float("nan")]) == "1 of 2 reach it"
 
 
 @pytest.mark.parametrize(
     ("rounds", "evaluations", "every"), [(150, 30, 5), (7, 30, 1), (150, 20, 6), (97, 20, 1)]
 )
 def test_the_last_round_is_evaluated(rounds, evaluations, every):
-    assert experiment_runs.evaluation_interval(rounds, evaluations) == every
+    assert learning_runs.evaluations(rounds, evaluations)["learning.evaluate_every"] == every
     assert rounds % every == 0
 
 
 def test_examples_of_the_page_are_valid(tmp_path):
-    page = (experiment_runs.DOCS / "learning.md").read_text()
+    page = (learning_runs.DOCS / "learning.md").read_text()
     examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert len(examples) >= 4
     for number, example in enumerate(examples):
@@ -185,7 +191,7 @@ def test_examples_of_the_page_are_valid(tmp_path):
 
 
 def test_the_page_has_all_its_marks():
-    page = (experiment_runs.DOCS / "learning.md").read_text()
+    page = (learning_runs.DOCS / "learning.md").read_text()
     for part in ("experiments", "experiments command", "tasks", "tasks command"):
         assert page.count(generated_parts.BEGIN.format(part)) == 1
         assert page.count(generated_parts.END.format(part)) == 1

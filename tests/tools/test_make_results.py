@@ -130,4 +130,5 @@ def test_the_commands_are_those_that_are_run():
         "--agents",
         f"medium={make_results.agent_of(options, 'medium')}",
     ]
-    assert json.dumps(torch_medium).count("torch") == 2
+    assert json.dumps(torch_medium).count("torch") == 1
+    assert torch_medium[torch_medium.index("--learner") + 1] == "real"

@@ -1,95 +1,73 @@
-"""The scaling study: fits and memory against closed forms, and a command that goes on and keeps."""
+"""The scaling study: fits and memory against closed forms, and a command that fills its page."""
 
-import itertools
 import json
+import shutil
 import sys
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
-from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import generated_parts
 import make_scaling_study as study
-import scaling_memory
-import scaling_pictures
-import scaling_points
-import scaling_tables
-import scaling_times
 
-from collapipe_env.errors import DataError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.even_split import even_split
 
-AXIS = {axis.name: axis for axis in scaling_points.AXES}
-
 
 def test_exponent_is_that_of_the_upper_half():
     """A power law above a fixed cost that hides it at small sizes only."""
-    sizes = [2, 4, 8, 16, 32, 64]
-    fit = scaling_tables.power_law({n: 1e-6 * max(n, 8) ** 1.5 for n in sizes})
-    assert (fit.smallest, fit.largest) == (16, 64)
-    assert fit.exponent == pytest.approx(1.5)
-    assert fit.low == pytest.approx(fit.high) == pytest.approx(1.5)
-    assert 0.0 < fit.whole < 1.5
+    exponent, error = study.power_law({n: 1e-6 * max(n, 8) ** 1.5 for n in (2, 4, 8, 16, 32, 64)})
+    assert exponent == pytest.approx(1.5)
+    assert error == pytest.approx(0.0, abs=1e-9)
 
 
-def test_interval_is_students():
+def test_error_is_that_of_least_squares():
     rng = np.random.default_rng(3)
     sizes = np.array([16, 20, 25, 32, 40, 50, 64])
     values = sizes**0.7 * np.exp(0.1 * rng.standard_normal(7))
-    fit = scaling_tables.power_law({2: 1.0, **dict(zip(sizes.tolist(), values.tolist(), strict=True))})
+    found = study.power_law({2: 1.0, **dict(zip(sizes.tolist(), values.tolist(), strict=True))})
     (slope, _), covariance = np.polyfit(np.log(sizes), np.log(values), 1, cov=True)
-    margin = stats.t.ppf(0.975, 5) * np.sqrt(covariance[0, 0])
-    assert (fit.low, fit.exponent, fit.high) == pytest.approx((slope - margin, slope, slope + margin))
+    assert found == pytest.approx((slope, np.sqrt(covariance[0, 0])))
+    exponent, error = study.power_law({1: 1.0, 100: 10.0})
+    assert exponent == pytest.approx(0.5)
+    assert np.isnan(error)
 
 
-def test_two_points_have_no_interval():
-    fit = scaling_tables.power_law({1: 1.0, 100: 10.0})
-    assert fit.exponent == pytest.approx(0.5)
-    assert np.isnan(fit.low)
-    assert scaling_tables.fit_text(fit) == "0.50"
-
-
-@pytest.mark.parametrize("axis", scaling_points.AXES, ids=lambda axis: axis.name)
-def test_every_size_is_a_feasible_system_and_mediums_is_among_them(axis):
-    medium = load_scenario("medium")
+@pytest.mark.parametrize("axis", study.AXES)
+def test_every_size_is_a_feasible_system(axis):
     sizes = {"clusters": 4, "devices": 5, "blocks": 12, "samples": 64}
-    assert list(axis.values) == sorted(set(axis.values))
-    assert sizes.get(axis.name, 64) in axis.values
-    for value in (axis.values[0], axis.values[-1]):
-        scenario = scaling_points.scenario_at(axis.name, value)
-        wanted = sizes | ({axis.name: value} if axis.name in sizes else {})
+    values = study.AXES[axis][1]
+    assert list(values) == sorted(set(values))
+    for value in (values[0], values[-1]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # no budget that cannot be met, no cluster that is too small
+            scenario = study.scenario_at(axis, value)
+            env = gym.make(study.ID, scenario=scenario, disable_env_checker=True)
+            study.stepper(env)(2)
+        wanted = sizes | ({axis: value} if axis in sizes else {})
         assert scenario.clusters == wanted["clusters"]
         assert scenario.max_devices == wanted["devices"]
         assert scenario.workload.blocks == wanted["blocks"]
         assert scenario.workload.batch_size == wanted["samples"]
-        assert scenario.dynamics == medium.dynamics
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # no budget that cannot be met, no cluster that is too small
-            scaling_times.player(scaling_times.environment(scenario, None))(2)
 
 
 def test_memory_is_that_of_one_environment(monkeypatch):
-    """Each environment keeps 800 kB, and the batch a fixed 5 MB."""
+    """Each environment keeps 80 kB, and the batch a fixed 5 MB."""
 
-    def player(size, store):
-        kept = np.zeros(625_000), np.zeros((size, 100_000))
-        return lambda calls: kept[1].fill(calls)
+    class Batch:
+        def __init__(self, size):
+            self.kept = np.zeros(625_000), np.zeros((size, 10_000))
+            self.action_space = gym.spaces.Discrete(2)
 
-    monkeypatch.setattr(scaling_memory, "environment", lambda _, size: size)
-    monkeypatch.setattr(scaling_memory, "player", player)
-    found = scaling_memory.per_environment("clusters", 2, 2, 12)
-    assert found["kept"] == pytest.approx(800_000, rel=0.01)
+        reset = step = lambda *_, **__: None
 
-
-def test_memory_of_a_failing_process_says_why():
-    with pytest.raises(DataError, match="clusters = -1 could not be measured"):
-        scaling_memory.measure("clusters", -1, 1, 2)
+    monkeypatch.setattr(gym, "make_vec", lambda *_, num_envs, **__: Batch(num_envs))
+    assert study.memory(load_scenario("small")) == pytest.approx(80_000, rel=0.01)
 
 
 class EvenSplit:
@@ -105,45 +83,32 @@ class EvenSplit:
 
 def test_decisions_go_through_the_states_of_an_episode(monkeypatch):
     made = []
-    monkeypatch.setattr(scaling_times, "DSSRA", lambda *a, **k: made.append(EvenSplit(*a, **k)) or made[-1])
-    play = scaling_times.decider(load_scenario("small"))
-    assert len(made[0].asked) == scaling_times.STORE  # the episode itself
+    monkeypatch.setattr(study, "DSSRA", lambda *a, **k: made.append(EvenSplit(*a, **k)) or made[-1])
+    play = study.decider(load_scenario("small"))
+    assert len(made[0].asked) == study.STATES  # the episode itself
     made[0].asked.clear()
-    play(2 * scaling_times.STORE)
+    play(2)
     rounds = [int(state.round_index[0]) for state in made[0].asked]
-    assert rounds == 2 * list(range(scaling_times.STORE))
+    assert rounds == 2 * list(range(study.STATES))
     # The stored states are copies: playing on has not changed them.
-    assert len({float(state.uplink_gain.sum()) for state in made[0].asked}) == scaling_times.STORE
+    assert len({float(state.uplink_gain.sum()) for state in made[0].asked}) == study.STATES
 
 
 @pytest.fixture
 def small_study(tmp_path, monkeypatch):
-    """Two axes of few sizes, no processes for memory; returns how to run the command."""
-    axes = (
-        replace(AXIS["blocks"], values=(6, 12)),
-        replace(AXIS["environments"], values=(1, 2, 4)),
-    )
+    """Two axes of few sizes on a copy of the page; returns how to run the command."""
+    axes = {"blocks": ("encoder blocks L", (6, 12)), "environments": ("environments E", (1, 2, 4))}
     monkeypatch.setattr(study, "AXES", axes)
-    monkeypatch.setattr(scaling_times, "DSSRA", EvenSplit)
-    asked = []
-
-    def memory(axis, value, few, many):
-        asked.append((axis, value))
-        return {"resident": 1000.0 * value, "kept": 500.0 * value}
-
-    monkeypatch.setattr(scaling_memory, "measure", memory)
-    page = tmp_path / "docs" / "scaling.md"
-    page.parent.mkdir()
-    page.write_text(study.PAGE.read_text())
-    monkeypatch.setattr(study, "PAGE", page)
-    monkeypatch.setattr(study, "PICTURES", page.parent / "images")
+    monkeypatch.setattr(study, "DSSRA", EvenSplit)
+    (tmp_path / "docs").mkdir()
+    shutil.copy(study.DOCS / "scaling.md", tmp_path / "docs")
+    monkeypatch.setattr(study, "DOCS", tmp_path / "docs")
 
     def run(*more):
-        axes = () if "--axes" in more else ("--axes", "blocks", "environments")
-        places = ("--work", str(tmp_path / "work"), "--peers", str(tmp_path / "peers.json"))
-        return study.main([*axes, "--slice-seconds", "0.002", "--repeats", "2", *places, *more])
+        places = ("--output", str(tmp_path / "scaling.json"), "--peers", str(tmp_path / "peers.json"))
+        return study.main(["--slice-seconds", "0.002", "--repeats", "2", *places, *more])
 
-    return tmp_path, run, asked
+    return tmp_path, run
 
 
 PEERS = {
@@ -162,139 +127,53 @@ PEERS = {
 }
 
 
-def test_command_fills_the_page_and_goes_on_from_what_is_there(small_study, monkeypatch, capsys):
-    folder, run, asked = small_study
+def test_command_fills_the_page(small_study):
+    folder, run = small_study
     (folder / "peers.json").write_text(json.dumps(PEERS))
-    before = study.PAGE.read_text()
+    before = (folder / "docs" / "scaling.md").read_text()
     assert run() == 0
-    printed = capsys.readouterr().out
-    assert "measurements are in" in printed
-    assert "encoder blocks L" in printed
-    page = study.PAGE.read_text()
-    assert generated_words(page) == generated_words(before)
-    assert "python tools/make_scaling_study.py --axes blocks environments" in page
-    assert "| 12 | " in part(page, "blocks")
-    assert part(page, "clusters") == part(before, "clusters")  # not asked for
+    page = (folder / "docs" / "scaling.md").read_text()
+    assert words_of(page) == words_of(before)
+    assert "python tools/make_scaling_study.py --slice-seconds 0.002" in page
     assert "| mobile-env small | mobile-env 2.1.0 | 3 stations | 600 | 160 (150…170) |" in page
     assert "Skipped: highway-v0: no network." in page
-    pictures = sorted(p.name for p in (study.PICTURES).iterdir())
-    assert pictures == ["scaling_memory.png", "scaling_times.png"]
-
-    # Nothing is measured again, and the page comes out the same.
-    monkeypatch.setattr(scaling_times, "measure", lambda *_: pytest.fail("measured again"))
-    assert run() == 0
-    assert asked == [("blocks", 6), ("blocks", 12)]
-    assert study.PAGE.read_text() == page
-    # Other options are other measurements.
-    assert run("--batches", "1", "2") == 0
-    assert len(asked) == 4
+    assert (folder / "docs" / "images" / "scaling_times.png").read_bytes().startswith(b"\x89PNG")
+    stored = json.loads((folder / "scaling.json").read_text())["growth"]
+    assert list(stored["blocks"]) == ["single", "vector", "decision", "memory"]
+    assert list(stored["environments"]["vector"]) == ["1", "2", "4"]
+    assert f"| encoder blocks L | 12 | {1e6 * stored['blocks']['single']['12']:.4g} |" in page
+    assert page.count("| – | – |") == 4  # sizes of the vector environment have no memory
 
 
-def test_fresh_measures_again_what_it_is_asked_for(small_study, monkeypatch, capsys):
-    folder, run, asked = small_study
-    assert run() == 0
-    assert "the page keeps its peers" in capsys.readouterr().out
-    stored = folder / "work" / "measurements.json"
-    before = json.loads(stored.read_text())["measured"]
-    monkeypatch.setattr(scaling_times, "measure", lambda *_: {"vector": {"1": [1.0], "2": [0.25]}})
-    assert run("--axes", "environments", "--fresh") == 0
-    assert len(asked) == 2  # no memory
-    after = json.loads(stored.read_text())["measured"]
-    changed = {name for name in before if before[name] != after[name]}
-    assert changed == {"environments: times"}
-    # The page shows both what is new and what is not.
-    assert "| 2 | 500,000 | 250,000.0 | 0.250 |" in part(study.PAGE.read_text(), "environments")
-    assert "| 12 | " in part(study.PAGE.read_text(), "blocks")
-
-
-def test_interrupt_keeps_what_is_measured(small_study, monkeypatch, capsys):
-    folder, run, asked = small_study
-    whole = scaling_times.measure
-
-    def interrupted(axis, *timing):
-        if axis.name == "environments":
-            raise KeyboardInterrupt
-        return whole(axis, *timing)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(scaling_times, "measure", interrupted)
-        assert run() == 130
-    assert "what was stored before is kept" in capsys.readouterr().err
-    stored = json.loads((folder / "work" / "measurements.json").read_text())["measured"]
-    assert set(stored) == {"blocks: times", "blocks: memory 6", "blocks: memory 12"}
-    assert run() == 0
-    assert len(asked) == 2
-
-
-def test_half_a_study_has_a_page(small_study, monkeypatch):
-    """Interrupted between the memories of two sizes: the page shows what is there."""
-    _, run, _ = small_study
-    first = scaling_memory.measure
-
-    def memory(axis, value, few, many):
-        if value != 6:
-            raise KeyboardInterrupt
-        return first(axis, value, few, many)
-
-    monkeypatch.setattr(scaling_memory, "measure", memory)
-    assert run() == 130
-    assert run("--page-only") == 0
-    table = part(study.PAGE.read_text(), "blocks")
-    assert table.splitlines()[-1].endswith("| – | – |")
-    assert "encoder blocks L" in part(study.PAGE.read_text(), "exponents")
-
-
-def test_quick_leaves_the_documentation_alone(small_study):
-    folder, run, _ = small_study
-    before = study.PAGE.read_text()
+def test_quick_leaves_the_documentation_alone(small_study, capsys):
+    folder, run = small_study
+    before = (folder / "docs" / "scaling.md").read_text()
     assert run("--quick") == 0
-    assert study.PAGE.read_text() == before
-    assert not study.PICTURES.exists()
-    assert (folder / "work" / "quick" / "scaling.md").exists()
+    assert "the page keeps its peers" in capsys.readouterr().out
+    assert (folder / "docs" / "scaling.md").read_text() == before
+    assert not (folder / "docs" / "images").exists()
+    assert (folder / "scaling.md").exists()
 
 
-def test_page_only_measures_nothing(small_study):
-    _, run, asked = small_study
-    before = study.PAGE.read_text()
-    assert run("--page-only") == 0
-    assert asked == []
-    assert study.PAGE.read_text() == before
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--axes", "speed"], ["--slice-seconds", "nan"], ["--repeats", "0"], ["--batches", "4", "2"]],
-    ids=lambda arguments: arguments[0],
-)
+@pytest.mark.parametrize("arguments", [["--slice-seconds", "nan"], ["--repeats", "0"], ["--output", "."]])
 def test_bad_options_are_refused(arguments, capsys):
     assert study.main(arguments) == 2
     assert arguments[0] in capsys.readouterr().err
 
 
-def test_damaged_peers_are_refused(small_study, capsys):
-    folder, run, _ = small_study
+def test_damaged_peers_are_refused_before_anything_is_measured(small_study, monkeypatch, capsys):
+    folder, run = small_study
     (folder / "peers.json").write_text("{")
-    assert run("--page-only") == 2
+    monkeypatch.setattr(study, "measure", lambda *_: pytest.fail("measured"))
+    assert run() == 2
     assert "peers.json" in capsys.readouterr().err
 
 
-def test_ticks_keep_apart():
-    assert scaling_pictures.ticks([1, 2, 4, 8]) == [1, 2, 4, 8]
-    chosen = scaling_pictures.ticks([2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
-    assert chosen[0] == 2
-    assert all(b / a > 1.5 for a, b in itertools.pairwise(chosen))
-
-
-def part(page, name):
-    begin, end = generated_parts.BEGIN.format(name), generated_parts.END.format(name)
-    return page.partition(begin)[2].partition(end)[0]
-
-
-def generated_words(page):
+def words_of(page):
     """The page without its generated parts."""
     words, inside = [], False
     for line in page.splitlines():
-        inside = inside or line.startswith("<!-- generated")
+        inside = inside or line.startswith(generated_parts.BEGIN[:15])
         if not inside:
             words.append(line)
         inside = inside and not line.startswith("<!-- end")

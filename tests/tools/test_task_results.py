@@ -1,7 +1,6 @@
 """The table of tasks: baselines by hand, and what the command writes and keeps."""
 
 import gzip
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("sklearn", reason="a baseline is scikit-learn's")
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-import experiment_runs
 import generated_parts
+import learning_runs
 import make_task_results as tasks
 import simple_baselines as baselines
 
+from collapipe_env.files import read_json
 from collapipe_env.scenario import load_scenario
 
 TINY = {
@@ -57,8 +58,8 @@ def trained(tiny, data, tmp_path_factory):
     page.write_text("\n".join(["Words before", *marks, "Words after", ""]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLLAPIPE_DATA", str(data))
-        patch.setattr(experiment_runs, "PAGE", page)
-        patch.setattr(experiment_runs, "PICTURES", folder / "images")
+        patch.setattr(learning_runs, "PAGE", page)
+        patch.setattr(learning_runs, "PICTURES", folder / "images")
         patch.setattr(tasks, "SETS", small_sets())
         assert tasks.main(arguments(tiny, folder)) == 0
     return folder
@@ -91,23 +92,28 @@ def test_page_table_and_figure_are_written(trained):
 
 
 def test_numbers_are_those_of_the_runs(trained):
-    found = json.loads((trained / "work" / "summary.json").read_text())["results"]["sst2"]
-    assert len(found["runs"]) == 2
-    mean = np.mean([run["metrics"]["accuracy"][-1] for run in found["runs"]])
+    found = [read_json(path, "") for path in sorted((trained / "work" / "runs" / "sst2").rglob("*.json"))]
+    assert len(found) == 2
+    mean = np.mean([episode["result"]["metrics"]["accuracy"] for episode in found])
     line = next(s for s in (trained / "work" / "table.md").read_text().splitlines() if "SST-2" in s)
     assert f"| {mean:.3f}" in line
     assert "| 0.500 (majority class) |" in line
 
 
 def test_finished_runs_are_not_trained_again(trained, tiny, data, monkeypatch, capsys):
-    def refuse(*_):
-        raise AssertionError("trained again")
-
+    played = {path: path.stat().st_mtime_ns for path in (trained / "work" / "runs").rglob("*.npz")}
+    assert len(played) == 4
     monkeypatch.setenv("COLLAPIPE_DATA", str(data))
     monkeypatch.setattr(tasks, "SETS", small_sets())
-    monkeypatch.setattr(experiment_runs, "_played", refuse)
     assert tasks.main(arguments(tiny, trained, "--no-page")) == 0
+    assert {path: path.stat().st_mtime_ns for path in played} == played
     assert (trained / "work" / "table.md").read_text().strip() in capsys.readouterr().out
+
+
+def test_without_any_data_the_sets_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLLAPIPE_DATA", str(tmp_path))
+    assert tasks.main(["--sets", "sst2", "cola", "--work", str(tmp_path / "work")]) == 2
+    assert "--sets sst2 cola: none of their data is there" in capsys.readouterr().err
 
 
 def test_a_misspelt_set_is_refused_with_the_nearest(capsys):
@@ -124,21 +130,17 @@ def test_settings_of_every_set_are_valid(name):
     assert scenario.workload.task == chosen.task
 
 
-def test_shortened_pairs_are_the_first_and_go_away(tmp_path):
+def test_shortened_pairs_are_the_first(tmp_path):
     whole = tmp_path / "pairs"
     whole.mkdir()
     for language in ("en", "de"):
         text = "".join(f"{language} {i}\n" for i in range(5)).encode()
         (whole / f"train.{language}.gz").write_bytes(gzip.compress(text))
         (whole / f"val.{language}").write_bytes(text)
-    scenario = load_scenario("small").with_overrides({"learning.dataset": str(whole)})
-    run = experiment_runs.Run("pairs", 0, scenario, "even", 4, tmp_path, train_lines=2)
-    with experiment_runs._data_of(run) as folder:
-        assert Path(folder, "train.de").read_text() == "de 0\nde 1\n"
-        assert Path(folder, "val.en").read_text().count("\n") == 5
-        assert not Path(folder, "train.de.gz").exists()
-    assert not Path(folder).exists()
-    assert (whole / "val.en").exists()
+    folder = tasks.shortened(whole, 2, tmp_path / "short")
+    assert sorted(path.name for path in folder.iterdir()) == ["train.de", "train.en", "val.de", "val.en"]
+    assert (folder / "train.de").read_text() == "de 0\nde 1\n"
+    assert (folder / "val.en").read_text().count("\n") == 5
 
 
 def test_majority_class_by_hand():
@@ -156,7 +158,6 @@ def test_matthews_correlation_by_hand():
 
 
 def test_naive_bayes_by_hand():
-    pytest.importorskip("sklearn", reason="the reference for classification is scikit-learn's")
     train = (["good good film", "bad film"], ["1", "0"])
     found = baselines.naive_bayes(train, (["good", "bad", "good bad film"], ["1", "0", "1"]))
     # Vocabulary bad, film, good, smoothed by one: P(good|1) = 3/6, P(bad|1) = 1/6; P(good|0) = 1/5,

@@ -1,0 +1,53 @@
+"""Fixed allocations of ``make_learning_experiments.py``, in a module that worker processes can import."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.apportionment import apportion
+from collapipe_env.baselines.even_split import PipeLine
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.state import SystemState
+
+
+class OneMicroBatch(PipeLine):
+    """Even split with M = 1."""
+
+    name = "even split, M = 1"
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario, micro_batches=1)
+
+
+class ManyMicroBatches(PipeLine):
+    """Even split with M = 64."""
+
+    name = "even split, M = 64"
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario, micro_batches=64)
+
+
+class FewestDevices(PipeLine):
+    """Blocks split evenly over the fewest devices whose memory holds the encoder, else as the even split.
+
+    Devices with much memory come first; of equally large ones the faster.
+    """
+
+    name = "fewest devices"
+
+    def allocate(self, state: SystemState) -> Allocation:
+        """Decide one round; see :meth:`StateScheduler.act`."""
+        blocks = self.parameters.costs.blocks
+        cap = np.where(state.present, state.memory_cap, 0)
+        order = np.lexsort((-state.speed, -cap), axis=-1)
+        held = np.cumsum(np.take_along_axis(cap, order, axis=-1), axis=-1)
+        # A device is needed where those before it cannot hold all blocks.
+        needed = np.concatenate((np.zeros_like(held[..., :1]), held[..., :-1]), axis=-1) < blocks
+        chosen = np.zeros(cap.shape)
+        np.put_along_axis(chosen, order, needed.astype(np.float64), axis=-1)
+        shares = apportion(blocks, chosen, np.where(chosen > 0.0, cap, 0))
+        return replace(super().allocate(state), blocks=shares)

@@ -1,0 +1,198 @@
+"""Training runs behind ``docs/learning.md``: what both of its commands share.
+
+Runs are held-out episodes under the real learner, played and kept by the package's own evaluation: a run
+whose files fit is not trained again.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfile
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from generated_parts import write_parts
+
+from collapipe_env.arrays import FloatArray
+from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.plotting import RC, save
+from collapipe_env.evaluation.provenance import versions
+from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
+from collapipe_env.evaluation.statistics import estimate
+from collapipe_env.files import write_text
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.feasibility import EnergyBudgetWarning
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from measuring import command, within
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "learning.md"
+PICTURES = DOCS / "images" / "learning"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of both commands."""
+
+    seeds: int = 3
+    """Runs of each case."""
+    processes: int = 2
+    """Worker processes, with one thread each."""
+    work: Path = Path("runs")
+    """Folder of the finished runs, the table and the figure."""
+    no_page: bool = False
+    """Leave the page in docs as it is."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            ScenarioError: Names the option, its value and the range.
+        """
+        within(("--seeds", self.seeds, 1, 1000), ("--processes", self.processes, 1, 64))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run at its evaluations.
+
+    Attributes:
+        seconds: Simulated time until each [s]; the untrained model's is the first.
+        loss: Evaluation loss [nat].
+        metric: The task's headline metric; without the untrained model's.
+    """
+
+    seconds: FloatArray
+    loss: FloatArray
+    metric: FloatArray
+
+
+def main(
+    kind: type[Any], run: Callable[[Any, list[str]], None], about: str | None, arguments: Sequence[str] | None
+) -> int:
+    """Read a command line and run it with the options and the arguments; returns the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    with warnings.catch_warnings():
+        # Fixed allocations look at no budget, and how well a scheduler keeps one is shown elsewhere.
+        warnings.simplefilter("ignore", EnergyBudgetWarning)
+        return command(kind, lambda options: run(options, given), about, given)
+
+
+def planned(options: RunOptions, name: str, scenario: Scenario, scheduler: str) -> EvaluationPlan:
+    """All runs of a case.
+
+    Args:
+        options: Number of runs, and where they are kept.
+        name: Name of the case, and of its folder.
+        scenario: The scenario; its rounds are the rounds of a run.
+        scheduler: Who allocates.
+    """
+    return EvaluationPlan(
+        scenario=scenario.with_overrides({"name": name}),
+        schedulers=(scheduler,),
+        agent=None,
+        episodes=options.seeds,
+        rounds=scenario.dynamics.rounds,
+        learner="real",
+        folder=options.work / "runs" / name,
+    )
+
+
+def train(plans: Mapping[str, EvaluationPlan], processes: int) -> dict[str, list[EpisodeResult]]:
+    """Train what is not finished, seed by seed, and return the runs of each case."""
+    outcomes = evaluate_all(list(plans.values()), processes)
+    return {name: next(iter(outcome.results.values())) for name, outcome in zip(plans, outcomes, strict=True)}
+
+
+def evaluations(rounds: int, wanted: int) -> dict[str, object]:
+    """Settings for about so many evaluations, the last round's among them."""
+    least = max(rounds // wanted, 1)
+    every = max(divisor for divisor in range(1, least + 1) if rounds % divisor == 0)
+    return {
+        "dynamics.rounds": rounds,
+        "dynamics.target_loss": None,
+        "learning.evaluate_every": every,
+        "learning.metric_every": every,
+        "learning.device": "cpu",
+    }
+
+
+def curve(result: EpisodeResult, every: int) -> Curve:
+    """A run at its evaluations, which come every so many rounds."""
+    chosen = slice(every - 1, None, every)
+    return Curve(
+        seconds=np.concatenate(([0.0], np.cumsum(result.delay)[chosen])),
+        loss=np.array([result.initial_loss, *result.loss[chosen]]),
+        metric=np.array(result.metric[chosen]),
+    )
+
+
+def time_to_loss(run: Curve, target: float) -> float:
+    """Simulated time at which the loss first is at the target [s], linear between evaluations; else NaN."""
+    below = np.flatnonzero(run.loss <= target)
+    if not below.size:
+        return float("nan")
+    part = slice(max(below[0] - 1, 0), below[0] + 1)
+    return float(np.interp(-target, -run.loss[part], run.seconds[part]))
+
+
+def reached(times: Sequence[float]) -> str:
+    """Simulated times to a loss as text; where some runs never get there, how many do."""
+    there = [seconds for seconds in times if not np.isnan(seconds)]
+    return interval(times, ".0f") if len(there) == len(times) else f"{len(there)} of {len(times)} reach it"
+
+
+def interval(values: Sequence[float], digits: str) -> str:
+    """Mean and 95 % bootstrap interval over seeds, as text."""
+    found = estimate(list(values))
+    mean = format(found.mean, digits)
+    return mean if np.isnan(found.low) else f"{mean} ({found.low:{digits}}…{found.high:{digits}})"
+
+
+def band(axes: Axes, x: FloatArray, runs: Sequence[FloatArray], colour: str) -> FloatArray:
+    """Draw the mean over seeds, and a band from the least to the greatest; returns the mean."""
+    values = np.array(runs)
+    mean: FloatArray = values.mean(axis=0)
+    axes.fill_between(x, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+    axes.plot(x, mean, color=colour, linewidth=1.5)
+    return mean
+
+
+def publish(
+    part: str, table: str, picture: Path, draw: Callable[[], Figure], command_line: Sequence[str], page: bool
+) -> None:
+    """Write figure and table into the work folder, and into the page if asked to.
+
+    Args:
+        part: Name of the page's part; the one of the command is called after it.
+        table: The table in Markdown.
+        picture: File of the figure in the work folder.
+        draw: Draws it.
+        command_line: Script and arguments.
+        page: Whether to write the page.
+    """
+    with mpl.rc_context(RC):
+        save(draw(), picture)
+    write_text(picture.with_name("table.md"), table + "\n")
+    print(table)
+    if page:
+        named = ", ".join(f"{n} {v}" for n, v in versions().items() if n in ("collapipe-env", "torch"))
+        block = f"```bash\n{shlex.join(['python', *command_line])}\n```"
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        copyfile(picture, PICTURES / picture.name)
+        stamp = f"{block}\n\n{named}. Finished {time.strftime('%Y-%m-%d')}."
+        write_parts(PAGE, {part: table, f"{part} command": stamp})
+        print(f"wrote {PAGE} and {PICTURES / picture.name}")
+    print(f"wrote {picture.parent}/: {picture.name}, table.md")
