@@ -17,7 +17,8 @@ each time the best neighbour by simulated time, until none is quicker. Ours beyo
 * any block at a boundary may move when relieving the busiest device does not help;
 * devices may be left out, taken in and exchanged for idle ones, since hops are slow here and not every
   device is worth its hops;
-* the number of micro-batches is chosen as well, among the largest few and the even split's;
+* the number of micro-batches is chosen as well: among all where passes and messages have overheads, which
+  count in loads and times, else among the largest few and the even split's;
 * memory caps lower the micro-batches in flight; a plan whose blocks do not fit is passed over;
 * random restarts, off by default.
 
@@ -58,7 +59,7 @@ class AdaPtis(StateScheduler):
             raise AllocationError(f"restarts = {restarts}: give 0 or more random restarts")
         super().__init__(scenario)
         self.restarts = restarts
-        self._options = micro_batch_options(self.parameters.micro_batch_choices, micro_batches)
+        self._options = micro_batch_options(self.parameters, micro_batches)
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round; restarts have a fixed seed."""

@@ -6,7 +6,8 @@ The two planner algorithms and the 1F1B rule here follow ``algorithms.md`` 2.1 t
 public re-implementation, the latter is reconstructed, and none was checked against the paper ([R]). Ours
 beyond that ([R], [X]):
 
-* "layers" are whole encoder blocks and a device's profile is linear in the samples;
+* "layers" are whole encoder blocks; a device's profile is linear in the samples, with what launching its
+  blocks takes besides;
 * shares ``y_k`` are whole samples of a micro-batch (``y_k b`` is an integer), as Algorithm 1 deals them;
   a device that is dealt none holds nothing and is left out of its stage;
 * the planner's latency is the tie-free form of 2.2 over all steps: stages, the links between groups at
@@ -14,6 +15,9 @@ beyond that ([R], [X]):
   from and to the CU, the uplink and the server, because the data and the decoder are there. It adds up a
   link's two directions and does not know of the caps: it ranks plans, the round is charged with the
   simulated 1F1B;
+* overheads are in the planner's times: launches in a stage's, messages in a link's (of the device that has
+  the most to send), latencies in what lies before and after a link, and the update besides the all-reduce
+  of a stage. ``M`` is an input, as it is the even split's;
 * the programme remembers the first stage of each suffix, which makes it exact for that latency;
 * 1F1B with ``K_p = 2 (P - p) - 1`` micro-batches in flight, where the server is the last of the ``P`` stages,
   as the data and the decoder pass it: the last group has three in flight. Memory holds ``K_p`` (at most
@@ -34,10 +38,11 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation, with_schedule
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.physics.memory import samples_beside
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
 
-from .planning.asteroid_planner import best_plans, lengthened
+from .planning.asteroid_planner import PlannerDevices, PlannerLinks, best_plans, lengthened
 from .planning.chain_problem import ChainProblem, chain_problems
 from .planning.plan_baseline import PlanBaseline
 
@@ -159,17 +164,35 @@ class Asteroid(PlanBaseline):
         """The planner on one cluster, see :func:`best_plans`."""
         M = self.micro_batches
         nodes = np.concatenate(([0], order + 1))
-        block_s, hop_s = problem.both_ways()
-        ring_s = self.parameters.costs.block_gradient_bits * problem.times.link_bit[1:, 1:]
-        server_s = (problem.times.server_forward + problem.times.server_backward) / M
-        edge_s = (problem.times.uplink + problem.times.downlink) / M
+        times, extra = problem.times, problem.numbers.overheads
+        both = 1.0 + BACKWARD_OVER_FORWARD
+        block_s, hop_s = times.block_forward + times.block_backward, times.hop_forward + times.hop_backward
+        ring_s = self.parameters.costs.block_gradient_bits * times.link_bit[1:, 1:]
+        server_s = (times.server_forward + times.server_backward) / M + both * extra.server_s
+        edge_s = (times.uplink + times.downlink) / M + 2.0 * extra.edge_message_s
+        devices = PlannerDevices(
+            block_s[order] / problem.numbers.batch_size,
+            both * times.block_launch[order],
+            times.block_update[order],
+            np.ascontiguousarray(sample_limits(problem, in_flight, M)[..., order]),
+        )
+
+        def between(values: FloatArray, chosen: IntArray) -> FloatArray:
+            return np.ascontiguousarray(values[np.ix_(chosen, chosen)])
+
+        links = PlannerLinks(
+            between(hop_s, nodes) / M,
+            between(times.hop_overhead_forward, nodes),
+            between(times.hop_overhead_backward, nodes),
+            between(ring_s, order),
+            2.0 * extra.latency_s,
+        )
+        server = lengthened(0.0, server_s, 0.0, M)
         return best_plans(
             problem.numbers.blocks,
             self.parameters.costs.batch_size // M,
             M,
-            block_s[order] / problem.numbers.batch_size,
-            np.ascontiguousarray(sample_limits(problem, in_flight, M)[..., order]),
-            np.ascontiguousarray(hop_s[np.ix_(nodes, nodes)]) / M,
-            np.ascontiguousarray(ring_s[np.ix_(order, order)]),
-            lengthened(lengthened(0.0, server_s, 0.0, M), edge_s, 0.0, M),
+            devices,
+            links,
+            lengthened(server, edge_s, 0.0, M, 2.0 * extra.edge_latency_s),
         )

@@ -12,7 +12,7 @@ of that space (:mod:`~.planning.schedule_tuple`). Ours ([X]):
   a balanced partition each, then schedules on the best of them, then single changes of boundaries, devices,
   schedule and micro-batches until none is quicker;
 * caps follow rules and are lowered to what the memories allow; plans that do not fit are pruned;
-* plans are priced by the simulator's exact time.
+* plans are priced by the simulator's exact time, overheads and latencies included.
 
 Micro-batches go through the chain in one direction only: V-shapes and bidirectional schedules are left out,
 because the simulator's chain cannot express them. Equal bandwidth and full power; queues are ignored.
@@ -52,7 +52,8 @@ class FlexPipe(StateScheduler):
         scenario: The scenario to schedule.
         schedules: The space, in the notation of :mod:`~.planning.schedule_tuple`.
         micro_batches: Wanted number of micro-batches for schedules that name none, the nearest allowed one
-            is used; ``None`` to choose among the largest few and the even split's.
+            is used; ``None`` to choose among all, without overheads among the largest few and the even
+            split's.
         beam: Plans that the search follows at a time.
 
     Raises:
@@ -89,7 +90,7 @@ class FlexPipe(StateScheduler):
                     f"schedule {str(schedule)!r}: clusters have {scenario.max_devices} devices at most, "
                     f"0..{scenario.max_devices - 1}"
                 )
-        self._space = Space(space, micro_batch_options(choices, micro_batches))
+        self._space = Space(space, micro_batch_options(self.parameters, micro_batches))
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round; refused where no plan of the space fits some cluster."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.agents.dssra.round_input import ClusterTerms, RoundInput, round_input
+from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
 from collapipe_env.agents.dssra.segment_dp import SegmentProblem, plan_cost
 from collapipe_env.agents.dssra.segment_problem import segment_problem
 from collapipe_env.arrays import IntArray
@@ -19,7 +19,7 @@ from collapipe_env.simulator.state import SystemState
 from .planning.chain_problem import full_power_noise
 from .planning.plan_baseline import SegmentBaseline
 
-_priced = called_from_python(segment_problem)
+_priced, _row = called_from_python(segment_problem), called_from_python(environment_row)
 
 
 @compiled
@@ -63,9 +63,10 @@ def greedy_segments(problem: SegmentProblem) -> IntArray:
 class GreedyDPP(SegmentBaseline):
     """Greedy segments for the queues, speeds and channels of the moment.
 
-    Powers, bandwidth and micro-batches keep the common defaults. Every cluster weighs its own delay with
-    the whole ``V``, as if it were the slowest one. Where full power breaks a CU's budget (``medium``), that
-    CU's queue grows without end and the segments spare its hops more and more, at the expense of the delay.
+    Powers, bandwidth and micro-batches keep the common defaults. Overheads, the update and what radios draw
+    count as in DSSRA's segments. Every cluster weighs its own delay with the whole ``V``, as if it were the
+    slowest one. Where full power breaks a CU's budget (``medium``), that CU's queue grows without end and the
+    segments spare its hops more and more, at the expense of the delay.
 
     Args:
         scenario: The scenario to schedule.
@@ -83,9 +84,11 @@ class GreedyDPP(SegmentBaseline):
         noise = full_power_noise(parameters, state)
         blocks = np.zeros(state.present.shape, dtype=np.int64)
         for e in range(environments):
-            row = RoundInput(*(a[e] for a in inputs))
+            row = _row(inputs, e)
             for n in range(N):
-                terms = ClusterTerms(float(noise[e, n]), 1.0 / N, numbers.tradeoff_v, 0.0)
+                terms = ClusterTerms(
+                    float(self.micro_batches), float(noise[e, n]), 1.0 / N, numbers.tradeoff_v, 0.0
+                )
                 problem = _priced(n, power, terms, row, numbers)
                 blocks[e, n] = greedy_segments(problem)
         return blocks

@@ -11,7 +11,9 @@ one), solved by CP-SAT of OR-Tools rather than by a mixed-integer solver. Ours b
 * the partition is an input, as in OptPipe: the one of a few usual splits (PipeEdge's, that of least latency,
   FLOP-proportional; within memories that hold all, half, a quarter ... of the micro-batches) which is
   fastest under 1F1B, ZB-H1 or GPipe, exactly timed. Devices are visited in index order; ``M`` is the largest
-  allowed number within the programme's limit. The fastest of those schedules is the warm start;
+  allowed number within the programme's limit, or where passes and messages have overheads the one within it
+  with the fastest of those schedules. The fastest of all is the warm start;
+* overheads are in the durations of the programme's operations, and a link's latency lies between two of them;
 * the simulator executes named schedules with caps, not any order of operations. What is executed is the
   fastest of 1F1B and ZB-H1 with the caps read off the optimal order (forwards before the first backward;
   most micro-batches between F and B; between F and W) and of the warm start's candidates.
@@ -30,7 +32,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +41,7 @@ from collapipe_env.allocation import Allocation, ScheduleName
 from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
@@ -67,7 +70,7 @@ class OptPipeReport:
 
     Attributes:
         plan: The plan that is executed.
-        executed_s: Makespan of its local step [s].
+        executed_s: Makespan of the passes of its local step, which ends with the update [s].
         optimum_s: Makespan of the best order known for the same split and ``M`` [s]; ``None`` after a
             fallback.
         bound_s: No order is faster than this [s]; ``None`` after a fallback.
@@ -109,7 +112,9 @@ def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
         micro_batches: ``M``.
     """
     L = problem.numbers.blocks
-    block_s, hop_s = problem.both_ways()
+    block_s, hop_s = problem.both_ways(micro_batches)
+    # A latency passes once each way in a pipeline of micro-batches, which takes 1 / M of these times.
+    late_s = hop_s + 2.0 * micro_batches * problem.numbers.overheads.latency_s
     splits: dict[Split, None] = {}
     stored = micro_batches
     while stored >= 1:
@@ -119,7 +124,7 @@ def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
             continue
         for blocks in (
             quickest_of_fastest(L, room, block_s, hop_s),
-            optimal_blocks(L, room, block_s, hop_s, False, np.inf)[1],
+            optimal_blocks(L, room, block_s, late_s, False, np.inf)[1],
             apportion(L, 1.0 / block_s, room),
         ):
             devices = np.flatnonzero(blocks)
@@ -176,7 +181,7 @@ def run_plan(problem: ChainProblem, plan: ScheduledPlan) -> tuple[float, FloatAr
 
 def plan_cluster(
     problem: ChainProblem,
-    micro_batches: int,
+    options: Sequence[int],
     *,
     solver_time: float,
     seed: int = 0,
@@ -187,7 +192,7 @@ def plan_cluster(
 
     Args:
         problem: The cluster.
-        micro_batches: ``M``.
+        options: Numbers of micro-batches to choose from; the warm start decides.
         solver_time: Work limit of the solver, in its deterministic unit of about a second.
         seed: Of the solver.
         refused: Why the solver must not be used; ``None`` if it may.
@@ -200,20 +205,18 @@ def plan_cluster(
     def quickest(plans: Iterable[ScheduledPlan]) -> ScheduledPlan:
         return min(plans, key=lambda plan: plan.seconds(problem))
 
-    splits = usual_splits(problem, micro_batches)
-    plans = [plan for split in splits for plan in warm_starts(problem, split, micro_batches)]
+    splits = [(split, M) for M in options for split in usual_splits(problem, M)]
+    plans = [plan for split, M in splits for plan in warm_starts(problem, split, M)]
     if not plans:
         return None
     start = quickest(plans)
-    split = (start.devices, start.held)
+    split, micro_batches = (start.devices, start.held), start.micro_batches
     S = len(start.devices)
     if refused is None and max_devices < S:
         refused = f"its split has {S} stages, the programme is limited to {max_devices}"
     if refused is not None:
-        caps = ((split, (link_aware_caps(len(split[0])),)) for split in splits)
-        plan = quickest(
-            p for split, cap in caps for p in named_plans(problem, split, micro_batches, cap, ("1f1b",))
-        )
+        caps = ((split, M, (link_aware_caps(len(split[0])),)) for split, M in splits)
+        plan = quickest(p for split, M, cap in caps for p in named_plans(problem, split, M, cap, ("1f1b",)))
         return OptPipeReport(plan, run_plan(problem, plan)[0], None, None, False, refused)
     solution = solve_chain(
         plan_times(problem, start._replace(schedule="zb-h1").arrays()),
@@ -226,7 +229,7 @@ def plan_cluster(
     )
     read_off = (solution.warm_ups, solution.in_flight, solution.stored)
     candidates = [
-        *(plan for plan in plans if (plan.devices, plan.held) == split),
+        *(p for p in plans if (p.devices, p.held, p.micro_batches) == (*split, micro_batches)),
         *named_plans(problem, split, micro_batches, read_off, ("zb-h1", "1f1b")),
     ]
     plan = quickest(candidates)
@@ -276,6 +279,9 @@ class OptPipe(StateScheduler):
         choices = self.parameters.micro_batch_choices
         within = [choice for choice in choices if choice <= max_micro_batches]
         self.micro_batches = max(within) if within else min(choices)
+        """The largest number of micro-batches that is considered."""
+        priced = bool(within) and self.parameters.overheads != NO_OVERHEADS
+        self._options = tuple(within) if priced else (self.micro_batches,)
         self._refused = (
             None
             if within
@@ -324,7 +330,7 @@ class OptPipe(StateScheduler):
     def _plan(self, problem: ChainProblem, e: int, n: int) -> OptPipeReport:
         report = plan_cluster(
             problem,
-            self.micro_batches,
+            self._options,
             solver_time=self.solver_time,
             seed=self.seed,
             refused=self._refused,

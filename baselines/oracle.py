@@ -21,6 +21,7 @@ import numpy as np
 from collapipe_env.allocation import Allocation, stack_allocations
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError
+from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.physics.queues import drift_plus_penalty
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
@@ -74,9 +75,9 @@ class Oracle(StateScheduler):
     Args:
         scenario: The scenario to schedule.
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
-        all_micro_batches: Try every allowed number of micro-batches of every cluster. By default only the
-            largest is tried: for any powers, shares and segments it gives the least delay under GPipe, at
-            the same energy and memory.
+        all_micro_batches: Try every allowed number of micro-batches of every cluster, or the largest only.
+            By default all are tried where passes or messages have overheads. Without any the largest gives
+            the least delay under GPipe for any powers, shares and segments, at the same energy and memory.
         restarts: Random starting points, besides a fixed one, for the best combinations, >= 0.
         largest: Most combinations that are tried; a state with more is refused, >= 1.
         seed: Seed of the random starting points.
@@ -92,7 +93,7 @@ class Oracle(StateScheduler):
         scenario: Scenario,
         *,
         tradeoff_v: float | None = None,
-        all_micro_batches: bool = False,
+        all_micro_batches: bool | None = None,
         restarts: int = 3,
         largest: int = 2000,
         seed: int = 0,
@@ -106,7 +107,9 @@ class Oracle(StateScheduler):
         ):
             if not valid:
                 raise AllocationError(f"Oracle({fault}, got {value!r})")
-        self.all_micro_batches = all_micro_batches
+        self.all_micro_batches = (
+            self.parameters.overheads != NO_OVERHEADS if all_micro_batches is None else all_micro_batches
+        )
         self.restarts = restarts
         self.largest = largest
         self.seed = seed

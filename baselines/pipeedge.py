@@ -13,7 +13,11 @@ devices need be used. PipeEdge plans the *inference* throughput of a pipeline. O
 * the hops from and to the CU count, because the data and the decoder's uplink are there;
 * of equally slow plans the one with the least total time is taken (the public code keeps the first found).
 
-Fill and drain of the pipeline are ignored by design; the round is charged with them.
+* launches of a stage and overheads of messages count in stages and hops, for the ``M`` that is given. A
+  latency occupies no link, so it does not slow a stream of inferences down.
+
+Fill and drain of the pipeline, latencies and the update at the end of a local step are ignored by design; the
+round is charged with them.
 """
 
 from __future__ import annotations
@@ -43,7 +47,8 @@ class PipeEdge(SegmentBaseline):
         total = self.parameters.costs.blocks
         blocks = np.zeros(state.present.shape, dtype=np.int64)
         # Times of a whole mini-batch: those of a micro-batch are 1 / M of them, for every plan alike.
+        M = self.micro_batches
         caps = np.where(state.present, state.memory_cap, 0).astype(np.int64)
         for at, problem in chain_problems(self.parameters, state).items():
-            blocks[at] = quickest_of_fastest(total, caps[at], *problem.both_ways())
+            blocks[at] = quickest_of_fastest(total, caps[at], *problem.both_ways(M))
         return blocks

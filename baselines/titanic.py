@@ -10,6 +10,8 @@ the integer programme here is our reconstruction ([R], ``algorithms.md`` section
 with ``tau_i`` a block's forward and backward time on client ``i`` for the mini-batch, ``c_i`` the time to
 exchange activations and gradients with the data owner, and ``z_i`` the blocks it gets. The data owner of
 this system is the CU, which takes part in every plan, so the constraint that it is chosen holds by itself.
+Launches are part of ``tau_i``, overheads and latencies of messages part of ``c_i`` ([X]). The update at the
+end of a local step, which all clients do at once, has no place in a sum: the round is charged with it.
 
 Model parallelism is sequential (``M = 1``), and neither powers nor bandwidth are controlled; that the
 paper has no pipelining is our assumption.
@@ -88,8 +90,11 @@ class Titanic(SegmentBaseline):
         Args:
             state: The system (E, ...).
         """
+        # A latency passes once each way in a pipeline of micro-batches, which takes 1 / M of these times.
+        M = self.micro_batches
+        latency_s = 2.0 * M * self.parameters.overheads.latency_s
         block_s, client_s = np.zeros(state.present.shape), np.zeros(state.present.shape)
         for at, problem in chain_problems(self.parameters, state).items():
-            block_s[at], hop_s = problem.both_ways()
-            client_s[at] = hop_s[0, 1:]
+            block_s[at], hop_s = problem.both_ways(M)
+            client_s[at] = hop_s[0, 1:] + latency_s
         return block_s, client_s

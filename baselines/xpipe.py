@@ -20,7 +20,9 @@ Ours ([X]):
 * ``link_aware`` plans with links counted as stages, too, and takes what is faster: ``K_k`` then is the number
   of elements from the stage to the server, ``2 (S - k) + 2`` with ``S`` device stages. On slow links that
   keeps devices busy, where memory is scarce it costs them blocks;
-* where no partition fits the memories, a ceiling for all ``K_k`` is lowered until one does.
+* where no partition fits the memories, a ceiling for all ``K_k`` is lowered until one does;
+* launches count in the partition, all overheads, latencies and updates in the time of a round. ``M`` is an
+  input.
 
 Queues are ignored.
 """

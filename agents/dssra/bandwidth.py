@@ -38,7 +38,7 @@ def earliest_deadline(
     """Earliest common deadline and the shares that just meet it.
 
     Args:
-        summary: Summaries (N, SUMMARY).
+        summary: Summaries (N, SUMMARY + K + 1).
         parameters: The scenario.
         share: First guess with sum 1 (N,); receives the shares, with sum 1.
         most: Receives the largest share that helps each cluster (N,).
@@ -96,7 +96,7 @@ def spend_band(
     Args:
         price: First guess of the band's price; not positive for none.
         least: Shares that the deadlines need (N,), with a sum of at most 1.
-        summary: Summaries (N, SUMMARY).
+        summary: Summaries (N, SUMMARY + K + 1).
         parameters: The scenario.
         share: First guess (N,); receives the shares, with sum 1 up to rounding.
 
@@ -153,7 +153,7 @@ def put_off_deadline(
         earliest: Earliest common deadline [s].
         most: Largest share that helps each cluster (N,).
         slowest: Each cluster's delay with the least share (N,) [s].
-        summary: Summaries (N, SUMMARY).
+        summary: Summaries (N, SUMMARY + K + 1).
         parameters: The scenario.
         share: The shares at the earliest deadline (N,); receives the new ones.
         weight: Receives the weights (N,).
@@ -212,7 +212,7 @@ def share_band(
     """Optimal shares, the weights of the clusters' delays and the objective.
 
     Args:
-        summary: Summaries (N, SUMMARY).
+        summary: Summaries (N, SUMMARY + K + 1).
         parameters: The scenario.
         share: First guess with sum 1 (N,); receives the shares.
         weight: Receives ``w_n >= 0`` with sum ``V`` (N,) [1/s].
@@ -263,7 +263,7 @@ def evaluate_shares(
     """``V max_n T_n + sum_n C_n`` for given shares.
 
     Args:
-        summary: Summaries (N, SUMMARY).
+        summary: Summaries (N, SUMMARY + K + 1).
         parameters: The scenario.
         share: ``beta`` (N,).
         delay: Receives ``T_n`` (N,) [s].

@@ -58,14 +58,15 @@ def best_move(
     """
     clusters, devices = plan.segments.shape
     prices = interference_prices(plan, plan.weight, inputs, parameters)
-    summary = np.empty(SUMMARY)
+    summary = np.empty(SUMMARY + plan.power.shape[1])
     gain = np.empty(clusters * devices * devices)
     for move in range(gain.shape[0]):
         gain[move] = 0.0
     for n in range(clusters):
         segments = plan.segments[n].copy()
         power = plan.power[n]
-        terms = ClusterTerms(plan.noise[n], plan.share[n], plan.weight[n], prices[n])
+        M = plan.micro_batches[n]
+        terms = ClusterTerms(M, plan.noise[n], plan.share[n], plan.weight[n], prices[n])
         now = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
         for giver in range(devices):
             if segments[giver] == 0:
@@ -90,7 +91,7 @@ def best_move(
         moved = plan.segments.copy()
         moved[n, giver] -= 1
         moved[n, taker] += 1
-        value, found = evaluate(moved, plan.power, plan.share, inputs, parameters)
+        value, found = evaluate(moved, plan.power, plan.micro_batches, plan.share, inputs, parameters)
         if value < best:
             best, best_plan = value, found
     return best, best_plan

@@ -1,8 +1,8 @@
 """One cluster's round in scalars: the physics of ``round_costs`` for compiled search loops.
 
-Times are those of the whole mini-batch: with ``M`` micro-batches an element lasts ``1 / M`` of them, so
-that a local step is :func:`~collapipe_env.physics.delay.gpipe_step` of them over ``M``, and energies do not
-depend on ``M``. Only plans with one device in a stage are covered. The tests hold all this against
+Times are those of the whole mini-batch, overheads of all ``M`` micro-batches included: an element lasts
+``1 / M`` of them, so that a local step is :func:`~collapipe_env.physics.delay.gpipe_step` of them over ``M``.
+Only plans with one device in a stage are covered. The tests hold all this against
 ``round_costs``.
 """
 
@@ -23,12 +23,16 @@ from collapipe_env.physics.delay import (
     stage_time,
     upload_time,
 )
+from collapipe_env.physics.energy import radio_power
+from collapipe_env.physics.overheads import latency_of_chain, launch_time, update_time
 from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.queues import update_backlog
 from collapipe_env.physics.radio import (
     expected_transmissions,
     failure_exponent,
     seconds_per_bit,
     shannon_rate,
+    usable_snr,
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
@@ -41,21 +45,23 @@ FORWARD_SUM = 0  # sum of the forward elements except the uplink [s]
 BACKWARD_SUM = 1  # sum of the backward elements except the downlink [s]
 FORWARD_MAX = 2  # slowest forward element except the uplink [s]
 BACKWARD_MAX = 3  # slowest backward element except the downlink [s]
-COLLECT = 4  # collection [s]
+ONCE = 4  # collection, and latencies and updates of all local steps [s]
 FIXED_COST = 5  # priced energy (and failures) without the uplink
 UPLINK_SNR = 6  # signal to noise ratio of the uplink if it had the whole band
 DOWNLINK_RATE = 7  # downlink rate with the whole band [bit/s]
-UPLINK_PRICE = 8  # price of a second on the uplink [1/s]
+UPLINK_PRICE = 8  # price of a second of sending on the uplink [1/s]
 MICRO_BATCHES = 9  # M
 LOSS_PRICE = 10  # price of a unit of the failure exponent
-SUMMARY = 11
+UPLINK_W = 11  # power that sending on the uplink draws [W]
+SUMMARY = 12
+# Then the energy of each node, the CU's uplink apart [J].
 
 
 @compiled_leaf
 def hop_of(snr: float, parameters: Parameters) -> tuple[float, float]:
     """Airtime of one bit on a device-to-device link, repeats included [s], and its failure exponent."""
     exponent = failure_exponent(snr, parameters.waterfall_threshold)
-    rate = shannon_rate(snr, parameters.d2d_bandwidth_hz)
+    rate = shannon_rate(usable_snr(snr, parameters.d2d_snr_cap), parameters.d2d_bandwidth_hz)
     return seconds_per_bit(rate, exponent, parameters.repeat), exponent
 
 
@@ -64,6 +70,7 @@ def summarise_cluster(
     n: int,
     segments: IntArray,
     power: FloatArray,
+    micro_batches: float,
     noise_w: float,
     inputs: RoundInput,
     parameters: Parameters,
@@ -71,22 +78,28 @@ def summarise_cluster(
 ) -> None:
     """Write everything about a cluster's round that does not depend on its share of the uplink.
 
+    Columns are named above; those from ``SUMMARY`` on are the nodes' energies.
+
     Args:
         n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
+        micro_batches: ``M_n``.
         noise_w: Noise plus interference of its device-to-device links [W].
         inputs: The environment.
         parameters: The scenario.
-        summary: Receives the columns above (SUMMARY,).
+        summary: Receives the columns (SUMMARY + K + 1,).
     """
-    devices = segments.shape[0]
+    devices, M = segments.shape[0], micro_batches
+    extra, radio = parameters.overheads, parameters.radio_power
     ratio, steps, B = BACKWARD_OVER_FORWARD, parameters.local_steps, parameters.batch_size
-    server = B * parameters.server_seconds
+    server = B * parameters.server_seconds + M * extra.server_s
     forward_sum, backward_sum = server, ratio * server
     forward_max, backward_max = server, ratio * server
-    collect_max, cost, exponent = 0.0, 0.0, 0.0
-    last = 0
+    collect_max, update, exponent = 0.0, 0.0, 0.0
+    for i in range(devices + 1):
+        summary[SUMMARY + i] = 0.0
+    last, stages = 0, 0.0
     for step in range(1, devices + 2):
         node = step if step <= devices else 0
         if node > 0 and segments[node - 1] == 0:
@@ -96,31 +109,43 @@ def summarise_cluster(
         back, failed_back = hop_of(power[node] * gain / noise_w, parameters)
         forward = hop_time(there * B, parameters.activation_bits)
         backward = hop_time(back * B, parameters.gradient_bits)
+        forward += M * (extra.message_s + extra.header_bits * there)
+        backward += M * (extra.message_s + extra.header_bits * back)
         forward_sum, backward_sum = forward_sum + forward, backward_sum + backward
         forward_max, backward_max = max(forward_max, forward), max(backward_max, backward)
-        cost += steps * inputs.price[n, last] * power[last] * forward
-        cost += steps * inputs.price[n, node] * power[node] * backward
+        sender = radio_power(power[last], radio.d2d_circuit_w, radio.efficiency)
+        summary[SUMMARY + last] += steps * (sender * forward + radio.receive_w * backward)
+        sender = radio_power(power[node], radio.d2d_circuit_w, radio.efficiency)
+        summary[SUMMARY + node] += steps * (sender * backward + radio.receive_w * forward)
         exponent += failed_there + failed_back
         if node > 0:
             blocks = segments[node - 1]
             compute = stage_time(B, blocks, parameters.block_forward_flops, inputs.speed[n, node - 1])
+            compute += M * launch_time(blocks, extra.block_cycles, inputs.clock[n, node - 1])
+            update = max(update, update_time(blocks, extra.update_cycles, inputs.clock[n, node - 1]))
+            stages += 1.0
             forward_sum, backward_sum = forward_sum + compute, backward_sum + ratio * compute
             forward_max, backward_max = max(forward_max, compute), max(backward_max, ratio * compute)
-            snr = power[node] * inputs.gain[n, node, 0] / noise_w
+            snr = usable_snr(power[node] * inputs.gain[n, node, 0] / noise_w, parameters.d2d_snr_cap)
             rate = shannon_rate(snr, parameters.d2d_bandwidth_hz)
             collect = collection_time(blocks * parameters.block_payload_bits, rate)
             collect_max = max(collect_max, collect)
-            cost += blocks * inputs.block_price[n, node - 1]
-            cost += inputs.price[n, node] * power[node] * collect
+            joules = inputs.block_energy[n, node - 1] + M * inputs.launch_energy[n, node - 1]
+            summary[SUMMARY + node] += blocks * joules + sender * collect
+            summary[SUMMARY] += radio.receive_w * collect
         last = node
     summary[FORWARD_SUM], summary[BACKWARD_SUM] = forward_sum, backward_sum
     summary[FORWARD_MAX], summary[BACKWARD_MAX] = forward_max, backward_max
-    summary[COLLECT] = collect_max
-    summary[FIXED_COST] = cost + inputs.loss_price[n] * exponent
+    summary[ONCE] = collect_max + steps * (2.0 * latency_of_chain(stages, extra) + update)
+    cost = inputs.loss_price[n] * exponent
+    for i in range(devices + 1):
+        cost += inputs.price[n, i] * summary[SUMMARY + i]
+    summary[FIXED_COST] = cost
     summary[UPLINK_SNR] = power[0] * inputs.uplink_gain[n] / parameters.uplink_noise_w
     summary[DOWNLINK_RATE] = inputs.downlink_rate[n]
-    summary[UPLINK_PRICE] = inputs.price[n, 0] * power[0]
-    summary[MICRO_BATCHES] = inputs.micro_batches[n]
+    summary[UPLINK_W] = radio_power(power[0], radio.edge_circuit_w, radio.efficiency)
+    summary[UPLINK_PRICE] = inputs.price[n, 0] * summary[UPLINK_W]
+    summary[MICRO_BATCHES] = M
     summary[LOSS_PRICE] = inputs.loss_price[n]
 
 
@@ -137,8 +162,41 @@ def delay_of(
         summary[MICRO_BATCHES],
     )
     step /= summary[MICRO_BATCHES]
-    delay: float = cluster_delay(parameters.local_steps, step, summary[COLLECT], upload)
+    delay: float = cluster_delay(parameters.local_steps, step, summary[ONCE], upload)
     return delay
+
+
+@inlined
+def uplink_times(
+    share: float, summary: FloatArray, parameters: Parameters
+) -> tuple[float, float, float, float]:
+    """Times of a mini-batch on the uplink, of the update and of a mini-batch back [s], and the exponent."""
+    B, snr = parameters.batch_size, summary[UPLINK_SNR] / share
+    # The whole power in the share: `physics.radio.uplink_rate`.
+    rate = shannon_rate(snr, share * parameters.uplink_bandwidth_hz)
+    exponent = failure_exponent(snr, parameters.waterfall_threshold)
+    uplink = edge_time(B, parameters.activation_bits, rate)
+    if parameters.repeat:
+        uplink *= expected_transmissions(exponent)
+    messages = summary[MICRO_BATCHES] * parameters.overheads.edge_message_s
+    uplink += messages
+    upload = upload_time(parameters.update_bits, rate)
+    downlink = edge_time(B, parameters.gradient_bits, share * summary[DOWNLINK_RATE]) + messages
+    return uplink, upload, downlink, exponent
+
+
+@compiled_leaf
+def uplink_joules(share: float, summary: FloatArray, parameters: Parameters) -> float:
+    """Energy of a CU's uplink in the round [J].
+
+    Args:
+        share: ``beta_n``.
+        summary: The cluster's summary.
+        parameters: The scenario.
+    """
+    uplink, upload, _, _ = uplink_times(share, summary, parameters)
+    joules: float = summary[UPLINK_W] * (parameters.local_steps * uplink + upload)
+    return joules
 
 
 @compiled_leaf
@@ -147,24 +205,74 @@ def delay_and_cost(share: float, summary: FloatArray, parameters: Parameters) ->
 
     Args:
         share: ``beta_n``.
-        summary: The cluster's summary (SUMMARY,).
+        summary: The cluster's summary.
         parameters: The scenario.
     """
-    B, snr = parameters.batch_size, summary[UPLINK_SNR] / share
-    # The whole power in the share: `physics.radio.uplink_rate`.
-    rate = shannon_rate(snr, share * parameters.uplink_bandwidth_hz)
-    exponent = failure_exponent(snr, parameters.waterfall_threshold)
-    uplink = edge_time(B, parameters.activation_bits, rate)
-    if parameters.repeat:
-        uplink *= expected_transmissions(exponent)
-    upload = upload_time(parameters.update_bits, rate)
-    downlink = edge_time(B, parameters.gradient_bits, share * summary[DOWNLINK_RATE])
+    uplink, upload, downlink, exponent = uplink_times(share, summary, parameters)
     cost = (
         summary[FIXED_COST]
         + summary[UPLINK_PRICE] * (parameters.local_steps * uplink + upload)
         + summary[LOSS_PRICE] * exponent
     )
     return delay_of(uplink, upload, downlink, summary, parameters), cost
+
+
+@compiled_leaf
+def node_drift(backlog: float, ratio: float) -> float:
+    """A node's part of ``L(t+1) - L(t)``, ``(max(z + e - 1, 0)^2 - z^2) / 2``.
+
+    Args:
+        backlog: ``z``.
+        ratio: ``e``, energy over budget.
+    """
+    after: float = update_backlog(backlog, ratio)
+    return 0.5 * (after * after - backlog * backlog)
+
+
+@compiled_leaf
+def exact_difference(
+    n: int, share: float, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+) -> float:
+    """Drift ``L(t+1) - L(t)`` of a cluster's nodes less their energies at the present prices.
+
+    Args:
+        n: The cluster.
+        share: ``beta_n``.
+        summary: The cluster's summary.
+        inputs: The environment.
+        parameters: The scenario.
+    """
+    difference = 0.0
+    for i in range(inputs.price.shape[1]):
+        joules = summary[SUMMARY + i]
+        if i == 0:
+            joules += uplink_joules(share, summary, parameters)
+        difference += node_drift(inputs.backlog[n, i], joules / inputs.budget[n, i])
+        difference -= inputs.price[n, i] * joules
+    return difference
+
+
+@compiled_leaf
+def reprice_cluster(
+    n: int, share: float, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+) -> None:
+    """Set a cluster's prices of energy to those after the round.
+
+    The drift is convex in the energies; its slope is the queue after the round over the budget.
+
+    Args:
+        n: The cluster.
+        share: ``beta_n``.
+        summary: The cluster's summary.
+        inputs: The environment; receives the prices.
+        parameters: The scenario.
+    """
+    for i in range(inputs.price.shape[1]):
+        joules = summary[SUMMARY + i]
+        if i == 0:
+            joules += uplink_joules(share, summary, parameters)
+        after: float = update_backlog(inputs.backlog[n, i], joules / inputs.budget[n, i])
+        inputs.price[n, i] = after / inputs.budget[n, i]
 
 
 @compiled_leaf

@@ -52,15 +52,23 @@ def as_record(parameters: Parameters) -> np.void:
     Args:
         parameters: The scenario.
     """
-    fields = [(name, np.asarray(value).dtype) for name, value in parameters._asdict().items()]
-    record: np.void = np.array([tuple(parameters)], dtype=np.dtype(fields, align=True))[0]
+    record: np.void = np.array([parameters], dtype=_record_type(parameters))[0]
     return record
+
+
+def _record_type(numbers: Any) -> np.dtype[Any]:
+    """Type of a record of a named tuple's numbers, those of tuples within it included."""
+    fields = [
+        (name, _record_type(value) if isinstance(value, tuple) else np.asarray(value).dtype)
+        for name, value in numbers._asdict().items()
+    ]
+    return np.dtype(fields, align=True)
 
 
 def solve_batch(
     inputs: RoundInput, parameters: Parameters, budget: SearchBudget, threads: int
-) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Segments, powers and shares of all environments.
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    """Segments, powers, shares and micro-batches of all environments.
 
     The threads live no longer than the call: the process may fork before the next one.
 
@@ -71,24 +79,24 @@ def solve_batch(
         threads: Most threads, >= 1.
 
     Returns:
-        Segments (E, N, K), powers (E, N, K+1) [W] and shares (E, N).
+        Segments (E, N, K), powers (E, N, K+1) [W], shares (E, N) and ``M`` (E, N), whole numbers.
     """
     environments, clusters, devices = inputs.cap.shape
     segments = np.empty((environments, clusters, devices), dtype=np.int64)
     power = np.empty((environments, clusters, devices + 1))
-    share = np.empty((environments, clusters))
+    share, micro_batches = np.empty((environments, clusters)), np.empty((environments, clusters))
 
     record: Any = as_record(parameters)
 
     def solve(first: int, last: int) -> None:
-        solve_rounds(first, last, inputs, record, budget, segments, power, share)
+        solve_rounds(first, last, inputs, record, budget, segments, power, share, micro_batches)
 
     threads = min(threads, environments)
     if threads <= 1:
         solve(0, environments)
-        return segments, power, share
+        return segments, power, share, micro_batches
     edges = np.linspace(0, environments, min(threads * _PIECES, environments) + 1).astype(int).tolist()
     with ThreadPoolExecutor(threads) as pool:
         # The list is what raises an error from a thread.
         list(pool.map(solve, edges[:-1], edges[1:]))
-    return segments, power, share
+    return segments, power, share, micro_batches

@@ -7,6 +7,8 @@ minimises ``V max_n T_n + sum_k z_k e_k`` from the current channels, speeds and 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 
@@ -40,6 +42,10 @@ class DSSRA(StateScheduler):
             away from lossy links: the part of the convergence bound that the decisions change, to first
             order (``eps`` of ``system_model.md`` section 8 is ``1 - survival``). The default of 0 leaves
             it out. No effect unless ``link_errors`` is ``drop``.
+        drift: ``"bound"`` minimises ``V T + sum z e``, the bound of the paper; ``"exact"`` the drift plus
+            penalty itself, ``V T + L(t+1) - L(t)``, whose price of energy is the queue after the round [X].
+            Where a round moves a queue by its whole size, as in large systems, that is faster at the same
+            energy.
         threads: Most threads that share a batch, >= 1; they change the time, never the decisions. By
             default as many as there are processors, one in worker processes (``parallel_rounds``).
 
@@ -59,12 +65,13 @@ class DSSRA(StateScheduler):
         turns: int = 4,
         tolerance: float = 1e-3,
         convergence_weight: float = 0.0,
+        drift: Literal["bound", "exact"] = "bound",
         threads: int | None = None,
     ) -> None:
         super().__init__(scenario)
         self.tradeoff_v = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
         self.budget = SearchBudget(turns, exploring_sweeps, sweeps, tolerance)
-        self.convergence_weight = convergence_weight
+        self.convergence_weight, self.drift = convergence_weight, drift
         self.threads = default_threads() if threads is None else threads
         require_numbers("DSSRA", self.tradeoff_v, convergence_weight)
         for value, valid, fault in (
@@ -72,6 +79,7 @@ class DSSRA(StateScheduler):
             (turns, turns >= 1, "turns: expected at least 1"),
             (self.threads, self.threads >= 1, "threads: expected at least 1"),
             (sweeps, sweeps >= 1, "sweeps: expected at least 1"),
+            (drift, drift in ("bound", "exact"), "drift: expected 'bound' or 'exact'"),
             (tolerance, 0.0 <= tolerance < 1.0, "tolerance: expected a number in [0, 1)"),
         ):
             if not valid:
@@ -90,15 +98,22 @@ class DSSRA(StateScheduler):
         Raises:
             AllocationError: The devices present in some cluster cannot hold the encoder.
         """
-        inputs = round_input(self.parameters, state, convergence_weight=self.convergence_weight)
+        inputs = round_input(
+            self.parameters,
+            state,
+            convergence_weight=self.convergence_weight,
+            exact_drift=self.drift == "exact",
+        )
         environments, N = state.present.shape[:2]
         require_room(inputs.cap, self.parameters.costs.blocks)
-        blocks, power, bandwidth = solve_batch(inputs, self._numbers, self.budget, self.threads)
+        blocks, power, bandwidth, micro_batches = solve_batch(
+            inputs, self._numbers, self.budget, self.threads
+        )
         used = np.concatenate((np.ones((environments, N, 1), dtype=np.bool_), blocks > 0), axis=-1)
         power = np.where(used, power, self.parameters.power_min_w)
         found = Allocation(
             blocks=blocks,
-            micro_batches=np.full((environments, N), self.parameters.micro_batch_choices[-1]),
+            micro_batches=micro_batches.astype(np.int64),
             bandwidth=bandwidth,
             device_power=power[..., 1:],
             cu_power=power[..., 0],
@@ -106,7 +121,7 @@ class DSSRA(StateScheduler):
         return self._better(state, found, even_split(self.parameters, state))
 
     def objective(self, state: SystemState, allocation: Allocation) -> FloatArray:
-        """``V T + sum z e`` (and the convergence term) through the simulator's physics.
+        """``V T`` plus the drift (and the convergence term) through the simulator's physics.
 
         Args:
             state: The system (..., ).
@@ -116,7 +131,9 @@ class DSSRA(StateScheduler):
             The objective (...).
         """
         costs = round_costs(self.parameters, state, allocation)
-        return round_objective(costs, state, self.tradeoff_v, self.convergence_weight)
+        return round_objective(
+            costs, state, self.tradeoff_v, self.convergence_weight, exact_drift=self.drift == "exact"
+        )
 
     def _better(self, state: SystemState, first: Allocation, second: Allocation) -> Allocation:
         """Row by row the allocation with the smaller objective."""

@@ -12,22 +12,26 @@ from typing import NamedTuple
 
 from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_leaf, inlined
+from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters
 
 # Columns of a cluster's chain of active nodes, the CU first.
 FORWARD_SNR, BACKWARD_SNR, COLLECT_SNR = 0, 1, 2  # per watt
 COLLECT_BITS, PRICE, POWER = 3, 4, 5
 FORWARD, BACKWARD, COLLECT = 6, 7, 8  # times at the power [s]
-COLUMNS = 9
+# What a second of its messages costs at their receivers' [1/s].
+FORWARD_HEARD, BACKWARD_HEARD, COLLECT_HEARD = 9, 10, 11
+COLUMNS = 12
 
 
 class ChainConstants(NamedTuple):
     """Figures that all nodes of a cluster share, and those that do not depend on powers.
 
     ``fill`` is local steps over micro-batches; ``fixed`` holds the delay and cost of computing, of the server
-    and of the downlink; ``least_*`` the slowest elements among them; ``uplink_snr`` is per watt and for the
-    share; ``uplink_s`` to ``backward_s`` are times at ``ln(1 + SNR) = 1``; ``waterfall`` is the threshold of
-    repeats, 0 without them.
+    and of the downlink, latencies and the update; ``least_*`` the slowest elements among them; ``uplink_snr``
+    is per watt and for the share; ``uplink_s`` to ``backward_s`` are times at ``ln(1 + SNR) = 1``;
+    ``message`` and ``edge_message`` are overheads of a mini-batch's messages on a hop and on the uplink [s];
+    ``waterfall`` is the threshold of repeats, 0 without them.
     """
 
     delay_weight: float
@@ -42,6 +46,8 @@ class ChainConstants(NamedTuple):
     upload_s: float
     forward_s: float
     backward_s: float
+    message: float
+    edge_message: float
     waterfall: float
 
 
@@ -54,16 +60,19 @@ class Others(NamedTuple):
 
 
 @inlined
-def link_time(snr: float, seconds: float, waterfall: float) -> tuple[float, float]:
+def link_time(snr: float, seconds: float, waterfall: float, cap: float) -> tuple[float, float]:
     """Time on a link [s], and its slope in the power's logarithm.
 
     Args:
         snr: Signal to noise ratio, > 0.
         seconds: Time at ``ln(1 + SNR) = 1`` [s].
         waterfall: Threshold of the repeats, 0 without.
+        cap: Largest SNR that the rate can use.
     """
-    log = math.log1p(snr)
-    time, fall = seconds / log, snr / ((1.0 + snr) * log)
+    log = math.log1p(min(snr, cap))
+    time, fall = seconds / log, 0.0
+    if snr < cap:
+        fall = snr / ((1.0 + snr) * log)
     if waterfall > 0.0:
         time *= math.exp(waterfall / snr)
         fall += waterfall / snr
@@ -80,47 +89,70 @@ def node_cost(
     parameters: Parameters,
 ) -> tuple[float, float]:
     """The part of a cluster's cost that one node's power decides, and its slope in the power's logarithm."""
-    power, waterfall = math.exp(log_power), cluster.waterfall
+    power, waterfall, cap = math.exp(log_power), cluster.waterfall, parameters.d2d_snr_cap
+    radio = parameters.radio_power
     forward_snr, backward_snr = chain[position, FORWARD_SNR], chain[position, BACKWARD_SNR]
-    forward, forward_slope = link_time(power * forward_snr, cluster.forward_s, waterfall)
-    backward, backward_slope = link_time(power * backward_snr, cluster.backward_s, waterfall)
+    forward, forward_slope = link_time(power * forward_snr, cluster.forward_s, waterfall, cap)
+    backward, backward_slope = link_time(power * backward_snr, cluster.backward_s, waterfall, cap)
+    forward, backward = forward + cluster.message, backward + cluster.message
     exponent = (1.0 / forward_snr + 1.0 / backward_snr) / power
     sums, sums_slope = forward + backward, forward_slope + backward_slope
     slowest, slowest_slope = others.forward, 0.0
     if forward > slowest:
         slowest, slowest_slope = forward, forward_slope
     once, once_slope = others.collect, 0.0
+    fill, steps = cluster.fill, parameters.local_steps
+    air, air_slope = steps * sums, steps * sums_slope
+    heard = chain[position, FORWARD_HEARD] * forward + chain[position, BACKWARD_HEARD] * backward
+    heard_slope = (
+        chain[position, FORWARD_HEARD] * forward_slope + chain[position, BACKWARD_HEARD] * backward_slope
+    )
+    heard, heard_slope = steps * heard, steps * heard_slope
+    circuits, circuits_slope = radio.d2d_circuit_w * air, radio.d2d_circuit_w * air_slope
     if position == 0:
         snr = power * cluster.uplink_snr
-        uplink, uplink_slope = link_time(snr, cluster.uplink_s, waterfall)
+        uplink, uplink_slope = link_time(snr, cluster.uplink_s, waterfall, math.inf)
+        uplink += cluster.edge_message
         if uplink > slowest:
             slowest, slowest_slope = uplink, uplink_slope
         sums, sums_slope = sums + uplink, sums_slope + uplink_slope
-        air, air_slope = link_time(snr, cluster.upload_s, 0.0)
-        once, once_slope = once + air, air_slope
+        upload, upload_slope = link_time(snr, cluster.upload_s, 0.0, math.inf)
+        once, once_slope = once + upload, upload_slope
+        edge, edge_slope = steps * uplink + upload, steps * uplink_slope + upload_slope
+        air, air_slope = air + edge, air_slope + edge_slope
+        circuits, circuits_slope = (
+            circuits + radio.edge_circuit_w * edge,
+            circuits_slope + radio.edge_circuit_w * edge_slope,
+        )
         exponent += 1.0 / snr
     else:
         snr = power * chain[position, COLLECT_SNR]
-        log = math.log1p(snr)
-        air = chain[position, COLLECT_BITS] / log
-        air_slope = -air * snr / ((1.0 + snr) * log)
-        if air > once:
-            once, once_slope = air, air_slope
+        sent, sent_slope = link_time(snr, chain[position, COLLECT_BITS], 0.0, cap)
+        air, air_slope = air + sent, air_slope + sent_slope
+        circuits += radio.d2d_circuit_w * sent
+        circuits_slope += radio.d2d_circuit_w * sent_slope
+        heard += chain[position, COLLECT_HEARD] * sent
+        heard_slope += chain[position, COLLECT_HEARD] * sent_slope
+        if sent > once:
+            once, once_slope = sent, sent_slope
     if backward > others.backward:
         slowest, slowest_slope = slowest + backward, slowest_slope + backward_slope
     else:
         slowest += others.backward
-    fill, steps = cluster.fill, parameters.local_steps
-    price = chain[position, PRICE] * power
-    air, air_slope = steps * sums + air, steps * sums_slope + air_slope
+    price, emitted = chain[position, PRICE], power / radio.efficiency
     loss = cluster.loss_price * parameters.waterfall_threshold * exponent
     spent = cluster.power_price * power
     value = (
-        cluster.delay_weight * (fill * sums + (steps - fill) * slowest + once) + price * air + spent + loss
+        cluster.delay_weight * (fill * sums + (steps - fill) * slowest + once)
+        + price * (emitted * air + circuits)
+        + heard
+        + spent
+        + loss
     )
     slope = (
         cluster.delay_weight * (fill * sums_slope + (steps - fill) * slowest_slope + once_slope)
-        + price * (air + air_slope)
+        + price * (emitted * (air + air_slope) + circuits_slope)
+        + heard_slope
         + spent
         - loss
     )
@@ -128,26 +160,35 @@ def node_cost(
 
 
 @compiled_leaf
-def set_power(position: int, power: float, chain: FloatArray, cluster: ChainConstants) -> None:
+def set_power(
+    position: int, power: float, chain: FloatArray, cluster: ChainConstants, parameters: Parameters
+) -> None:
     """Write a node's power and the times that it decides into the chain (the CU's uplink apart)."""
     forward_snr, backward_snr = power * chain[position, FORWARD_SNR], power * chain[position, BACKWARD_SNR]
-    chain[position, POWER] = power
-    chain[position, FORWARD], _ = link_time(forward_snr, cluster.forward_s, cluster.waterfall)
-    chain[position, BACKWARD], _ = link_time(backward_snr, cluster.backward_s, cluster.waterfall)
+    chain[position, POWER], cap = power, parameters.d2d_snr_cap
+    forward, _ = link_time(forward_snr, cluster.forward_s, cluster.waterfall, cap)
+    backward, _ = link_time(backward_snr, cluster.backward_s, cluster.waterfall, cap)
+    chain[position, FORWARD], chain[position, BACKWARD] = (
+        forward + cluster.message,
+        backward + cluster.message,
+    )
     if position > 0:
         snr, seconds = power * chain[position, COLLECT_SNR], chain[position, COLLECT_BITS]
-        chain[position, COLLECT], _ = link_time(snr, seconds, 0.0)
+        chain[position, COLLECT], _ = link_time(snr, seconds, 0.0, cap)
 
 
 @compiled_leaf
 def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, parameters: Parameters) -> float:
     """``w T_n + C_n + interference price x mean active power`` from the times in the chain."""
+    radio, steps = parameters.radio_power, parameters.local_steps
     snr = chain[0, POWER] * cluster.uplink_snr
-    uplink, _ = link_time(snr, cluster.uplink_s, cluster.waterfall)
-    upload, _ = link_time(snr, cluster.upload_s, 0.0)
+    uplink, _ = link_time(snr, cluster.uplink_s, cluster.waterfall, math.inf)
+    uplink += cluster.edge_message
+    upload, _ = link_time(snr, cluster.upload_s, 0.0, math.inf)
     forward, backward = max(cluster.least_forward, uplink), cluster.least_backward
     sums, collect, exponent = uplink, 0.0, 1.0 / snr
-    cost = chain[0, PRICE] * chain[0, POWER] * (parameters.local_steps * uplink + upload)
+    drawn = radio_power(chain[0, POWER], radio.edge_circuit_w, radio.efficiency)
+    cost = chain[0, PRICE] * drawn * (steps * uplink + upload)
     for i in range(count):
         power = chain[i, POWER]
         airtime = chain[i, FORWARD] + chain[i, BACKWARD]
@@ -155,12 +196,14 @@ def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, parameter
         backward = max(backward, chain[i, BACKWARD])
         collect = max(collect, chain[i, COLLECT])
         sums += airtime
-        cost += (
-            chain[i, PRICE] * (parameters.local_steps * airtime + chain[i, COLLECT]) + cluster.power_price
-        ) * power
+        drawn = radio_power(power, radio.d2d_circuit_w, radio.efficiency)
+        cost += chain[i, PRICE] * drawn * (steps * airtime + chain[i, COLLECT]) + cluster.power_price * power
+        cost += steps * chain[i, FORWARD_HEARD] * chain[i, FORWARD]
+        cost += steps * chain[i, BACKWARD_HEARD] * chain[i, BACKWARD]
+        cost += chain[i, COLLECT_HEARD] * chain[i, COLLECT]
         exponent += (1.0 / chain[i, FORWARD_SNR] + 1.0 / chain[i, BACKWARD_SNR]) / power
     fill = cluster.fill
-    delay = fill * sums + (parameters.local_steps - fill) * (forward + backward) + collect + upload
+    delay = fill * sums + (steps - fill) * (forward + backward) + collect + upload
     total: float = cluster.fixed + cluster.delay_weight * delay + cost
     total += cluster.loss_price * parameters.waterfall_threshold * exponent
     return total
@@ -171,8 +214,9 @@ def others_of(position: int, chain: FloatArray, count: int, cluster: ChainConsta
     """Slowest forward and backward elements and longest collection without those of one node's power."""
     forward, backward, collect = cluster.least_forward, cluster.least_backward, 0.0
     if position > 0:
-        uplink, _ = link_time(chain[0, POWER] * cluster.uplink_snr, cluster.uplink_s, cluster.waterfall)
-        forward = max(forward, uplink)
+        snr = chain[0, POWER] * cluster.uplink_snr
+        uplink, _ = link_time(snr, cluster.uplink_s, cluster.waterfall, math.inf)
+        forward = max(forward, uplink + cluster.edge_message)
     for i in range(count):
         if i != position:
             forward = max(forward, chain[i, FORWARD])

@@ -18,17 +18,21 @@ import numpy as np
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.delay import edge_time, stage_time
+from collapipe_env.physics.overheads import latency_of_chain, launch_time, update_time
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .closed_forms import optimal_power
-from .cluster_costs import LN2, delay_and_cost, mean_active_power, summarise_cluster
+from .cluster_costs import LN2, delay_and_cost, exact_difference, mean_active_power, summarise_cluster
 from .power_chain import (
+    BACKWARD_HEARD,
     BACKWARD_SNR,
     COLLECT,
     COLLECT_BITS,
+    COLLECT_HEARD,
     COLLECT_SNR,
     COLUMNS,
+    FORWARD_HEARD,
     FORWARD_SNR,
     POWER,
     PRICE,
@@ -104,10 +108,13 @@ def cluster_cost(
         terms: What the rest of the plan leaves it, and prices.
         inputs: The environment.
         parameters: The scenario.
-        summary: Receives the cluster's summary (SUMMARY,).
+        summary: Receives the cluster's summary (SUMMARY + K + 1,).
     """
-    summarise_cluster(n, segments, power, terms.noise_w, inputs, parameters, summary)
+    M = terms.micro_batches
+    summarise_cluster(n, segments, power, M, terms.noise_w, inputs, parameters, summary)
     delay, cost = delay_and_cost(terms.share, summary, parameters)
+    if inputs.exact[0] > 0.0:
+        cost += exact_difference(n, terms.share, summary, inputs, parameters)
     disturbing = terms.interference_price * mean_active_power(segments, power)
     return terms.delay_weight * delay + cost + disturbing
 
@@ -203,21 +210,28 @@ def search_powers(
     # The CU begins and closes the chain.
     nodes = np.empty(power.shape[0] + 1, dtype=np.int64)
     nodes[0], last = 0, 0
-    noise_w, share, delay_weight, interference_price = terms
+    M, noise_w, share, delay_weight, interference_price = terms
+    extra, steps = parameters.overheads, parameters.local_steps
     ratio, B = BACKWARD_OVER_FORWARD, parameters.batch_size
-    compute = B * parameters.server_seconds
-    slowest, fixed = compute, 0.0
+    compute = B * parameters.server_seconds + M * extra.server_s
+    slowest, fixed, update = compute, 0.0, 0.0
     for k in range(segments.shape[0]):
         if segments[k] > 0:
             last += 1
             nodes[last] = k + 1
             seconds = stage_time(B, segments[k], parameters.block_forward_flops, inputs.speed[n, k])
+            seconds += M * launch_time(segments[k], extra.block_cycles, inputs.clock[n, k])
             compute, slowest = compute + seconds, max(slowest, seconds)
-            fixed += segments[k] * inputs.block_price[n, k]
+            update = max(update, update_time(segments[k], extra.update_cycles, inputs.clock[n, k]))
+            joules = segments[k] * (inputs.block_energy[n, k] + M * inputs.launch_energy[n, k])
+            fixed += inputs.price[n, k + 1] * joules
     count = last + 1
     nodes[count] = 0
-    downlink = edge_time(B, parameters.gradient_bits, share * inputs.downlink_rate[n])
-    fill = parameters.local_steps / inputs.micro_batches[n]
+    edge_message = M * extra.edge_message_s
+    downlink = edge_time(B, parameters.gradient_bits, share * inputs.downlink_rate[n]) + edge_message
+    fill = steps / M
+    fixed += delay_weight * steps * (2.0 * latency_of_chain(last, extra) + update)
+    header = M * extra.header_bits
     hertz = share * parameters.uplink_bandwidth_hz
     cluster = ChainConstants(
         delay_weight,
@@ -230,35 +244,40 @@ def search_powers(
         inputs.uplink_gain[n] / (parameters.uplink_noise_w * share),
         B * parameters.activation_bits * LN2 / hertz,
         parameters.update_bits * LN2 / hertz,
-        B * parameters.activation_bits * LN2 / parameters.d2d_bandwidth_hz,
-        B * parameters.gradient_bits * LN2 / parameters.d2d_bandwidth_hz,
+        (B * parameters.activation_bits + header) * LN2 / parameters.d2d_bandwidth_hz,
+        (B * parameters.gradient_bits + header) * LN2 / parameters.d2d_bandwidth_hz,
+        M * extra.message_s,
+        edge_message,
         parameters.waterfall_threshold if parameters.repeat else 0.0,
     )
     chain, trial = np.empty((count, COLUMNS)), np.empty((count, COLUMNS))
     for i in range(count):
-        node = nodes[i]
-        chain[i, FORWARD_SNR] = inputs.gain[n, node, nodes[i + 1]] / noise_w
-        chain[i, BACKWARD_SNR] = inputs.gain[n, node, nodes[i - 1 if i > 0 else count - 1]] / noise_w
+        node, after, before = nodes[i], nodes[i + 1], nodes[i - 1 if i > 0 else count - 1]
+        chain[i, FORWARD_SNR] = inputs.gain[n, node, after] / noise_w
+        chain[i, BACKWARD_SNR] = inputs.gain[n, node, before] / noise_w
         chain[i, PRICE] = inputs.price[n, node]
-        chain[i, COLLECT_SNR] = chain[i, COLLECT_BITS] = chain[i, COLLECT] = 0.0
+        chain[i, FORWARD_HEARD] = inputs.price[n, after] * parameters.radio_power.receive_w
+        chain[i, BACKWARD_HEARD] = inputs.price[n, before] * parameters.radio_power.receive_w
+        chain[i, COLLECT_SNR] = chain[i, COLLECT_BITS] = chain[i, COLLECT] = chain[i, COLLECT_HEARD] = 0.0
         if i > 0:
+            chain[i, COLLECT_HEARD] = inputs.price[n, 0] * parameters.radio_power.receive_w
             chain[i, COLLECT_SNR] = inputs.gain[n, node, 0] / noise_w
             chain[i, COLLECT_BITS] = (
                 segments[node - 1] * parameters.block_payload_bits * LN2 / parameters.d2d_bandwidth_hz
             )
-        set_power(i, power[node], chain, cluster)
+        set_power(i, power[node], chain, cluster, parameters)
     low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
     cost = chain_cost(chain, count, cluster, parameters)
     step = _FACTOR_STEP
     for _ in range(passes):
-        before = cost
+        start = cost
         for i in range(count):
             others = others_of(i, chain, count, cluster)
             here = math.log(chain[i, POWER])
             found = _best_log_power(i, here, low, high, chain, others, cluster, parameters)
             if found != here:
                 watts = min(max(math.exp(found), parameters.power_min_w), parameters.power_max_w)
-                set_power(i, watts, chain, cluster)
+                set_power(i, watts, chain, cluster, parameters)
         cost = chain_cost(chain, count, cluster, parameters)
         # A common factor, repeated while it helps; the other way if it does not at once.
         factor, turned = math.exp(step), False
@@ -266,7 +285,7 @@ def search_powers(
             _copy_chain(chain, trial)
             for i in range(count):
                 watts = min(max(factor * chain[i, POWER], parameters.power_min_w), parameters.power_max_w)
-                set_power(i, watts, trial, cluster)
+                set_power(i, watts, trial, cluster, parameters)
             scaled = chain_cost(trial, count, cluster, parameters)
             if scaled < cost:
                 cost = scaled
@@ -277,7 +296,7 @@ def search_powers(
             else:
                 break
         step *= 0.5
-        if before - cost <= 1e-5 * abs(before):
+        if start - cost <= 1e-5 * abs(start):
             break
     for i in range(count):
         power[nodes[i]] = chain[i, POWER]

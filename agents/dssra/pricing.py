@@ -12,7 +12,7 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.queues import drift_plus_penalty
+from collapipe_env.physics.queues import drift_plus_penalty, lyapunov, update_backlog
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
@@ -99,7 +99,12 @@ def price_plan(
 
 
 def round_objective(
-    costs: RoundCosts, state: SystemState, tradeoff_v: float, convergence_weight: float = 0.0
+    costs: RoundCosts,
+    state: SystemState,
+    tradeoff_v: float,
+    convergence_weight: float = 0.0,
+    *,
+    exact_drift: bool = False,
 ) -> FloatArray:
     """Objective of a round, ``V T + sum z e - c sum_n ln(survival_n)``.
 
@@ -108,8 +113,12 @@ def round_objective(
         state: The system before the round (...).
         tradeoff_v: ``V`` [1/s].
         convergence_weight: ``c``; has no effect unless ``link_errors`` is ``drop``.
+        exact_drift: ``L(t+1) - L(t)`` in place of its bound ``sum z e``.
     """
     value: FloatArray = drift_plus_penalty(costs.delay, state.backlog, costs.energy_ratio, tradeoff_v)
+    if exact_drift:
+        following = update_backlog(state.backlog, costs.energy_ratio)
+        value = tradeoff_v * costs.delay + lyapunov(following) - lyapunov(state.backlog)
     if convergence_weight > 0.0:
         value = value - convergence_weight * np.log(np.maximum(costs.survival, 1e-300)).sum(axis=-1)
     return value
@@ -145,6 +154,7 @@ def _best_shares(
 ) -> None:
     """Write the best shares and the worths (E, N) of given segments (E, N, K) and powers (E, N, K+1)."""
     for e in range(segments.shape[0]):
-        _, plan = evaluate(segments[e], power[e], share[e], environment_row(inputs, e), parameters)
+        row = environment_row(inputs, e)
+        _, plan = evaluate(segments[e], power[e], row.micro_batches, share[e], row, parameters)
         for n in range(segments.shape[1]):
             share[e, n], worth[e, n] = plan.share[n], plan.weight[n]

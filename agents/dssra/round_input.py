@@ -12,6 +12,7 @@ from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics import radio
 from collapipe_env.physics.delay import stage_time
 from collapipe_env.physics.energy import compute_time
+from collapipe_env.physics.overheads import NO_OVERHEADS, launch_time, update_time
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.state import SystemState
 
@@ -21,26 +22,40 @@ class RoundInput(NamedTuple):
 
     Attributes:
         speed: ``v`` (N, K) [FLOP/s].
-        block_price: Energy of one block in the round times its price (N, K).
-        price: Price of each node's energy, ``z / Ebar`` (N, K+1) [1/J].
+        clock: ``f`` (N, K) [Hz].
+        block_energy: Energy of one block in the round, without launches (N, K) [J].
+        launch_energy: Energy of launching one block for one micro-batch of each local step (N, K) [J].
+        price: Price of each node's energy (N, K+1) [1/J]: ``z / Ebar``, the queue before the round. Under the
+            exact drift the search moves it towards the queue after the round.
+        backlog: ``z`` (N, K+1).
+        budget: ``Ebar`` (N, K+1) [J].
+        exact: 1 where the drift is exact, 0 where it is the bound's ``sum z e`` (1,).
         gain: Gains between nodes (N, K+1, K+1).
         uplink_gain: ``h`` (N,).
         downlink_rate: Downlink rate with the whole band (N,) [bit/s].
         cross_gain: ``X`` (N, N).
         cap: Blocks that each device can hold (N, K), 0 for absent ones.
-        micro_batches: ``M``, settled before the search (N,).
+        micro_batches: ``M`` to begin with (N,).
+        choices: Numbers of micro-batches to choose from, ascending (C,): one where ``M`` is given, or where
+            the largest is the best of all.
         loss_price: Price of a unit of a cluster's failure exponent (N,), 0 unless ``drop``.
     """
 
     speed: FloatArray
-    block_price: FloatArray
+    clock: FloatArray
+    block_energy: FloatArray
+    launch_energy: FloatArray
     price: FloatArray
+    backlog: FloatArray
+    budget: FloatArray
+    exact: FloatArray
     gain: FloatArray
     uplink_gain: FloatArray
     downlink_rate: FloatArray
     cross_gain: FloatArray
     cap: IntArray
     micro_batches: FloatArray
+    choices: FloatArray
     loss_price: FloatArray
 
 
@@ -48,12 +63,14 @@ class ClusterTerms(NamedTuple):
     """Terms on which a cluster plans alone: what the rest of the plan leaves it, and prices.
 
     Attributes:
+        micro_batches: ``M_n``.
         noise_w: Noise plus interference of its device-to-device links [W].
         share: ``beta_n``.
         delay_weight: ``w_n``, worth of a second of its delay [1/s].
         interference_price: What a watt of its mean power costs the other clusters [1/W].
     """
 
+    micro_batches: float
     noise_w: float
     share: float
     delay_weight: float
@@ -65,31 +82,44 @@ def round_input(
     state: SystemState,
     micro_batches: npt.ArrayLike | None = None,
     convergence_weight: float = 0.0,
+    *,
+    exact_drift: bool = False,
 ) -> RoundInput:
     """Arrays of the search from a state with any leading axes.
 
-    Under GPipe more micro-batches never hurt this system: a local step lasts
-    ``max + (sum - max) / M`` of the mini-batch's element times in each direction, while energy, memory
-    (all activations are kept until the flush) and losses do not depend on ``M``. Enumerating the choices
-    with that as a bound leaves the largest, which is the default.
+    Without overheads more micro-batches never hurt under GPipe: a local step lasts ``max + (sum - max) / M``
+    of the mini-batch's element times in each direction, while energy, memory (all activations are kept until
+    the flush) and losses do not depend on ``M``. Then the largest number is the only choice.
 
     Args:
         parameters: Scalars of the scenario.
         state: The system (..., ).
-        micro_batches: ``M``, broadcastable to (..., N); by default the largest allowed number.
+        micro_batches: ``M``, broadcastable to (..., N); by default the search chooses.
         convergence_weight: Price of a unit of failure exponent; only lossy links have any.
+        exact_drift: Whether the drift is ``L(t+1) - L(t)`` rather than its bound.
     """
     costs = parameters.costs
     clusters = state.uplink_gain.shape
-    M = parameters.micro_batch_choices[-1] if micro_batches is None else micro_batches
+    choices = np.asarray(parameters.micro_batch_choices, dtype=np.float64)
+    if micro_batches is not None or parameters.overheads == NO_OVERHEADS:
+        choices = choices[-1:]
+    M = choices[-1] if micro_batches is None else micro_batches
     loss_price = convergence_weight if parameters.link_errors == "drop" else 0.0
     price = state.backlog / state.budget
     block_s = stage_time(costs.batch_size, 1.0, costs.block_forward_flops, state.speed)
     seconds = compute_time(costs.local_steps, block_s)
+    extra = parameters.overheads
+    seconds = seconds + costs.local_steps * update_time(1.0, extra.update_cycles, state.clock)
+    launch_s = compute_time(costs.local_steps, launch_time(1.0, extra.block_cycles, state.clock))
     return RoundInput(
         speed=np.ascontiguousarray(state.speed, dtype=np.float64),
-        block_price=np.ascontiguousarray(price[..., 1:] * state.compute_power * seconds, dtype=np.float64),
-        price=np.ascontiguousarray(price, dtype=np.float64),
+        clock=np.ascontiguousarray(state.clock, dtype=np.float64),
+        block_energy=np.ascontiguousarray(state.compute_power * seconds, dtype=np.float64),
+        launch_energy=np.ascontiguousarray(state.compute_power * launch_s, dtype=np.float64),
+        price=np.array(price, dtype=np.float64),
+        backlog=np.ascontiguousarray(state.backlog, dtype=np.float64),
+        budget=np.ascontiguousarray(state.budget, dtype=np.float64),
+        exact=np.full((*clusters[:-1], 1), float(exact_drift)),
         gain=np.ascontiguousarray(state.d2d_gain, dtype=np.float64),
         uplink_gain=np.ascontiguousarray(state.uplink_gain, dtype=np.float64),
         downlink_rate=np.ascontiguousarray(
@@ -103,6 +133,7 @@ def round_input(
         cross_gain=np.ascontiguousarray(state.cross_gain, dtype=np.float64),
         cap=np.ascontiguousarray(np.where(state.present, state.memory_cap, 0), dtype=np.int64),
         micro_batches=np.broadcast_to(np.asarray(M, dtype=np.float64), clusters).copy(),
+        choices=np.broadcast_to(choices, (*clusters[:-1], len(choices))).copy(),
         loss_price=np.full(clusters, loss_price, dtype=np.float64),
     )
 
@@ -117,13 +148,19 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
     """
     return RoundInput(
         inputs.speed[e],
-        inputs.block_price[e],
+        inputs.clock[e],
+        inputs.block_energy[e],
+        inputs.launch_energy[e],
         inputs.price[e],
+        inputs.backlog[e],
+        inputs.budget[e],
+        inputs.exact[e],
         inputs.gain[e],
         inputs.uplink_gain[e],
         inputs.downlink_rate[e],
         inputs.cross_gain[e],
         inputs.cap[e],
         inputs.micro_batches[e],
+        inputs.choices[e],
         inputs.loss_price[e],
     )

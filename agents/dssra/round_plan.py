@@ -18,7 +18,14 @@ from collapipe_env.physics.parameters import Parameters
 
 from .bandwidth import share_band
 from .closed_forms import minmax_upload
-from .cluster_costs import SUMMARY, delay_and_cost, mean_active_power, summarise_cluster
+from .cluster_costs import (
+    SUMMARY,
+    delay_and_cost,
+    exact_difference,
+    mean_active_power,
+    reprice_cluster,
+    summarise_cluster,
+)
 from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
 from .segment_dp import best_segments, plan_cost
@@ -36,6 +43,7 @@ class RoundPlan(NamedTuple):
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
         share: ``beta`` (N,).
+        micro_batches: ``M`` (N,).
         weight: Worth of a second of each cluster's delay, ``w`` (N,) [1/s].
         noise: Noise plus interference of the device-to-device links (N,) [W].
     """
@@ -43,6 +51,7 @@ class RoundPlan(NamedTuple):
     segments: IntArray
     power: FloatArray
     share: FloatArray
+    micro_batches: FloatArray
     weight: FloatArray
     noise: FloatArray
 
@@ -71,28 +80,55 @@ def noise_of(segments: IntArray, power: FloatArray, inputs: RoundInput, paramete
 
 @compiled_inner
 def evaluate(
-    segments: IntArray, power: FloatArray, share: FloatArray, inputs: RoundInput, parameters: Parameters
+    segments: IntArray,
+    power: FloatArray,
+    micro_batches: FloatArray,
+    share: FloatArray,
+    inputs: RoundInput,
+    parameters: Parameters,
 ) -> tuple[float, RoundPlan]:
     """True objective of segments and powers with their best shares.
 
     Args:
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
+        micro_batches: ``M`` (N,).
         share: First guess of the shares, with sum 1 (N,).
         inputs: The environment.
         parameters: The scenario.
 
     Returns:
-        ``V max_n T_n + sum z e``, and the plan.
+        ``V max_n T_n + sum z e``, or ``V max_n T_n + L(t+1) - L(t)`` under the exact drift, and the plan.
     """
     clusters = segments.shape[0]
     noise = noise_of(segments, power, inputs, parameters)
-    summary = np.empty((clusters, SUMMARY))
+    summary = np.empty((clusters, SUMMARY + power.shape[1]))
     for n in range(clusters):
-        summarise_cluster(n, segments[n], power[n], noise[n], inputs, parameters, summary[n])
+        M = micro_batches[n]
+        summarise_cluster(n, segments[n], power[n], M, noise[n], inputs, parameters, summary[n])
     share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
     objective = share_band(summary, parameters, share, weight, delay)
-    return objective, RoundPlan(segments, power, share, weight, noise)
+    if inputs.exact[0] > 0.0:
+        for n in range(clusters):
+            objective += exact_difference(n, share[n], summary[n], inputs, parameters)
+    return objective, RoundPlan(segments, power, share, micro_batches, weight, noise)
+
+
+@compiled_inner
+def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None:
+    """Set all prices of energy to those after the round under a plan.
+
+    Args:
+        plan: The present plan.
+        inputs: The environment; receives the prices.
+        parameters: The scenario.
+    """
+    clusters, nodes = plan.power.shape
+    summary = np.empty(SUMMARY + nodes)
+    for n in range(clusters):
+        M, noise = plan.micro_batches[n], plan.noise[n]
+        summarise_cluster(n, plan.segments[n], plan.power[n], M, noise, inputs, parameters, summary)
+        reprice_cluster(n, plan.share[n], summary, inputs, parameters)
 
 
 @compiled_inner
@@ -108,15 +144,15 @@ def interference_prices(
         parameters: The scenario.
     """
     clusters = weight.shape[0]
-    summary = np.empty(SUMMARY)
+    summary = np.empty(SUMMARY + plan.power.shape[1])
     price = np.empty(clusters)
     for n in range(clusters):
         price[n] = 0.0
     for m in range(clusters):
         rise = 0.0
         for side in range(2):
-            level = plan.noise[m] * (1.0 + SLOPE_STEP * side)
-            summarise_cluster(m, plan.segments[m], plan.power[m], level, inputs, parameters, summary)
+            level, M = plan.noise[m] * (1.0 + SLOPE_STEP * side), plan.micro_batches[m]
+            summarise_cluster(m, plan.segments[m], plan.power[m], M, level, inputs, parameters, summary)
             delay, cost = delay_and_cost(plan.share[m], summary, parameters)
             rise += (2.0 * side - 1.0) * (weight[m] * delay + cost)
         slope = rise / (SLOPE_STEP * plan.noise[m])
@@ -124,6 +160,38 @@ def interference_prices(
             if n != m:
                 price[n] += inputs.cross_gain[n, m] * slope
     return price
+
+
+@compiled_inner
+def best_micro_batches(
+    n: int,
+    segments: IntArray,
+    power: FloatArray,
+    terms: ClusterTerms,
+    inputs: RoundInput,
+    parameters: Parameters,
+) -> ClusterTerms:
+    """The terms with the number of micro-batches that suits segments and powers best.
+
+    Args:
+        n: The cluster.
+        segments: Blocks of each device (K,).
+        power: Powers of the CU and the devices (K+1,) [W].
+        terms: What the rest of the plan leaves it, and prices.
+        inputs: The environment.
+        parameters: The scenario.
+    """
+    if inputs.choices.shape[0] == 1:
+        return terms
+    summary = np.empty(SUMMARY + power.shape[0])
+    best = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
+    noise_w, share, weight, price = terms.noise_w, terms.share, terms.delay_weight, terms.interference_price
+    for choice in range(inputs.choices.shape[0]):
+        other = ClusterTerms(inputs.choices[choice], noise_w, share, weight, price)
+        cost = cluster_cost(n, segments, power, other, inputs, parameters, summary)
+        if cost < best:
+            best, terms = cost, other
+    return terms
 
 
 @compiled_inner
@@ -135,7 +203,7 @@ def improve_cluster(
     replans: int,
     inputs: RoundInput,
     parameters: Parameters,
-) -> float:
+) -> tuple[float, float]:
     """Better segments and powers of one cluster at given prices, in place.
 
     The exact segments for the present powers compete, after both had their powers searched, with the
@@ -151,10 +219,12 @@ def improve_cluster(
         parameters: The scenario.
 
     Returns:
-        What the cluster's cost fell by, at these prices.
+        What the cluster's cost fell by, at these prices, and its number of micro-batches.
     """
-    before = cluster_cost(n, segments, power, terms, inputs, parameters, np.empty(SUMMARY))
-    cost = np.inf
+    scratch = np.empty(SUMMARY + power.shape[0])
+    before = cluster_cost(n, segments, power, terms, inputs, parameters, scratch)
+    terms = best_micro_batches(n, segments, power, terms, inputs, parameters)
+    cost, exact = np.inf, inputs.exact[0] > 0.0
     planned, trial = segments, power.copy()
     for attempt in range(replans + 1):
         if attempt > 0:
@@ -172,7 +242,13 @@ def improve_cluster(
                 break
             for i in range(power.shape[0]):
                 trial[i] = power[i]
+        if exact:
+            M = terms.micro_batches
+            summarise_cluster(n, planned, trial, M, terms.noise_w, inputs, parameters, scratch)
+            reprice_cluster(n, terms.share, scratch, inputs, parameters)
         found = search_powers(n, planned, trial, terms, inputs, parameters, POWER_PASSES)
+        if exact:
+            found = cluster_cost(n, planned, trial, terms, inputs, parameters, scratch)
         if found >= cost:
             break
         cost = found
@@ -180,13 +256,15 @@ def improve_cluster(
             segments[k] = planned[k]
         for i in range(power.shape[0]):
             power[i] = trial[i]
-    return before - cost
+        if attempt > 0:
+            terms = best_micro_batches(n, segments, power, terms, inputs, parameters)
+    return before - cost, terms.micro_batches
 
 
 @compiled_inner
 def propose(
     plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, parameters: Parameters
-) -> tuple[IntArray, FloatArray, FloatArray]:
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Every cluster's best answer to the others' present plans.
 
     Args:
@@ -197,21 +275,27 @@ def propose(
         parameters: The scenario.
 
     Returns:
-        New segments (N, K), powers (N, K+1) and what every cluster's cost should fall by (N,).
+        New segments (N, K), powers (N, K+1), micro-batches (N,) and what every cluster's cost should fall by
+        (N,).
     """
     clusters = weight.shape[0]
     prices = interference_prices(plan, weight, inputs, parameters)
-    segments, power = plan.segments.copy(), plan.power.copy()
+    segments, power, micro_batches = plan.segments.copy(), plan.power.copy(), plan.micro_batches.copy()
     least = LEAST_WEIGHT * parameters.tradeoff_v / clusters
     gain = np.empty(clusters)
     for n in range(clusters):
-        terms = ClusterTerms(plan.noise[n], plan.share[n], max(weight[n], least), prices[n])
-        gain[n] = improve_cluster(n, segments[n], power[n], terms, replans, inputs, parameters)
-    return segments, power, gain
+        M = micro_batches[n]
+        terms = ClusterTerms(M, plan.noise[n], plan.share[n], max(weight[n], least), prices[n])
+        gain[n], micro_batches[n] = improve_cluster(
+            n, segments[n], power[n], terms, replans, inputs, parameters
+        )
+    return segments, power, micro_batches, gain
 
 
 @compiled_inner
-def first_guess(inputs: RoundInput, parameters: Parameters) -> tuple[IntArray, FloatArray, FloatArray]:
+def first_guess(
+    inputs: RoundInput, parameters: Parameters
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Closed-form powers, each cluster's exact segments for them, and shares that end all uploads together.
 
     Args:
@@ -219,9 +303,10 @@ def first_guess(inputs: RoundInput, parameters: Parameters) -> tuple[IntArray, F
         parameters: The scenario.
 
     Returns:
-        Segments (N, K), powers (N, K+1) and shares (N,).
+        Segments (N, K), powers (N, K+1), micro-batches (N,) and shares (N,).
     """
     clusters, devices = inputs.cap.shape
+    micro_batches = inputs.micro_batches.copy()
     weight = parameters.tradeoff_v / clusters
     segments = np.empty((clusters, devices), dtype=np.int64)
     power = np.empty((clusters, devices + 1))
@@ -241,9 +326,11 @@ def first_guess(inputs: RoundInput, parameters: Parameters) -> tuple[IntArray, F
     share = minmax_upload(update_bits, snr_hz, parameters.uplink_bandwidth_hz)
     for n in range(clusters):
         share[n] = parameters.bandwidth_floor + (1.0 - clusters * parameters.bandwidth_floor) * share[n]
-        terms = ClusterTerms(noise[n], share[n], weight, 0.0)
+        terms = ClusterTerms(micro_batches[n], noise[n], share[n], weight, 0.0)
         problem = segment_problem(n, power[n], terms, inputs, parameters)
         planned = best_segments(problem, np.inf)[1]
         for k in range(devices):
             segments[n, k] = planned[k]
-    return segments, power, share
+        terms = best_micro_batches(n, segments[n], power[n], terms, inputs, parameters)
+        micro_batches[n] = terms.micro_batches
+    return segments, power, micro_batches, share

@@ -14,6 +14,11 @@ alone. The search alternates two phases, beginning each turn with equal weights:
 
 At the end single blocks are moved between devices while that helps (``block_moves``).
 
+Under the bound ``sum z e`` the price of a node's energy is its queue before the round. The exact drift
+``L(t+1) - L(t)`` is convex in the energies: its slope, the queue after the round, is the price, which every
+sweep works out anew from the present plan. The objective, the choice of segments (computing takes most of a
+device's energy) and the comparison of a cluster's plans take the drift itself.
+
 All below ``solve_rounds`` is compiled as part of it and not by itself (``compiled_inner``). Slices are not
 assigned, and arrays not calculated with as wholes: for either Numba compiles general code, for seconds.
 """
@@ -31,7 +36,7 @@ from collapipe_env.physics.parameters import Parameters
 
 from .block_moves import best_move, largest, most_moves
 from .round_input import RoundInput, environment_row
-from .round_plan import RoundPlan, evaluate, first_guess, propose
+from .round_plan import RoundPlan, evaluate, first_guess, propose, reprice
 
 REPLANS = 3  # most changes of a cluster's segments in one sweep
 STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic scale
@@ -93,8 +98,8 @@ def sweep(
     Returns:
         The objective and plan afterwards: when refining the present ones if nothing helped.
     """
-    segments, power, gain = propose(plan, weight, replans, inputs, parameters)
-    trial_segments, trial_power = segments, power
+    segments, power, micro_batches, gain = propose(plan, weight, replans, inputs, parameters)
+    trial_segments, trial_power, trial_batches = segments, power, micro_batches
     if exploring:
         trial_power = half_way(plan.power, power)
     together = True
@@ -106,10 +111,11 @@ def sweep(
             n = largest(gain)
             gain[n] = -np.inf
             trial_segments, trial_power = plan.segments.copy(), plan.power.copy()
-            trial_power[n, 0] = power[n, 0]
+            trial_batches = plan.micro_batches.copy()
+            trial_power[n, 0], trial_batches[n] = power[n, 0], micro_batches[n]
             for k in range(segments.shape[1]):
                 trial_segments[n, k], trial_power[n, k + 1] = segments[n, k], power[n, k + 1]
-        value, found = evaluate(trial_segments, trial_power, plan.share, inputs, parameters)
+        value, found = evaluate(trial_segments, trial_power, trial_batches, plan.share, inputs, parameters)
         if value < objective or exploring:
             objective, plan = value, found
             if together:
@@ -128,8 +134,9 @@ def solve_rounds(
     segments: IntArray,
     power: FloatArray,
     share: FloatArray,
+    micro_batches: FloatArray,
 ) -> None:
-    """Minimise ``V max_n T_n + sum z e`` for some environments of a batch, each on its own.
+    """Minimise ``V max_n T_n`` and the drift for some environments of a batch, each on its own.
 
     Args:
         first: First environment.
@@ -140,13 +147,20 @@ def solve_rounds(
         segments: Receives the blocks (E, N, K).
         power: Receives the powers (E, N, K+1) [W].
         share: Receives the shares (E, N).
+        micro_batches: Receives ``M`` (E, N).
     """
     clusters, devices = segments.shape[1:]
     moves = most_moves(clusters, devices)
     for e in range(first, last):
         row = environment_row(inputs, e)
-        first_segments, first_power, first_share = first_guess(row, parameters)
-        objective, plan = evaluate(first_segments, first_power, first_share, row, parameters)
+        first_segments, first_power, first_batches, first_share = first_guess(row, parameters)
+        objective, plan = evaluate(first_segments, first_power, first_batches, first_share, row, parameters)
+        exact = row.exact[0] > 0.0
+        if exact:
+            reprice(plan, row, parameters)
+            objective, plan = evaluate(
+                plan.segments, plan.power, plan.micro_batches, plan.share, row, parameters
+            )
         turn, moved = 0, 0
         while True:
             start = objective
@@ -173,6 +187,8 @@ def solve_rounds(
                 explores = exploring > 0
                 for n in range(clusters):
                     weight[n] = 0.5 * (weight[n] + plan.weight[n])
+                if exact:
+                    reprice(plan, row, parameters)
                 before = objective
                 replans = 0 if powers_alone else REPLANS
                 objective, plan = sweep(objective, plan, weight, replans, explores, row, parameters)
@@ -194,7 +210,7 @@ def solve_rounds(
                 if start - objective <= budget.tolerance * abs(start):
                     turn = budget.turns
         for n in range(clusters):
-            share[e, n] = plan.share[n]
+            share[e, n], micro_batches[e, n] = plan.share[n], plan.micro_batches[n]
             power[e, n, 0] = plan.power[n, 0]
             for k in range(devices):
                 segments[e, n, k], power[e, n, k + 1] = plan.segments[n, k], plan.power[n, k + 1]

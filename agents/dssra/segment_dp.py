@@ -1,9 +1,9 @@
 """Exact segments of one cluster for given powers, bandwidth and micro-batches (`algorithms.md` 1.5a, [R]).
 
 The objective is the true GPipe objective: costs that add up over blocks and hops, plus a price on the
-slowest forward element, on the slowest backward element and on the longest collection. Plans are built
-device by device. A partial plan (blocks placed, last device) is described by its cost so far and its
-three maxima; one that is no better in any of the four than another in the same place is dropped.
+slowest forward element, on the slowest backward element, on the longest collection and on the longest update.
+Plans are built device by device. A partial plan (blocks placed, last device) is described by its cost so far
+and its four maxima; one that is no better in any of the five than another in the same place is dropped.
 Partial plans are taken up in the order of a lower bound on what they can become (best first), so the
 first complete plan taken up is optimal.
 """
@@ -26,10 +26,11 @@ class SegmentProblem(NamedTuple):
         total_blocks: ``L`` >= 1.
         cap: Blocks each device can hold (K,), 0 for absent ones.
         times: Times of its blocks, hops, uplink and server.
-        block_cost: Additive cost of a block on each device (K,), >= 0.
+        block_cost: Additive cost of so many blocks on each device (K, L+1), >= 0, 0 for none.
         hop_cost: Additive cost of the hop from node i to node j, both directions (K+1, K+1), >= 0.
         bottleneck_price: Price of the slowest elements [1/s], >= 0.
         collect_price: Price of the longest collection [1/s], >= 0.
+        update_price: Price of the longest update of a local step [1/s], >= 0.
     """
 
     total_blocks: int
@@ -39,6 +40,7 @@ class SegmentProblem(NamedTuple):
     hop_cost: FloatArray
     bottleneck_price: float
     collect_price: float
+    update_price: float
 
 
 @compiled_leaf
@@ -57,9 +59,10 @@ def least_backward(times: ClusterTimes) -> float:
 def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
     """Objective of a plan.
 
-    ``sum_k d_k block_cost_k + sum_hops hop_cost + bottleneck_price (max forward element + max backward
-    element) + collect_price max_k d_k block_collect_k``. Elements are the used devices' compute (``d_k``
-    times its time per block), the hops CU -> first -> ... -> last -> CU between used devices, and the two
+    ``sum_k block_cost_k(d_k) + sum_hops hop_cost + bottleneck_price (max forward element + max backward
+    element) + collect_price max_k d_k block_collect_k + update_price max_k d_k block_update_k``. Elements
+    are the used devices' compute (``d_k`` times its time per block), the hops CU -> first -> ... -> last ->
+    CU between used devices, and the two
     least elements. Delays enter ``block_cost`` and ``hop_cost`` with their price.
 
     Args:
@@ -70,48 +73,50 @@ def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
         The objective; infinity for no blocks at all.
     """
     times = problem.times
-    cost, forward, backward, collect = 0.0, least_forward(times), least_backward(times), 0.0
+    cost, forward, backward, collect, update = 0.0, least_forward(times), least_backward(times), 0.0, 0.0
     last = 0
     for k in range(segments.shape[0]):
         blocks = segments[k]
         if blocks > 0:
-            cost += problem.hop_cost[last, k + 1] + blocks * problem.block_cost[k]
+            cost += problem.hop_cost[last, k + 1] + problem.block_cost[k, blocks]
             forward = max(forward, max(times.hop_forward[last, k + 1], blocks * times.block_forward[k]))
             backward = max(backward, max(times.hop_backward[last, k + 1], blocks * times.block_backward[k]))
             collect = max(collect, blocks * times.block_collect[k])
+            update = max(update, blocks * times.block_update[k])
             last = k + 1
     if last == 0:
         return np.inf
     forward = max(forward, times.hop_forward[last, 0])
     backward = max(backward, times.hop_backward[last, 0])
     total: float = cost + problem.hop_cost[last, 0] + problem.collect_price * collect
+    total += problem.update_price * update
     total += problem.bottleneck_price * (forward + backward)
     return total
 
 
 @compiled_inner
 def relaxed_completions(problem: SegmentProblem) -> FloatArray:
-    """Lower bounds on completing a partial plan: the four parts of the objective, each on its own.
+    """Lower bounds on completing a partial plan: the five parts of the objective, each on its own.
 
     Args:
         problem: The cluster.
 
     Returns:
-        ``bound[placed, last, part]`` (L+1, K+1, 4) with parts cost, forward, backward, collect; infinity
-        where the devices after ``last`` cannot hold the remaining blocks.
+        ``bound[placed, last, part]`` (L+1, K+1, 5) with parts cost, forward, backward, collect, update;
+        infinity where the devices after ``last`` cannot hold the remaining blocks.
     """
     times, total_blocks = problem.times, problem.total_blocks
     devices = problem.cap.shape[0]
-    bound = np.empty((total_blocks + 1, devices + 1, 4))
+    bound = np.empty((total_blocks + 1, devices + 1, 5))
     for placed in range(total_blocks + 1):
         for last in range(devices + 1):
-            for part in range(4):
+            for part in range(5):
                 bound[placed, last, part] = np.inf
     for last in range(devices, 0, -1):
         bound[total_blocks, last, 0] = problem.hop_cost[last, 0]
         bound[total_blocks, last, 1] = times.hop_forward[last, 0]
         bound[total_blocks, last, 2] = times.hop_backward[last, 0]
-        bound[total_blocks, last, 3] = 0.0
+        bound[total_blocks, last, 3] = bound[total_blocks, last, 4] = 0.0
     for last in range(devices, -1, -1):
         for placed in range(total_blocks - 1, -1, -1):
             if last == 0 and placed > 0:
@@ -123,7 +128,7 @@ def relaxed_completions(problem: SegmentProblem) -> FloatArray:
                     if bound[after, node, 0] == np.inf:
                         continue
                     cost = (
-                        problem.hop_cost[last, node] + blocks * problem.block_cost[k] + bound[after, node, 0]
+                        problem.hop_cost[last, node] + problem.block_cost[k, blocks] + bound[after, node, 0]
                     )
                     forward = max(
                         max(times.hop_forward[last, node], blocks * times.block_forward[k]),
@@ -134,10 +139,12 @@ def relaxed_completions(problem: SegmentProblem) -> FloatArray:
                         bound[after, node, 2],
                     )
                     collect = max(blocks * times.block_collect[k], bound[after, node, 3])
+                    update = max(blocks * times.block_update[k], bound[after, node, 4])
                     bound[placed, last, 0] = min(bound[placed, last, 0], cost)
                     bound[placed, last, 1] = min(bound[placed, last, 1], forward)
                     bound[placed, last, 2] = min(bound[placed, last, 2], backward)
                     bound[placed, last, 3] = min(bound[placed, last, 3], collect)
+                    bound[placed, last, 4] = min(bound[placed, last, 4], update)
     return bound
 
 
@@ -164,21 +171,17 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
     if bound[0, 0, 0] == np.inf:
         return np.inf, segments
 
-    # Labels: [cost, slowest forward, slowest backward, longest collection]; [placed, last, blocks, parent,
-    # next label of the same place, 0 once dominated].
+    # Labels: [cost, slowest forward, slowest backward, longest collection, longest update]; [placed, last,
+    # blocks, parent, next label of the same place, 0 once dominated].
     size = 256
-    value = np.empty((size, 4))
+    value = np.empty((size, 5))
     link = np.empty((size, 6), dtype=np.int64)
     head = np.empty((total_blocks + 1, nodes), dtype=np.int64)
     for placed in range(total_blocks + 1):
         for last in range(nodes):
             head[placed, last] = -1
-    value[0, 0], value[0, 1], value[0, 2], value[0, 3] = (
-        0.0,
-        least_forward(times),
-        least_backward(times),
-        0.0,
-    )
+    value[0, 0] = value[0, 3] = value[0, 4] = 0.0
+    value[0, 1], value[0, 2] = least_forward(times), least_backward(times)
     link[0, 0], link[0, 1], link[0, 2], link[0, 3], link[0, 4], link[0, 5] = 0, 0, 0, -1, -1, 1
     count = int(np.int64(1))  # not a literal, for which Numba would compile the heap's functions twice
     upper = upper_bound * (1.0 + 1e-12)  # rounding must not lose the known plan itself
@@ -209,10 +212,11 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
                 after = placed + blocks
                 if bound[after, node, 0] == np.inf:
                     continue
-                cost = cost_before + blocks * problem.block_cost[k]
+                cost = cost_before + problem.block_cost[k, blocks]
                 forward = max(forward_before, blocks * times.block_forward[k])
                 backward = max(backward_before, blocks * times.block_backward[k])
                 collect = max(value[label, 3], blocks * times.block_collect[k])
+                update = max(value[label, 4], blocks * times.block_update[k])
                 # For a complete plan the bound is its exact objective.
                 lower = (
                     cost
@@ -220,18 +224,19 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
                     + problem.bottleneck_price
                     * (max(forward, bound[after, node, 1]) + max(backward, bound[after, node, 2]))
                     + problem.collect_price * max(collect, bound[after, node, 3])
+                    + problem.update_price * max(update, bound[after, node, 4])
                 )
                 if lower > upper:
                     continue
                 if after == total_blocks:
                     upper = lower
-                if _is_dominated(value, link, head[after, node], cost, forward, backward, collect):
+                if _is_dominated(value, link, head[after, node], cost, forward, backward, collect, update):
                     continue
                 if count == size:
                     value, link, key, heap = _twice_as_large(value, link, key, heap)
                     size *= 2
                 value[count, 0], value[count, 1] = cost, forward
-                value[count, 2], value[count, 3] = backward, collect
+                value[count, 2], value[count, 3], value[count, 4] = backward, collect, update
                 link[count, 0], link[count, 1], link[count, 2] = after, node, blocks
                 link[count, 3], link[count, 4], link[count, 5] = label, head[after, node], 1
                 head[after, node] = count
@@ -248,10 +253,10 @@ def _twice_as_large(
 ) -> tuple[FloatArray, IntArray, FloatArray, IntArray]:
     """The labels and the heap, with room for as many again."""
     size = key.shape[0]
-    more_value, more_link = np.empty((2 * size, 4)), np.empty((2 * size, 6), dtype=np.int64)
+    more_value, more_link = np.empty((2 * size, 5)), np.empty((2 * size, 6), dtype=np.int64)
     more_key, more_heap = np.empty(2 * size), np.empty(2 * size, dtype=np.int64)
     for label in range(size):
-        for part in range(4):
+        for part in range(5):
             more_value[label, part] = value[label, part]
         for part in range(6):
             more_link[label, part] = link[label, part]
@@ -268,8 +273,9 @@ def _is_dominated(
     forward: float,
     backward: float,
     collect: float,
+    update: float,
 ) -> bool:
-    """Whether some label of the place is at least as good in all four; drops those that are worse in all."""
+    """Whether some label of the place is at least as good in all five; drops those that are worse in all."""
     other = first
     while other >= 0:
         if link[other, 5] == 1:
@@ -278,6 +284,7 @@ def _is_dominated(
                 and value[other, 1] <= forward
                 and value[other, 2] <= backward
                 and value[other, 3] <= collect
+                and value[other, 4] <= update
             ):
                 return True
             if (
@@ -285,6 +292,7 @@ def _is_dominated(
                 and value[other, 1] >= forward
                 and value[other, 2] >= backward
                 and value[other, 3] >= collect
+                and value[other, 4] >= update
             ):
                 link[other, 5] = 0
         other = link[other, 4]

@@ -1,7 +1,7 @@
 """The segment problem of one cluster in a round: what blocks and hops cost at given powers and share.
 
-Times are those of the whole mini-batch: with ``M`` micro-batches every element's ``1 / M`` adds to the
-delay, and ``1 - 1 / M`` of the slowest one.
+Times are those of the whole mini-batch, overheads of all ``M`` micro-batches included: every element's
+``1 / M`` adds to the delay, and ``1 - 1 / M`` of the slowest one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.cluster_times import cluster_times
+from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters
 
+from .cluster_costs import node_drift
 from .round_input import ClusterTerms, RoundInput
 from .segment_dp import SegmentProblem
 
@@ -35,21 +37,27 @@ def segment_problem(
     Returns:
         A problem whose objective is ``w_n T_n + C_n`` without the terms that no plan changes.
     """
-    delay_weight, noise_w = terms.delay_weight, terms.noise_w
+    delay_weight, noise_w, M = terms.delay_weight, terms.noise_w, terms.micro_batches
+    radio, steps, price = parameters.radio_power, parameters.local_steps, inputs.price[n]
     times = cluster_times(
         parameters,
         inputs.speed[n],
+        inputs.clock[n],
         inputs.cap[n],
         inputs.gain[n],
         inputs.uplink_gain[n],
         power,
         noise_w,
         terms.share,
+        M,
     )
     devices = inputs.cap.shape[1]
     nodes = devices + 1
-    fill = delay_weight * parameters.local_steps / inputs.micro_batches[n]
-    hop_cost = np.zeros((nodes, nodes))
+    fill = delay_weight * steps / M
+    latency = 2.0 * delay_weight * steps * parameters.overheads.latency_s
+    hop_cost, sender = np.zeros((nodes, nodes)), np.empty(nodes)
+    for i in range(nodes):
+        sender[i] = price[i] * radio_power(power[i], radio.d2d_circuit_w, radio.efficiency)
     for i in range(nodes):
         for j in range(nodes):
             forward, backward = times.hop_forward[i, j], times.hop_backward[i, j]
@@ -58,27 +66,38 @@ def segment_problem(
             snr = inputs.gain[n, i, j] / noise_w
             hop_cost[i, j] = (
                 fill * (forward + backward)
-                + parameters.local_steps
-                * (inputs.price[n, i] * power[i] * forward + inputs.price[n, j] * power[j] * backward)
+                + latency
+                + steps * (sender[i] + price[j] * radio.receive_w) * forward
+                + steps * (sender[j] + price[i] * radio.receive_w) * backward
                 + inputs.loss_price[n]
                 * parameters.waterfall_threshold
                 / snr
                 * (1.0 / power[i] + 1.0 / power[j])
             )
-    block_cost = np.zeros(devices)
+    block_cost = np.zeros((devices, parameters.blocks + 1))
+    exact = inputs.exact[0] > 0.0
     for k in range(devices):
-        if inputs.cap[n, k] > 0:
-            block_cost[k] = (
-                fill * (times.block_forward[k] + times.block_backward[k])
-                + inputs.block_price[n, k]
-                + inputs.price[n, k + 1] * power[k + 1] * times.block_collect[k]
-            )
+        joules = inputs.block_energy[n, k] + M * inputs.launch_energy[n, k]
+        each = (
+            fill * (times.block_forward[k] + times.block_backward[k])
+            + (sender[k + 1] + price[0] * radio.receive_w) * times.block_collect[k]
+        )
+        z, budget = inputs.backlog[n, k + 1], inputs.budget[n, k + 1]
+        for blocks in range(1, inputs.cap[n, k] + 1):
+            if blocks > parameters.blocks:
+                break
+            # Computing takes most of a device's energy: its drift counts exactly, transmissions at the price.
+            drift = blocks * price[k + 1] * joules
+            if exact:
+                drift = node_drift(z, blocks * joules / budget) - node_drift(z, 0.0)
+            block_cost[k, blocks] = blocks * each + drift
     return SegmentProblem(
         parameters.blocks,
         inputs.cap[n],
         times,
         block_cost,
         hop_cost,
-        delay_weight * parameters.local_steps - fill,
+        delay_weight * steps - fill,
         delay_weight,
+        delay_weight * steps,
     )

@@ -32,7 +32,7 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) 
 
     Args:
         share: ``beta_n``.
-        summary: The cluster's summary (SUMMARY,).
+        summary: The cluster's summary (SUMMARY + K + 1,).
         parameters: The scenario.
     """
     snr = summary[UPLINK_SNR]
@@ -46,9 +46,12 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) 
         repeats = math.exp(parameters.waterfall_threshold / x)
         uplink *= repeats
         uplink_slope = uplink_slope * repeats + uplink * parameters.waterfall_threshold / snr
+    messages = summary[MICRO_BATCHES] * parameters.overheads.edge_message_s
+    uplink += messages
     upload, upload_slope = parameters.update_bits * per_bit, parameters.update_bits * per_bit_slope
     downlink = edge_time(parameters.batch_size, parameters.gradient_bits, share * summary[DOWNLINK_RATE])
     downlink_slope = -downlink / share
+    downlink += messages
     M, further = summary[MICRO_BATCHES], summary[MICRO_BATCHES] - 1.0
     delay = delay_of(uplink, upload, downlink, summary, parameters)
     step_slope = uplink_slope + downlink_slope
@@ -80,7 +83,7 @@ def share_for_deadline(
         start: First guess.
         most: Largest share that helps.
         slowest: The cluster's delay with the least share [s].
-        summary: The cluster's summary (SUMMARY,).
+        summary: The cluster's summary (SUMMARY + K + 1,).
         parameters: The scenario.
 
     Returns:
@@ -123,7 +126,7 @@ def share_for_price(
         least: Smallest share allowed.
         most_saved: What more band saves at that share.
         start: First guess.
-        summary: The cluster's summary (SUMMARY,).
+        summary: The cluster's summary (SUMMARY + K + 1,).
         parameters: The scenario.
     """
     if most_saved <= price:
@@ -157,7 +160,7 @@ def most_useful_share(most: float, summary: FloatArray, parameters: Parameters) 
 
     Args:
         most: Largest share.
-        summary: The cluster's summary (SUMMARY,).
+        summary: The cluster's summary (SUMMARY + K + 1,).
         parameters: The scenario.
     """
     if not parameters.repeat or delay_and_slopes(most, summary, parameters)[1] <= 0.0:

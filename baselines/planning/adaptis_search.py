@@ -31,10 +31,10 @@ INTERLEAVED_CHUNKS = 2
 def compute_load(problem: ChainProblem, draft: ScheduledPlan) -> FloatArray:
     """AdaPtis's ``C_d = sum over stages s on d of C_s + comm(s)``, for a mini-batch.
 
-    ``C_s`` is the time of the stage's blocks, forward and backward. What ``comm(s)`` holds is not public;
-    here it is what the stage's device sends: activations onward and gradients back ([X]). A device has one
-    stage in this system (under ``interleaved`` its chunks together), so devices and stages coincide. Bubbles
-    and overlap, the other terms of AdaPtis's ``T_d``, are left to the exact simulation.
+    ``C_s`` is the time of the stage's blocks, forward and backward, launches included. What ``comm(s)`` holds
+    is not public; here it is what the stage's device sends: activations onward and gradients back ([X]). A
+    device has one stage in this system (under ``interleaved`` its chunks together), so devices and stages
+    coincide. Bubbles and overlap, the other terms of AdaPtis's ``T_d``, are left to the exact simulation.
 
     Args:
         problem: The cluster.
@@ -43,12 +43,12 @@ def compute_load(problem: ChainProblem, draft: ScheduledPlan) -> FloatArray:
     Returns:
         Seconds by stage (S,).
     """
-    whole = draft._replace(schedule="1f1b", chunks=1, micro_batches=1)
+    whole = draft._replace(schedule="1f1b", chunks=1)
     times = plan_times(problem, whole.arrays())
     S = len(draft.devices)
     load: FloatArray = times.forward[:S] + times.backward[:S] + times.link_forward[1 : S + 1]
     load += times.link_backward[:S]
-    return load
+    return draft.micro_batches * load
 
 
 def start_drafts(problem: ChainProblem, options: Sequence[int]) -> list[ScheduledPlan]:

@@ -1,28 +1,74 @@
 """The two algorithms of Asteroid's planner on plain numbers (``algorithms.md`` 2.1 and 2.2).
 
-Times here are of a forward and a backward pass together, which is all that the tie-free latency needs.
+Times here are of a forward and a backward pass together, which is all that the tie-free latency needs. What
+a pass or a message costs whatever its size ([X]) is in them: a device that takes part in a stage launches
+its blocks however few samples it is dealt, and a sender pays for each of its receivers.
 Node 0 of a cluster is the CU; device ``k`` is node ``k + 1``.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled
+from collapipe_env.compiled import compiled, compiled_inner, compiled_leaf
+
+
+class PlannerLinks(NamedTuple):
+    """Links between a cluster's nodes, node 0 the CU and then the devices.
+
+    Attributes:
+        hop_s: A micro-batch's activations and gradients (K+1, K+1) [s].
+        forward_s: Overhead of a message of activations from node i to node j (K+1, K+1) [s].
+        backward_s: Overhead of a message of gradients from node j back to node i (K+1, K+1) [s].
+        ring_s: One block's parameters between two devices (K, K) [s].
+        delay_s: Latency of a hop, there and back [s].
+    """
+
+    hop_s: FloatArray
+    forward_s: FloatArray
+    backward_s: FloatArray
+    ring_s: FloatArray
+    delay_s: float
+
+
+class PlannerDevices(NamedTuple):
+    """Devices of a cluster, in the order in which groups are filled.
+
+    Attributes:
+        sample_s: Forward and backward time of one sample and block (K,), > 0 [s].
+        launch_s: Launches of one block for one micro-batch, forward and backward (K,), >= 0 [s].
+        update_s: Update of one block, once in a local step (K,), >= 0 [s].
+        limit: Most samples of a micro-batch that fit each device (Q, L+1, K), ``Q >= K``: of a stage of 0..L
+            blocks behind which ``q = 0..Q-1`` further stages come; not rising with ``q``.
+    """
+
+    sample_s: FloatArray
+    launch_s: FloatArray
+    update_s: FloatArray
+    limit: IntArray
+
+
+@compiled_leaf
+def _busy(dealt: int, sample_s: float, launch_s: float) -> float:
+    """Time of a device with so many samples of a micro-batch [s]; nothing is launched for none."""
+    return dealt * sample_s + (launch_s if dealt > 0 else 0.0)
 
 
 @compiled
-def split_samples(samples: int, sample_s: FloatArray, limit: IntArray) -> IntArray:
+def split_samples(samples: int, sample_s: FloatArray, launch_s: FloatArray, limit: IntArray) -> IntArray:
     """Algorithm 1: deal the samples of one micro-batch to the devices of a group.
 
     Shares proportional to speed, cut at the memory limits, the rest by largest remainder; then the slowest
     device hands single samples to whoever would be done first, as long as that one would be done earlier
-    than the slowest was. The slowest time that results is the least possible.
+    than the slowest was. The slowest time that results is the least possible, launches included.
 
     Args:
         samples: Samples of the micro-batch, >= 1.
         sample_s: Time of a sample on each device (G,), > 0 [s].
+        launch_s: Time that each device takes besides if it is dealt any (G,), >= 0 [s].
         limit: Most samples that each device's memory allows (G,), >= 0.
 
     Returns:
@@ -63,99 +109,122 @@ def split_samples(samples: int, sample_s: FloatArray, limit: IntArray) -> IntArr
             remainder[next_] = -1.0
             left -= 1
     while True:
-        slowest, taker = 0, -1
-        for k in range(1, size):
-            if dealt[k] * sample_s[k] > dealt[slowest] * sample_s[slowest]:
-                slowest = k
+        slowest, taker, longest, least = 0, -1, -1.0, np.inf
+        for k in range(size):
+            busy = _busy(dealt[k], sample_s[k], launch_s[k])
+            if busy > longest:
+                slowest, longest = k, busy
         for k in range(size):
             if k == slowest or dealt[k] >= limit[k]:
                 continue
-            if taker < 0 or (dealt[k] + 1) * sample_s[k] < (dealt[taker] + 1) * sample_s[taker]:
-                taker = k
-        if taker < 0 or (dealt[taker] + 1) * sample_s[taker] >= dealt[slowest] * sample_s[slowest]:
+            busy = _busy(dealt[k] + 1, sample_s[k], launch_s[k])
+            if taker < 0 or busy < least:
+                taker, least = k, busy
+        if taker < 0 or least >= longest:
             return dealt
         dealt[slowest] -= 1
         dealt[taker] += 1
 
 
 @compiled
-def lengthened(rest_s: float, step_s: float, allreduce_s: float, micro_batches: int) -> float:
+def lengthened(
+    rest_s: float, step_s: float, ending_s: float, micro_batches: int, delay_s: float = 0.0
+) -> float:
     """Latency of a pipeline with one more step in front, in the tie-free form.
 
     Repeated from the last step to the first this is
-    ``max_s {sum_{i<s} e_i + M e_s + T_a^s}`` over steps ``s`` (stages and links alike).
+    ``max_s {sum_{i<=s} l_i + sum_{i<s} e_i + M e_s + T_a^s}`` over steps ``s`` (stages and links alike).
 
     Args:
         rest_s: Latency of the steps behind, 0 for none [s].
         step_s: Forward and backward time ``e`` of one micro-batch on the new step [s].
-        allreduce_s: All-reduce of the new step's group, 0 for a link [s].
+        ending_s: ``T_a``, all-reduce and update of the new step's group, 0 for a link [s].
         micro_batches: ``M``.
+        delay_s: ``l``, for which a message is under way without occupying the new link, both ways; 0 for a
+            stage [s].
     """
-    return max(micro_batches * step_s + allreduce_s, step_s + rest_s)
+    return max(micro_batches * step_s + ending_s, step_s + rest_s) + delay_s
 
 
-@compiled
+@compiled_inner
 def deal_groups(
-    blocks: int, samples: int, sample_s: FloatArray, limit: IntArray, ring_s: FloatArray
+    blocks: int, samples: int, devices: PlannerDevices, links: PlannerLinks
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """Every possible stage, dealt by Algorithm 1.
 
     Args:
         blocks: ``L``.
         samples: Samples of a micro-batch.
-        sample_s: As for :func:`best_plans`.
-        limit: As for :func:`best_plans`.
-        ring_s: As for :func:`best_plans`.
+        devices: The devices.
+        links: Their links.
 
     Returns:
         For the first of ``q`` stages to come, with ``d`` blocks on devices ``i..j-1``: samples of each device
         (K+1, K, K+1, L+1, K); forward and backward time of a micro-batch, infinite where the memories cannot
-        hold it, and all-reduce (K+1, K, K+1, L+1) [s]. Index ``q = 0`` is not used.
+        hold it, and all-reduce and update (K+1, K, K+1, L+1) [s]. Index ``q = 0`` is not used.
     """
+    sample_s, launch_s, limit, ring_s = devices.sample_s, devices.launch_s, devices.limit, links.ring_s
     K = sample_s.shape[0]
     dealt = np.zeros((K + 1, K, K + 1, blocks + 1, K), dtype=np.int64)
     stage_s = np.full((K + 1, K, K + 1, blocks + 1), np.inf)
-    allreduce_s = np.zeros((K + 1, K, K + 1, blocks + 1))
+    ending_s = np.zeros((K + 1, K, K + 1, blocks + 1))
     for q in range(1, K + 1):
         if q > 1 and (limit[q - 1] == limit[q - 2]).all():
-            dealt[q], stage_s[q], allreduce_s[q] = dealt[q - 1], stage_s[q - 1], allreduce_s[q - 1]
+            dealt[q], stage_s[q], ending_s[q] = dealt[q - 1], stage_s[q - 1], ending_s[q - 1]
             continue
         for i in range(K):
             for j in range(i + 1, K + 1):
                 for d in range(1, blocks + 1):
-                    part = split_samples(samples, sample_s[i:j], limit[q - 1, d, i:j])
+                    part = split_samples(samples, sample_s[i:j], launch_s[i:j], limit[q - 1, d, i:j])
                     if part.sum() == 0:
                         continue
                     dealt[q, i, j, d, i:j] = part
-                    stage_s[q, i, j, d] = d * (part * sample_s[i:j]).max()
-                    size, slowest = 0, 0.0
+                    size, busy, update, slowest = 0, 0.0, 0.0, 0.0
                     for a in range(i, j):
                         if part[a - i] == 0:
                             continue
                         size += 1
+                        busy = max(busy, _busy(part[a - i], sample_s[a], launch_s[a]))
+                        update = max(update, devices.update_s[a])
                         for b in range(i, j):
                             if b != a and part[b - i] > 0:
                                 slowest = max(slowest, ring_s[a, b])
-                    allreduce_s[q, i, j, d] = 2.0 * (size - 1) / size * d * slowest
-    return dealt, stage_s, allreduce_s
+                    stage_s[q, i, j, d] = d * busy
+                    ending_s[q, i, j, d] = 2.0 * (size - 1) / size * d * slowest + d * update
+    return dealt, stage_s, ending_s
 
 
-@compiled
-def slowest_pair(senders: IntArray, receivers: IntArray, hop_s: FloatArray) -> float:
-    """Slowest link from the members of one group to those of the next.
+@compiled_leaf
+def group_hop(
+    senders: IntArray, first_sender: int, receivers: IntArray, first_receiver: int, links: PlannerLinks
+) -> float:
+    """Hop from one group to the next: its slowest pair, and the messages of those that send longest [s].
 
     Args:
-        senders: Samples of each device in the one group (K,), 0 for those outside it.
-        receivers: The same of the next group (K,).
-        hop_s: Time of a micro-batch's activations and gradients between nodes (K+1, K+1) [s].
+        senders: Samples of each node in the one group, 0 for those outside it.
+        first_sender: Node that the first of these numbers stands for: 1 for devices, 0 for the CU alone.
+        receivers: The same of the next group.
+        first_receiver: As ``first_sender``.
+        links: The links; the samples of a whole micro-batch are taken to pass each pair.
     """
-    slowest = 0.0
+    slowest, forward, backward = 0.0, 0.0, 0.0
     for a in range(len(senders)):
         if senders[a] > 0:
+            messages = 0.0
             for b in range(len(receivers)):
                 if receivers[b] > 0:
-                    slowest = max(slowest, hop_s[a + 1, b + 1])
-    return slowest
+                    i, j = a + first_sender, b + first_receiver
+                    slowest = max(slowest, links.hop_s[i, j])
+                    messages += links.forward_s[i, j]
+            forward = max(forward, messages)
+    for b in range(len(receivers)):
+        if receivers[b] > 0:
+            messages = 0.0
+            for a in range(len(senders)):
+                if senders[a] > 0:
+                    messages += links.backward_s[a + first_sender, b + first_receiver]
+            backward = max(backward, messages)
+    return slowest + forward + backward
 
 
 @compiled
@@ -163,10 +232,8 @@ def best_plans(
     blocks: int,
     samples: int,
     micro_batches: int,
-    sample_s: FloatArray,
-    limit: IntArray,
-    hop_s: FloatArray,
-    ring_s: FloatArray,
+    devices: PlannerDevices,
+    links: PlannerLinks,
     tail_s: float,
 ) -> tuple[FloatArray, IntArray, IntArray, IntArray]:
     """Algorithm 2: the plan of least latency for every number of stages.
@@ -182,20 +249,17 @@ def best_plans(
         blocks: ``L``.
         samples: Samples of a micro-batch.
         micro_batches: ``M``.
-        sample_s: Forward and backward time of one sample and block on each device (K,) [s], in the order
-            in which groups are filled.
-        limit: Most samples of a micro-batch that fit each device (Q, L+1, K), ``Q >= K``: of a stage of 0..L
-            blocks behind which ``q = 0..Q-1`` further stages come; not rising with ``q``.
-        hop_s: Time of a micro-batch's activations and gradients between nodes (K+1, K+1) [s].
-        ring_s: Time of one block's parameters between two devices (K, K) [s].
+        devices: The devices, in the order in which groups are filled.
+        links: Links between them and the CU.
         tail_s: Latency of what comes after the return to the CU (uplink and server) [s].
 
     Returns:
         Index 0 is the number of stages minus one: latency (K,), infinite where there is no plan [s];
         blocks of each stage (K, K); stage of each device, -1 for none (K, K); its samples (K, K).
     """
-    K = sample_s.shape[0]
-    dealt, stage_s, allreduce_s = deal_groups(blocks, samples, sample_s, limit, ring_s)
+    K, delay_s = devices.sample_s.shape[0], links.delay_s
+    dealt, stage_s, ending_s = deal_groups(blocks, samples, devices, links)
+    cu = np.ones(1, dtype=np.int64)
 
     # [p, l, i, j, d]: last l blocks in p stages, the first of which has d blocks on devices i..j-1.
     least = np.full((K + 1, blocks + 1, K, K + 1, blocks + 1), np.inf)
@@ -205,29 +269,26 @@ def best_plans(
         for d in range(1, blocks + 1):
             if stage_s[1, i, K, d] == np.inf:
                 continue
-            hop = 0.0
-            for a in range(i, K):
-                if dealt[1, i, K, d, a] > 0:
-                    hop = max(hop, hop_s[a + 1, 0])
-            rest = lengthened(tail_s, hop, 0.0, micro_batches)
-            step, ring = stage_s[1, i, K, d], allreduce_s[1, i, K, d]
-            least[1, d, i, K, d] = lengthened(rest, step, ring, micro_batches)
+            hop = group_hop(dealt[1, i, K, d], 1, cu, 0, links)
+            rest = lengthened(tail_s, hop, 0.0, micro_batches, delay_s)
+            step, ending = stage_s[1, i, K, d], ending_s[1, i, K, d]
+            least[1, d, i, K, d] = lengthened(rest, step, ending, micro_batches)
     for p in range(2, min(K, blocks) + 1):
         for i in range(K - p + 1):
             for j in range(i + 1, K - p + 2):
                 for d in range(1, blocks - p + 2):
-                    step, ring = stage_s[p, i, j, d], allreduce_s[p, i, j, d]
+                    step, ending = stage_s[p, i, j, d], ending_s[p, i, j, d]
                     if step == np.inf:
                         continue
                     for end in range(j + 1, K + 1):
                         for after in range(1, blocks - d + 1):
                             if stage_s[p - 1, j, end, after] == np.inf:
                                 continue
-                            hop = slowest_pair(dealt[p, i, j, d], dealt[p - 1, j, end, after], hop_s)
+                            hop = group_hop(dealt[p, i, j, d], 1, dealt[p - 1, j, end, after], 1, links)
                             for placed in range(d + after, blocks + 1):
                                 rest = least[p - 1, placed - d, j, end, after]
-                                rest = lengthened(rest, hop, 0.0, micro_batches)
-                                value = lengthened(rest, step, ring, micro_batches)
+                                rest = lengthened(rest, hop, 0.0, micro_batches, delay_s)
+                                value = lengthened(rest, step, ending, micro_batches)
                                 if value < least[p, placed, i, j, d]:
                                     least[p, placed, i, j, d] = value
                                     next_end[p, placed, i, j, d] = end
@@ -241,11 +302,8 @@ def best_plans(
         end, first = 0, 0
         for j in range(1, K + 1):
             for d in range(1, blocks + 1):
-                hop = 0.0
-                for b in range(j):
-                    if dealt[p, 0, j, d, b] > 0:
-                        hop = max(hop, hop_s[0, b + 1])
-                value = lengthened(least[p, blocks, 0, j, d], hop, 0.0, micro_batches)
+                hop = group_hop(cu, 0, dealt[p, 0, j, d], 1, links)
+                value = lengthened(least[p, blocks, 0, j, d], hop, 0.0, micro_batches, delay_s)
                 if value < latency[p - 1]:
                     latency[p - 1], end, first = value, j, d
         if latency[p - 1] == np.inf:

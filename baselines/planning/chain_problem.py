@@ -2,7 +2,8 @@
 
 Planners that choose partition, placement and schedule leave powers and bandwidth open and get the common
 defaults: full power and equal shares. At full power the interference depends on no plan, so all times of a
-cluster are known before the round and a plan is priced exactly, without the other clusters.
+cluster are known before the round and a plan is priced exactly, without the other clusters: overheads of
+passes and messages, latencies of links and the update that ends a local step included.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.allocation import ASYNC, ZERO_BUBBLE
 from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import called_from_python, compiled
+from collapipe_env.compiled import called_from_python, compiled, compiled_leaf
 from collapipe_env.physics import radio
 from collapipe_env.physics.cluster_times import ClusterTimes, cluster_times
 from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
@@ -23,6 +24,7 @@ from collapipe_env.physics.parameters import Parameters, SystemParameters
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.physics.schedules.simulation import ChainTimes
 from collapipe_env.physics.schedules.storage import stored_by_stage
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.state import SystemState
 
 
@@ -51,7 +53,8 @@ class ChainProblem(NamedTuple):
 
     Attributes:
         numbers: Parameters of the scenario.
-        times: Times of its blocks, hops, uplink and server; devices by index, node 0 is the CU.
+        times: Times of its blocks, hops, uplink and server for a mini-batch without overheads, and these by
+            themselves; devices by index, node 0 is the CU.
         memory_bytes: Memory of each device (K,), 0 for absent ones.
     """
 
@@ -59,10 +62,23 @@ class ChainProblem(NamedTuple):
     times: ClusterTimes
     memory_bytes: FloatArray
 
-    def both_ways(self) -> tuple[FloatArray, FloatArray]:
-        """Forward and backward together: of a block on each device (K,), of each hop (K+1, K+1) [s]."""
+    def both_ways(self, micro_batches: int) -> tuple[FloatArray, FloatArray]:
+        """Times of a mini-batch, forward and backward together, with the overheads of its micro-batches.
+
+        Args:
+            micro_batches: ``M``.
+
+        Returns:
+            Of a block on each device (K,) and of each hop (K+1, K+1) [s]; a hop's latency, which occupies
+            nobody, is left out.
+        """
         times = self.times
-        return times.block_forward + times.block_backward, times.hop_forward + times.hop_backward
+        launches = micro_batches * ((1.0 + BACKWARD_OVER_FORWARD) * times.block_launch)
+        messages = micro_batches * (times.hop_overhead_forward + times.hop_overhead_backward)
+        return (
+            times.block_forward + times.block_backward + launches,
+            times.hop_forward + times.hop_backward + messages,
+        )
 
 
 _cluster_times = called_from_python(cluster_times)
@@ -93,7 +109,9 @@ def chain_problems(parameters: SystemParameters, state: SystemState) -> dict[tup
     *clusters, K = state.present.shape
     power = np.full(K + 1, parameters.power_max_w)
     noise = full_power_noise(parameters, state)
-    speed, gain = (np.ascontiguousarray(a, dtype=np.float64) for a in (state.speed, state.d2d_gain))
+    speed, clock, gain = (
+        np.ascontiguousarray(a, dtype=np.float64) for a in (state.speed, state.clock, state.d2d_gain)
+    )
     present = np.ascontiguousarray(state.present, dtype=np.int64)
     memory = np.ascontiguousarray(np.where(state.present, state.memory_bytes, 0.0), dtype=np.float64)
     return {
@@ -102,12 +120,14 @@ def chain_problems(parameters: SystemParameters, state: SystemState) -> dict[tup
             _cluster_times(
                 parameters.numbers,
                 speed[at],
+                clock[at],
                 present[at],
                 gain[at],
                 float(state.uplink_gain[at]),
                 power,
                 float(noise[at]),
                 1.0 / parameters.clusters,
+                0.0,
             ),
             memory[at],
         )
@@ -115,15 +135,27 @@ def chain_problems(parameters: SystemParameters, state: SystemState) -> dict[tup
     }
 
 
+@compiled_leaf
+def _hop_seconds(times: ClusterTimes, start: int, end: int, part: float) -> tuple[float, float]:
+    """One micro-batch's activations and gradients on a hop [s], ``part`` of a mini-batch."""
+    return (
+        part * times.hop_forward[start, end] + times.hop_overhead_forward[start, end],
+        part * times.hop_backward[start, end] + times.hop_overhead_backward[start, end],
+    )
+
+
 @compiled
 def plan_times(problem: ChainProblem, plan: PlanArrays) -> ChainTimes:
     """A plan's chain, seconds of one micro-batch; weight gradients run by themselves under ``zb-h1`` only.
+
+    A backward pass launches twice as long as a forward pass; half of that is the weight gradients'.
 
     Args:
         problem: The cluster.
         plan: The plan; its caps are not read.
     """
     times, S, chunks = problem.times, len(plan.devices), plan.chunks
+    extra = problem.numbers.overheads
     forward, backward, weight = np.empty(S + 1), np.empty(S + 1), np.zeros(S + 1)
     there, back = np.zeros(S + 3), np.zeros(S + 3)
     share = np.ones((S + 1, chunks))
@@ -131,27 +163,29 @@ def plan_times(problem: ChainProblem, plan: PlanArrays) -> ChainTimes:
     before = 0
     for s in range(S):
         k, count = plan.devices[s], plan.held[s]
-        forward[s] = part * count * times.block_forward[k]
-        backward[s] = part * count * times.block_backward[k]
-        weight[s] = part * count * times.block_weight[k]
+        launch = count * times.block_launch[k]
+        forward[s] = part * count * times.block_forward[k] + launch
+        backward[s] = part * count * times.block_backward[k] + BACKWARD_OVER_FORWARD * launch
+        weight[s] = part * count * times.block_weight[k] + launch
         for c in range(chunks):
             share[s, c] = (count // chunks + (1 if c < count % chunks else 0)) / count
-        there[s] = part * times.hop_forward[before, k + 1]
-        back[s] = part * times.hop_backward[before, k + 1]
+        there[s], back[s] = _hop_seconds(times, before, k + 1, part)
         before = k + 1
-    there[S], back[S] = part * times.hop_forward[before, 0], part * times.hop_backward[before, 0]
+    there[S], back[S] = _hop_seconds(times, before, 0, part)
     if S > 1:
-        first = plan.devices[0] + 1
-        there[S + 1] = part * times.hop_forward[before, first]
-        back[S + 1] = part * times.hop_backward[before, first]
-    there[S + 2], back[S + 2] = part * times.uplink, part * times.downlink
-    forward[S], backward[S] = part * times.server_forward, part * times.server_backward
-    weight[S] = part * times.server_weight
+        there[S + 1], back[S + 1] = _hop_seconds(times, before, plan.devices[0] + 1, part)
+    there[S + 2] = part * times.uplink + extra.edge_message_s
+    back[S + 2] = part * times.downlink + extra.edge_message_s
+    forward[S] = part * times.server_forward + extra.server_s
+    backward[S] = part * times.server_backward + BACKWARD_OVER_FORWARD * extra.server_s
+    weight[S] = part * times.server_weight + extra.server_s
+    latency = np.full(S + 3, extra.latency_s)
+    latency[S + 2] = extra.edge_latency_s
     if plan.schedule == ZERO_BUBBLE:
         backward -= weight
     else:
         weight[:] = 0.0
-    return ChainTimes(forward, backward, weight, there, back, share)
+    return ChainTimes(forward, backward, weight, there, back, latency, share)
 
 
 @compiled
@@ -196,15 +230,17 @@ def fits_memory(problem: ChainProblem, plan: PlanArrays) -> bool:
 
 @compiled
 def round_seconds(problem: ChainProblem, plan: PlanArrays, step: float) -> float:
-    """All local steps of a plan, given one, and the collection [s]: what a plan decides of ``T_n``.
+    """All local steps of a plan, given the passes of one, and the collection [s]: its part of ``T_n``.
 
-    Adding the upload, which no such plan changes, gives the simulator's ``T_n`` at full power and equal
-    shares.
+    Every local step ends with the longest update. Adding the upload, which no such plan changes, gives the
+    simulator's ``T_n`` at full power and equal shares.
     """
-    longest = 0.0
+    update, longest = 0.0, 0.0
     for s in range(len(plan.devices)):
-        longest = max(longest, float(plan.held[s] * problem.times.block_collect[plan.devices[s]]))
-    return step * problem.numbers.local_steps + longest
+        k, held = plan.devices[s], plan.held[s]
+        update = max(update, float(held * problem.times.block_update[k]))
+        longest = max(longest, float(held * problem.times.block_collect[k]))
+    return (step + update) * problem.numbers.local_steps + longest
 
 
 @compiled

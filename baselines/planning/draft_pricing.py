@@ -18,6 +18,7 @@ from collapipe_env.physics.memory import fits, samples_beside
 from collapipe_env.physics.schedules.orders import effective_caps
 from collapipe_env.physics.schedules.recurrence import ordered_step
 from collapipe_env.physics.schedules.storage import stored_by_stage
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .chain_problem import (
     ChainProblem,
@@ -99,7 +100,9 @@ def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> Int
             if given < S * v and held[s] >= v:
                 continue
             k, count = plan.devices[s], held[s : s + 1] + 1
-            length = count[0] * (problem.times.block_forward[k] + problem.times.block_backward[k])
+            launches = M * ((1.0 + BACKWARD_OVER_FORWARD) * problem.times.block_launch[k])
+            passes = problem.times.block_forward[k] + problem.times.block_backward[k] + launches
+            length = count[0] * passes
             if length < least:
                 stored = stored_by_stage(schedule, limits[s : s + 1], count, v, M, steps)[0]
                 if fits(stage_bytes(problem, schedule, count[0], stored, M), problem.memory_bytes[k]):
@@ -165,7 +168,8 @@ def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
 
     Each resource serves ``M`` micro-batches after the first one has reached it and before the last one's
     way back; a stage with cap ``K`` waits ``ceil(M / K)`` times for a micro-batch to go on and return (not
-    counted under ``async``, whose mini-batches follow without a flush). Exact for GPipe. Half-duplex links,
+    counted under ``async``, whose mini-batches follow without a flush). Latencies lengthen ways and occupy no
+    resource. Exact for GPipe. Half-duplex links,
     whose simulation is costly, are bounded by full-duplex ones as well: every order that those allow is
     possible on these without weight gradients, and the recurrence runs it as early as possible.
 
@@ -179,11 +183,13 @@ def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
     S, M, chunks, schedule = len(plan.devices), plan.micro_batches, plan.chunks, plan.schedule
     half_duplex, times = problem.numbers.half_duplex, plan_times(problem, plan)
     F, B, W = times.forward, times.backward, times.weight
-    there, back = times.link_forward, times.link_backward
+    there, back, latency = times.link_forward, times.link_backward, times.latency
     up, down = there[S + 2], back[S + 2]
     # Inner hops are used by every chunk, the wrap between chunks only with several of them.
     inner = chunks * (there[1:S].sum() + back[1:S].sum()) + (chunks - 1) * (there[S + 1] + back[S + 1])
     path = F.sum() + B.sum() + there[0] + back[0] + there[S] + back[S] + inner + up + down
+    late = latency[0] + chunks * latency[1:S].sum() + (chunks - 1) * latency[S + 1] + latency[S]
+    path += 2.0 * (late + latency[S + 2])
     slowest_f, slowest_b = max(F.max(), up), max(B.max(), down)
     for link in range(S + 1):
         uses = chunks if 0 < link < S else 1
@@ -193,22 +199,23 @@ def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
     elif schedule == ASYNC:
         steps = problem.numbers.local_steps
         step = steps * M * (F[S] + B[S]) + there[S] + back[S] + up + down
+        step += 2.0 * (latency[S] + latency[S + 2])
         for s in range(S - 1, -1, -1):
             work = F[s] + B[s]
-            step = there[s] + back[s] + max(steps * M * work, work + step)
+            step = there[s] + back[s] + 2.0 * latency[s] + max(steps * M * work, work + step)
         step /= steps
     elif schedule == INTERLEAVED:
         step = max(path, M * max(slowest_f, slowest_b))
         for s in range(S):
-            step = max(step, there[0] + M * (F[s] + B[s]) + back[0])
+            step = max(step, there[0] + M * (F[s] + B[s]) + back[0] + 2.0 * latency[0])
     else:
         step = path + (M - 1) * max(slowest_f, slowest_b)
         before, reached, least = 0.0, 0.0, M
         for s in range(S):
             if half_duplex:
                 step = max(step, before + M * (there[s] + back[s]))
-            before += there[s] + back[s]
-            reached += there[s]
+            before += there[s] + back[s] + 2.0 * latency[s]
+            reached += there[s] + latency[s]
             least = min(least, plan.caps[s])
             wait = path - before
             step = max(step, before + -(-M // least) * wait)
@@ -220,6 +227,7 @@ def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
         if half_duplex:
             step = max(step, before + M * (there[S] + back[S]))
             step = max(step, ordered_step(times, schedule, plan.caps, False, M))
+        before += 2.0 * (latency[S] + latency[S + 2])
         step = max(step, before + there[S] + back[S] + up + down + M * (F[S] + B[S]))
     return round_seconds(problem, plan, float(step))
 

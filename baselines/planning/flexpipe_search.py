@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from collapipe_env.errors import AllocationError
+from collapipe_env.physics.overheads import NO_OVERHEADS
 
 from .chain_problem import ChainProblem
 from .schedule_search import (
@@ -64,7 +65,7 @@ def priced(
 
 
 def device_sets(
-    problem: ChainProblem, usable: tuple[int, ...], micro_batches: int, width: int
+    problem: ChainProblem, usable: tuple[int, ...], numbers: Sequence[int], width: int
 ) -> list[tuple[int, ...]]:
     """Promising sets of devices in index order.
 
@@ -75,16 +76,23 @@ def device_sets(
     Args:
         problem: The cluster.
         usable: All devices that can hold a block.
-        micro_batches: ``M`` to price with.
+        numbers: Numbers of micro-batches, of which each set is priced with its best.
         width: How many sets of each size go on, and how many are returned in all.
 
     Returns:
         The best first, and the set of all devices in any case.
     """
     probe = ScheduleTuple(caps="link")
-    sets, kept = [usable], []
+    sets: list[tuple[int, ...]] = [usable]
+    kept: list[Point] = []
     while sets:
-        points = priced(problem, [(placed(probe, micro_batches, d), (), 0) for d in sets], width)
+        # So many that there are enough sets among them, each with its best number first.
+        keep = (width - 1) * len(numbers) + 1
+        found = priced(problem, [(placed(probe, M, d), (), 0) for d in sets for M in numbers], keep)
+        best: dict[tuple[int, ...], Point] = {}
+        for point in found:
+            best.setdefault(point.plan.devices, point)
+        points = list(best.values())[:width]
         kept += points
         # Where a set is too small for the memories its parts are, too.
         smaller = (without(p.plan.devices, s) for p in points for s in range(len(p.plan.devices)))
@@ -161,7 +169,9 @@ def search(problem: ChainProblem, space: Space, width: int) -> Point:
     numbers = [s.micro_batches for s in space.schedules if s.micro_batches is not None]
     most = max((*space.micro_batches, *numbers))
     usable = usable_devices(problem, most)
-    sets = device_sets(problem, usable, most, width)
+    # Where more micro-batches cost nothing the largest number stands for all.
+    free = problem.numbers.overheads == NO_OVERHEADS
+    sets = device_sets(problem, usable, (most,) if free else sorted({*space.micro_batches, *numbers}), width)
     beam = priced(problem, list(first_candidates(space, sets)), width)
     if not beam:
         beam = priced(problem, list(first_candidates(space, roomiest_sets(problem, usable))), width)

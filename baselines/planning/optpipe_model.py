@@ -13,6 +13,8 @@ take turns on a machine. And with that order the memory of a stage, ``F`` adds a
 removes one, never more than ``C`` of them (a reservoir), says just that ``F`` of micro-batch ``m + C`` starts
 after ``W`` of micro-batch ``m`` has ended, which is a precedence.
 
+A link's latency is a delay between two steps that occupies no machine ([X]).
+
 Times are rounded *down* to a grid, so that the solver's bound is a bound in seconds, too; the order found is
 then timed with the exact durations.
 """
@@ -49,6 +51,7 @@ class Step(NamedTuple):
         machine: Resource that it occupies: under half duplex both directions of a hop are one machine.
         kind: ``FORWARD``, ``BACKWARD`` or ``WEIGHT``.
         seconds: Duration [s].
+        latency: Time from its end until what follows it may start [s].
         after: Place of the step it follows, -1 for the first one.
     """
 
@@ -56,6 +59,7 @@ class Step(NamedTuple):
     machine: int
     kind: int
     seconds: float
+    latency: float
     after: int
 
 
@@ -107,7 +111,8 @@ def chain_steps(times: ChainTimes, half_duplex: bool) -> list[Step]:
     def add(resource: int, kind: int, seconds: float, after: int) -> int:
         hop = back <= resource <= back + S
         machine = resource - S - 3 if half_duplex and hop else resource
-        steps.append(Step(resource, machine, kind, float(seconds), after))
+        latency = 0.0 if resource <= S else float(times.latency[(resource - S - 1) % (S + 3)])
+        steps.append(Step(resource, machine, kind, float(seconds), latency, after))
         return len(steps) - 1
 
     at = -1
@@ -126,22 +131,26 @@ def chain_steps(times: ChainTimes, half_duplex: bool) -> list[Step]:
     return steps
 
 
-def carried_out(steps: Sequence[Step], turns: Sequence[Turn], durations: Sequence[float]) -> list[Operation]:
+def carried_out(
+    steps: Sequence[Step], turns: Sequence[Turn], durations: Sequence[float], delays: Sequence[float]
+) -> list[Operation]:
     """Start every operation as early as the order on its machine allows.
 
     Args:
         steps: The chain.
         turns: All operations, none before one that it follows.
         durations: Of each step, in any unit.
+        delays: Latency of each step, in the same unit.
     """
     free: dict[int, float] = {}
-    ended: dict[Turn, float] = {}
+    arrived: dict[Turn, float] = {}
     operations = []
     for p, m in turns:
         step = steps[p]
-        start = max(free.get(step.machine, 0), ended[step.after, m] if step.after >= 0 else 0)
-        free[step.machine] = ended[p, m] = start + durations[p]
-        operations.append(Operation(p, m, start, ended[p, m]))
+        start = max(free.get(step.machine, 0), arrived[step.after, m] if step.after >= 0 else 0)
+        end = free[step.machine] = start + durations[p]
+        arrived[p, m] = end + delays[p]
+        operations.append(Operation(p, m, start, end))
     return operations
 
 
@@ -196,14 +205,14 @@ def solve_chain(
 
     M, S = micro_batches, len(limits)
     steps = chain_steps(times, half_duplex)
-    exact = [step.seconds for step in steps]
+    exact, latency = [step.seconds for step in steps], [step.latency for step in steps]
     first_turns = turns_of_events(steps, warm_start)
-    first = carried_out(steps, first_turns, exact)
-    tick = _length(first) / TICKS
-    d = [int(seconds / tick) for seconds in exact]
-    hint = carried_out(steps, first_turns, d)
-    horizon = int(_length(hint))
-    head, tail = _heads_and_tails(steps, d)
+    first = carried_out(steps, first_turns, exact, latency)
+    tick = _length(first, latency) / TICKS
+    d, wait = ([int(seconds / tick) for seconds in each] for each in (exact, latency))
+    hint = carried_out(steps, first_turns, d, wait)
+    horizon = int(_length(hint, wait))
+    head, tail = _heads_and_tails(steps, d, wait)
     least = _least_makespan(steps, d, head, tail, M)
 
     model = cp_model.CpModel()
@@ -220,7 +229,7 @@ def solve_chain(
         machines.setdefault(step.machine, []).append(p)
         for m in range(M):
             if step.after >= 0:
-                model.add(start[p][m] >= start[step.after][m] + d[step.after])
+                model.add(start[p][m] >= start[step.after][m] + d[step.after] + wait[step.after])
             if m + 1 < M:
                 model.add(start[p][m + 1] >= start[p][m] + d[p])
         model.add(makespan >= start[p][M - 1] + d[p] + tail[p])
@@ -257,12 +266,12 @@ def solve_chain(
             (solver.value(start[p][m]), solver.value(start[p][m]) + d[p], p, m)
             for p, m in itertools.product(range(len(steps)), range(M))
         )
-        timed = carried_out(steps, [(p, m) for _, _, p, m in found], exact)
-        if _length(timed) < _length(first):
+        timed = carried_out(steps, [(p, m) for _, _, p, m in found], exact, latency)
+        if _length(timed, latency) < _length(first, latency):
             best, source = timed, SOLVER
     warm_ups, in_flight, stored = _counts(steps, best, S)
     return ChainSolution(
-        seconds=_length(best),
+        seconds=_length(best, latency),
         bound=max(least, solver.best_objective_bound) * tick,
         proven=status == cp_model.OPTIMAL,
         source=source,
@@ -273,21 +282,23 @@ def solve_chain(
     )
 
 
-def _length(operations: Sequence[Operation]) -> float:
-    return max(op.end for op in operations)
+def _length(operations: Sequence[Operation], delays: Sequence[float]) -> float:
+    return max(op.end + delays[op.step] for op in operations)
 
 
-def _heads_and_tails(steps: Sequence[Step], d: Sequence[int]) -> tuple[list[int], list[int]]:
+def _heads_and_tails(
+    steps: Sequence[Step], d: Sequence[int], wait: Sequence[int]
+) -> tuple[list[int], list[int]]:
     """Least time before each step starts and after it has ended, for a micro-batch alone."""
     head = [0] * len(steps)
-    tail = [0] * len(steps)
+    tail = list(wait)
     for p, step in enumerate(steps):
         if step.after >= 0:
-            head[p] = head[step.after] + d[step.after]
+            head[p] = head[step.after] + d[step.after] + wait[step.after]
     for p in range(len(steps) - 1, -1, -1):
         after = steps[p].after
         if after >= 0:
-            tail[after] = max(tail[after], d[p] + tail[p])
+            tail[after] = max(tail[after], wait[after] + d[p] + tail[p])
     return head, tail
 
 

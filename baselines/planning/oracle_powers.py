@@ -4,7 +4,9 @@ Once powers and shares are replaced by their logarithms the problem is *convex* 
 ``1 / log(1 + SNR)`` is log-convex and falls with ``log SNR``, which is concave in the logarithms of powers
 and shares (the logarithm of a sum of exponentials, the interference, is subtracted); products with powers or
 with the repeats of ``arq`` stay log-convex; sums and maxima of convex functions are convex, and so is the
-constraint ``sum exp(log beta) <= 1``. A local minimum is therefore a global one. The maxima (slowest
+constraint ``sum exp(log beta) <= 1``. Overheads, latencies, updates and the power of circuits and receivers
+add constants and positive multiples of such times, a cap on the SNR is a maximum of them. A local minimum is
+therefore a global one. The maxima (slowest
 element, longest collection, slowest cluster) become variables with one smooth constraint for each element,
 and SciPy's SLSQP solves the result with central differences of the simulator's own ``round_costs``.
 """
@@ -185,11 +187,14 @@ class _Programme:
         snr = radio.d2d_snr(allocation.node_power, plan.state.d2d_gain, noise)
         collect = collection_times(
             costs.graph,
-            radio.shannon_rate(snr, parameters.d2d_bandwidth_hz)[..., 1:, 0],
+            radio.shannon_rate(radio.usable_snr(snr, parameters.d2d_snr_cap), parameters.d2d_bandwidth_hz)[
+                ..., 1:, 0
+            ],
             allocation.device_blocks * float(parameters.costs.block_payload_bits),
         )
         steps = parameters.costs.local_steps
-        base = steps * (forward.sum(axis=-1) + backward.sum(axis=-1)) + costs.upload
+        once = 2.0 * e.latency + costs.update  # in a local step, whatever the powers
+        base = steps * (forward.sum(axis=-1) + backward.sum(axis=-1) + once) + costs.upload
         energy = (plan.state.backlog * costs.energy_ratio).sum(axis=(-2, -1))
         return base, energy, forward, backward, collect
 

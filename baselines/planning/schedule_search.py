@@ -9,6 +9,7 @@ import numpy as np
 
 from collapipe_env.allocation import SCHEDULES, ScheduleName
 from collapipe_env.errors import AllocationError
+from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, nearest_choice
 from collapipe_env.simulator.state import SystemState
@@ -20,7 +21,7 @@ from .scheduled_plan import ScheduledPlan, link_aware_caps, ordinary_caps
 Result = TypeVar("Result")
 
 LARGEST = 3
-"""Number of the largest numbers of micro-batches that are tried."""
+"""Number of the largest numbers of micro-batches that are tried where more of them cost nothing."""
 
 CapRule = Literal["ordinary", "link", "room"]
 """Ways of setting caps: as in data centres, with links counted as stages, or by the memories alone."""
@@ -56,17 +57,21 @@ def caps_of(
     return tuple((link_aware_caps(S) if link else ordinary_caps(S)).tolist())
 
 
-def micro_batch_options(choices: Sequence[int], wanted: int | None) -> tuple[int, ...]:
-    """Numbers of micro-batches worth trying: the largest few and the one of the even split.
+def micro_batch_options(parameters: SystemParameters, wanted: int | None) -> tuple[int, ...]:
+    """Numbers of micro-batches worth trying, ascending: all that are allowed where passes and messages cost.
 
-    More micro-batches shorten fill and drain and cost nothing in this system, so small numbers do not win.
+    Without overheads and latencies more micro-batches shorten fill and drain at no cost, so small numbers do
+    not win: the largest few and the one of the even split are enough.
 
     Args:
-        choices: Allowed numbers, ascending.
+        parameters: Scalars of the scenario.
         wanted: Use the allowed number nearest to this one only; ``None`` for a choice.
     """
+    choices = parameters.micro_batch_choices
     if wanted is not None:
         return (nearest_choice(choices, wanted),)
+    if parameters.overheads != NO_OVERHEADS:
+        return choices
     return tuple(sorted({nearest_choice(choices, REFERENCE_MICRO_BATCHES), *choices[-LARGEST:]}))
 
 
@@ -135,7 +140,7 @@ def quickest(
     Args:
         problem: The cluster.
         drafts: Candidates; those that fit no memory are passed over.
-        keep: At most so many are returned, no two alike.
+        keep: At most so many are returned, no two alike; drafts that come to the same plan count each.
         limit: Only plans quicker than this [s], by more than ``LEAST_GAIN``.
 
     Returns:

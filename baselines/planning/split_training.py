@@ -13,14 +13,16 @@ simulator charges for it:
 
 * server-side copies (SplitFed V1, PiPar): every cluster has ``1 / N`` of the server's speed all the time;
 * a sequential server (SplitFed V2): all of its speed, first come, first served;
-* the server's memory is unlimited and its energy is free;
+* the server's memory is unlimited and its energy is free, and it launches a pass as fast as the decoder's
+  alone, whatever its part is;
 * a cluster uploads its own ``l`` blocks and the embedding, and the broadcast carries the blocks that any
   cluster trains, so its length depends on the largest ``l``. Where a cut moves deeper from one round to the
   next, the blocks that a CU then lacks are not charged.
 
 Activations are of the same size after every block. So a cut weighs only work and updates: as long as the
 server's part of a block is done sooner than the device's, one block at the cluster is best. Deeper cuts pay
-where the server is slow or shared by many.
+where the server is slow or shared by many. All cuts are priced by the simulator, overheads, latencies and
+updates included; which device is the fastest goes by speed alone.
 """
 
 from __future__ import annotations

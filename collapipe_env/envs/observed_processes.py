@@ -1,4 +1,4 @@
-"""Features of the observation that processes add."""
+"""Features of the observation that a scenario adds to the core block."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.dynamics.process import Observed, Process
 from collapipe_env.envs.observation import FeatureSource
+from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
 
@@ -18,6 +19,35 @@ def observed_features(processes: Iterable[Process]) -> tuple[FeatureSource, ...]
         processes: The active processes.
     """
     return tuple(_feature(process.name, seen) for process in processes for seen in process.observed)
+
+
+def clock_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
+    """Clocks of devices, where launches depend on them and ``device_speed`` does not tell them.
+
+    Args:
+        scenario: The scenario.
+    """
+    profiles, extra = scenario.devices.profiles, scenario.overheads
+    if len({profile.flops_per_cycle for profile in profiles}) == 1 or not (extra.block_s or extra.update_s):
+        return ()
+    top = max(profile.clock_max_hz for profile in profiles)
+    return (
+        FeatureSource(
+            name="device_clock",
+            shape=(scenario.clusters, scenario.max_devices),
+            low=0.0,
+            high=1.0,
+            description="clock now, 1 for the fastest profile",
+            value=partial(_clock, top),
+            unit="Hz",
+            scale=top,
+        ),
+    )
+
+
+def _clock(top: float, state: SystemState) -> Array:
+    xp = namespace(state.clock)
+    return xp.where(state.present, state.clock / top, 0.0)
 
 
 def _feature(process: str, seen: Observed) -> FeatureSource:

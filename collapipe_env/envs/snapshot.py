@@ -16,7 +16,7 @@ from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.state_files import read_tree, write_tree
 from collapipe_env.state_trees import Tree, require_alike
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 """Raised whenever what a state holds changes: an older one could not be gone on from."""
 
 Result = TypeVar("Result")

@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import overload, register_jitable
 
 from collapipe_env import arrays
-from collapipe_env.physics import delay, energy, loss_curve, memory, queues, radio
+from collapipe_env.physics import delay, energy, loss_curve, memory, overheads, queues, radio
 
 
 def _is_number(value: Any) -> bool:
@@ -51,6 +51,13 @@ def _where(condition: Any, x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks
     return lambda condition, x, y: x if condition else y
 
 
+@overload(arrays.at_most, strict=False)
+def _at_most(values: Any, bound: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
+    if not _is_number(values):
+        return None
+    return lambda values, bound: min(values, bound)
+
+
 @overload(arrays.at_least, strict=False)
 def _at_least(values: Any, bound: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
     if not _is_number(values):
@@ -60,6 +67,7 @@ def _at_least(values: Any, bound: Any) -> Any:  # noqa: ARG001 - Numba looks at 
 
 for _formula in (
     radio.d2d_noise,
+    radio.usable_snr,
     radio.shannon_rate,
     radio.uplink_rate,
     radio.downlink_rate,
@@ -83,6 +91,11 @@ for _formula in (
     energy.cu_airtime,
     energy.device_energy,
     energy.cu_energy,
+    energy.radio_power,
+    energy.circuit_energy,
+    overheads.launch_time,
+    overheads.update_time,
+    overheads.latency_of_chain,
     memory.device_memory,
     memory.fits,
     memory.samples_beside,

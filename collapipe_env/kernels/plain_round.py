@@ -26,8 +26,17 @@ from collapipe_env.physics.delay import (
     stage_time,
     upload_time,
 )
-from collapipe_env.physics.energy import compute_time, cu_airtime, cu_energy, device_airtime, device_energy
+from collapipe_env.physics.energy import (
+    circuit_energy,
+    compute_time,
+    cu_airtime,
+    cu_energy,
+    device_airtime,
+    device_energy,
+    radio_power,
+)
 from collapipe_env.physics.memory import device_memory
+from collapipe_env.physics.overheads import latency_of_chain, launch_time, update_time
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.radio import (
     d2d_noise,
@@ -40,6 +49,7 @@ from collapipe_env.physics.radio import (
     survival,
     uplink_failure_exponent,
     uplink_rate,
+    usable_snr,
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
@@ -61,6 +71,7 @@ class System(NamedTuple):
     d2d_gain: FloatArray
     cross_gain: FloatArray
     speed: FloatArray
+    clock: FloatArray
     compute_power: FloatArray
     budget: FloatArray
 
@@ -73,11 +84,12 @@ class RoundRows(NamedTuple):
 
 
 class ClusterRows(NamedTuple):
-    """Rows that it writes for each cluster; ``allreduce`` is zero in plain plans."""
+    """Rows that it writes for each cluster; ``allreduce`` is zero in plain plans, ``latency`` of one way."""
 
     delay: int
     local_step: int
     allreduce: int
+    update: int
     collect: int
     upload: int
     survival: int
@@ -86,6 +98,7 @@ class ClusterRows(NamedTuple):
     downlink: int
     server_forward: int
     server_backward: int
+    latency: int
 
 
 class NodeRows(NamedTuple):
@@ -107,7 +120,7 @@ class DeviceRows(NamedTuple):
 
 # Few arrays with numbered rows rather than one for each name: Numba takes each array apart in every call.
 ROUND = RoundRows(*range(2))
-CLUSTER = ClusterRows(*range(11))
+CLUSTER = ClusterRows(*range(13))
 NODE = NodeRows(*range(4))
 DEVICE = DeviceRows(*range(3))
 
@@ -129,12 +142,13 @@ def plain_round(
         system: The state (E, ...).
         plan: The plans (E, ...).
         rounds: :data:`ROUND`'s rows (2, E), written.
-        clusters: :data:`CLUSTER`'s rows (11, E, N), written.
+        clusters: :data:`CLUSTER`'s rows (13, E, N), written.
         nodes: :data:`NODE`'s rows (4, E, N, K+1), written.
         devices: :data:`DEVICE`'s rows (3, E, N, K), written.
     """
     E, N, K = plan.blocks.shape
-    mean_power, forward, backward, work = np.empty(N), np.empty(K + 1), np.empty(K + 1), np.empty(K)
+    mean_power, work = np.empty(N), np.empty(K)
+    forward, backward, received = np.empty(K + 1), np.empty(K + 1), np.empty(K + 1)
     for e in range(E):
         weakest = math.inf
         for n in range(N):
@@ -151,7 +165,7 @@ def plain_round(
             for m in range(N):
                 interference += system.cross_gain[e, m, n] * mean_power[m]
             clusters[CLUSTER.interference, e, n] = interference
-            _cluster(c, system, plan, e, n, clusters, nodes, devices, forward, backward, work)
+            _cluster(c, system, plan, e, n, clusters, nodes, devices, forward, backward, received, work)
             slowest = max(slowest, clusters[CLUSTER.delay, e, n])
         broadcast = broadcast_time(
             c.broadcast_bits,
@@ -173,10 +187,12 @@ def _cluster(
     devices: FloatArray,
     forward: FloatArray,
     backward: FloatArray,
+    received: FloatArray,
     work: FloatArray,
 ) -> None:
-    """Cost one cluster's plan, whose interference is known; the last three arrays are to work in."""
+    """Cost one cluster's plan, whose interference is known; the last four arrays are to work in."""
     K = plan.blocks.shape[2]
+    extra, radio = c.overheads, c.radio_power
     M = float(plan.micro_batches[e, n])
     samples = c.batch_size / M
     passes = c.local_steps * M
@@ -186,10 +202,11 @@ def _cluster(
     cu_over_noise = cu_power / noise
     hop_power = cu_over_noise
     to_cu = 0.0
-    forward[0] = backward[0] = 0.0
+    for node in range(K + 1):
+        forward[node] = backward[node] = received[node] = 0.0
 
     # The chain, hop by hop: from the CU (node 0) over the devices that hold blocks back to the CU.
-    previous, exponent, collect = 0, 0.0, 0.0
+    previous, exponent, collect, collected, update, stages = 0, 0.0, 0.0, 0.0, 0.0, 0.0
     longest_forward = longest_backward = sum_forward = sum_backward = 0.0
     for k in range(K):
         node = k + 1
@@ -197,33 +214,44 @@ def _cluster(
         devices[DEVICE.memory, e, n, k] = device_memory(
             blocks, c.batch_size, c.block_state_bytes, c.activation_bytes
         )
-        forward[node] = backward[node] = 0.0
         if blocks == 0:
             work[k] = nodes[NODE.energy, e, n, node] = nodes[NODE.energy_ratio, e, n, node] = 0.0
             continue
         own = plan.device_power[e, n, k] / noise
         snr = hop_power * gain[e, n, previous, node]
-        ahead, failed_ahead = _hop(c, snr, shannon_rate(snr, c.d2d_bandwidth_hz))
-        to_cu = shannon_rate(own * gain[e, n, node, 0], c.d2d_bandwidth_hz)
+        ahead, failed_ahead = _hop(c, snr, _d2d_rate(c, snr))
+        to_cu = _d2d_rate(c, own * gain[e, n, node, 0])
         snr = own * gain[e, n, node, previous]
         # The first device's gradients go to the CU, as its segment does after the round.
-        back, failed_back = _hop(c, snr, to_cu if previous == 0 else shannon_rate(snr, c.d2d_bandwidth_hz))
-        forward[previous] += hop_time(ahead * samples, c.activation_bits)
-        backward[node] += hop_time(back * samples, c.gradient_bits)
+        back, failed_back = _hop(c, snr, to_cu if previous == 0 else _d2d_rate(c, snr))
+        message = hop_time(ahead * samples, c.activation_bits) + _message(c, ahead)
+        forward[previous] += message
+        received[node] += message
+        message = hop_time(back * samples, c.gradient_bits) + _message(c, back)
+        backward[node] += message
+        received[previous] += message
         exponent += failed_ahead + failed_back
         work[k] = stage_time(samples, blocks, c.block_forward_flops, system.speed[e, n, k])
+        work[k] += launch_time(blocks, extra.block_cycles, system.clock[e, n, k])
+        update = max(update, update_time(blocks, extra.update_cycles, system.clock[e, n, k]))
+        stages += 1.0
         sum_forward += work[k]
         longest_forward = max(longest_forward, work[k])
         collection = collection_time(blocks * c.block_payload_bits, to_cu)
         collect = max(collect, collection)
+        collected += collection
         # Airtime that belongs to the collection; the hops' is added when the chain is complete.
         nodes[NODE.energy, e, n, node] = collection
         previous, hop_power = node, own
     ahead, failed_ahead = _hop(c, hop_power * gain[e, n, previous, 0], to_cu)
     snr = cu_over_noise * gain[e, n, 0, previous]
-    back, failed_back = _hop(c, snr, shannon_rate(snr, c.d2d_bandwidth_hz))
-    forward[previous] += hop_time(ahead * samples, c.activation_bits)
-    backward[0] += hop_time(back * samples, c.gradient_bits)
+    back, failed_back = _hop(c, snr, _d2d_rate(c, snr))
+    message = hop_time(ahead * samples, c.activation_bits) + _message(c, ahead)
+    forward[previous] += message
+    received[0] += message
+    message = hop_time(back * samples, c.gradient_bits) + _message(c, back)
+    backward[0] += message
+    received[previous] += message
     exponent += failed_ahead + failed_back
 
     rate = uplink_rate(beta, cu_power, uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
@@ -231,9 +259,10 @@ def _cluster(
     uplink = edge_time(samples, c.activation_bits, rate)
     if c.repeat:
         uplink = uplink * expected_transmissions(failed)
+    uplink += extra.edge_message_s
     down = downlink_rate(beta, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
-    downlink = edge_time(samples, c.gradient_bits, down)
-    server_forward = samples * c.server_seconds
+    downlink = edge_time(samples, c.gradient_bits, down) + extra.edge_message_s
+    server_forward = samples * c.server_seconds + extra.server_s
     server_backward = BACKWARD_OVER_FORWARD * server_forward
     sum_backward = BACKWARD_OVER_FORWARD * sum_forward + downlink + server_backward
     longest_backward = max(BACKWARD_OVER_FORWARD * longest_forward, downlink, server_backward)
@@ -244,7 +273,9 @@ def _cluster(
         sum_backward += backward[node]
         longest_forward = max(longest_forward, forward[node])
         longest_backward = max(longest_backward, backward[node])
-    step = gpipe_step(sum_forward, longest_forward, sum_backward, longest_backward, M)
+    latency = latency_of_chain(stages, extra)
+    step = gpipe_step(sum_forward + latency, longest_forward, sum_backward + latency, longest_backward, M)
+    step += update
     upload = upload_time(c.update_bits, rate)
 
     for node in range(K + 1):
@@ -254,22 +285,31 @@ def _cluster(
         node = k + 1
         devices[DEVICE.compute_forward, e, n, k] = work[k]
         devices[DEVICE.compute_backward, e, n, k] = BACKWARD_OVER_FORWARD * work[k]
-        if plan.blocks[e, n, k] > 0:
+        blocks = plan.blocks[e, n, k]
+        if blocks > 0:
             collection = nodes[NODE.energy, e, n, node]
             joules = device_energy(
                 system.compute_power[e, n, k],
-                compute_time(passes, work[k]),
-                plan.device_power[e, n, k],
+                compute_time(passes, work[k])
+                + c.local_steps * update_time(blocks, extra.update_cycles, system.clock[e, n, k]),
+                radio_power(plan.device_power[e, n, k], radio.d2d_circuit_w, radio.efficiency),
                 device_airtime(passes, forward[node] + backward[node], collection),
+                radio.receive_w * (passes * received[node]),
             )
             nodes[NODE.energy, e, n, node] = joules
             nodes[NODE.energy_ratio, e, n, node] = joules / system.budget[e, n, node]
-    joules = cu_energy(cu_power, cu_airtime(passes, forward[0] + backward[0], uplink, upload))
+    hops = forward[0] + backward[0]
+    airtime = cu_airtime(passes, hops, uplink, upload)
+    hops *= passes
+    circuits = circuit_energy(radio, hops, airtime - hops, passes * received[0] + collected)
+    joules = cu_energy(cu_power / radio.efficiency, airtime, circuits)
     nodes[NODE.energy, e, n, 0] = joules
     nodes[NODE.energy_ratio, e, n, 0] = joules / system.budget[e, n, 0]
     clusters[CLUSTER.delay, e, n] = cluster_delay(c.local_steps, step, collect, upload)
     clusters[CLUSTER.local_step, e, n] = step
     clusters[CLUSTER.allreduce, e, n] = 0.0
+    clusters[CLUSTER.update, e, n] = update
+    clusters[CLUSTER.latency, e, n] = latency
     clusters[CLUSTER.collect, e, n] = collect
     clusters[CLUSTER.upload, e, n] = upload
     clusters[CLUSTER.survival, e, n] = survival(exponent + failed) if c.drop else 1.0
@@ -284,3 +324,16 @@ def _hop(c: Parameters, snr: float, rate: float) -> tuple[float, float]:
     """Seconds per bit of a device-to-device link, repeats included, and its failure exponent."""
     exponent = failure_exponent(snr, c.waterfall_threshold)
     return seconds_per_bit(rate, exponent, c.repeat), exponent
+
+
+@inlined
+def _d2d_rate(c: Parameters, snr: float) -> float:
+    """Rate of a device-to-device link [bit/s]."""
+    rate: float = shannon_rate(usable_snr(snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
+    return rate
+
+
+@inlined
+def _message(c: Parameters, seconds_per_bit: float) -> float:
+    """Overhead of one message on a device-to-device link [s]."""
+    return c.overheads.message_s + c.overheads.header_bits * seconds_per_bit

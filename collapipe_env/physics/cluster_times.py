@@ -1,8 +1,9 @@
 """Times of one cluster in a round: of each block on each device, each hop, the uplink and the server ([R]).
 
 Schedulers that compare many plans need them all, not those of one plan only. They are the same for every plan
-as long as powers, interference and the share of the uplink stay, and hold for a whole mini-batch: with ``M``
-micro-batches every element lasts ``1 / M`` of them.
+as long as powers, interference and the share of the uplink stay, and hold for a whole mini-batch in ``M``
+micro-batches: every element lasts ``1 / M`` of them. Overheads count ``M`` times; with ``M = 0`` they are
+left out, for those who add them themselves.
 
 Compiled functions only call this one; whoever compiles it imports :mod:`collapipe_env.kernels.formulas`.
 """
@@ -16,6 +17,7 @@ import numpy as np
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.delay import collection_time, edge_time, hop_time, stage_time
+from collapipe_env.physics.overheads import launch_time, update_time
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.radio import (
     downlink_rate,
@@ -25,6 +27,7 @@ from collapipe_env.physics.radio import (
     shannon_rate,
     uplink_failure_exponent,
     uplink_rate,
+    usable_snr,
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
@@ -47,6 +50,10 @@ class ClusterTimes(NamedTuple):
         server_forward: The server's forward pass.
         server_backward: Its backward pass, weight gradients included.
         server_weight: Its weight gradients alone.
+        block_launch: Overhead of one block's forward pass, of each micro-batch (K,); twice that backward.
+        block_update: One block's update, once in a local step (K,).
+        hop_overhead_forward: Overhead of each message on the hop from node i to node j (K+1, K+1).
+        hop_overhead_backward: The same of the gradients of that hop, sent by j (K+1, K+1).
     """
 
     block_forward: FloatArray
@@ -61,36 +68,46 @@ class ClusterTimes(NamedTuple):
     server_forward: float
     server_backward: float
     server_weight: float
+    block_launch: FloatArray
+    block_update: FloatArray
+    hop_overhead_forward: FloatArray
+    hop_overhead_backward: FloatArray
 
 
 @compiled_inner
 def cluster_times(
     c: Parameters,
     speed: FloatArray,
+    clock: FloatArray,
     cap: IntArray,
     gain: FloatArray,
     uplink_gain: float,
     power: FloatArray,
     noise_w: float,
     share: float,
+    micro_batches: float,
 ) -> ClusterTimes:
     """Times of a cluster at given powers, interference and share of the uplink.
 
     Args:
         c: Parameters of the scenario.
         speed: ``v`` (K,) [FLOP/s].
+        clock: ``f`` (K,) [Hz].
         cap: Blocks that each device can hold (K,), 0 for those that take no part.
         gain: ``G`` between nodes (K+1, K+1).
         uplink_gain: ``h``.
         power: Powers of the CU and the devices (K+1,) [W].
         noise_w: Noise plus interference of the device-to-device links [W].
         share: ``beta``, in (0, 1].
+        micro_batches: ``M``, which overheads count for; 0 leaves them out.
     """
-    devices = speed.shape[0]
+    devices, M, extra = speed.shape[0], micro_batches, c.overheads
     nodes, B = devices + 1, c.batch_size
     forward, backward, weight = np.zeros(devices), np.zeros(devices), np.zeros(devices)
     collect, link_bit = np.zeros(devices), np.zeros((nodes, nodes))
     hop_forward, hop_backward = np.zeros((nodes, nodes)), np.zeros((nodes, nodes))
+    over_forward, over_backward = np.zeros((nodes, nodes)), np.zeros((nodes, nodes))
+    launch, update = np.zeros(devices), np.zeros(devices)
     for i in range(nodes):
         if i > 0 and cap[i - 1] == 0:
             continue
@@ -98,25 +115,30 @@ def cluster_times(
             if i == j or (j > 0 and cap[j - 1] == 0):
                 continue
             snr = power[i] * gain[i, j] / noise_w
-            rate = shannon_rate(snr, c.d2d_bandwidth_hz)
+            rate = shannon_rate(usable_snr(snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
             bit = seconds_per_bit(rate, failure_exponent(snr, c.waterfall_threshold), c.repeat)
             link_bit[i, j] = 1.0 / rate
-            hop_forward[i, j] = hop_time(bit * B, c.activation_bits)
-            hop_backward[j, i] = hop_time(bit * B, c.gradient_bits)
+            message = extra.message_s + extra.header_bits * bit
+            over_forward[i, j] = over_backward[j, i] = message
+            hop_forward[i, j] = hop_time(bit * B, c.activation_bits) + M * message
+            hop_backward[j, i] = hop_time(bit * B, c.gradient_bits) + M * message
             if j == 0:
                 collect[i - 1] = collection_time(c.block_payload_bits, rate)
     for k in range(devices):
-        forward[k] = stage_time(B, 1.0, c.block_forward_flops, speed[k])
+        launch[k] = launch_time(1.0, extra.block_cycles, clock[k])
+        update[k] = update_time(1.0, extra.update_cycles, clock[k])
+        forward[k] = stage_time(B, 1.0, c.block_forward_flops, speed[k]) + M * launch[k]
         backward[k] = BACKWARD_OVER_FORWARD * forward[k]
-        weight[k] = stage_time(B, 1.0, c.block_weight_flops, speed[k])
+        weight[k] = stage_time(B, 1.0, c.block_weight_flops, speed[k]) + M * launch[k]
     rate = uplink_rate(share, power[0], uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
     uplink = edge_time(B, c.activation_bits, rate)
     if c.repeat:
         uplink *= expected_transmissions(
             uplink_failure_exponent(share, power[0], uplink_gain, c.uplink_noise_w, c.waterfall_threshold)
         )
+    uplink += M * extra.edge_message_s
     down = downlink_rate(share, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
-    server = B * c.server_seconds
+    server = B * c.server_seconds + M * extra.server_s
     return ClusterTimes(
         forward,
         backward,
@@ -126,8 +148,12 @@ def cluster_times(
         hop_backward,
         link_bit,
         uplink,
-        edge_time(B, c.gradient_bits, down),
+        edge_time(B, c.gradient_bits, down) + M * extra.edge_message_s,
         server,
         BACKWARD_OVER_FORWARD * server,
-        B * c.server_weight_seconds,
+        B * c.server_weight_seconds + M * extra.server_s,
+        launch,
+        update,
+        over_forward,
+        over_backward,
     )

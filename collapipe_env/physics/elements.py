@@ -26,6 +26,9 @@ class PipelineElements:
         downlink: Gradients from the base station to the CU (..., N).
         server_forward: Decoder or head, forward (..., N).
         server_backward: Decoder or head, backward (..., N).
+        latency: Latency of all links in one direction (..., N); it occupies no element.
+        hop_latency: Latency of a single hop, a number.
+        edge_latency: Latency of uplink or downlink, a number.
         compute_weight: Part of ``compute_backward`` that is weight gradients (..., N, K), ``None`` where the
             plan names no schedule, as the following ones.
         server_weight: The same of ``server_backward`` (..., N).
@@ -41,6 +44,9 @@ class PipelineElements:
     downlink: Array
     server_forward: Array
     server_backward: Array
+    latency: Array
+    hop_latency: float
+    edge_latency: float
     compute_weight: Array | None = None
     server_weight: Array | None = None
     wrap_forward: Array | None = None
@@ -88,10 +94,10 @@ def gpipe_makespan(elements: PipelineElements, micro_batches: Array) -> Array:
     """
     e = elements
     summed, longest = _sum_and_longest(e.hop_forward, e.compute_forward, e.uplink, e.server_forward)
-    forward = gpipe_step(summed, longest, 0.0, 0.0, micro_batches)
+    forward = gpipe_step(summed + e.latency, longest, 0.0, 0.0, micro_batches)
     summed, longest = _sum_and_longest(e.hop_backward, e.compute_backward, e.downlink, e.server_backward)
     # Both directions in one call would round differently: reference delays would change in the last digit.
-    return gpipe_step(forward + summed, longest, 0.0, 0.0, micro_batches)
+    return gpipe_step(forward + summed + e.latency, longest, 0.0, 0.0, micro_batches)
 
 
 def _sum_and_longest(hop: Array, compute: Array, edge: Array, server: Array) -> tuple[Array, Array]:

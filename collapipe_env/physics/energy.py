@@ -1,14 +1,47 @@
 """Energy of every node: ``E_k``, ``E_CU`` (`system_model.md` section 5; [S]: long-term limits, [R]: forms).
 
 A device's energy ``E_k`` is :func:`device_energy` of its :func:`compute_time` and :func:`device_airtime`, a
-CU's ``E_CU`` is :func:`cu_energy` of its :func:`cu_airtime`. All take arrays of any library, and numbers in
-compiled loops.
+CU's ``E_CU`` is :func:`cu_energy` of its :func:`cu_airtime` and :func:`circuit_energy`. While a radio sends,
+it draws :func:`radio_power`. All take arrays of any library, and numbers in compiled loops.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from collapipe_env.arrays import Array
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
+
+
+class RadioPower(NamedTuple):
+    """Power that radios draw beside what they emit; the paper's form has none ([X]).
+
+    Attributes:
+        d2d_circuit_w: Circuits of a device-to-device sender [W].
+        edge_circuit_w: Circuits of a CU that sends on the uplink [W].
+        efficiency: Emitted over drawn power of an amplifier, in (0, 1].
+        receive_w: Power of the receiver of a device-to-device message [W].
+    """
+
+    d2d_circuit_w: float
+    edge_circuit_w: float
+    efficiency: float
+    receive_w: float
+
+
+IDEAL_RADIO = RadioPower(0.0, 0.0, 1.0, 0.0)
+"""A radio that draws what it emits."""
+
+
+def radio_power(transmit_power: Array, circuit_w: float, efficiency: float) -> Array:
+    """Power that a radio draws while it sends, ``P_c + p / eta`` [W] ([X]).
+
+    Args:
+        transmit_power: ``p`` [W].
+        circuit_w: ``P_c`` [W].
+        efficiency: ``eta``, in (0, 1].
+    """
+    return circuit_w + transmit_power / efficiency
 
 
 def compute_power(
@@ -31,11 +64,11 @@ def compute_power(
 
 
 def compute_time(passes: Array, forward_time: Array) -> Array:
-    """Compute time of a device in a round, ``(1 + 2) H M`` times its forward time [s].
+    """Compute time of a device in a round, ``(1 + 2) H M`` times its forward time [s]; updates come on top.
 
     Args:
         passes: Micro-batches that pass in a round, ``H M``.
-        forward_time: Forward time of its own part of one micro-batch [s].
+        forward_time: Forward time of its own part of one micro-batch, launches included [s].
     """
     return (1.0 + BACKWARD_OVER_FORWARD) * passes * forward_time
 
@@ -64,24 +97,42 @@ def cu_airtime(passes: Array, hops: Array, uplink: Array, upload: Array) -> Arra
 
 
 def device_energy(
-    compute_power_w: Array, compute_time: Array, transmit_power: Array, airtime: Array
+    compute_power_w: Array,
+    compute_time: Array,
+    radio_power_w: Array,
+    airtime: Array,
+    receive_energy: Array = 0.0,
 ) -> Array:
-    """Energy of a device, ``E_k = P_act * compute time + transmit power * airtime`` (..., N, K) [J].
+    """Energy of a device, ``E_k = P_act * compute time + radio power * airtime`` (..., N, K) [J].
 
     Args:
         compute_power_w: ``P_act`` (..., N, K) [W].
-        compute_time: Compute time in the round (..., N, K) [s].
-        transmit_power: Transmit power (..., N, K) [W].
+        compute_time: Compute time in the round, updates included (..., N, K) [s].
+        radio_power_w: Power that its radio draws while it sends (..., N, K) [W]; :func:`radio_power`.
         airtime: Airtime in the round: activations, gradients, all-reduce and collection (..., N, K) [s].
+        receive_energy: Energy of its receiver (..., N, K) [J].
     """
-    return compute_power_w * compute_time + transmit_power * airtime
+    return compute_power_w * compute_time + radio_power_w * airtime + receive_energy
 
 
-def cu_energy(transmit_power: Array, airtime: Array) -> Array:
-    """Energy of a CU, ``E_CU = P_n * airtime``: its device-to-device hops and its uplink (..., N) [J].
+def cu_energy(amplifier_power_w: Array, airtime: Array, circuits: Array = 0.0) -> Array:
+    """Energy of a CU, ``E_CU = P_n / eta * airtime`` and its circuits (..., N) [J].
 
     Args:
-        transmit_power: ``P_n`` (..., N) [W].
-        airtime: Airtime in the round (..., N) [s].
+        amplifier_power_w: ``P_n / eta`` (..., N) [W].
+        airtime: Airtime in the round: device-to-device hops and uplink (..., N) [s].
+        circuits: Energy of circuits and receiver (..., N) [J]; :func:`circuit_energy`.
     """
-    return transmit_power * airtime
+    return amplifier_power_w * airtime + circuits
+
+
+def circuit_energy(radio: RadioPower, hops: Array, edge: Array, received: Array) -> Array:
+    """Energy of a CU's circuits and receiver [J] ([X]).
+
+    Args:
+        radio: Powers of the radios.
+        hops: Airtime of its device-to-device hops in the round [s].
+        edge: Airtime of its uplink in the round, the upload included [s].
+        received: Airtime of the device-to-device messages that it receives in the round [s].
+    """
+    return radio.d2d_circuit_w * hops + radio.edge_circuit_w * edge + radio.receive_w * received

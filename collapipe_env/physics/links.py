@@ -14,6 +14,7 @@ import numpy as np
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.physics.delay import hop_time
+from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
 from collapipe_env.physics.radio import failure_exponent, seconds_per_bit
 
 
@@ -107,11 +108,16 @@ class HopTimes:
         backward: Time node ``i`` sends gradients back (..., N, K+1) [s].
         failure_exponent: Sum over all links, both directions, of ``m (N0 W + I) / (p G)`` (..., N):
             all of them succeed with probability ``exp(-failure_exponent)``.
+        received_forward: Time of the activations that node ``j`` receives (..., N, K+1) [s]; ``None`` where
+            receivers draw no power.
+        received_backward: The same of gradients.
     """
 
     forward: Array
     backward: Array
     failure_exponent: Array
+    received_forward: Array | None = None
+    received_backward: Array | None = None
 
 
 def hop_times(
@@ -123,6 +129,8 @@ def hop_times(
     *,
     waterfall_threshold: float,
     repeat_until_success: bool,
+    overheads: Overheads = NO_OVERHEADS,
+    receivers: bool = False,
     crossings_between_devices: Array | None = None,
 ) -> HopTimes:
     """Airtimes and failures of the hops between consecutive groups.
@@ -140,6 +148,8 @@ def hop_times(
         gradient_bits: The same for gradients (..., N) [bit].
         waterfall_threshold: ``m`` of the packet error.
         repeat_until_success: True for the ``arq`` mode: times are divided by ``1 - q``.
+        overheads: Those of the scenario: a sender pays for each of its receivers.
+        receivers: Whether to say what receivers receive, too.
         crossings_between_devices: How often a micro-batch passes the hops between devices (..., N), the
             number of chunks under an interleaved schedule; ``None`` for once. Enters the failures only:
             times are those of one crossing.
@@ -162,8 +172,19 @@ def hop_times(
         both_devices = (nodes[:, None] > 0) & (nodes > 0)
         often = xp.astype(crossings_between_devices, crossings.dtype)[..., None, None]
         crossings = crossings * xp.where(both_devices, often, 1.0)
+    each = None
+    if overheads.message_s or overheads.header_bits:
+        each = overheads.message_s + overheads.header_bits * seconds
+
+    def summed(seconds_per_bit: Array, links: Array, bits: Array, axis: int) -> Array:
+        airtime = hop_time(xp.sum(seconds_per_bit, axis=axis), bits[..., None])
+        return airtime if each is None else airtime + xp.sum(xp.where(links, each, 0.0), axis=axis)
+
+    ahead, back = (forward, forward_links, activation_bits), (backward, backward_links, gradient_bits)
     return HopTimes(
-        forward=hop_time(xp.sum(forward, axis=-1), activation_bits[..., None]),
-        backward=hop_time(xp.sum(backward, axis=-1), gradient_bits[..., None]),
+        forward=summed(*ahead, -1),
+        backward=summed(*back, -1),
         failure_exponent=xp.sum(exponents * crossings, axis=(-2, -1)),
+        received_forward=summed(*ahead, -2) if receivers else None,
+        received_backward=summed(*back, -2) if receivers else None,
     )

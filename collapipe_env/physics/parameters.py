@@ -7,10 +7,13 @@ every call. :attr:`SystemParameters.numbers` makes one from the other, once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
+from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -49,6 +52,9 @@ class Parameters(NamedTuple):
         tradeoff_v: Lyapunov ``V`` [1/s].
         block_weight_flops: Part of a block's backward pass that is weight gradients, per sample [FLOP].
         server_weight_seconds: The same part of the server's backward pass, per sample [s].
+        d2d_snr_cap: Largest SNR that a device-to-device rate can use.
+        overheads: Costs of passes and messages whatever their size.
+        radio_power: Power of radios beside what they emit.
     """
 
     blocks: int
@@ -82,6 +88,9 @@ class Parameters(NamedTuple):
     tradeoff_v: float
     block_weight_flops: float
     server_weight_seconds: float
+    d2d_snr_cap: float
+    overheads: Overheads
+    radio_power: RadioPower
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,9 @@ class SystemParameters:
         bandwidth_floor: Smallest share of the uplink that a cluster gets.
         half_duplex: Whether a device-to-device hop serves one direction at a time. GPipe never uses both
             at once; other schedules do.
+        d2d_snr_cap: Largest SNR that a device-to-device rate can use (modulation and coding end there).
+        overheads: Costs of passes and messages whatever their size.
+        radio_power: Power of radios beside what they emit.
     """
 
     costs: WorkloadCosts
@@ -126,6 +138,9 @@ class SystemParameters:
     micro_batch_choices: tuple[int, ...]
     bandwidth_floor: float
     half_duplex: bool = False
+    d2d_snr_cap: float = math.inf
+    overheads: Overheads = NO_OVERHEADS
+    radio_power: RadioPower = IDEAL_RADIO
 
     @property
     def uplink_noise_w(self) -> float:
@@ -178,4 +193,7 @@ class SystemParameters:
             tradeoff_v=self.tradeoff_v,
             block_weight_flops=costs.block_weight_flops,
             server_weight_seconds=costs.decoder_weight_flops / self.server_share_flops,
+            d2d_snr_cap=self.d2d_snr_cap,
+            overheads=self.overheads,
+            radio_power=self.radio_power,
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from collapipe_env.arrays import Array, exp, log1p, namespace, where
+from collapipe_env.arrays import Array, at_most, exp, log1p, namespace, where
 
 LN2 = math.log(2.0)
 
@@ -86,6 +86,16 @@ def d2d_snr(power: Array, gain: Array, noise_w: Array) -> Array:
         Linear ratios (..., N, K+1, K+1), sender on the second-last axis.
     """
     return (power / noise_w[..., None])[..., None] * gain
+
+
+def usable_snr(snr: Array, cap: float) -> Array:
+    """SNR that a rate can use: modulation and coding end at a cap ([X]).
+
+    Args:
+        snr: Signal to noise-plus-interference ratio of any shape.
+        cap: The largest one of use; infinite for none.
+    """
+    return at_most(snr, cap)
 
 
 def shannon_rate(snr: Array, bandwidth_hz: float) -> Array:

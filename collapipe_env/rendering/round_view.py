@@ -74,10 +74,13 @@ def cluster_round_timeline(
             server_backward_s=float(e.server_backward[at]),
             stage_names=names,
             wrap_s=wrap_s,
+            latency_s=e.hop_latency,
+            edge_latency_s=e.edge_latency,
         ),
         int(allocation.micro_batches[at]),
         local_steps=1 if whole_round else local_steps,
         all_reduce_s=float(costs.allreduce[at]) * (local_steps if whole_round else 1),
+        update_s=float(costs.update[at]) * (local_steps if whole_round else 1),
         collect_s=float(costs.collect[at]),
         upload_s=float(costs.upload[at]),
         broadcast_s=float(costs.broadcast[row]),
@@ -102,7 +105,7 @@ def _scheduled_events(
     allocation, at = record.allocation, (row, cluster)
     if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
         # The wait for the server depends on the other clusters: its length is known, its events are not.
-        return float(costs.local_step[at] - costs.allreduce[at]), []
+        return float(costs.local_step[at] - costs.allreduce[at] - costs.update[at]), []
     if allocation.schedule is None or int(allocation.schedule[at]) == GPIPE:
         return None
     from collapipe_env.physics.schedules.events import schedule_events

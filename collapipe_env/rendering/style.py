@@ -26,6 +26,7 @@ MUTED = (
 PHASE_COLOURS = {
     "step": "#e3e3e3",
     "all-reduce": "#b9a6d3",
+    "update": "#c98f6b",
     "collect": "#5aae9b",
     "upload": "#9b6fb5",
     "wait": "#ffffff",
@@ -34,6 +35,7 @@ PHASE_COLOURS = {
 PHASE_NAMES = {
     "step": "local step",
     "all-reduce": "all-reduce",
+    "update": "update",
     "collect": "collect",
     "upload": "upload",
     "wait": "wait",

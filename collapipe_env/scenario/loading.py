@@ -241,7 +241,8 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         position = getattr(error, "position", None)
         line = f", line {text[:position].count(chr(10)) + 1}" if isinstance(position, int) else ""
         raise ScenarioError(f"{source}{line}: {_one_line(str(error))}") from None
-    except (ValueError, RecursionError) as error:  # a number or a nesting that no scenario has
+    # A number or a nesting that no scenario has, or a tag such as !!bool on what is none.
+    except (ValueError, RecursionError, KeyError) as error:
         raise ScenarioError(f"{source}: cannot be parsed as a scenario: {_one_line(str(error))}") from None
     if data is None:
         raise ScenarioError(f"{source}, line 1: the file is empty; a scenario is a mapping of sections")

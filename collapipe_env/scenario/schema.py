@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from collapipe_env.scenario.consistency import require_memory, require_placement
 from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.scenario.overheads_section import OverheadSpec
 from collapipe_env.scenario.sections import (
     BudgetSpec,
     ClusterSpec,
@@ -30,6 +31,7 @@ __all__ = [
     "DeviceSpec",
     "DynamicsSpec",
     "LearningSpec",
+    "OverheadSpec",
     "RadioSpec",
     "Scenario",
     "WorkloadSpec",
@@ -64,6 +66,9 @@ class Scenario:
     )
     budgets: Annotated[BudgetSpec, described("energy budgets; units per field")] = dataclasses.field(
         default_factory=BudgetSpec
+    )
+    overheads: Annotated[OverheadSpec, described("costs of passes and messages; units per field")] = (
+        dataclasses.field(default_factory=OverheadSpec)
     )
     dynamics: Annotated[DynamicsSpec, described("the episode; units per field")] = dataclasses.field(
         default_factory=DynamicsSpec

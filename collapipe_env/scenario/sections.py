@@ -214,6 +214,23 @@ class RadioSpec:
         float, real("waterfall threshold of the packet error rate, linear", "1", ge=0.0, le=1e3)
     ] = 0.023
 
+    snr_cap_db: Annotated[
+        Annotated[float, real("greatest SNR that device-to-device rates use", "dB", ge=0.0, le=200.0)] | None,
+        described("greatest SNR that device-to-device rates use; dB, range 0 to 200, or null for none"),
+    ] = None
+    d2d_circuit_w: Annotated[
+        float, real("power of a device-to-device sender's circuits", "W", ge=0.0, le=1e4)
+    ] = 0.0
+    edge_circuit_w: Annotated[
+        float, real("power of the circuits of a CU that sends on the uplink", "W", ge=0.0, le=1e4)
+    ] = 0.0
+    amplifier_efficiency: Annotated[
+        float, real("emitted over drawn power of an amplifier", "1", gt=0.0, le=1.0)
+    ] = 1.0
+    receive_w: Annotated[
+        float, real("power of the receiver of a device-to-device message", "W", ge=0.0, le=1e4)
+    ] = 0.0
+
     @property
     def noise_w_per_hz(self) -> float:
         """Noise power density N0 [W/Hz]."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
 
 from collapipe_env.codec import ActionCodec
 from collapipe_env.errors import ScenarioError
-from collapipe_env.physics.energy import compute_power
+from collapipe_env.physics.energy import RadioPower, compute_power
 from collapipe_env.physics.memory import memory_caps
+from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.payload import adapter_parameters
+from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.workload import (
     WorkloadCosts,
     block_forward_flops,
@@ -22,6 +25,7 @@ from collapipe_env.physics.workload import (
 )
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.layout import Layout, fixed_layout
+from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.state import SystemParameters, SystemState
@@ -91,6 +95,27 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         micro_batch_choices=scenario.workload.micro_batch_choices,
         bandwidth_floor=scenario.budgets.bandwidth_floor,
         half_duplex=radio.d2d_duplex == "half",
+        d2d_snr_cap=math.inf if radio.snr_cap_db is None else db_to_linear(radio.snr_cap_db),
+        overheads=overheads_of(scenario),
+        radio_power=RadioPower(
+            radio.d2d_circuit_w, radio.edge_circuit_w, radio.amplifier_efficiency, radio.receive_w
+        ),
+    )
+
+
+def overheads_of(scenario: Scenario) -> Overheads:
+    """Overheads of passes and messages of a scenario."""
+    o = scenario.overheads
+    trained = workload_costs(scenario).trained_block_parameters
+    return Overheads(
+        block_cycles=o.block_s * REFERENCE_CLOCK_HZ,
+        update_cycles=o.update_s * REFERENCE_CLOCK_HZ * trained / 1e6,
+        message_s=o.message_s,
+        header_bits=o.header_bits,
+        latency_s=o.latency_s,
+        edge_message_s=o.edge_message_s,
+        edge_latency_s=o.edge_latency_s,
+        server_s=o.server_s,
     )
 
 
@@ -123,6 +148,7 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
         d2d_gain=layout.d2d_path_gain,
         cross_gain=layout.cross_gain,
         speed=speed,
+        clock=layout.max_clock_hz,
         compute_power=compute_power(
             speed, layout.flops_per_cycle, layout.switched_capacitance, layout.active_power_w, speed
         ),

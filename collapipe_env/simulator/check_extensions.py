@@ -96,7 +96,7 @@ def _orders_end(allocation: Allocation) -> np.ndarray:
     local_step_times(
         Chains(
             np.ascontiguousarray(allocation.blocks.reshape(rows, K), dtype=np.int64),
-            *(slot, slot, slot, hop, hop, one, one, one, one, one, one, one),
+            *(slot, slot, slot, hop, hop, one, one, one, one, one, one, one, 0.0, 0.0),
         ),
         Orders(
             np.where(kind == INTERLEAVED, kind, GPIPE).reshape(rows).astype(np.int64),

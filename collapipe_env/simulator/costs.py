@@ -14,7 +14,7 @@ from typing import NamedTuple
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, concatenate, namespace
 from collapipe_env.kernels.plain_round import CLUSTER, DEVICE, NODE, ROUND
-from collapipe_env.physics import delay, energy, radio
+from collapipe_env.physics import delay, energy, overheads, radio
 from collapipe_env.physics.elements import (
     PipelineElements,
     allreduce_times,
@@ -38,8 +38,9 @@ class RoundCosts:
     Attributes:
         delay: Round delay ``T = max_n T_n + T_bc`` (...) [s].
         cluster_delay: ``T_n`` (..., N) [s].
-        local_step: ``T_step`` (..., N) [s], all-reduce included.
+        local_step: ``T_step`` (..., N) [s], all-reduce and update included.
         allreduce: Longest all-reduce of a local step (..., N) [s].
+        update: Longest update of the optimiser in a local step (..., N) [s].
         collect: ``T_col`` (..., N) [s].
         upload: ``T_up`` (..., N) [s].
         broadcast: ``T_bc`` (...) [s].
@@ -56,6 +57,7 @@ class RoundCosts:
     cluster_delay: Array
     local_step: Array
     allreduce: Array
+    update: Array
     collect: Array
     upload: Array
     broadcast: Array
@@ -94,11 +96,11 @@ def round_costs(
     if interference_w is None and allocation.is_plain:
         compiled = plain_round_costs(parameters, state, allocation)
         if compiled is not None:
-            return _named(compiled, allocation)
+            return _named(compiled, allocation, parameters.overheads)
     return general_round_costs(parameters, state, allocation, interference_w)
 
 
-def _named(costs: PlainCosts, allocation: Allocation) -> RoundCosts:
+def _named(costs: PlainCosts, allocation: Allocation, extra: overheads.Overheads) -> RoundCosts:
     """The compiled loop's rows as one object."""
     rounds, clusters, nodes, devices = costs
     return RoundCosts(
@@ -106,6 +108,7 @@ def _named(costs: PlainCosts, allocation: Allocation) -> RoundCosts:
         cluster_delay=clusters[CLUSTER.delay],
         local_step=clusters[CLUSTER.local_step],
         allreduce=clusters[CLUSTER.allreduce],
+        update=clusters[CLUSTER.update],
         collect=clusters[CLUSTER.collect],
         upload=clusters[CLUSTER.upload],
         broadcast=rounds[ROUND.broadcast],
@@ -123,6 +126,9 @@ def _named(costs: PlainCosts, allocation: Allocation) -> RoundCosts:
             downlink=clusters[CLUSTER.downlink],
             server_forward=clusters[CLUSTER.server_forward],
             server_backward=clusters[CLUSTER.server_backward],
+            latency=clusters[CLUSTER.latency],
+            hop_latency=extra.latency_s,
+            edge_latency=extra.edge_latency_s,
         ),
         allocation=allocation,
     )
@@ -141,11 +147,12 @@ class _Links(NamedTuple):
 
 
 class _Traffic(NamedTuple):
-    """Traffic of a micro-batch on the hops: airtime of each node, both directions, and failures of all."""
+    """Traffic of a micro-batch on the hops: airtimes of each node, both directions, and failures of all."""
 
     hops: HopTimes
     crossings: Crossings | None
     airtime: Array
+    received: Array | None
     failure_exponent: Array
 
 
@@ -167,9 +174,11 @@ def general_round_costs(
     device_blocks = xp.astype(allocation.device_blocks, state.speed.dtype)
     samples = costs.batch_size / micro_batches
     traffic = _traffic(parameters, allocation, graph, links, samples)
-    work = delay.stage_time(samples[..., None], device_blocks, costs.block_forward_flops, state.speed)
+    maths = delay.stage_time(samples[..., None], device_blocks, costs.block_forward_flops, state.speed)
     if allocation.sample_share is not None:
-        work = work * allocation.sample_share
+        maths = maths * allocation.sample_share
+    launch = overheads.launch_time(device_blocks, parameters.overheads.block_cycles, state.clock)
+    work = maths + launch
     server, server_weight = split.server_times(parameters, allocation, samples)
     elements = _elements(parameters, graph, links, traffic.hops, samples, work, server)
 
@@ -178,22 +187,29 @@ def general_round_costs(
         # Imported here: those who play GPipe need not load the compiled schedules.
         from collapipe_env.physics.schedules import chains
 
-        elements = chains.with_weight_gradients(elements, costs, server_weight, traffic.crossings)
+        # A backward pass launches twice as much as a forward pass: half of it is weight gradients'.
+        weight = graph.per_stage((costs.block_weight_flops / costs.block_forward_flops) * maths + launch)
+        elements = chains.with_weight_gradients(elements, weight, server_weight, traffic.crossings)
         local_step = chains.scheduled_steps(parameters, allocation, graph, elements, local_step)
 
     passes = steps * micro_batches
     payload = device_blocks * costs.block_payload_bits
     collection = collection_times(graph, links.rates[..., 1:, 0], payload)
     airtime = energy.device_airtime(passes[..., None], traffic.airtime[..., 1:], collection)
+    in_groups: Array = 0.0  # airtime of all-reduces
     if graph.same_stage is None:
         allreduce = xp.zeros_like(local_step)
     else:
         group_time = allreduce_times(graph, links.rates, device_blocks * costs.block_gradient_bits)
         allreduce = xp.max(group_time, axis=-1)
         local_step = local_step + allreduce
-        airtime = airtime + steps * group_time
+        in_groups = steps * group_time
+        airtime = airtime + in_groups
+    updates = overheads.update_time(device_blocks, parameters.overheads.update_cycles, state.clock)
+    update = xp.max(updates, axis=-1)
+    local_step = local_step + update
     if allocation.server_mode is not None:
-        local_step = split.split_steps(parameters, allocation, elements, allreduce, local_step)
+        local_step = split.split_steps(parameters, allocation, elements, allreduce + update, local_step)
 
     collect = xp.max(collection, axis=-1)
     update_bits, broadcast_bits = split.update_payloads(costs, allocation)
@@ -201,10 +217,26 @@ def general_round_costs(
     cluster_delay = delay.cluster_delay(steps, local_step, collect, upload)
     broadcast = delay.broadcast_time(broadcast_bits, links.broadcast_rate)
 
-    compute_time = energy.compute_time(passes[..., None], work)
-    devices = energy.device_energy(state.compute_power, compute_time, allocation.device_power, airtime)
+    received: Array | None = None
+    if traffic.received is not None:
+        received = passes[..., None] * traffic.received
+        from_all = xp.sum(collection, axis=-1)[..., None]
+        received = concatenate((received[..., :1] + from_all, received[..., 1:] + in_groups))
     cu_airtime = energy.cu_airtime(passes, traffic.airtime[..., 0], elements.uplink, upload)
-    joules = concatenate((energy.cu_energy(allocation.cu_power, cu_airtime)[..., None], devices))
+    hops = passes * traffic.airtime[..., 0]
+    joules = concatenate(
+        (
+            _cu_energy(parameters, allocation, cu_airtime, hops, received)[..., None],
+            _device_energy(
+                parameters,
+                state,
+                allocation,
+                energy.compute_time(passes[..., None], work) + steps * updates,
+                airtime,
+                received,
+            ),
+        )
+    )
 
     survival = xp.ones_like(cluster_delay)
     if parameters.link_errors == "drop":
@@ -215,6 +247,7 @@ def general_round_costs(
         cluster_delay=cluster_delay,
         local_step=local_step,
         allreduce=allreduce,
+        update=update,
         collect=collect,
         upload=upload,
         broadcast=broadcast,
@@ -226,6 +259,29 @@ def general_round_costs(
         elements=elements,
         allocation=allocation,
     )
+
+
+def _device_energy(
+    parameters: SystemParameters,
+    state: SystemState,
+    allocation: Allocation,
+    compute_time: Array,
+    airtime: Array,
+    received: Array | None,
+) -> Array:
+    radio_power = parameters.radio_power
+    drawn = energy.radio_power(allocation.device_power, radio_power.d2d_circuit_w, radio_power.efficiency)
+    receiver = 0.0 if received is None else radio_power.receive_w * received[..., 1:]
+    return energy.device_energy(state.compute_power, compute_time, drawn, airtime, receiver)
+
+
+def _cu_energy(
+    parameters: SystemParameters, allocation: Allocation, airtime: Array, hops: Array, received: Array | None
+) -> Array:
+    radio_power = parameters.radio_power
+    heard: Array = 0.0 if received is None else received[..., 0]
+    circuits = energy.circuit_energy(radio_power, hops, airtime - hops, heard)
+    return energy.cu_energy(allocation.cu_power / radio_power.efficiency, airtime, circuits)
 
 
 def _links(
@@ -245,7 +301,7 @@ def _links(
     return _Links(
         interference=interference_w,
         snr=snr,
-        rates=radio.shannon_rate(snr, p.d2d_bandwidth_hz),
+        rates=radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz),
         uplink_rate=radio.uplink_rate(share, cu_power, gain, p.uplink_noise_w, p.uplink_bandwidth_hz),
         downlink_rate=radio.downlink_rate(share, p.bs_power_w, gain, *downlink),
         broadcast_rate=radio.broadcast_rate(p.bs_power_w, gain, *downlink),
@@ -269,15 +325,20 @@ def _traffic(
             samples * costs.gradient_bits,
             waterfall_threshold=parameters.waterfall_threshold,
             repeat_until_success=parameters.link_errors == "arq",
+            overheads=parameters.overheads,
+            receivers=parameters.radio_power.receive_w > 0.0,
             crossings_between_devices=often,
         )
 
     if chunks is not None and namespace(samples).any(chunks > 1):
         hops = times(graph, chunks)
         crossings = interleaved_crossings(graph, hops, times(graph.wrap_around()), chunks)
-        return _Traffic(hops, crossings, crossings.airtime, crossings.failure_exponent)
+        return _Traffic(hops, crossings, crossings.airtime, crossings.received, crossings.failure_exponent)
     hops = times(graph)
-    return _Traffic(hops, None, hops.forward + hops.backward, hops.failure_exponent)
+    received = None
+    if hops.received_forward is not None:
+        received = hops.received_forward + hops.received_backward
+    return _Traffic(hops, None, hops.forward + hops.backward, received, hops.failure_exponent)
 
 
 def _elements(
@@ -293,6 +354,8 @@ def _elements(
     hop_forward, hop_backward, forward, backward = stage_elements(
         graph, hops, work, BACKWARD_OVER_FORWARD * work
     )
+    xp, extra = namespace(samples), parameters.overheads
+    stages = xp.sum(xp.astype(graph.leader, samples.dtype), axis=-1)
     uplink = delay.edge_time(samples, costs.activation_bits, links.uplink_rate)
     if parameters.link_errors == "arq":
         uplink = uplink * radio.expected_transmissions(links.uplink_exponent)
@@ -301,8 +364,11 @@ def _elements(
         hop_backward=hop_backward,
         compute_forward=forward,
         compute_backward=backward,
-        uplink=uplink,
-        downlink=delay.edge_time(samples, costs.gradient_bits, links.downlink_rate),
+        uplink=uplink + extra.edge_message_s,
+        downlink=delay.edge_time(samples, costs.gradient_bits, links.downlink_rate) + extra.edge_message_s,
         server_forward=server,
         server_backward=BACKWARD_OVER_FORWARD * server,
+        latency=overheads.latency_of_chain(stages, extra),
+        hop_latency=extra.latency_s,
+        edge_latency=extra.edge_latency_s,
     )

@@ -7,7 +7,8 @@ import numpy as np
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics import radio
-from collapipe_env.physics.energy import cu_energy
+from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
+from collapipe_env.physics.overheads import launch_time, update_time
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.priced_segments import chain_neighbours, cheapest_segments
@@ -56,13 +57,23 @@ class EnergySearch:
         self.parameters = parameters
         self.sample = sample
         state, costs = sample.state, parameters.costs
-        # Less power is less energy a bit, for the sender and for those it disturbs; only repeats change that.
-        levels = POWER_LEVELS if parameters.link_errors == "arq" else 1
+        # Less power is less energy a bit, for the sender and for those it disturbs; only repeats change that,
+        # and radios that draw more than they emit.
+        ideal = parameters.radio_power == IDEAL_RADIO and parameters.d2d_snr_cap == np.inf
+        levels = POWER_LEVELS if parameters.link_errors == "arq" or not ideal else 1
         self._powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, levels)
         self._samples = float(costs.local_steps * costs.batch_size)
         work = self._samples * (1.0 + BACKWARD_OVER_FORWARD) * costs.block_forward_flops
+        # The fewest micro-batches: every one costs launches and messages.
+        self._micro_batches = parameters.micro_batch_choices[0]
+        self._passes = float(costs.local_steps * self._micro_batches)
+        extra = parameters.overheads
+        launches = compute_time(self._passes, launch_time(1.0, extra.block_cycles, state.clock))
+        launches = launches + costs.local_steps * update_time(1.0, extra.update_cycles, state.clock)
         # Budget use of one block's computing (S F, N, K).
-        self._block_use: FloatArray = state.compute_power * work / state.speed / state.budget[:, :, 1:]
+        self._block_use: FloatArray = (
+            state.compute_power * (work / state.speed + launches) / state.budget[:, :, 1:]
+        )
         self._cap = state.memory_cap[:: sample.rounds]
         self._uplink_use = self._split_bandwidth()
         # The middle one of a system's episodes is searched for: in the worst ones one deep fade is all.
@@ -122,14 +133,17 @@ class EnergySearch:
         """Energy of a round's uplinks (...) [J], from shares of the band, powers and gains (...)."""
         parameters, costs = self.parameters, self.parameters.costs
         noise = parameters.uplink_noise_w
-        joules = power / radio.uplink_rate(share, power, gain, noise, parameters.uplink_bandwidth_hz)
+        radios = parameters.radio_power
+        drawn = radio_power(power, radios.edge_circuit_w, radios.efficiency)
+        joules = drawn / radio.uplink_rate(share, power, gain, noise, parameters.uplink_bandwidth_hz)
         bits = self._samples * costs.activation_bits
         if parameters.link_errors == "arq":
             exponent = radio.uplink_failure_exponent(
                 share, power, gain, noise, parameters.waterfall_threshold
             )
             bits = bits * radio.expected_transmissions(exponent)
-        total: FloatArray = joules * (bits + costs.update_payload_bits)
+        messages = drawn * self._passes * parameters.overheads.edge_message_s
+        total: FloatArray = joules * (bits + costs.update_payload_bits) + messages
         return total
 
     def _fill(self, block_use: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -189,17 +203,17 @@ class EnergySearch:
         clusters = blocks.shape[:-1]
         allocation = Allocation(
             blocks=blocks,
-            # No energy depends on it.
-            micro_batches=np.full(clusters, self.parameters.micro_batch_choices[-1]),
+            micro_batches=np.full(clusters, self._micro_batches),
             bandwidth=np.full(clusters, 1.0 / self.parameters.clusters),
             device_power=power[..., 1:],
             cu_power=power[..., 0],
         )
         played = round_costs(self.parameters, state, allocation)
         use: FloatArray = played.energy_ratio
-        hops = played.elements.hop_forward[..., 0] + played.elements.hop_backward[..., 0]
-        airtime = self.parameters.costs.local_steps * allocation.micro_batches * hops
-        use[..., 0] = cu_energy(power[..., 0], airtime) / state.budget[..., 0]
+        radios = self.parameters.radio_power
+        edge = self._passes * played.elements.uplink + played.upload
+        uplink = radio_power(power[..., 0], radios.edge_circuit_w, radios.efficiency) * edge
+        use[..., 0] = (played.energy[..., 0] - uplink) / state.budget[..., 0]
         return use
 
     def _best_powers(self, state: SystemState, blocks: IntArray) -> FloatArray:
@@ -217,7 +231,7 @@ class EnergySearch:
             best = np.full(nodes, np.inf)
             for level in self._powers:
                 sent = [self._bit_joules(level, gain, disturbed[..., None]) for gain in gains]
-                joules = bits[0] * sent[0][0] + bits[1] * sent[1][0]
+                joules = bits[0] * sent[0][0] + bits[1] * sent[1][0] + self._message_joules(level)
                 to_cu = self._bit_joules(level, state.d2d_gain[..., 1:, 0], disturbed[..., None])[1]
                 joules[..., 1:] += blocks * costs.block_payload_bits * to_cu
                 equal = np.array(1.0 / parameters.clusters)
@@ -234,11 +248,21 @@ class EnergySearch:
         noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference)
         # No link leads to its own sender.
         snr = power * np.where(gain > 0.0, gain, 1.0) / noise
-        once: FloatArray = power / radio.shannon_rate(snr, parameters.d2d_bandwidth_hz)
+        radios = parameters.radio_power
+        # Somebody's receiver draws power, too, as if it were on the same budget.
+        drawn = radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w
+        used = radio.usable_snr(snr, parameters.d2d_snr_cap)
+        once: FloatArray = drawn / radio.shannon_rate(used, parameters.d2d_bandwidth_hz)
         if parameters.link_errors != "arq":
             return once, once
         exponent = radio.failure_exponent(snr, parameters.waterfall_threshold)
         return once * radio.expected_transmissions(exponent), once
+
+    def _message_joules(self, power: float) -> float:
+        """Energy of a node's messages besides their bits, one each way for every micro-batch [J]."""
+        radios = self.parameters.radio_power
+        drawn = radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w
+        return float(2.0 * self._passes * self.parameters.overheads.message_s * drawn)
 
     def _affordable_rounds(self, systems: int) -> int:
         """Rounds to play so many systems at prices, a multiple of those sampled; 0 for no search."""

@@ -32,6 +32,7 @@ MOVED_FIELDS = (
     "d2d_gain",
     "cross_gain",
     "speed",
+    "clock",
     "compute_power",
     "memory_bytes",
     "memory_cap",
@@ -127,8 +128,8 @@ class MovingSystem:
         self._rest(self._base)
 
     def _rest(self, base: System) -> None:
-        """Powers and caps of the base, for as long as no process moves it."""
-        self._base_power = _power(base)
+        """Clocks, powers and caps of the base, for as long as no process moves it."""
+        self._base_clock, self._base_power = _clock(base), _power(base)
         self._base_caps = memory_caps(self._costs, base.memory_bytes)
 
     def _numbers(self, process: Process, seeds: Array, rounds: Array) -> Array:
@@ -176,13 +177,15 @@ class MovingSystem:
             round_index: Rounds played (E,).
             loss: Smoothed evaluation loss (E,).
         """
-        uplink, d2d, system, power, caps = self._see(self._base, self._base_power, self._base_caps, carried)
+        rest = self._base_clock, self._base_power, self._base_caps
+        uplink, d2d, system, (clock, power, caps) = self._see(self._base, rest, carried)
         # Built by hand: dataclasses.replace would take as long as all the draws.
         return SystemState(
             uplink_gain=uplink,
             d2d_gain=d2d,
             cross_gain=system.cross_gain,
             speed=system.speed,
+            clock=clock,
             compute_power=power,
             memory_bytes=system.memory_bytes,
             memory_cap=caps,
@@ -195,9 +198,10 @@ class MovingSystem:
         )
 
     def _system(
-        self, base: System, power: Array, caps: Array, carried: AllCarried
-    ) -> tuple[Array, Array, System, Array, Array]:
-        """Gains of uplinks and pairs, the system, compute powers and memory caps of a round."""
+        self, base: System, rest: tuple[Array, Array, Array], carried: AllCarried
+    ) -> tuple[Array, Array, System, tuple[Array, Array, Array]]:
+        """Gains of uplinks and pairs, the system, and clocks, compute powers and memory caps of a round."""
+        clock, power, caps = rest
         system = base
         for process in self._moving:
             system = process.apply(system, carried[process.name])
@@ -207,10 +211,10 @@ class MovingSystem:
             system = _without_memory(system)
         uplink, d2d = split_links(system.link_gain, system.small_scale, self._devices)
         if any(getattr(system, name) is not getattr(base, name) for name in POWER_FIELDS):
-            power = _power(system)
+            clock, power = _clock(system), _power(system)
         if system.memory_bytes is not base.memory_bytes:
             caps = memory_caps(self._costs, system.memory_bytes)
-        return uplink, d2d, system, power, caps
+        return uplink, d2d, system, (clock, power, caps)
 
     def estimate(self, truth: SystemState, carried: AllCarried) -> SystemState:
         """State as schedulers get it: the state itself where no process estimates.
@@ -257,11 +261,13 @@ class MovingSystem:
 
     def snapshot(self) -> tuple[Any, ...]:
         """References to everything that changes, for :meth:`put_back`."""
-        return self._seeds, self._base, self._base_power, self._base_caps, self.carried
+        rest = self._base_clock, self._base_power, self._base_caps
+        return self._seeds, self._base, rest, self.carried
 
     def put_back(self, kept: tuple[Any, ...]) -> None:
         """Go back to a :meth:`snapshot`."""
-        self._seeds, self._base, self._base_power, self._base_caps, self.carried = kept
+        self._seeds, self._base, rest, self.carried = kept
+        self._base_clock, self._base_power, self._base_caps = rest
 
     def get_state(self) -> Tree:
         """Seeds, layouts and what processes carry, on the host; see :mod:`collapipe_env.state_trees`."""
@@ -367,6 +373,10 @@ def _streams(processes: tuple[Process, ...]) -> tuple[str, ...]:
 
 POWER_FIELDS = ("speed", "flops_per_cycle", "switched_capacitance", "active_power", "full_speed")
 """Fields of a system that compute power follows from, in the order of its formula."""
+
+
+def _clock(system: System) -> Array:
+    return system.speed / system.flops_per_cycle
 
 
 def _power(system: System) -> Array:

@@ -57,6 +57,7 @@ def plain_round_costs(
         _real(state.d2d_gain),
         _real(state.cross_gain),
         _real(state.speed),
+        _real(state.clock),
         _real(state.compute_power),
         _real(state.budget),
     )
@@ -66,7 +67,7 @@ def plain_round_costs(
     if plan.device_power.shape != blocks.shape or plan.cu_power.shape != clusters:
         return None
     # One plan for many states, or many for one, is for the general form.
-    expected = (clusters, (*nodes, K + 1), (E, N, N), blocks.shape, blocks.shape, nodes)
+    expected = (clusters, (*nodes, K + 1), (E, N, N), *(blocks.shape,) * 3, nodes)
     for array, shape in zip(system, expected, strict=True):
         if array.shape != shape:
             return None

@@ -102,6 +102,7 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
         d2d_gain=d2d_gain,
         cross_gain=of_layouts("cross_gain"),
         speed=full_speed * load,
+        clock=of_layouts("max_clock_hz") * load,
         compute_power=compute_power(
             full_speed * load,
             per_cycle,

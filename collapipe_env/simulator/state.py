@@ -18,6 +18,7 @@ class SystemState:
         d2d_gain: ``G_n`` (..., N, K+1, K+1), symmetric; node 0 is the CU.
         cross_gain: ``X`` (..., N, N), path-loss gain between cluster centres, zero diagonal.
         speed: Effective speed now, ``v_k`` (..., N, K) [FLOP/s]; positive also for absent devices.
+        clock: Effective clock now, ``f_k`` (..., N, K) [Hz]; positive also for absent devices.
         compute_power: ``P_act`` now (..., N, K) [W].
         memory_bytes: Memory offered (..., N, K); zero for absent devices.
         memory_cap: Blocks that fit the memory under GPipe (..., N, K), int.
@@ -33,6 +34,7 @@ class SystemState:
     d2d_gain: Array
     cross_gain: Array
     speed: Array
+    clock: Array
     compute_power: Array
     memory_bytes: Array
     memory_cap: Array

@@ -29,6 +29,30 @@ ARQ = load_scenario(
         "budgets": {"device_energy_j": 24, "cu_energy_j": 3},
     }
 )
+PRICED = load_scenario(
+    {
+        "base": "small",
+        "workload": {"local_steps": 2},
+        "radio": {
+            "snr_cap_db": 35,
+            "d2d_circuit_w": 0.3,
+            "edge_circuit_w": 0.5,
+            "amplifier_efficiency": 0.5,
+            "receive_w": 0.3,
+        },
+        "overheads": {
+            "block_s": 0.003,
+            "update_s": 0.05,
+            "message_s": 0.001,
+            "header_bits": 2000,
+            "latency_s": 0.003,
+            "edge_message_s": 0.001,
+            "edge_latency_s": 0.015,
+            "server_s": 0.0005,
+        },
+        "budgets": {"device_energy_j": 24, "cu_energy_j": 10},
+    }
+)
 
 
 class Idle:

@@ -20,26 +20,32 @@ summarise_cluster = called_from_python(cluster_costs.summarise_cluster)
 evaluate = called_from_python(round_plan.evaluate)
 noise_of = called_from_python(round_plan.noise_of)
 
-SCENARIOS = {"medium": support.MEDIUM, "moving": support.MOVING, "arq": support.ARQ}
+SCENARIOS = {
+    "medium": support.MEDIUM,
+    "moving": support.MOVING,
+    "arq": support.ARQ,
+    "priced": support.PRICED,
+}
 
 
 def random_case(scenario, seed, mean=3.0, weight=0.0):
-    """Parameters, state, a random allocation with the largest M, and what the search sees of them."""
+    """Parameters, state, a random allocation, and what the search sees of them."""
     parameters = system_parameters(scenario)
     state = support.loaded_state(scenario, 1, seed, mean, silent=0.3)
     action = np.random.default_rng(seed).uniform(-1, 1, (1, action_codec(scenario).action_size))
-    action.reshape(1, scenario.clusters, -1)[..., -2] = 1.0
     allocation = action_codec(scenario).decode(action, state.memory_cap)
-    inputs = RoundInput(*(a[0] for a in round_input(parameters, state, convergence_weight=weight)))
+    every = round_input(parameters, state, allocation.micro_batches, weight)
+    inputs = RoundInput(*(a[0] for a in every))
     return parameters, state, allocation, inputs
 
 
 def summaries(allocation, inputs, constants):
     segments, power = allocation.blocks[0], np.ascontiguousarray(allocation.node_power[0])
     noise = noise_of(segments, power, inputs, constants)
-    summary = np.empty((len(segments), SUMMARY))
+    summary = np.empty((len(segments), SUMMARY + power.shape[1]))
     for n in range(len(segments)):
-        summarise_cluster(n, segments[n], power[n], noise[n], inputs, constants, summary[n])
+        M = inputs.micro_batches[n]
+        summarise_cluster(n, segments[n], power[n], M, noise[n], inputs, constants, summary[n])
     return segments, power, summary
 
 
@@ -85,7 +91,8 @@ def test_shares_are_the_optimum_of_the_convex_problem(mean, tradeoff_v):
         assert share.min() >= constants.bandwidth_floor * (1.0 - 1e-12)
         assert weight.sum() == pytest.approx(tradeoff_v, rel=1e-6)
         assert weight.min() >= 0.0
-        assert evaluate(segments, power, np.full(clusters, 1.0 / clusters), inputs, constants)[0] == value
+        M, even = inputs.micro_batches, np.full(clusters, 1.0 / clusters)
+        assert evaluate(segments, power, M, even, inputs, constants)[0] == value
 
         def parts(x, summary=summary, constants=constants):
             return np.array([delay_and_cost(b, s, constants) for b, s in zip(x, summary, strict=True)])

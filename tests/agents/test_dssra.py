@@ -1,5 +1,6 @@
 """DSSRA's decisions: feasible, deterministic, close to the best that random search finds, within budgets."""
 
+import itertools
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -10,7 +11,8 @@ import pytest
 import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.agents.dssra.parallel_rounds import default_threads
+from collapipe_env.agents.dssra.parallel_rounds import default_threads, solve_batch
+from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.baselines.even_split import PipeLine
 from collapipe_env.baselines.random_feasible import RandomFeasible
 from collapipe_env.errors import AllocationError
@@ -20,7 +22,13 @@ from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 
-SCENARIOS = {"small": support.SMALL, "medium": support.MEDIUM, "moving": support.MOVING, "arq": support.ARQ}
+SCENARIOS = {
+    "small": support.SMALL,
+    "medium": support.MEDIUM,
+    "moving": support.MOVING,
+    "arq": support.ARQ,
+    "priced": support.PRICED,
+}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -96,8 +104,8 @@ def test_no_random_search_does_better(mean, silent):
         assert (ours <= 1.01 * np.array(found)).all()
 
 
-def test_the_largest_number_of_micro_batches_is_never_beaten():
-    for name in SCENARIOS:
+def test_without_overheads_the_largest_number_of_micro_batches_is_never_beaten():
+    for name in SCENARIOS.keys() - {"priced"}:
         parameters = system_parameters(SCENARIOS[name])
         state = support.loaded_state(SCENARIOS[name], 3, 4)
         scheduler = DSSRA(SCENARIOS[name])
@@ -202,3 +210,29 @@ def test_simple_baselines():
     assert not np.array_equal(random.act(None, state), first)
     random.reset()
     np.testing.assert_array_equal(random.act(None, state), RandomFeasible(support.MEDIUM, 9).act(None, state))
+
+
+def test_no_other_numbers_of_micro_batches_are_better():
+    """Where every micro-batch has its price, against the search with each combination given."""
+    scenario, rows = support.PRICED, 3
+    scheduler = DSSRA(scenario, threads=1)
+    chosen = set()
+    for seed in range(3):
+        state = support.loaded_state(scenario, rows, seed)
+        found = scheduler.allocate(state)
+        best = np.full(rows, np.inf)
+        for M in itertools.product(scenario.workload.micro_batch_choices, repeat=scenario.clusters):
+            inputs = round_input(scheduler.parameters, state, np.broadcast_to(M, (rows, scenario.clusters)))
+            blocks, power, share, _ = solve_batch(inputs, scheduler._numbers, scheduler.budget, 1)
+            plan = replace(
+                found,
+                blocks=blocks,
+                micro_batches=np.broadcast_to(M, (rows, scenario.clusters)).copy(),
+                bandwidth=share,
+                device_power=power[..., 1:],
+                cu_power=power[..., 0],
+            )
+            best = np.minimum(best, scheduler.objective(state, plan))
+        assert (scheduler.objective(state, found) <= best * (1.0 + 2e-3)).all()
+        chosen.update(found.micro_batches.ravel().tolist())
+    assert chosen - {scenario.workload.micro_batch_choices[0], scenario.workload.micro_batch_choices[-1]}

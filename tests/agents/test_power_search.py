@@ -15,7 +15,7 @@ cluster_cost = called_from_python(power_search.cluster_cost)
 search_powers = called_from_python(power_search.search_powers)
 
 
-@pytest.mark.parametrize("scenario", [support.MEDIUM, support.ARQ])
+@pytest.mark.parametrize("scenario", [support.MEDIUM, support.ARQ, support.PRICED])
 @pytest.mark.parametrize("loss_price", [0.0, 3.0])
 def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
     parameters = system_parameters(scenario)
@@ -31,12 +31,12 @@ def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
         segments[stages] = 1
         segments[stages[0]] += constants.blocks - segments.sum()
         used = np.flatnonzero(np.append(1, segments))
-        given = (ClusterTerms(1e-13, 0.3, 0.9, 0.05 * seed), inputs, constants)
+        given = (ClusterTerms(16.0, 1e-13, 0.3, 0.9, 0.05 * seed), inputs, constants)
 
         def cost(log_power, segments=segments, used=used, given=given):
             power = np.full(segments.size + 1, 0.01)
             power[used] = np.exp(log_power)
-            return cluster_cost(1, segments, power, *given, np.empty(SUMMARY))
+            return cluster_cost(1, segments, power, *given, np.empty(SUMMARY + power.size))
 
         power = np.full(segments.size + 1, 0.01)
         found = search_powers(1, segments, power, *given, 8)

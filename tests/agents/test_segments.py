@@ -13,6 +13,8 @@ from collapipe_env.agents.dssra.segment_dp import SegmentProblem
 from collapipe_env.allocation import Allocation
 from collapipe_env.compiled import called_from_python
 from collapipe_env.physics.cluster_times import ClusterTimes
+from collapipe_env.physics.energy import RadioPower
+from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.radio import d2d_noise
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.simulator.costs import round_costs
@@ -63,6 +65,10 @@ def random_system(rng):
         micro_batch_choices=(int(rng.choice([1, 2, 4, 16])),),
         bandwidth_floor=0.0,
     )
+    if rng.random() < 0.5:
+        overheads = Overheads(*(rng.uniform(0.0, most) for most in (1e8, 1e8, 0.1, 1e5, 0.1, 0.1, 0.1, 0.1)))
+        radio_power = RadioPower(1.0, 1.8, 0.35, float(rng.uniform(0.0, 2.0)))
+        parameters = replace(parameters, overheads=overheads, radio_power=radio_power, d2d_snr_cap=1e3)
     gain = 10.0 ** rng.uniform(-11, -7, (K + 1, K + 1))
     present = rng.random(K) < 0.85
     present[rng.integers(K)] = True
@@ -73,6 +79,7 @@ def random_system(rng):
         d2d_gain=np.maximum(gain, gain.T)[None],
         cross_gain=np.zeros((1, 1)),
         speed=10.0 ** rng.uniform(9.5, 10.8, (1, K)),
+        clock=rng.uniform(0.3e9, 2e9, (1, K)),
         compute_power=rng.uniform(1.0, 8.0, (1, K)),
         memory_bytes=np.full((1, K), 1e9),
         memory_cap=cap[None],
@@ -96,7 +103,8 @@ def test_segments_are_the_best_of_all_compositions():
         constants = parameters.numbers._replace(tradeoff_v=V)
         inputs = round_input(parameters, state)
         noise = float(d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference)[0])
-        problem = segment_problem(0, power, ClusterTerms(noise, 1.0, V, 0.0), inputs, constants)
+        terms = ClusterTerms(float(parameters.micro_batch_choices[-1]), noise, 1.0, V, 0.0)
+        problem = segment_problem(0, power, terms, inputs, constants)
         cost, segments = best_segments(problem)
 
         plans = compositions(parameters.costs.blocks, state.memory_cap[0])
@@ -124,25 +132,28 @@ def test_segments_are_the_best_of_all_compositions():
 
 def random_problem(rng, K=6, L=9):
     nodes = (K + 1, K + 1)
-    cap, block_cost = rng.integers(2, 5, K), rng.uniform(0, 1, K)
-    forward, backward, collect = (rng.uniform(low, 1, K) for low in (0.1, 0.1, 0.0))
+    # Any cost of so many blocks on a device; the exact drift's is no multiple of one block's.
+    cap, block_cost = rng.integers(2, 5, K), rng.uniform(0, 1, (K, L + 1)).cumsum(axis=1)
+    block_cost -= block_cost[:, :1]
+    forward, backward, collect, update = (rng.uniform(low, 1, K) for low in (0.1, 0.1, 0.0, 0.0))
     hop_cost, hop_forward, hop_backward = (rng.uniform(0, most, nodes) for most in (2, 3, 3))
     uplink, downlink = (float(x) for x in rng.uniform(0, 2, 2))
     return SegmentProblem(
         L,
         cap,
-        times_of(forward, backward, collect, hop_forward, hop_backward, uplink, downlink),
+        times_of(forward, backward, collect, hop_forward, hop_backward, uplink, downlink, update),
         block_cost,
         hop_cost,
-        float(10.0 ** rng.uniform(-2, 1.5)),
-        float(10.0 ** rng.uniform(-2, 1.5)),
+        *(float(10.0 ** rng.uniform(-2, 1.5)) for _ in range(3)),
     )
 
 
-def times_of(forward, backward, collect, hop_forward, hop_backward, uplink, downlink):
-    """Times with an instant server."""
-    none, hops = np.zeros_like(hop_forward), (hop_forward, hop_backward)
-    return ClusterTimes(forward, backward, forward, collect, *hops, none, uplink, downlink, 0.0, 0.0, 0.0)
+def times_of(forward, backward, collect, hop_forward, hop_backward, uplink, downlink, update):
+    """Times with an instant server, overheads of messages and launches in them."""
+    none, hops, server = np.zeros_like(hop_forward), (hop_forward, hop_backward), (0.0,) * 3
+    edge = (uplink, downlink, *server)
+    launch = np.zeros_like(forward)
+    return ClusterTimes(forward, backward, forward, collect, *hops, none, *edge, launch, update, none, none)
 
 
 def test_more_blocks_and_devices_with_and_without_a_known_plan():
@@ -161,8 +172,9 @@ def test_more_blocks_and_devices_with_and_without_a_known_plan():
 
 def test_equal_costs_and_a_long_chain_are_solved():
     ones = np.ones((17, 17))
-    times = times_of(*[np.ones(16)] * 3, ones, ones, 0.0, 0.0)
-    problem = SegmentProblem(32, np.full(16, 4), times, np.ones(16), ones, 1.0, 1.0)
+    times = times_of(*[np.ones(16)] * 3, ones, ones, 0.0, 0.0, np.zeros(16))
+    each = np.broadcast_to(np.arange(33.0), (16, 33)).copy()
+    problem = SegmentProblem(32, np.full(16, 4), times, each, ones, 1.0, 1.0, 1.0)
     cost, segments = best_segments(problem)
     # Eight full devices, nine hops and three maxima of four against more devices and more hops.
     assert segments.sum() == 32
@@ -178,6 +190,7 @@ def replace_prices(problem):
         hop_cost=zero(problem.hop_cost),
         bottleneck_price=0.0,
         collect_price=0.0,
+        update_price=0.0,
     )
 
 
@@ -197,6 +210,6 @@ def test_absent_devices_get_nothing():
     state = replace(state, present=present, memory_cap=cap)
     inputs = round_input(parameters, state)
     power = np.full(state.present.shape[-1] + 1, 0.1)
-    terms = ClusterTerms(1e-13, 1.0, 1.0, 0.0)
+    terms = ClusterTerms(4.0, 1e-13, 1.0, 1.0, 0.0)
     problem = segment_problem(0, power, terms, inputs, parameters.numbers._replace(tradeoff_v=1.0))
     assert best_segments(problem)[1][0] == 0

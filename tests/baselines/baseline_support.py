@@ -24,6 +24,27 @@ UNEVEN = load_scenario(
         "workload": {"local_steps": 2, "micro_batches": [1, 2, 16]},
     }
 )
+PRICED = UNEVEN.with_overrides(
+    {
+        "radio.snr_cap_db": 25,
+        "radio.d2d_circuit_w": 1.0,
+        "radio.edge_circuit_w": 1.8,
+        "radio.amplifier_efficiency": 0.35,
+        "radio.receive_w": 0.9,
+        "overheads.block_s": 0.008,
+        "overheads.update_s": 0.03,
+        "overheads.message_s": 0.006,
+        "overheads.header_bits": 2e4,
+        "overheads.latency_s": 0.011,
+        "overheads.edge_message_s": 0.004,
+        "overheads.edge_latency_s": 0.03,
+        "overheads.server_s": 0.005,
+        "budgets.device_energy_j": 100,
+        "budgets.cu_energy_j": 60,
+        "workload.micro_batches": [1, 2, 4, 8, 16, 64],
+    }
+)
+"""Passes and messages cost whatever their size, radios draw more than they emit, and their rates end."""
 
 
 def first_state(scenario, rows, seed=0):
@@ -57,7 +78,7 @@ def full_power_rates(parameters, state):
     snr = power[..., None] * state.d2d_gain / noise[..., None, None]
     with np.errstate(divide="ignore"):
         repeats = radio.expected_transmissions(parameters.waterfall_threshold / snr)
-    rates = parameters.d2d_bandwidth_hz * np.log2(1.0 + snr)
+    rates = parameters.d2d_bandwidth_hz * np.log2(1.0 + np.minimum(snr, parameters.d2d_snr_cap))
     return rates, repeats if parameters.link_errors == "arq" else np.ones_like(repeats)
 
 
@@ -77,5 +98,8 @@ def simulated(problem, plan):
     times, M, one_event = plan_times(problem, arrays), plan.micro_batches * runs, np.zeros((1, 6))
     duplex = problem.numbers.half_duplex
     step = run_chain(times, arrays.schedule, arrays.caps, plan.chunks, M, duplex, one_event)
-    collect = max(h * problem.times.block_collect[k] for h, k in zip(plan.held, plan.devices, strict=True))
-    return step * problem.numbers.local_steps / runs + collect
+    collect, update = (
+        max(h * each[k] for h, k in zip(plan.held, plan.devices, strict=True))
+        for each in (problem.times.block_collect, problem.times.block_update)
+    )
+    return (step / runs + update) * problem.numbers.local_steps + collect

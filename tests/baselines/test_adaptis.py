@@ -133,6 +133,11 @@ def test_the_performance_model_adds_up() -> None:
     load = compute_load(problem, draft)
     work = problem.times.block_forward + problem.times.block_backward
     sent = problem.times.hop_forward[[3, 1], [1, 0]] + problem.times.hop_backward[[0, 3], [3, 1]]
+    # Overheads of all eight micro-batches.
+    assert problem.times.block_launch.all()
+    work += 8 * 3 * problem.times.block_launch
+    sent += 8 * problem.times.hop_overhead_forward[[3, 1], [1, 0]]
+    sent += 8 * problem.times.hop_overhead_backward[[0, 3], [3, 1]]
     assert np.allclose(load, [4, 2] * work[[2, 0]] + sent, rtol=1e-12)
     moves = list(partition_moves(problem, draft))
     assert {m.held for m in moves} == ({(3, 3)} if load[0] > load[1] else {(5, 1)})

@@ -5,13 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, first_state, full_power_rates
+from baseline_support import PRICED, SMALL, UNEVEN, first_state, full_power_rates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.allocation import ONE_F_ONE_B, with_schedule
 from collapipe_env.baselines.asteroid import Asteroid, sample_limits, warm_ups
-from collapipe_env.baselines.planning.asteroid_planner import best_plans, lengthened, split_samples
+from collapipe_env.baselines.planning.asteroid_planner import (
+    PlannerDevices,
+    PlannerLinks,
+    best_plans,
+    lengthened,
+    split_samples,
+)
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
@@ -21,35 +27,48 @@ from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 
-SCENARIOS = ["small", "medium", "large", UNEVEN]
+SCENARIOS = ["small", "medium", "large", UNEVEN, PRICED]
 
 
-def latency(steps, allreduce, micro_batches):
+def latency(steps, endings, micro_batches, delays):
     """The tie-free form, written out."""
-    return max(sum(steps[:s]) + micro_batches * steps[s] + allreduce[s] for s in range(len(steps)))
+    return max(
+        sum(delays[: s + 1]) + sum(steps[:s]) + micro_batches * steps[s] + endings[s]
+        for s in range(len(steps))
+    )
 
 
-def folded(steps, allreduce, micro_batches):
+def folded(steps, endings, micro_batches, delays):
     """The same, a step at a time from the last one."""
     total = 0.0
-    for step, ring in zip(reversed(steps), reversed(allreduce), strict=True):
-        total = lengthened(total, step, ring, micro_batches)
+    for step in reversed(list(zip(steps, endings, delays, strict=True))):
+        total = lengthened(total, *step[:2], micro_batches, step[2])
     return total
+
+
+def busy(dealt, sample_s, launch_s):
+    """Time of each device for its samples; nothing is launched for none."""
+    return np.array(dealt) * sample_s + np.where(np.array(dealt) > 0, launch_s, 0.0)
 
 
 @given(
     st.integers(1, 7),
-    st.lists(st.tuples(st.floats(0.05, 5.0), st.integers(0, 7)), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.floats(0.05, 5.0), st.integers(0, 7), st.just(0.0) | st.floats(0.0, 9.0)),
+        min_size=1,
+        max_size=4,
+    ),
 )
 def test_no_deal_of_the_samples_is_done_earlier(samples: int, devices) -> None:
-    sample_s, limit = np.array([d[0] for d in devices]), np.array([d[1] for d in devices])
-    dealt = split_samples(samples, sample_s, limit)
+    sample_s, limit, launch_s = (np.array(values) for values in zip(*devices, strict=True))
+    dealt = split_samples(samples, sample_s, launch_s, limit)
     deals = [d for d in itertools.product(*(range(c + 1) for c in limit)) if sum(d) == samples]
     if not deals:
         assert (dealt == 0).all()
         return
     assert tuple(dealt) in deals
-    assert max(dealt * sample_s) == min(max(d * sample_s) for d in deals)
+    least = min(max(busy(d, sample_s, launch_s)) for d in deals)
+    assert max(busy(dealt, sample_s, launch_s)) == least
 
 
 def test_the_slowest_device_hands_over_as_often_as_it_pays() -> None:
@@ -59,32 +78,37 @@ def test_the_slowest_device_hands_over_as_often_as_it_pays() -> None:
     for samples in range(1, 33):
         times = sorted({y * t for t, most in zip(sample_s, limit, strict=True) for y in range(most + 1)})
         least = next(T for T in times if np.minimum(limit, T // sample_s).sum() >= samples)
-        dealt = split_samples(samples, sample_s, limit)
+        dealt = split_samples(samples, sample_s, np.zeros(8), limit)
         assert dealt.sum() == samples
         assert (dealt <= limit).all()
         assert max(dealt * sample_s) == least
 
 
 def test_samples_follow_speed_where_memory_allows() -> None:
-    seconds, limits = np.array([1.0, 0.5, 1.0]), np.array([16, 16, 16])
-    assert split_samples(16, seconds, limits).tolist() == [4, 8, 4]
-    assert split_samples(16, seconds, np.array([16, 2, 16])).tolist() == [7, 2, 7]
-    assert split_samples(16, np.array([1.0, 100.0]), np.array([16, 16])).tolist() == [16, 0]
+    seconds, limits, free = np.array([1.0, 0.5, 1.0]), np.array([16, 16, 16]), np.zeros(3)
+    assert split_samples(16, seconds, free, limits).tolist() == [4, 8, 4]
+    assert split_samples(16, seconds, free, np.array([16, 2, 16])).tolist() == [7, 2, 7]
+    assert split_samples(16, np.array([1.0, 100.0]), free[:2], np.array([16, 16])).tolist() == [16, 0]
+    # A launch that lasts as long as the others need for everything is not worth it.
+    assert split_samples(16, seconds, np.array([0.0, 0.0, 11.0]), limits).tolist() == [5, 11, 0]
 
 
 @given(
-    st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 3.0)), min_size=1, max_size=7), st.integers(1, 9)
+    st.lists(
+        st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 3.0), st.floats(0.0, 2.0)), min_size=1, max_size=7
+    ),
+    st.integers(1, 9),
 )
 def test_latency_grows_a_step_at_a_time(chain, micro_batches: int) -> None:
-    steps, allreduce = [c[0] for c in chain], [c[1] for c in chain]
-    expected = latency(steps, allreduce, micro_batches)
-    assert folded(steps, allreduce, micro_batches) == pytest.approx(expected, rel=1e-12)
+    steps, endings, delays = zip(*chain, strict=True)
+    expected = latency(steps, endings, micro_batches, delays)
+    assert folded(steps, endings, micro_batches, delays) == pytest.approx(expected, rel=1e-12)
 
 
 def test_four_equal_stages_last_33_and_not_24() -> None:
     """With ties, a dominant step picked by first index would give 24 for M = 8, F = 1, B = 2."""
     steps = [1.0 + 2.0] * 4
-    assert folded(steps, [0.0] * 4, 8) == 33.0
+    assert folded(steps, [0.0] * 4, 8, [0.0] * 4) == 33.0
     elements = [timeline.Element("compute", str(s), 1.0, 2.0, s + 1) for s in range(4)]
     assert max(event.end_s for event in timeline.gpipe_timeline(elements, 8)) == 33.0
 
@@ -96,31 +120,42 @@ def compositions(total, parts):
     return [(d, *rest) for d in range(1, total) for rest in compositions(total - d, parts - 1)]
 
 
-def brute_force(blocks, samples, M, sample_s, limit, hop_s, ring_s, tail_s):
+def hop_of(here, there, links):
+    """Slowest pair of two groups of nodes, and the messages of the busiest sender each way."""
+    return (
+        max(links.hop_s[a, b] for a in here for b in there)
+        + max(sum(links.forward_s[a, b] for b in there) for a in here)
+        + max(sum(links.backward_s[a, b] for a in here) for b in there)
+    )
+
+
+def brute_force(blocks, samples, M, devices, links, tail_s):
     """Least latency for every number of stages, over all runs of devices and all segments."""
-    K = len(sample_s)
+    K, limit = len(devices.sample_s), devices.limit
     best = np.full(K, np.inf)
     for p in range(1, min(K, blocks) + 1):
         for runs, segments in itertools.product(compositions(K, p), compositions(blocks, p)):
-            groups, steps, rings, first, before = [], [], [], 0, [0]
+            groups, steps, endings, first, before = [], [], [], 0, [0]
             for behind, (size, d) in zip(reversed(range(p)), zip(runs, segments, strict=True), strict=True):
                 run = np.arange(first, first + size)
                 first += size
-                part = split_samples(samples, sample_s[run], limit[behind, d, run])
+                own = devices.sample_s[run], devices.launch_s[run]
+                part = split_samples(samples, *own, limit[behind, d, run])
                 if part.sum() == 0:
                     break
                 group = run[part > 0]
                 groups.append(group)
-                steps += [max(hop_s[a, b + 1] for a in before for b in group)]
-                steps += [d * max(part * sample_s[run])]
-                pairs = [ring_s[a, b] for a, b in itertools.permutations(group, 2)]
-                rings += [0.0, 2 * (1 - 1 / len(group)) * d * max(pairs, default=0.0)]
+                steps += [hop_of(before, group + 1, links), d * max(busy(part, *own))]
+                pairs = [links.ring_s[a, b] for a, b in itertools.permutations(group, 2)]
+                ring = 2 * (1 - 1 / len(group)) * d * max(pairs, default=0.0)
+                endings += [0.0, ring + d * max(devices.update_s[group])]
                 before = [a + 1 for a in group]
             if len(groups) < p:
                 continue
-            steps += [max(hop_s[a, 0] for a in before)]
-            ends = sum(steps) + tail_s
-            best[p - 1] = min(best[p - 1], max(latency(steps, [*rings, 0.0], M), ends))
+            steps += [hop_of(before, [0], links)]
+            delays = [links.delay_s, 0.0] * p + [links.delay_s]
+            ends = sum(steps) + sum(delays) + tail_s
+            best[p - 1] = min(best[p - 1], max(latency(steps, [*endings, 0.0], M, delays), ends))
     return best
 
 
@@ -134,9 +169,18 @@ def instance(devices, blocks, seed):
     limit = np.minimum(2 * room // (held * stored), samples)
     hop_s = rng.exponential(1.0, (devices + 1, devices + 1))
     ring_s = rng.exponential(1.0, (devices, devices))
+    sample_s, tail_s = rng.exponential(0.3, devices), float(rng.exponential(3.0))
+    costly = float(rng.choice([0.0, 0.5]))  # half of the systems have overheads
+    launch_s, update_s = costly * rng.exponential(1.0, (2, devices))
+    forward_s, backward_s = costly * rng.exponential(0.5, (2, devices + 1, devices + 1))
     return (
-        blocks, samples, 3, rng.exponential(0.3, devices), limit, hop_s, ring_s, float(rng.exponential(3.0))
-    )  # fmt: skip
+        blocks,
+        samples,
+        3,
+        PlannerDevices(sample_s, launch_s, update_s, limit),
+        PlannerLinks(hop_s, forward_s, backward_s, ring_s, costly * float(rng.exponential(1.0))),
+        tail_s,
+    )
 
 
 @settings(max_examples=60)
@@ -145,7 +189,7 @@ def test_programme_finds_the_best_plan_of_every_depth(devices: int, blocks: int,
     problem = instance(devices, blocks, seed)
     found, lengths, stage, dealt = best_plans(*problem)
     assert found == pytest.approx(brute_force(*problem), rel=1e-12)
-    _, samples, _, _, limit, *_ = problem
+    samples, limit = problem[1], problem[3].limit
     for p in np.flatnonzero(np.isfinite(found)):
         assert lengths[p].sum() == blocks
         assert (lengths[p] > 0).sum() == p + 1
@@ -175,20 +219,24 @@ def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario) -> None:
     assert np.allclose(whole, np.round(whole), atol=1e-9)
 
 
-@pytest.mark.parametrize("scenario", [SMALL, UNEVEN], ids=lambda s: s.name)
+@pytest.mark.parametrize("scenario", [SMALL, UNEVEN, PRICED], ids=["small", "uneven", "priced"])
 def test_planned_latency_of_groups_is_that_of_the_systems_links_and_speeds(scenario) -> None:
     state = first_state(scenario, 2, seed=3)
     scheduler = Asteroid(scenario)
     planned, plans = scheduler.candidates(state)
     rates, repeats = full_power_rates(scheduler.parameters, state)
     chain = round_costs(scheduler.parameters, state.map(lambda a: a[None]), plans).elements
-    costs = scheduler.parameters.costs
+    costs, extra = scheduler.parameters.costs, scheduler.parameters.overheads
     for p, e, n in zip(*np.nonzero(np.isfinite(planned)), strict=True):
         M = plans.micro_batches[p, e, n]
         b, stage, share = costs.batch_size / M, plans.stage[p, e, n], plans.sample_share[p, e, n]
         rate, repeat = rates[e, n], repeats[e, n]
         groups = [[0], *([k + 1 for k in np.flatnonzero(stage == s)] for s in range(p + 1)), [0]]
-        steps, rings = [], []
+        steps, endings, delays = [], [], []
+
+        def message(i, j, rate=rate, repeat=repeat):
+            return extra.message_s + extra.header_bits * repeat[i, j] / rate[i, j]
+
         for s, (here, there) in enumerate(itertools.pairwise(groups)):
             links = [
                 b * costs.activation_bits * repeat[i, j] / rate[i, j]
@@ -196,16 +244,27 @@ def test_planned_latency_of_groups_is_that_of_the_systems_links_and_speeds(scena
                 for i in here
                 for j in there
             ]
-            steps, rings = [*steps, max(links)], [*rings, 0.0]
+            ahead = max(sum(message(i, j) for j in there) for i in here)
+            home = max(sum(message(j, i) for i in here) for j in there)
+            steps, endings = [*steps, max(links) + ahead + home], [*endings, 0.0]
+            delays.append(2.0 * extra.latency_s)
             if there != [0]:
                 d, g = plans.blocks[p, e, n, s], len(there)
-                work = [3.0 * b * share[k - 1] * d / state.speed[e, n, k - 1] for k in there]
+                work = [
+                    3.0 * b * share[k - 1] * d * costs.block_forward_flops / state.speed[e, n, k - 1]
+                    + 3.0 * d * extra.block_cycles / state.clock[e, n, k - 1]
+                    for k in there
+                ]
                 slowest = min([rate[i, j] for i, j in itertools.permutations(there, 2)], default=np.inf)
-                steps.append(max(work) * costs.block_forward_flops)
-                rings.append(2.0 * (g - 1) / g * d * costs.block_gradient_bits / slowest)
+                update = max(d * extra.update_cycles / state.clock[e, n, k - 1] for k in there)
+                steps.append(max(work))
+                endings.append(2.0 * (g - 1) / g * d * costs.block_gradient_bits / slowest + update)
+                delays.append(0.0)
         steps.append(chain.uplink[p, e, n] + chain.downlink[p, e, n])
         steps.append(chain.server_forward[p, e, n] + chain.server_backward[p, e, n])
-        assert planned[p, e, n] == pytest.approx(latency(steps, [*rings, 0.0, 0.0], M), rel=1e-9)
+        delays += [2.0 * extra.edge_latency_s, 0.0]
+        expected = latency(steps, [*endings, 0.0, 0.0], M, delays)
+        assert planned[p, e, n] == pytest.approx(expected, rel=1e-9)
 
 
 def test_chosen_plan_is_the_candidate_with_the_least_charged_delay() -> None:

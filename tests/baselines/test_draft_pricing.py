@@ -20,6 +20,7 @@ from collapipe_env.baselines.planning.schedule_search import (
 )
 from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan
 from collapipe_env.errors import AllocationError
+from collapipe_env.physics.overheads import Overheads
 from collapipe_env.simulator.build import system_parameters
 
 BASE = chain_problems(system_parameters(SMALL), first_state(SMALL, 1))[0, 0]
@@ -30,6 +31,9 @@ def random_problem(rng: np.random.Generator, devices: int, blocks: int, half_dup
     compute = rng.uniform(0.2, 1.0, devices)
     hops = rng.uniform(0.0, 2.0, (2, devices + 1, devices + 1))
     server = rng.choice([0.0, 0.5])
+    # Half of the systems have overheads and latencies.
+    costly = rng.choice([0.0, 0.1])
+    extra = costly * rng.exponential(1.0, 8)
     return changed(
         BASE,
         blocks=blocks,
@@ -47,6 +51,11 @@ def random_problem(rng: np.random.Generator, devices: int, blocks: int, half_dup
         server_weight=float(server),
         block_collect=rng.uniform(0.0, 0.5, devices),
         memory_bytes=rng.uniform(0.3, 1.0, devices) * 1e9,
+        overheads=Overheads(*extra.tolist()),
+        block_launch=costly * rng.exponential(0.3, devices),
+        block_update=costly * rng.exponential(1.0, devices),
+        hop_overhead_forward=costly * rng.exponential(1.0, (devices + 1, devices + 1)),
+        hop_overhead_backward=costly * rng.exponential(1.0, (devices + 1, devices + 1)),
     )
 
 
@@ -96,6 +105,9 @@ def test_pruning_by_the_bound_loses_nothing(keep: int) -> None:
     for trial in range(20):
         problem = random_problem(rng, 4, 8, trial % 2 == 1)
         drafts = [random_plan(rng, 4, 8) for _ in range(40)]
+        # Drafts that come to the same plan would each count.
+        plans = [[f.plan for f in quickest(problem, [d])] for d in drafts]
+        drafts = [d for r, d in enumerate(drafts) if plans[r] not in plans[:r]]
         found = quickest(problem, drafts, keep=keep)
         # Completed one by one and priced by the simulation.
         alone = [f[0] for f in (quickest(problem, [d]) for d in drafts) if f]
@@ -121,6 +133,7 @@ def test_the_balanced_split_is_exact(schedule: str) -> None:
         caps = caps_of("ordinary", schedule, S, v)
         draft = ScheduledPlan(tuple(devices.tolist()), (), schedule, caps, M, v)
         block_s = (problem.times.block_forward + problem.times.block_backward)[devices]
+        block_s += 3 * M * problem.times.block_launch[devices]
         best = np.inf
         for split in itertools.product(range(v, 9), repeat=S):
             held = np.array(split)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, changed, first_state
+from baseline_support import PRICED, SMALL, UNEVEN, changed, first_state
 
 from collapipe_env.errors import AllocationError, ScenarioError
 
@@ -32,10 +32,11 @@ QUICK = 0.02
 SHORT = {"solver_time": QUICK, "max_micro_batches": 4}
 
 
-def random_times(rng, S, mean_link=1.0) -> ChainTimes:
+def random_times(rng, S, mean_link=1.0, mean_latency=0.0) -> ChainTimes:
     forward = rng.uniform(0.5, 2.0, S + 1)
     link_f, link_b = (rng.exponential(mean_link, S + 3) for _ in range(2))
-    return ChainTimes(forward, forward * rng.uniform(0.7, 1.3), forward, link_f, link_b, np.ones((S + 1, 1)))
+    rest = mean_latency * rng.exponential(1.0, S + 3), np.ones((S + 1, 1))
+    return ChainTimes(forward, forward * rng.uniform(0.7, 1.3), forward, link_f, link_b, *rest)
 
 
 def unsplit(times: ChainTimes) -> ChainTimes:
@@ -77,11 +78,12 @@ def stage_orders(M, limit):
     return list(extend([], 0, 0, 0))
 
 
+@pytest.mark.parametrize("latency", [0.0, 0.5])
 @pytest.mark.parametrize(
     ("S", "M", "limit"), [(2, 2, 2), (2, 2, 1), (1, 3, 3), (1, 3, 2)], ids=lambda value: str(value)
 )
-def test_optimum_is_that_of_brute_force_over_the_simulator(S: int, M: int, limit: int) -> None:
-    times = random_times(np.random.default_rng([S, M, limit]), S)
+def test_optimum_is_that_of_brute_force_over_the_simulator(S: int, M: int, limit: int, latency) -> None:
+    times = random_times(np.random.default_rng([S, M, limit]), S, mean_latency=latency)
     limits, counts = np.full(S + 1, M), np.full(S + 1, 3 * M)
     best = np.inf
     for orders in itertools.product(*[stage_orders(M, limit)] * S, stage_orders(M, M)):
@@ -145,7 +147,7 @@ def test_micro_batches_in_turn_lose_nothing_and_half_duplex_hops_are_one_machine
 def test_no_named_schedule_beats_the_optimum(seed: int, half: bool) -> None:
     rng = np.random.default_rng([seed, half])
     S, M = int(rng.integers(1, 4)), 4
-    times = random_times(rng, S, mean_link=float(rng.choice([0.1, 1.0])))
+    times = random_times(rng, S, float(rng.choice([0.1, 1.0])), mean_latency=float(rng.choice([0.0, 0.5])))
     limits = rng.integers(1, M + 1, S)
     solution = solve(times, limits, M, half, limit=0.3)
     lengths = [
@@ -172,7 +174,8 @@ def assert_sound(solution, times, limits, M, half) -> None:
     for (p, m), op in at.items():
         assert op.end - op.start == pytest.approx(steps[p].seconds)
         if steps[p].after >= 0:
-            assert op.start >= at[steps[p].after, m].end - 1e-9
+            before = steps[steps[p].after]
+            assert op.start >= at[steps[p].after, m].end + before.latency - 1e-9
         machines.setdefault(steps[p].machine, []).append(op)
     for members in machines.values():
         members.sort(key=lambda op: op.start)
@@ -183,7 +186,10 @@ def assert_sound(solution, times, limits, M, half) -> None:
         gone = np.array([op.end for op in machines[s] if steps[op.step].kind == WEIGHT])
         stored = [i + 1 - int((gone <= op.start + 1e-9).sum()) for i, op in enumerate(mine)]
         assert max(stored) == solution.stored[s] <= limit
-    assert max(op.end for op in solution.operations) == solution.seconds
+    assert {step.resource for step in steps if step.latency} <= set(
+        range(len(limits) + 1, 3 * len(limits) + 7)
+    )
+    assert max(op.end + steps[op.step].latency for op in solution.operations) == solution.seconds
 
 
 def test_a_schedule_is_read_as_it_was_run() -> None:
@@ -191,7 +197,7 @@ def test_a_schedule_is_read_as_it_was_run() -> None:
     rng = np.random.default_rng(5)
     for half, schedule in itertools.product((False, True), ("1f1b", "zb-h1")):
         S, M = 3, 5
-        times = random_times(rng, S)
+        times = random_times(rng, S, mean_latency=0.3)
         events = np.full((M * 30, 6), -1.0)
         length = named(times, schedule, [4, 3, 2], M, half, events)
         events = events[events[:, 0] >= 0]
@@ -217,7 +223,9 @@ def fields_of(allocation):
     return {k: None if v is None else v.tolist() for k, v in vars(allocation).items()}
 
 
-@pytest.mark.parametrize("scenario", ["small", "medium", UNEVEN], ids=["small", "medium", "uneven"])
+@pytest.mark.parametrize(
+    "scenario", ["small", "medium", UNEVEN, PRICED], ids=["small", "medium", "uneven", "priced"]
+)
 def test_decisions_are_feasible_priced_exactly_and_no_better_than_the_bound(scenario) -> None:
     scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
     state = first_state(scenario, 1, seed=3)
@@ -231,13 +239,16 @@ def test_decisions_are_feasible_priced_exactly_and_no_better_than_the_bound(scen
     costs = round_costs(parameters, state, allocation)
     problems = chain_problems(parameters, state)
     for (e, n), report in scheduler.reports.items():
-        assert report.executed_s == pytest.approx(costs.local_step[e, n], rel=1e-9)
+        assert report.executed_s == pytest.approx((costs.local_step - costs.update)[e, n], rel=1e-9)
         assert report.bound_s <= report.optimum_s <= report.executed_s
         assert report.gap >= 0.0
         assert report.proven == (report.note is None)
-        for split in usual_splits(problems[e, n], scheduler.micro_batches):
-            for plan in optpipe.warm_starts(problems[e, n], split, scheduler.micro_batches):
-                assert report.plan.seconds(problems[e, n]) <= plan.seconds(problems[e, n])
+        # With overheads all numbers of micro-batches within the limit compete.
+        numbers = [1, 2, 4] if scenario is PRICED else [scheduler.micro_batches]
+        for M in numbers:
+            for split in usual_splits(problems[e, n], M):
+                for plan in optpipe.warm_starts(problems[e, n], split, M):
+                    assert report.plan.seconds(problems[e, n]) <= plan.seconds(problems[e, n])
     again = OptPipe(scenario, **SHORT).act(None, state)
     assert fields_of(again) == fields_of(allocation)
 

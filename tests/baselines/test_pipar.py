@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from baseline_support import SMALL, UNEVEN, first_state
-from test_splitfed import SLOW, SLOWER, split, strongest
+from test_splitfed import SLOW, SLOW_PRICED, SLOWER, split, strongest
 
 from collapipe_env.allocation import COPIES, SCHEDULES
 from collapipe_env.baselines.pipar import PiPar
@@ -57,7 +57,9 @@ def test_local_step_is_the_timetable_of_the_authors_code(scenario) -> None:
     assert (round_costs(scheduler.parameters, state, flushed).delay >= costs.delay * (1 - 1e-12)).all()
 
 
-@pytest.mark.parametrize("scenario", [UNEVEN, SLOW, SLOWER], ids=["uneven", "slow", "slower"])
+@pytest.mark.parametrize(
+    "scenario", [UNEVEN, SLOW, SLOWER, SLOW_PRICED], ids=["uneven", "slow", "slower", "priced"]
+)
 def test_best_of_all_splits_and_numbers_of_batches(scenario) -> None:
     scheduler, rows = PiPar(scenario), 3
     assert isinstance(scheduler, Scheduler)

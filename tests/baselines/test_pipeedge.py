@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, decide, first_state, full_power_rates, plans
+from baseline_support import PRICED, SMALL, UNEVEN, decide, first_state, full_power_rates, plans
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,15 +60,19 @@ def test_a_slow_hop_is_avoided_and_a_fast_one_is_not() -> None:
         assert quickest_of_fastest(6, cap, block_s, hop_s).tolist() == expected
 
 
-@pytest.mark.parametrize("scenario", [SMALL, UNEVEN], ids=["small", "uneven"])
+@pytest.mark.parametrize("scenario", [SMALL, UNEVEN, PRICED], ids=["small", "uneven", "priced"])
 def test_decision_is_the_best_for_times_computed_here(scenario) -> None:
     state = first_state(scenario, 2, seed=4)
     scheduler = PipeEdge(scenario)
-    costs = scheduler.parameters.costs
+    costs, extra = scheduler.parameters.costs, scheduler.parameters.overheads
     rates, repeats = full_power_rates(scheduler.parameters, state)
     packet_s = repeats / np.where(rates > 0, rates, np.inf)
     both_ways = costs.activation_bits * packet_s + costs.gradient_bits * np.swapaxes(packet_s, -1, -2)
     block_s = 3.0 * costs.block_forward_flops / state.speed
+    b = costs.batch_size / scheduler.micro_batches  # times are those of a sample: overheads of 1 / b
+    both_ways = both_ways + extra.header_bits / b * (packet_s + np.swapaxes(packet_s, -1, -2))
+    both_ways = both_ways + 2.0 * extra.message_s / b
+    block_s = block_s + 3.0 * extra.block_cycles / b / state.clock
     allocation = decide(scheduler, state)
     for place in np.ndindex(2, scenario.clusters):
         caps = np.where(state.present, state.memory_cap, 0)[place]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, first_state
+from baseline_support import PRICED, SMALL, UNEVEN, first_state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +23,8 @@ KINDS = (SplitFedV1, SplitFedV2)
 # Servers about as fast as a device or two: deeper cuts than one block pay, and the memory stops them.
 SLOW = UNEVEN.with_overrides({"cluster.server_flops": 2.5e10})
 SLOWER = UNEVEN.with_overrides({"cluster.server_flops": 1.2e10, "radio.link_errors": "drop"})
+SLOW_PRICED = PRICED.with_overrides({"cluster.server_flops": 1.2e10, "workload.micro_batches": [1, 4, 16]})
+SCENARIOS = [SMALL, UNEVEN, SLOW, SLOWER, SLOW_PRICED]
 
 
 def strongest(state, e, n, blocks):
@@ -56,7 +58,7 @@ def split(scheduler, state, e, cuts, mode, micro_batches=None):
     )
 
 
-@pytest.mark.parametrize("scenario", [SMALL, UNEVEN, SLOW, SLOWER], ids=["small", "uneven", "slow", "slower"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=["small", "uneven", "slow", "slower", "priced"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_best_of_all_cuts(kind, scenario) -> None:
     scheduler = kind(scenario)
@@ -78,7 +80,7 @@ def test_best_of_all_cuts(kind, scenario) -> None:
     assert (decision.micro_batches == 1).all()
     assert (decision.server_mode == (SEQUENTIAL if v2 else COPIES)).all()
     cut = L - decision.server_blocks
-    if scenario is SLOW or scenario is SLOWER:
+    if scenario in (SLOW, SLOWER, SLOW_PRICED):
         assert (cut > 1).any()  # or the comparison would say little
     else:
         assert (cut == 1).all()

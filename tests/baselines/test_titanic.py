@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, decide, first_state, full_power_rates, plans
+from baseline_support import PRICED, SMALL, UNEVEN, decide, first_state, full_power_rates, plans
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,16 +34,20 @@ def test_with_equal_client_costs_the_fastest_are_filled_first() -> None:
     assert found.tolist() == [0, 0, 7]
 
 
-@pytest.mark.parametrize("scenario", [SMALL, UNEVEN], ids=["small", "uneven"])
+@pytest.mark.parametrize("scenario", [SMALL, UNEVEN, PRICED], ids=["small", "uneven", "priced"])
 def test_decision_is_the_best_for_times_computed_here(scenario) -> None:
     state = first_state(scenario, 2, seed=3)
     scheduler = Titanic(scenario, client_price_s=0.1)
-    costs = scheduler.parameters.costs
+    costs, extra = scheduler.parameters.costs, scheduler.parameters.overheads
     rates, repeats = full_power_rates(scheduler.parameters, state)
     B = costs.batch_size
     block_s = 3.0 * B * costs.block_forward_flops / state.speed
     packet_s = repeats / np.where(rates > 0, rates, np.inf)
     client_s = B * (costs.activation_bits * packet_s[..., 0, 1:] + costs.gradient_bits * packet_s[..., 1:, 0])
+    # One micro-batch: each pass is launched once, each message sent once.
+    block_s = block_s + 3.0 * extra.block_cycles / state.clock
+    client_s = client_s + extra.header_bits * (packet_s[..., 0, 1:] + packet_s[..., 1:, 0])
+    client_s = client_s + 2.0 * (extra.message_s + extra.latency_s)
     for mine, theirs in zip((block_s, client_s), scheduler.client_times(state), strict=True):
         assert np.allclose(np.where(state.present, mine, 0), np.where(state.present, theirs, 0), rtol=1e-9)
     allocation = decide(scheduler, state)

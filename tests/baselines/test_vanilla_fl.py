@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, first_state, full_power_rates
+from baseline_support import PRICED, SMALL, first_state, full_power_rates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,26 +55,40 @@ def test_all_devices_take_part_in_the_shipped_scenarios(name: str) -> None:
     check_allocation(scheduler.parameters, state, scheduler.act(None, state))
 
 
+@pytest.mark.parametrize("overheads", [SMALL.overheads, PRICED.overheads], ids=["free", "priced"])
 @pytest.mark.parametrize("micro_batches", [1, 4])
-def test_round_in_closed_form(micro_batches: int) -> None:
-    state = first_state(SMALL, 1)
-    scheduler = VanillaFL(SMALL, micro_batches=micro_batches)
-    parameters, costs = scheduler.parameters, scheduler.parameters.costs
+def test_round_in_closed_form(micro_batches: int, overheads) -> None:
+    scenario = replace(SMALL, overheads=overheads)
+    state = first_state(scenario, 1)
+    scheduler = VanillaFL(scenario, micro_batches=micro_batches)
+    parameters, costs, extra = (
+        scheduler.parameters,
+        scheduler.parameters.costs,
+        scheduler.parameters.overheads,
+    )
     round_ = round_costs(parameters, state, scheduler.act(None, state))
     rates, _ = full_power_rates(parameters, state)
     L, b, share = costs.blocks, costs.batch_size / micro_batches, 1.0 / 3.0
     for n in range(SMALL.clusters):
         rate = rates[0, n]
-        out = sum(share * b * costs.activation_bits / rate[0, j] for j in (1, 2, 3))
-        home = max(share * b * costs.activation_bits / rate[j, 0] for j in (1, 2, 3))
-        back_out = sum(share * b * costs.gradient_bits / rate[0, j] for j in (1, 2, 3))
-        back_home = max(share * b * costs.gradient_bits / rate[j, 0] for j in (1, 2, 3))
+
+        def message(i, j, bits, rate=rate):
+            return (share * b * bits + extra.header_bits) / rate[i, j] + extra.message_s
+
+        out = sum(message(0, j, costs.activation_bits) for j in (1, 2, 3))
+        home = max(message(j, 0, costs.activation_bits) for j in (1, 2, 3))
+        back_out = sum(message(0, j, costs.gradient_bits) for j in (1, 2, 3))
+        back_home = max(message(j, 0, costs.gradient_bits) for j in (1, 2, 3))
+        # A group launches all of its blocks, however few the samples of each device.
+        clock = state.clock[0, n].min()
         compute = share * b * L * costs.block_forward_flops / state.speed[0, n].min()
+        compute += L * extra.block_cycles / clock
         chain = round_.elements
         up, down = chain.uplink[0, n], chain.downlink[0, n]
         forward = [out, compute, home, up, chain.server_forward[0, n]]
         backward = [down, chain.server_backward[0, n], back_out, 2.0 * compute, back_home]
         step = sum(forward) + sum(backward) + (micro_batches - 1) * (max(forward) + max(backward))
+        step += 2.0 * (2.0 * extra.latency_s + extra.edge_latency_s) + L * extra.update_cycles / clock
         payload = L * costs.block_payload_bits
         slowest_pair = min(rate[i, j] for i, j in itertools.permutations((1, 2, 3), 2))
         step += 2.0 * 2.0 / 3.0 * payload / slowest_pair

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, first_state, simulated
+from baseline_support import PRICED, SMALL, UNEVEN, first_state, simulated
 from schedule_oracle.periods import steady_period
 from schedule_oracle.recurrence import StageTimes
 
@@ -74,7 +74,9 @@ def test_caps_count_the_server_and_on_demand_the_links() -> None:
         assert caps[0, n][blocks[0, n] > 0].tolist() == list(range(stages[0, n] + 1, 1, -1))
 
 
-@pytest.mark.parametrize("scenario", [small(3, d2d_duplex="half"), UNEVEN], ids=["half duplex", "uneven"])
+@pytest.mark.parametrize(
+    "scenario", [small(3, d2d_duplex="half"), UNEVEN, PRICED], ids=["half duplex", "uneven", "priced"]
+)
 def test_planned_time_is_the_one_charged_and_link_aware_plans_are_no_slower(scenario) -> None:
     state = first_state(scenario, 3, seed=2)
     parameters = system_parameters(scenario)

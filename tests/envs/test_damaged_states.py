@@ -42,7 +42,7 @@ def part(tree, place):
         ("env/np_random/pool_size", lambda _: 10**12, "pool_size is 10+, expected 4 to"),
         ("env/np_random/spawn_key", lambda _: "-1", "env/np_random is not"),
         ("env/np_random", lambda _: None, "no generator"),
-        ("version", lambda version: np.array([version, 2]), "this package reads 2"),
+        ("version", lambda version: np.array([version, 2]), "this package reads 3"),
         ("mdp/simulator/learner/round", lambda rounds: rounds + 10**9, "learner/round does not agree"),
         ("mdp/simulator/system/round_index", lambda rounds: rounds + 10**9, "round_index holds 1000000002"),
         ("mdp/simulator/system/round_index", lambda rounds: rounds - 10, "round_index holds -8"),

@@ -2,6 +2,7 @@
 
 import math
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from env_support import VARIANTS, make_actions, make_env
@@ -84,6 +85,34 @@ def test_layout_tiles_the_vector(name):
     assert np.isfinite(env.observation_space.low).all()
     assert np.isfinite(env.observation_space.high).all()
     assert len(layout.describe().splitlines()) == len(layout)
+
+
+PROFILES = [
+    {"name": "phone", "switched_capacitance": 1e-27},
+    {"name": "board", "flops_per_cycle": 64, "clock_max_hz": 4e9, "active_power_w": 6.0},
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({"devices": {"profiles": PROFILES}, "overheads": {"block_s": 0.003}}, True),
+        ({"devices": {"profiles": PROFILES}, "overheads": {"update_s": 0.005}}, True),
+        ({"devices": {"profiles": PROFILES}, "overheads": {"message_s": 0.001}}, False),
+        ({"overheads": {"block_s": 0.003}}, False),  # the speed tells the clock
+    ],
+)
+def test_clocks_are_shown_where_launches_depend_on_them_and_speeds_do_not_tell(changes, shown):
+    loads = {"load_levels": [0.5, 1.0], "load_stay_probability": 0.5}
+    scenario = {"base": "small", "budgets": {"device_energy_j": 60}, "dynamics": loads, **changes}
+    env = gym.make("CollaPipeSurrogate-v0", scenario=scenario).unwrapped
+    observation, _ = env.reset(seed=5)
+    assert ("device_clock" in env.observation_layout) == shown
+    if shown:
+        for _ in range(4):
+            found = env.observation_layout.physical(observation)["device_clock"]
+            np.testing.assert_allclose(found, env.state.clock[0], rtol=1e-6)
+            observation = env.step(env.action_space.sample())[0]
 
 
 def test_unpack_keeps_leading_axes():

@@ -19,18 +19,19 @@ def plain_chain(forward, backward, links=(), gradients=None, weight=None):
         np.zeros(P) if weight is None else np.array(weight, dtype=float),
         there,
         back,
+        np.zeros(P + 2),
         np.ones((P, 1)),
     )
 
 
-def random_chain(rng, stages, chunks=1):
+def random_chain(rng, stages, chunks=1, latency=0.0):
     """A chain with every element, the CU's relay included; some elements take no time."""
     P = stages + 1
     # Exactly 1 for a single chunk: one rounding more would decide near-ties of greedy orders otherwise.
     share = rng.dirichlet(np.full(chunks, 5.0), P) if chunks > 1 else np.ones((P, 1))
     share[-1] = 1.0
     some = [rng.exponential(1.0, n) * (rng.random(n) < 0.9) for n in (P, P, P, stages + 3, stages + 3)]
-    return ChainTimes(*some, share)
+    return ChainTimes(*some, latency * rng.exponential(1.0, stages + 3), share)
 
 
 def longest_path(times, orders, micro_batches, chunks):
@@ -62,12 +63,12 @@ def longest_path(times, orders, micro_batches, chunks):
                     sent["F", between] = link
                     if between == S:  # the CU relays
                         up = ("up", m)
-                        node(
-                            up, times.link_forward[S + 2], link, ("up", sent["up"]) if "up" in sent else None
-                        )
+                        node(("at CU", m), times.latency[S], link)
+                        before = ("up", sent["up"]) if "up" in sent else None
+                        node(up, times.link_forward[S + 2], ("at CU", m), before)
                         sent["up"] = m
                         link = up
-                    node(("inF", place + 1, m), 0.0, link)
+                    node(("inF", place + 1, m), times.latency[S + 2 if between == S else between], link)
                 else:
                     node(("inB", place, m), 0.0, key)
             elif kind == "B":
@@ -76,21 +77,22 @@ def longest_path(times, orders, micro_batches, chunks):
                     down = ("down", m)
                     node(down, times.link_backward[S + 2], key, sent.get("down"))
                     sent["down"] = down
-                    link = ("linkB", S, place, m)
-                    node(link, times.link_backward[S], down, sent.get(("B", S)))
+                    node(("back at CU", m), times.latency[S + 2], down)
+                    link, between = ("linkB", S, place, m), S
+                    node(link, times.link_backward[S], ("back at CU", m), sent.get(("B", S)))
                     sent["B", S] = link
                 else:
                     between = 0 if place == 0 else S + 1 if stage == 0 else stage
                     link = ("linkB", between, place, m)
                     node(link, times.link_backward[between], key, sent.get(("B", between)))
                     sent["B", between] = link
-                node(("inB", place - 1, m), 0.0, link)
+                node(("inB", place - 1, m), times.latency[between], link)
             else:
                 node(key, times.weight[stage] * times.chunk_share[stage, c], previous)
             previous = key
     for m in range(micro_batches):
         node(("linkF", 0, -1, m), times.link_forward[0], ("linkF", 0, -1, m - 1) if m else None)
-        node(("inF", 0, m), 0.0, ("linkF", 0, -1, m))
+        node(("inF", 0, m), times.latency[0], ("linkF", 0, -1, m))
 
     end = dict.fromkeys(length, 0.0)
     for _ in range(len(end)):

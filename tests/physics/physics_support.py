@@ -6,6 +6,8 @@ from itertools import pairwise
 import numpy as np
 
 from collapipe_env.allocation import Allocation
+from collapipe_env.physics.energy import RadioPower
+from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.workload import (
     WorkloadCosts,
     block_forward_flops,
@@ -18,6 +20,21 @@ from collapipe_env.physics.workload import (
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 CHOICES = (1, 2, 4, 8, 16)
+PRICED = {
+    "overheads": Overheads(
+        block_cycles=3e6,
+        update_cycles=1e7,
+        message_s=0.02,
+        header_bits=2e4,
+        latency_s=0.03,
+        edge_message_s=0.05,
+        edge_latency_s=0.07,
+        server_s=0.011,
+    ),
+    "radio_power": RadioPower(d2d_circuit_w=1.0, edge_circuit_w=1.8, efficiency=0.35, receive_w=0.9),
+    "d2d_snr_cap": 1e3,
+}
+"""Parameters with all overheads, and radios that draw more than they emit."""
 
 
 def make_parameters(clusters, *, blocks=6, steps=1, link_errors="drop", **changes):
@@ -69,11 +86,14 @@ def make_state(rng, lead, clusters, devices, parameters, *, absent=0.0):
     c = parameters.costs
     whole = c.blocks * (c.block_state_bytes + c.batch_size * c.stored_activation_bytes)
     memory = np.where(present, whole * rng.uniform(1.0, 2.0, shape), 0.0)
+    uplink_gain = 10 ** rng.uniform(-13, -9, (*lead, clusters))
+    speed = rng.uniform(1e9, 3e10, shape)
     return SystemState(
-        uplink_gain=10 ** rng.uniform(-13, -9, (*lead, clusters)),
+        uplink_gain=uplink_gain,
         d2d_gain=gain + np.swapaxes(gain, -1, -2),
         cross_gain=cross,
-        speed=rng.uniform(1e9, 3e10, shape),
+        speed=speed,
+        clock=speed / 16.0,
         compute_power=rng.uniform(0.5, 8.0, shape),
         memory_bytes=memory,
         memory_cap=np.where(present, c.blocks, 0),
@@ -133,7 +153,7 @@ def scalar_round(p, s, a):
 
     Follows `system_model.md` word by word and shares nothing with the package but the workload's figures.
     """
-    c, N = p.costs, p.clusters
+    c, N, o, radio = p.costs, p.clusters, p.overheads, p.radio_power
     K = s.present.shape[-1]
     mean_power = []
     for n in range(N):
@@ -149,7 +169,10 @@ def scalar_round(p, s, a):
             return power[i] * s.d2d_gain[n, i, j] / noise
 
         def rate(i, j, snr=snr):
-            return p.d2d_bandwidth_hz * math.log2(1.0 + snr(i, j))
+            return p.d2d_bandwidth_hz * math.log2(1.0 + min(snr(i, j), p.d2d_snr_cap))
+
+        def drawn(i, circuit_w, power=power):
+            return circuit_w + power[i] / radio.efficiency
 
         def arrives(ratio):
             return math.exp(-p.waterfall_threshold / ratio)
@@ -163,39 +186,46 @@ def scalar_round(p, s, a):
         up = beta * p.uplink_bandwidth_hz * math.log2(1.0 + up_ratio)
         down = beta * p.downlink_bandwidth_hz * math.log2(1.0 + p.bs_power_w * h / down_noise)
         chain = [0, *(k + 1 for k in range(K) if a.blocks[n, k] > 0), 0]
-        forward, backward, energy, success = [], [], [0.0] * (K + 1), 1.0
+        forward, backward, updates, energy, success = [], [], [], [0.0] * (K + 1), 1.0
         for i, j in pairwise(chain):
             ok_f, ok_b = arrives(snr(i, j)), arrives(snr(j, i))
             success *= ok_f * ok_b
-            t_f, t_b = b * c.activation_bits / rate(i, j), b * c.gradient_bits / rate(j, i)
+            t_f, t_b = b * c.activation_bits + o.header_bits, b * c.gradient_bits + o.header_bits
+            t_f, t_b = t_f / rate(i, j), t_b / rate(j, i)
             if p.link_errors == "arq":
                 t_f, t_b = t_f / ok_f, t_b / ok_b
+            t_f, t_b = t_f + o.message_s, t_b + o.message_s
             forward.append(t_f)
             backward.append(t_b)
-            energy[i] += c.local_steps * M * power[i] * t_f
-            energy[j] += c.local_steps * M * power[j] * t_b
+            energy[i] += c.local_steps * M * (drawn(i, radio.d2d_circuit_w) * t_f + radio.receive_w * t_b)
+            energy[j] += c.local_steps * M * (drawn(j, radio.d2d_circuit_w) * t_b + radio.receive_w * t_f)
         for k in chain[1:-1]:
-            t = b * a.blocks[n, k - 1] * c.block_forward_flops / s.speed[n, k - 1]
+            held, f = a.blocks[n, k - 1], s.clock[n, k - 1]
+            t = b * held * c.block_forward_flops / s.speed[n, k - 1] + held * o.block_cycles / f
+            updates.append(held * o.update_cycles / f)
             forward.append(t)
             backward.append(2.0 * t)
-            energy[k] += s.compute_power[n, k - 1] * c.local_steps * M * 3.0 * t
+            energy[k] += s.compute_power[n, k - 1] * c.local_steps * (M * 3.0 * t + updates[-1])
         success *= arrives(up_ratio)
         t_up = b * c.activation_bits / up
         if p.link_errors == "arq":
             t_up /= arrives(up_ratio)
-        server = b * c.decoder_forward_flops / (p.server_flops / N)
+        t_up += o.edge_message_s
+        server = b * c.decoder_forward_flops / (p.server_flops / N) + o.server_s
         forward += [t_up, server]
-        backward += [b * c.gradient_bits / down, 2.0 * server]
-        energy[0] += c.local_steps * M * P * t_up
+        backward += [b * c.gradient_bits / down + o.edge_message_s, 2.0 * server]
+        energy[0] += c.local_steps * M * drawn(0, radio.edge_circuit_w) * t_up
         step = sum(forward) + (M - 1) * max(forward) + sum(backward) + (M - 1) * max(backward)
+        step += 2.0 * ((len(chain) - 1) * o.latency_s + o.edge_latency_s) + max(updates)
         collect = 0.0
         for k in chain[1:-1]:
             t = a.blocks[n, k - 1] * c.block_parameters * c.weight_bits / rate(k, 0)
-            energy[k] += power[k] * t
+            energy[k] += drawn(k, radio.d2d_circuit_w) * t
+            energy[0] += radio.receive_w * t
             collect = max(collect, t)
         payload = (c.blocks * c.block_parameters + c.embedding_parameters) * c.weight_bits
         upload = payload / up
-        energy[0] += P * upload
+        energy[0] += drawn(0, radio.edge_circuit_w) * upload
         out["interference"].append(I)
         out["step"].append(step)
         out["collect"].append(collect)

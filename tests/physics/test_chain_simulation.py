@@ -74,7 +74,7 @@ def test_equals_the_event_heap_on_plain_pipelines(seed, half):
 def test_equals_the_longest_path_on_whole_chains(seed, kind):
     rng = np.random.default_rng(seed)
     S, M = int(rng.integers(1, 5)), int(rng.integers(1, 9))
-    times = random_chain(rng, S)
+    times = random_chain(rng, S, latency=rng.choice([0.0, 0.5]))
     caps = rng.integers(1, 7, S)
     used = np.full(S, M) if kind == GPIPE else np.minimum(np.minimum.accumulate(caps), M)
     orders = [one_f_one_b(int(cap), M) for cap in used]
@@ -88,7 +88,7 @@ def test_interleaved_equals_the_longest_path(seed, v):
     rng = np.random.default_rng(seed)
     S = int(rng.integers(2, 5))
     M = S * int(rng.integers(1, 4))
-    times = random_chain(rng, S, v)
+    times = random_chain(rng, S, v, latency=rng.choice([0.0, 0.5]))
     caps = [min(2 * (S - s - 1) + (v - 1) * S + 1, M * v) for s in range(S)]
     orders = [[(x.kind, x.micro_batch, x.chunk) for x in order] for order in interleaved_orders(S, M, v)]
     orders.append(one_f_one_b(1, M))
@@ -142,7 +142,7 @@ def test_events_obey_the_chain(seed, kind, half):
 def test_half_duplex_leaves_gpipe_alone_and_never_helps_1f1b(seed):
     rng = np.random.default_rng(seed)
     S, M = int(rng.integers(1, 5)), int(rng.integers(1, 9))
-    times, caps = random_chain(rng, S), rng.integers(1, 7, S)
+    times, caps = random_chain(rng, S, latency=0.5), rng.integers(1, 7, S)
     both = [run(times, GPIPE, caps, M, half=half) for half in (False, True)]
     assert both[0] == pytest.approx(both[1], rel=1e-12)
     full, half = (run(times, ONE_F_ONE_B, caps, M, half=half) for half in (False, True))
@@ -152,11 +152,12 @@ def test_half_duplex_leaves_gpipe_alone_and_never_helps_1f1b(seed):
 def test_gpipe_has_the_closed_form_on_whole_chains():
     rng = np.random.default_rng(3)
     for S, M in itertools.product((1, 2, 4), (1, 3, 8)):
-        times = random_chain(rng, S)
+        times = random_chain(rng, S, latency=0.5)
         used = [*range(S + 1), S + 2]  # all links but the one between chunks
         a = np.concatenate((times.forward, times.link_forward[used]))
         c = np.concatenate((times.backward, times.link_backward[used]))
         expected = a.sum() + (M - 1) * a.max() + c.sum() + (M - 1) * c.max()
+        expected += 2.0 * times.latency[used].sum()  # whatever M is
         assert run(times, GPIPE, [1] * S, M) == pytest.approx(expected, rel=1e-12)
 
 

@@ -17,12 +17,26 @@ from collapipe_env.simulator.costs import general_round_costs
 cluster_times = called_from_python(times_of.cluster_times)
 
 
+OVERHEADS = {
+    "block_s": 0.003,
+    "update_s": 0.05,
+    "message_s": 0.002,
+    "header_bits": 3000,
+    "latency_s": 0.003,
+    "edge_message_s": 0.004,
+    "edge_latency_s": 0.015,
+    "server_s": 0.0005,
+}
+
+
 @pytest.mark.parametrize("links", ["drop", "arq"])
-def test_every_time_is_the_simulators(links: str) -> None:
+@pytest.mark.parametrize("overheads", [{}, OVERHEADS], ids=["free", "priced"])
+def test_every_time_is_the_simulators(links: str, overheads: dict[str, float]) -> None:
     scenario = load_scenario(
         {
             "base": "small",
             "radio": {"link_errors": links, "waterfall_threshold": 0.5, "d2d_shadowing_db": 4.0},
+            "overheads": overheads,
         }
     )
     parameters = system_parameters(scenario)
@@ -39,12 +53,14 @@ def test_every_time_is_the_simulators(links: str) -> None:
         times = cluster_times(
             parameters.numbers,
             np.ascontiguousarray(state.speed[n]),
+            np.ascontiguousarray(state.clock[n]),
             present,
             np.ascontiguousarray(state.d2d_gain[n]),
             float(state.uplink_gain[n]),
             np.append(cu_power[n], device_power[n]),
             noise,
             share[n],
+            float(M),
         )
         blocks = np.zeros((N, K), dtype=np.int64)
         blocks[:, i], blocks[:, j] = 1, costs.blocks - 1
@@ -63,9 +79,12 @@ def test_every_time_is_the_simulators(links: str) -> None:
         charged_edge = [e.uplink[n], e.downlink[n], e.server_forward[n], e.server_backward[n]]
         np.testing.assert_allclose(np.array(edge) / M, charged_edge, rtol=1e-12)
         assert (held * times.block_collect).max() == pytest.approx(charged.collect[n], rel=1e-12)
+        assert (held * times.block_update).max() == pytest.approx(charged.update[n], rel=1e-12, abs=0.0)
         collect = times.block_collect[:2] / costs.block_payload_bits
         np.testing.assert_allclose(times.link_bit[1:3, 0], collect, rtol=1e-12)
-        if links == "drop":  # nothing is repeated
+        if overheads:
+            assert (times.hop_overhead_forward[0, 1:3] > 0.002).all()
+        elif links == "drop":  # nothing is repeated
             bits = costs.batch_size * costs.activation_bits
             np.testing.assert_allclose(times.hop_forward, bits * times.link_bit, rtol=1e-12)
         else:
@@ -75,7 +94,7 @@ def test_every_time_is_the_simulators(links: str) -> None:
 
 
 def test_weight_gradients_are_those_of_a_split_backward_pass() -> None:
-    scenario = load_scenario("small")
+    scenario = load_scenario({"base": "small", "overheads": OVERHEADS})
     parameters = system_parameters(scenario)
     state = mean_state(scenario, fixed_layout(scenario))
     K = state.present.shape[1]
@@ -94,12 +113,14 @@ def test_weight_gradients_are_those_of_a_split_backward_pass() -> None:
     times = cluster_times(
         parameters.numbers,
         np.ascontiguousarray(state.speed[0]),
+        np.ascontiguousarray(state.clock[0]),
         np.array([1, 0, 0]),
         np.ascontiguousarray(state.d2d_gain[0]),
         float(state.uplink_gain[0]),
         np.full(K + 1, 0.1),
         1e-13,
         0.5,
+        2.0,
     )
     assert e.compute_weight is not None
     assert e.server_weight is not None

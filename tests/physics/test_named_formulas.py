@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collapipe_env.physics import energy, memory, radio
+from collapipe_env.physics import energy, memory, overheads, radio
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 
@@ -17,6 +17,10 @@ PAPER = {
     (energy, "cu_airtime"): ((8.0, 0.25, 0.5, 3.0), 9.0),
     (energy, "device_energy"): ((4.0, 6.0, 0.1, 3.5), 24.35),
     (energy, "cu_energy"): ((0.2, 9.0), 1.8),
+    (energy, "radio_power"): ((0.07, 1.0, 0.35), 1.2),
+    (overheads, "launch_time"): ((4.0, 3e6, 2e9), 6e-3),  # 3 ms a block at 1 GHz
+    (overheads, "update_time"): ((4.0, 4e6, 2e9), 8e-3),
+    (radio, "usable_snr"): ((50.0, 20.0), 20.0),
     (radio, "failure_exponent"): ((4.0, 0.1), 0.025),
     (memory, "samples_beside"): ((100.0, 2.0, 20.0, 3.0), 10.0),
     (radio, "survival"): ((np.log(4.0),), 0.25),
@@ -42,7 +46,8 @@ def test_numbers_for_loops_are_the_parameters():
     p = system_parameters(scenario)
     c, numbers = p.costs, p.numbers
     assert numbers is p.numbers
-    assert all(isinstance(value, int | float) for value in numbers)
+    nested = (*numbers.overheads, *numbers.radio_power)
+    assert all(isinstance(value, int | float | tuple) for value in (*numbers, *nested))
     assert (numbers.drop, numbers.repeat, numbers.half_duplex) == (False, True, True)
     assert numbers.blocks == scenario.workload.blocks
     assert numbers.server_seconds == pytest.approx(

@@ -86,6 +86,7 @@ def build(case):
         d2d_gain=np.array([case["gain"]]),
         cross_gain=np.zeros((1, 1)),
         speed=np.array([case["speed_flops"][1:]]),
+        clock=np.full((1, len(case["speed_flops"]) - 1), 1e9),
         compute_power=np.array([case["compute_power_w"][1:]]),
         memory_bytes=ones,
         memory_cap=ones,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from physics_support import make_case, scalar_round
+from physics_support import PRICED, make_case, scalar_round
 
 from collapipe_env.learners.base import Arrivals, LearningReport
 from collapipe_env.physics.queues import update_backlog
@@ -26,15 +26,17 @@ def leaves(costs):
         value = getattr(costs, field.name)
         if dataclasses.is_dataclass(value):
             yield from ((f"{field.name}.{name}", leaf) for name, leaf in leaves(value))
-        elif value is not None:
+        elif value is not None and not isinstance(value, float):
             yield field.name, value
 
 
+@pytest.mark.parametrize("prices", [{}, PRICED], ids=["free", "priced"])
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS, steps=st.integers(1, 3), clusters=st.integers(1, 4), devices=st.integers(1, 5))
-def test_equals_a_scalar_round(mode, seed, steps, clusters, devices):
-    p, s, a = make_case(seed, lead=(1,), clusters=clusters, devices=devices, steps=steps, link_errors=mode)
+def test_equals_a_scalar_round(mode, prices, seed, steps, clusters, devices):
+    sizes = {"clusters": clusters, "devices": devices}
+    p, s, a = make_case(seed, lead=(1,), **sizes, steps=steps, link_errors=mode, **prices)
     costs = round_costs(p, s, a)
     expected = scalar_round(p, s[0], a[0])
     close = {"rtol": 1e-9, "atol": 0.0}
@@ -50,13 +52,13 @@ def test_equals_a_scalar_round(mode, seed, steps, clusters, devices):
     np.testing.assert_allclose(costs.energy_ratio, costs.energy / s.budget)
 
 
+@pytest.mark.parametrize("prices", [{}, PRICED], ids=["free", "priced"])
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS, clusters=st.integers(1, 4), devices=st.integers(1, 6), rows=st.integers(1, 4))
-def test_the_compiled_loop_equals_the_general_form(mode, seed, clusters, devices, rows):
-    p, s, a = make_case(
-        seed, lead=(rows,), clusters=clusters, devices=devices, steps=2, link_errors=mode, absent=0.3
-    )
+def test_the_compiled_loop_equals_the_general_form(mode, prices, seed, clusters, devices, rows):
+    sizes = {"clusters": clusters, "devices": devices, "steps": 2, "absent": 0.3}
+    p, s, a = make_case(seed, lead=(rows,), **sizes, link_errors=mode, **prices)
     found, expected = dict(leaves(round_costs(p, s, a))), dict(leaves(general_round_costs(p, s, a)))
     assert found.keys() == expected.keys()
     for name, value in found.items():
@@ -86,7 +88,7 @@ def test_modes_differ_as_they_should():
 
 @pytest.mark.parametrize("groups", [False, True])
 def test_a_row_of_a_batch_is_the_row_alone(groups):
-    p, s, a = make_case(5, lead=(2, 3), groups=groups, absent=0.3, steps=2)
+    p, s, a = make_case(5, lead=(2, 3), groups=groups, absent=0.3, steps=2, **PRICED)
     batch = dict(leaves(round_costs(p, s, a)))
     for place in np.ndindex(2, 3):
         for name, value in leaves(round_costs(p, s[place], a[place])):
@@ -106,7 +108,7 @@ def test_one_state_serves_many_candidates():
 @pytest.mark.parametrize("library", ["strict", "torch"])
 def test_runs_on_other_array_libraries(library, groups, mode):
     convert = {"strict": array_api_strict.asarray, "torch": torch.asarray}[library]
-    p, s, a = make_case(3, groups=groups, absent=0.2, link_errors=mode, steps=2)
+    p, s, a = make_case(3, groups=groups, absent=0.2, link_errors=mode, steps=2, **PRICED)
     expected = dict(leaves(round_costs(p, s, a)))
     found = dict(leaves(round_costs(p, s.map(convert), a.map(convert))))
     assert set(found) == set(expected)
@@ -118,7 +120,7 @@ def test_runs_on_other_array_libraries(library, groups, mode):
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, groups=st.booleans(), mode=st.sampled_from(MODES), steps=st.integers(1, 3))
 def test_timeline_ends_with_the_round(seed, groups, mode, steps):
-    p, s, a = make_case(seed, groups=groups, absent=0.3, link_errors=mode, steps=steps)
+    p, s, a = make_case(seed, groups=groups, absent=0.3, link_errors=mode, steps=steps, **PRICED)
     costs = round_costs(p, s, a)
     record = RoundRecord(
         state=s,
@@ -136,7 +138,7 @@ def test_timeline_ends_with_the_round(seed, groups, mode, steps):
         assert ends["upload"] == pytest.approx(costs.cluster_delay[row, cluster], rel=1e-9)
         assert timeline.end_s == pytest.approx(costs.delay[row], rel=1e-9)
         lengths = [phase.end_s - phase.start_s for phase in timeline.phases if phase.label == "step"]
-        expected = costs.local_step[row, cluster] - costs.allreduce[row, cluster]
+        expected = (costs.local_step - costs.allreduce - costs.update)[row, cluster]
         assert lengths == pytest.approx([expected] * steps, rel=1e-9)
 
 

@@ -51,7 +51,7 @@ PLAYED = {
 }
 
 
-def tiny(seed, blocks=4, area=40.0, radio=None, **budgets):
+def tiny(seed, blocks=4, area=40.0, radio=None, overheads=None, **budgets):
     """One cluster of three devices, small enough to try every split."""
     return load_scenario(
         {
@@ -60,6 +60,7 @@ def tiny(seed, blocks=4, area=40.0, radio=None, **budgets):
             "workload": {"blocks": blocks},
             "cluster": {"clusters": 1, "devices": 3, "layout_seed": seed, "area_side_m": area},
             "radio": radio or {},
+            "overheads": overheads or {},
             "budgets": budgets,
         }
     )
@@ -81,7 +82,7 @@ def exact_least_use(scenario, powers):
                 sample.state,
                 Allocation(
                     blocks=blocks,
-                    micro_batches=np.full(clusters, 64),
+                    micro_batches=np.full(clusters, parameters.micro_batch_choices[0]),
                     bandwidth=np.ones(clusters),
                     device_power=np.full(blocks.shape, power),
                     cu_power=np.full(clusters, power),
@@ -124,6 +125,22 @@ def test_plans_follow_the_channels_where_devices_spend_most_on_their_radio(seed)
     best = exact_least_use(scenario, [0.002])
     assert best > 1.0
     assert best <= energy_feasibility(scenario).least_use[0, 0] <= 1.1 * best
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_launches_updates_and_circuits_count_with_the_fewest_micro_batches(seed):
+    radio = {"d2d_circuit_w": 1.0, "amplifier_efficiency": 0.35, "snr_cap_db": 30.0}
+    overheads = {"block_s": 0.05, "update_s": 0.5, "message_s": 0.02, "header_bits": 1e5}
+    options = {"overheads": overheads, "device_energy_j": 2.0, "cu_energy_j": 1e4}
+    scenario = tiny(seed, radio=radio, **options)
+    found = energy_feasibility(scenario).least_use[0, 0]
+    parameters = system_parameters(scenario)
+    powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, 12)
+    best = exact_least_use(scenario, powers)
+    assert best <= found * (1.0 + 1e-9)
+    assert found <= 1.1 * best
+    free = energy_feasibility(tiny(seed, device_energy_j=2.0, cu_energy_j=1e4)).least_use[0, 0]
+    assert found > 1.05 * free
 
 
 @pytest.mark.parametrize("seed", range(3))

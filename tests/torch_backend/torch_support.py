@@ -26,6 +26,33 @@ VARIANTS = {
         "budgets": {"device_energy_j": 6, "cu_energy_j": 1.5},
     },
     "uneven": {"base": "medium", "cluster": {"devices": [5, 3, 4, 5]}, "workload": {"local_steps": 2}},
+    "priced": {  # overheads of passes and messages, radios that draw more than they emit
+        "base": "small",
+        "devices": {
+            "profiles": [
+                {"name": "phone", "switched_capacitance": 1e-27},
+                {"name": "board", "flops_per_cycle": 32, "active_power_w": 6.0},
+            ]
+        },
+        "radio": {
+            "snr_cap_db": 30,
+            "d2d_circuit_w": 1.0,
+            "edge_circuit_w": 1.8,
+            "amplifier_efficiency": 0.35,
+            "receive_w": 1.0,
+        },
+        "overheads": {
+            "block_s": 0.003,
+            "update_s": 0.005,
+            "message_s": 0.001,
+            "header_bits": 1000,
+            "latency_s": 0.003,
+            "edge_message_s": 0.001,
+            "edge_latency_s": 0.015,
+            "server_s": 0.0005,
+        },
+        "budgets": {"device_energy_j": 40, "cu_energy_j": 20},
+    },
     "skewed": {  # the parts of the surrogate that other variants leave out
         "base": "small",
         "learning": {"partition": "dirichlet", "schedule": "cosine", "warmup_rounds": 1},

@@ -16,26 +16,24 @@ from collapipe_env.physics.links import PlanGraph
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.schedules.crossings import Crossings
 from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step_times
-from collapipe_env.physics.workload import WorkloadCosts
 
 
 def with_weight_gradients(
-    elements: PipelineElements, costs: WorkloadCosts, server_weight: Array, crossings: Crossings | None
+    elements: PipelineElements, compute_weight: Array, server_weight: Array, crossings: Crossings | None
 ) -> PipelineElements:
     """Elements with what only schedules need: weight gradients and the hop between chunks.
 
     Args:
         elements: Times of one micro-batch.
-        costs: Priced workload.
+        compute_weight: Weight gradients of one micro-batch on each stage, at its leader (..., N, K) [s].
         server_weight: Weight gradients of one micro-batch on the server (..., N) [s].
         crossings: Those of an interleaved plan.
     """
-    ratio = costs.block_weight_flops / costs.block_forward_flops
     xp = namespace(elements.uplink)
     nothing = xp.zeros_like(elements.uplink)
     return replace(
         elements,
-        compute_weight=ratio * elements.compute_forward,
+        compute_weight=compute_weight,
         server_weight=server_weight,
         wrap_forward=nothing if crossings is None else crossings.wrap_forward,
         wrap_backward=nothing if crossings is None else crossings.wrap_backward,
@@ -119,6 +117,8 @@ def flat_chains(
         server_forward=flat(e.server_forward),
         server_backward=flat(e.server_backward),
         server_weight=flat(e.server_weight),
+        latency=e.hop_latency,
+        edge_latency=e.edge_latency,
     )
     orders = Orders(
         schedule=flat(allocation.schedule, kind=np.int64),

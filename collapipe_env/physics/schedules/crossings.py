@@ -16,12 +16,15 @@ class Crossings:
 
     Attributes:
         airtime: Airtime of each node for one micro-batch, both directions (..., N, K+1) [s].
+        received: Airtime of what each node receives of one micro-batch (..., N, K+1) [s]; ``None`` where
+            receivers draw no power.
         failure_exponent: Of all hops and crossings (..., N).
         wrap_forward: Last stage to the first (..., N) [s].
         wrap_backward: First stage to the last (..., N) [s].
     """
 
     airtime: Array
+    received: Array | None
     failure_exponent: Array
     wrap_forward: Array
     wrap_backward: Array
@@ -46,10 +49,20 @@ def interleaved_crossings(graph: PlanGraph, hops: HopTimes, wraps: HopTimes, chu
         return concatenate((once, xp.where(towards_device, v[..., None], 1.0)), axis=-1)
 
     again = v - 1.0
+    senders, receivers = repeated(xp.any(between, axis=-1)), repeated(xp.any(between, axis=-2))
+
+    received: Array = None
+    if hops.received_forward is not None and wraps.received_forward is not None:
+        received = (
+            hops.received_forward * receivers
+            + hops.received_backward * senders
+            + again[..., None] * (wraps.received_forward + wraps.received_backward)
+        )
     return Crossings(
-        airtime=hops.forward * repeated(xp.any(between, axis=-1))
-        + hops.backward * repeated(xp.any(between, axis=-2))
+        airtime=hops.forward * senders
+        + hops.backward * receivers
         + again[..., None] * (wraps.forward + wraps.backward),
+        received=received,
         failure_exponent=hops.failure_exponent + again * wraps.failure_exponent,
         wrap_forward=xp.max(wraps.forward, axis=-1),
         wrap_backward=xp.max(wraps.backward, axis=-1),

@@ -39,6 +39,8 @@ class Chains(NamedTuple):
         server_forward: Server (R,) [s].
         server_backward: Server backward, weight gradients in it (R,) [s].
         server_weight: The server's weight gradients alone (R,) [s].
+        latency: Of every device-to-device hop [s].
+        edge_latency: Of uplink and downlink [s].
     """
 
     blocks: IntArray
@@ -54,6 +56,8 @@ class Chains(NamedTuple):
     server_forward: FloatArray
     server_backward: FloatArray
     server_weight: FloatArray
+    latency: float
+    edge_latency: float
 
 
 class Orders(NamedTuple):
@@ -109,7 +113,9 @@ def chain_times(chains: Chains, r: int, schedule: int, chunks: int) -> tuple[Cha
     there[0], back[S] = chains.hop_forward[r, 0], chains.hop_backward[r, 0]
     there[S + 1], back[S + 1] = chains.wrap_forward[r], chains.wrap_backward[r]
     there[S + 2], back[S + 2] = chains.uplink[r], chains.downlink[r]
-    return ChainTimes(forward, backward, weight, there, back, share), slots
+    latency = np.full(S + 3, chains.latency)
+    latency[S + 2] = chains.edge_latency
+    return ChainTimes(forward, backward, weight, there, back, latency, share), slots
 
 
 @compiled

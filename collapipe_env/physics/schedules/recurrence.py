@@ -42,7 +42,7 @@ def ordered_makespan(
     end = 0.0
     for m in range(M):
         link_f[0] += times.link_forward[0]
-        arrived_f[0, m] = link_f[0]
+        arrived_f[0, m] = link_f[0] + times.latency[0]
     for m in range(M):
         # Everything before the backward of micro-batch m, first stage first ...
         for p in range(S + 1):
@@ -59,10 +59,10 @@ def ordered_makespan(
                     arrived_b[S, j] = now
                     continue
                 link_f[p + 1] = max(link_f[p + 1], now) + times.link_forward[p + 1]
-                arrived_f[p + 1, j] = link_f[p + 1]
+                arrived_f[p + 1, j] = link_f[p + 1] + times.latency[p + 1]
                 if p == S - 1:  # by way of the CU, which relays to the server
-                    link_f[S + 2] = max(link_f[S + 2], link_f[S]) + times.link_forward[S + 2]
-                    arrived_f[S, j] = link_f[S + 2]
+                    link_f[S + 2] = max(link_f[S + 2], arrived_f[S, j]) + times.link_forward[S + 2]
+                    arrived_f[S, j] = link_f[S + 2] + times.latency[S + 2]
         # ... and that backward, last stage first.
         for p in range(S, -1, -1):
             now = free[p]
@@ -78,16 +78,16 @@ def ordered_makespan(
             free[p] = now
             if p == S:
                 link_b[S + 2] = max(link_b[S + 2], sent) + times.link_backward[S + 2]
-                sent = link_b[S + 2]
+                sent = link_b[S + 2] + times.latency[S + 2]
             link_b[p] = max(link_b[p], sent) + times.link_backward[p]
             if p > 0:
-                arrived_b[p - 1, m] = link_b[p]
+                arrived_b[p - 1, m] = link_b[p] + times.latency[p]
     for p in range(S + 1):
         if fill_gaps or lags[p] >= 0:
             for _ in range(weights[p], M):
                 free[p] += times.weight[p]
         end = max(end, float(free[p]))
-    return max(end, float(link_b[0]))
+    return max(end, float(link_b[0] + times.latency[0]))
 
 
 @compiled

@@ -34,6 +34,8 @@ class ChainTimes(NamedTuple):
         weight: Weight gradients (S+1,), read only where they are split off.
         link_forward: Links 0 .. S+2 as numbered above (S+3,).
         link_backward: The same links for gradients (S+3,).
+        latency: Latency of the links, both ways (S+3,): a message arrives so much after its transfer, and
+            the link is free meanwhile.
         chunk_share: Share of a stage's work in each of its chunks (S+1, v); 1 for the server.
     """
 
@@ -42,6 +44,7 @@ class ChainTimes(NamedTuple):
     weight: FloatArray
     link_forward: FloatArray
     link_backward: FloatArray
+    latency: FloatArray
     chunk_share: FloatArray
 
 
@@ -87,6 +90,10 @@ def simulate_chain(
     queued_at = np.zeros((2 * links, micro_batches * chunks))
     head = np.zeros(2 * links, dtype=np.int64)
     tail = np.zeros(2 * links, dtype=np.int64)
+    # Messages on their way, of each link in the order in which they left it.
+    under_way = np.zeros((2 * links, micro_batches * chunks, 2), dtype=np.int64)
+    arriving = np.zeros((2 * links, micro_batches * chunks))
+    arrived, left = np.zeros(2 * links, dtype=np.int64), np.zeros(2 * links, dtype=np.int64)
     done = np.zeros(S + 1, dtype=np.int64)
     stored = np.zeros(S + 1, dtype=np.int64)
     ready_w = np.zeros(S + 1, dtype=np.int64)
@@ -167,6 +174,9 @@ def simulate_chain(
         now = np.inf
         for r in range(resources):
             now = min(now, ends[r])
+        for link in range(2 * links):
+            if arrived[link] < left[link]:
+                now = min(now, arriving[link, arrived[link]])
         if now == np.inf:
             break
         makespan = max(makespan, now)
@@ -203,20 +213,26 @@ def simulate_chain(
                     target = position + 1
             else:
                 link = r - S - 1
-                if link == S:
-                    link = S + 2  # the CU relays to the server
-                elif link == links + S + 2:
-                    link = links + S  # and from it
-                else:
-                    if link < links:
-                        arrived_f[position, m] = now
-                    elif position >= 0:
-                        arrived_b[position, m] = now
-                    continue
-                target = position
+                under_way[link, left[link], 0], under_way[link, left[link], 1] = m, position
+                arriving[link, left[link]] = now + times.latency[link % links]
+                left[link] += 1
+                continue
             queue[link, tail[link], 0], queue[link, tail[link], 1] = m, target
             queued_at[link, tail[link]] = now
             tail[link] += 1
+        for link in range(2 * links):
+            while arrived[link] < left[link] and arriving[link, arrived[link]] <= now:
+                m, position = under_way[link, arrived[link], 0], under_way[link, arrived[link], 1]
+                arrived[link] += 1
+                if link == S or link == links + S + 2:  # the CU relays to the server and from it
+                    relay = S + 2 if link == S else links + S
+                    queue[relay, tail[relay], 0], queue[relay, tail[relay], 1] = m, position
+                    queued_at[relay, tail[relay]] = now
+                    tail[relay] += 1
+                elif link < links:
+                    arrived_f[position, m] = now
+                elif position >= 0:
+                    arrived_b[position, m] = now
     for p in range(S + 1):
         if done[p] < counts[p]:
             return np.inf

@@ -14,7 +14,7 @@ from collapipe_env.physics.workload import WorkloadCosts
 
 
 def server_times(parameters: SystemParameters, allocation: Allocation, samples: Array) -> tuple[Array, Array]:
-    """Forward pass and weight gradients of one micro-batch on the server (..., N) [s].
+    """Forward pass and weight gradients of one micro-batch on the server, launches included (..., N) [s].
 
     Every cluster has its share of the server, except under a sequential server, which works for one cluster
     at a time with all its speed.
@@ -24,12 +24,12 @@ def server_times(parameters: SystemParameters, allocation: Allocation, samples: 
         allocation: The plan.
         samples: Samples of a micro-batch ``b`` (..., N).
     """
-    costs = parameters.costs
+    costs, launch = parameters.costs, parameters.overheads.server_s
     speed = parameters.server_share_flops
     forward = samples * (costs.decoder_forward_flops / speed)
     weight = samples * (costs.decoder_weight_flops / speed)
     if allocation.server_mode is None:
-        return forward, weight
+        return forward + launch, weight + launch
     xp = namespace(samples)
     kept = xp.astype(allocation.server_blocks, samples.dtype)
     # Not a choice between two numbers: the array API standard wants an array among them.
@@ -38,8 +38,8 @@ def server_times(parameters: SystemParameters, allocation: Allocation, samples: 
     )
     alone = 1.0 - others[..., None]
     return (
-        alone * (forward + samples * kept * (costs.block_forward_flops / speed)),
-        alone * (weight + samples * kept * (costs.block_weight_flops / speed)),
+        alone * (forward + samples * kept * (costs.block_forward_flops / speed)) + launch,
+        alone * (weight + samples * kept * (costs.block_weight_flops / speed)) + launch,
     )
 
 
@@ -67,7 +67,7 @@ def split_steps(
     parameters: SystemParameters,
     allocation: Allocation,
     elements: PipelineElements,
-    allreduce: Array,
+    ending: Array,
     local_step: Array,
 ) -> Array:
     """Time of a local step where the server serves the clusters one after the other (..., N) [s].
@@ -76,8 +76,8 @@ def split_steps(
         parameters: Scalars of the scenario.
         allocation: The plan, with split training; ``M = 1`` where the server is sequential.
         elements: Times of the one micro-batch.
-        allreduce: All-reduce that ends every local step (..., N) [s].
-        local_step: The local step with a server share of one's own, all-reduce included (..., N) [s].
+        ending: All-reduce and update that end every local step (..., N) [s].
+        local_step: The local step with a server share of one's own, these included (..., N) [s].
 
     Returns:
         ``local_step``, replaced where the server is sequential.
@@ -85,9 +85,13 @@ def split_steps(
     xp = namespace(local_step)
     e = elements
     total = sequential_server_times(
-        xp.sum(e.hop_forward, axis=-1) + xp.sum(e.compute_forward, axis=-1) + e.uplink,
+        xp.sum(e.hop_forward, axis=-1) + xp.sum(e.compute_forward, axis=-1) + e.uplink + e.latency,
         e.server_forward + e.server_backward,
-        xp.sum(e.hop_backward, axis=-1) + xp.sum(e.compute_backward, axis=-1) + e.downlink + allreduce,
+        xp.sum(e.hop_backward, axis=-1)
+        + xp.sum(e.compute_backward, axis=-1)
+        + e.downlink
+        + e.latency
+        + ending,
         parameters.costs.local_steps,
     )
     sequential = xp.asarray(allocation.server_mode == SEQUENTIAL)[..., None]

@@ -23,7 +23,7 @@ from collapipe_env.physics.delay import gpipe_step
 
 Direction = Literal["forward", "backward", "weight"]
 ElementKind = Literal["hop", "compute", "uplink", "server"]
-PhaseLabel = Literal["step", "all-reduce", "collect", "upload", "wait", "broadcast"]
+PhaseLabel = Literal["step", "all-reduce", "update", "collect", "upload", "wait", "broadcast"]
 
 SERVER_NODE = -1
 
@@ -40,6 +40,8 @@ class Element:
         backward_s: Seconds per micro-batch on the way back, finite and >= 0.
         node: The hosting node, or for a hop and the uplink the one that sends forward: 0 is the CU, k >= 1
             the cluster's k-th device (the stage's lead device), -1 the server.
+        latency_s: Seconds that a message is under way after it has left a hop or the uplink, either way,
+            finite and >= 0; meanwhile the element is free.
     """
 
     kind: ElementKind
@@ -47,6 +49,7 @@ class Element:
     forward_s: float
     backward_s: float
     node: int
+    latency_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,8 @@ class RoundTimeline:
     Attributes:
         elements: The pipeline, in forward order.
         events: What the elements did, in order of completion, for the local steps that were asked for.
-        phases: Local steps (one phase each), all-reduces, collection, upload, wait for the slowest cluster
-            and broadcast, gapless and in order. Phases that take no time are left out.
+        phases: Local steps (one phase each), all-reduces, updates, collection, upload, wait for the slowest
+            cluster and broadcast, gapless and in order. Phases that take no time are left out.
     """
 
     elements: tuple[Element, ...]
@@ -118,8 +121,9 @@ def gpipe_timeline(elements: Sequence[Element], micro_batches: int) -> list[Even
     duplex = [element.kind in ("hop", "uplink") for element in elements]
     waiting: list[deque[tuple[int, Direction]]] = [deque() for _ in range(2 * len(elements))]
     busy = [False] * (2 * len(elements))
-    # Completions, the earliest first. The running number keeps ties in the order in which they were started.
-    completions: list[tuple[float, int, Event]] = []
+    # Completions and, where there is a latency, arrivals, the earliest first. The running number keeps ties
+    # in the order in which they were started.
+    completions: list[tuple[float, int, Event, bool]] = []
     events: list[Event] = []
     started = 0
 
@@ -134,7 +138,7 @@ def gpipe_timeline(elements: Sequence[Element], micro_batches: int) -> list[Even
         i = resource // 2
         duration = elements[i].forward_s if direction == "forward" else elements[i].backward_s
         event = Event(i, micro_batch, direction, now, now + duration)
-        heapq.heappush(completions, (event.end_s, started, event))
+        heapq.heappush(completions, (event.end_s, started, event, False))
         started += 1
         busy[resource] = True
 
@@ -147,10 +151,16 @@ def gpipe_timeline(elements: Sequence[Element], micro_batches: int) -> list[Even
         arrive(0, micro_batch, "forward", 0.0)
     flushed = 0
     while completions:
-        now, _, event = heapq.heappop(completions)
-        events.append(event)
-        busy[resource_of(event.element, event.direction)] = False
-        start_next(resource_of(event.element, event.direction), now)
+        now, _, event, arrived = heapq.heappop(completions)
+        if not arrived:
+            events.append(event)
+            busy[resource_of(event.element, event.direction)] = False
+            start_next(resource_of(event.element, event.direction), now)
+            latency = elements[event.element].latency_s
+            if latency > 0.0:
+                heapq.heappush(completions, (now + latency, started, event, True))
+                started += 1
+                continue
         if event.direction == "backward":
             if event.element > 0:
                 arrive(event.element - 1, event.micro_batch, "backward", now)
@@ -187,7 +197,10 @@ def gpipe_makespan(elements: Sequence[Element], micro_batches: int) -> float:
     _check(elements, micro_batches)
     forward = [element.forward_s for element in elements]
     backward = [element.backward_s for element in elements]
-    step: float = gpipe_step(sum(forward), max(forward), sum(backward), max(backward), micro_batches)
+    under_way = 2.0 * sum(element.latency_s for element in elements)
+    step: float = gpipe_step(
+        sum(forward) + under_way, max(forward), sum(backward), max(backward), micro_batches
+    )
     return step
 
 
@@ -205,6 +218,8 @@ def chain_elements(
     server_backward_s: float,
     stage_names: Sequence[str] | None = None,
     wrap_s: tuple[float, float] | None = None,
+    latency_s: float = 0.0,
+    edge_latency_s: float = 0.0,
 ) -> tuple[Element, ...]:
     """Lay out a cluster's chain: CU, stages with a hop before and after each, uplink, server.
 
@@ -222,6 +237,8 @@ def chain_elements(
         stage_names: (S,) names of the stages' devices; ``d`` and the lead device's number by default.
         wrap_s: Seconds forward and backward of the hop from the last stage to the first, which only plans
             with several chunks a stage have.
+        latency_s: Latency of every hop.
+        edge_latency_s: Latency of uplink and downlink.
 
     Returns:
         2 S + 3 elements, and the hop between chunks if there is one.
@@ -248,17 +265,18 @@ def chain_elements(
     elements: list[Element] = []
     for i, sender in enumerate(senders):
         label = f"{names[i]}→{names[i + 1]}"
-        elements.append(Element("hop", label, float(hop_forward_s[i]), float(hop_backward_s[i]), sender))
+        hop = float(hop_forward_s[i]), float(hop_backward_s[i])
+        elements.append(Element("hop", label, *hop, sender, latency_s))
         if i < stages:
             blocks = int(stage_blocks[i])
             label = f"{names[i + 1]}, {blocks} block{'s' if blocks != 1 else ''}"
             times = float(compute_forward_s[i]), float(compute_backward_s[i])
             elements.append(Element("compute", label, *times, senders[i + 1]))
-    elements.append(Element("uplink", "up/downlink", float(uplink_s), float(downlink_s), 0))
+    elements.append(Element("uplink", "up/downlink", float(uplink_s), float(downlink_s), 0, edge_latency_s))
     server = float(server_forward_s), float(server_backward_s)
     elements.append(Element("server", "server", *server, SERVER_NODE))
     if wrap_s is not None:
-        elements.append(Element("hop", f"{names[-2]}→{names[1]}", *wrap_s, senders[-1]))
+        elements.append(Element("hop", f"{names[-2]}→{names[1]}", *wrap_s, senders[-1], latency_s))
     return tuple(elements)
 
 
@@ -268,6 +286,7 @@ def cluster_timeline(
     *,
     local_steps: int = 1,
     all_reduce_s: float = 0.0,
+    update_s: float = 0.0,
     collect_s: float = 0.0,
     upload_s: float = 0.0,
     broadcast_s: float = 0.0,
@@ -283,6 +302,7 @@ def cluster_timeline(
         local_steps: H >= 1.
         all_reduce_s: Length of the gradient all-reduce that ends every local step (0 for stages of one
             device).
+        update_s: Length of the optimiser's update that ends every local step.
         collect_s: Length of the collection of the segments by the CU.
         upload_s: Length of the update's upload.
         broadcast_s: Length of the new model's broadcast.
@@ -301,6 +321,7 @@ def cluster_timeline(
     """
     lengths = {
         "all_reduce_s": all_reduce_s,
+        "update_s": update_s,
         "collect_s": collect_s,
         "upload_s": upload_s,
         "broadcast_s": broadcast_s,
@@ -335,6 +356,7 @@ def cluster_timeline(
             ]
         add("step", step_s)
         add("all-reduce", all_reduce_s)
+        add("update", update_s)
     add("collect", collect_s)
     add("upload", upload_s)
     if broadcast_start_s is not None:
@@ -356,7 +378,7 @@ def _check(elements: Sequence[Element], micro_batches: int) -> None:
     if micro_batches < 1:
         raise AllocationError(f"micro_batches is {micro_batches}; a local step has at least one micro-batch")
     for i, element in enumerate(elements):
-        for name in ("forward_s", "backward_s"):
+        for name in ("forward_s", "backward_s", "latency_s"):
             seconds = getattr(element, name)
             if not (math.isfinite(seconds) and seconds >= 0.0):
                 raise AllocationError(

@@ -1,0 +1,110 @@
+"""DSSRA under the exact drift beside its bound: delay, energy and decision time, scenario by scenario.
+
+Both play the same episodes, from empty queues; they see the same channels. Run::
+
+    python benchmarks/drift_forms.py
+    python benchmarks/drift_forms.py --scenarios medium --rounds 500 --episodes 10
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from measuring import RESULTS, command, store, within
+from tqdm import tqdm
+
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.scenario import Scenario, load_scenario
+
+FORMS: tuple[Literal["bound", "exact"], ...] = ("bound", "exact")
+
+
+@dataclass(frozen=True)
+class Options:
+    """DSSRA under the exact drift beside its bound."""
+
+    scenarios: tuple[str, ...] = ("small", "medium", "large", "xlarge")
+    """Scenarios to play."""
+    rounds: int = 100
+    """Rounds of an episode, 1 to 100,000."""
+    episodes: int = 4
+    """Episodes, 1 to 1000."""
+    output: Path = RESULTS / "drift_forms.json"
+    """JSON file to write."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run."""
+        within(("--rounds", self.rounds, 1, 100_000), ("--episodes", self.episodes, 1, 1000))
+
+
+@dataclass(frozen=True)
+class Course:
+    """Episodes of one form.
+
+    Attributes:
+        delay_s: Mean delay of a round [s].
+        worst_energy: Worst node's average energy over its budget, mean over episodes.
+        milliseconds: Processor time of one environment's decision [ms].
+    """
+
+    delay_s: float
+    worst_energy: float
+    milliseconds: float
+
+
+def play(scenario: Scenario, form: Literal["bound", "exact"], rounds: int, episodes: int) -> Course:
+    """Play all episodes at once."""
+    env = CollaPipeVectorEnv(
+        episodes, scenario, "surrogate", autoreset_mode="Disabled", max_episode_steps=rounds
+    )
+    env.reset(seed=0)
+    scheduler = DSSRA(scenario, drift=form)
+    scheduler.allocate(env.state)  # compiled before it is timed
+    delays, energy, seconds = [], np.zeros(()), 0.0
+    for _ in tqdm(range(rounds), desc=f"{scenario.name}, {form}", leave=False):
+        start = time.process_time()
+        plan = scheduler.allocate(env.state)
+        seconds += time.process_time() - start
+        delays.append(env.step_allocation(plan)[4]["delay"])
+        record = env.last_round
+        assert record is not None
+        energy = energy + record.costs.energy_ratio
+    worst = float((energy / rounds).max(axis=(-2, -1)).mean())
+    return Course(float(np.mean(delays)), worst, 1e3 * seconds / (rounds * episodes))
+
+
+def compare(options: Options) -> None:
+    """Play, print the table as Markdown, and store it."""
+    rows = []
+    print(
+        "| scenario | delay (s), bound | exact | change | worst energy, bound | exact | ms, bound | exact |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name in options.scenarios:
+        scenario = load_scenario(name)
+        bound, exact = (play(scenario, form, options.rounds, options.episodes) for form in FORMS)
+        change = 100.0 * (exact.delay_s / bound.delay_s - 1.0)
+        print(
+            f"| `{name}` | {bound.delay_s:.3f} | {exact.delay_s:.3f} | {change:+.1f} % | "
+            f"{bound.worst_energy:.3f} | {exact.worst_energy:.3f} | "
+            f"{bound.milliseconds:.2f} | {exact.milliseconds:.2f} |",
+            flush=True,
+        )
+        rows.append({"scenario": name, "bound": vars(bound), "exact": vars(exact)})
+    store(options.output, "DSSRA under the exact drift beside its bound", options, rows=rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the options and play."""
+    return command(Options, compare, __doc__, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""The section of a scenario about costs of passes and messages whatever their size."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic.dataclasses import dataclass
+
+from collapipe_env.scenario.fields import SPEC_CONFIG, real
+from collapipe_env.scenario.validation_errors import refuse_clearly
+
+REFERENCE_CLOCK_HZ = 1e9
+"""Clock at which times of devices are given; at another clock they are in inverse proportion."""
+
+
+@refuse_clearly
+@dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
+class OverheadSpec:
+    """Overheads and latencies ([X]); all zero, the default, is the form of the paper."""
+
+    block_s: Annotated[
+        float, real("time of launching a block's forward pass at 1 GHz, backward twice", "s", ge=0.0, le=1e3)
+    ] = 0.0
+    update_s: Annotated[
+        float,
+        real("time of the optimiser's update of a million parameters at 1 GHz", "s", ge=0.0, le=1e3),
+    ] = 0.0
+    message_s: Annotated[
+        float, real("time of a device-to-device message besides its bits", "s", ge=0.0, le=1e3)
+    ] = 0.0
+    header_bits: Annotated[
+        float, real("bits of a device-to-device message besides its numbers", "bits", ge=0.0, le=1e9)
+    ] = 0.0
+    latency_s: Annotated[
+        float, real("time a device-to-device message is under way after sending", "s", ge=0.0, le=1e3)
+    ] = 0.0
+    edge_message_s: Annotated[
+        float, real("time of a message on uplink or downlink besides its bits", "s", ge=0.0, le=1e3)
+    ] = 0.0
+    edge_latency_s: Annotated[
+        float, real("time a message on uplink or downlink is under way after sending", "s", ge=0.0, le=1e3)
+    ] = 0.0
+    server_s: Annotated[
+        float, real("time of launching the server's forward pass, backward twice", "s", ge=0.0, le=1e3)
+    ] = 0.0

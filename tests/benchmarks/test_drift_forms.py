@@ -1,0 +1,26 @@
+"""The benchmark of the two forms of the drift."""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import drift_forms
+
+
+def test_both_forms_play_the_same_episodes(tmp_path, capsys):
+    path = tmp_path / "forms.json"
+    arguments = ["--scenarios", "small", "--rounds", "6", "--episodes", "2", "--output", str(path)]
+    assert drift_forms.main(arguments) == 0
+    row = json.loads(path.read_text())["rows"][0]
+    assert "| `small` |" in capsys.readouterr().out
+    assert 0.9 < row["exact"]["delay_s"] / row["bound"]["delay_s"] < 1.1
+    assert row["exact"]["milliseconds"] > 0.0
+
+
+def test_bad_options_are_refused(capsys):
+    assert drift_forms.main(["--rounds", "0"]) == 2
+    assert "--rounds: 0 is not within 1" in capsys.readouterr().err
+    assert drift_forms.main(["--scenarios", "smal"]) == 2
+    assert "did you mean 'small'" in capsys.readouterr().err
