@@ -15,16 +15,21 @@ import numpy as np
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.queues import update_backlog
 
 from .bandwidth import share_band
 from .closed_forms import minmax_upload
 from .cluster_costs import (
+    FIXED_COST,
     SUMMARY,
+    UPLINK_PRICE,
+    UPLINK_W,
     delay_and_cost,
     exact_difference,
     mean_active_power,
     reprice_cluster,
     summarise_cluster,
+    uplink_joules,
 )
 from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
@@ -33,6 +38,8 @@ from .segment_problem import segment_problem
 
 POWER_PASSES = 3  # coordinate passes over a cluster's powers
 LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan
+SHARE_STEPS = 6  # most steps of shares and the CUs' prices towards each other
+SETTLED_PRICE = 1e-3  # relative to the objective, what a step may change of a CU's priced energy at the end
 SLOPE_STEP = 1e-3  # relative, of the finite differences
 
 
@@ -108,10 +115,55 @@ def evaluate(
         summarise_cluster(n, segments[n], power[n], M, noise[n], inputs, parameters, summary[n])
     share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
     objective = share_band(summary, parameters, share, weight, delay)
+    plan = RoundPlan(segments, power, share, micro_batches, weight, noise)
     if inputs.exact[0] > 0.0:
+        return _exactly_shared(objective, plan, summary, inputs, parameters)
+    return objective, plan
+
+
+@compiled_inner
+def _exactly_shared(
+    linear: float, plan: RoundPlan, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+) -> tuple[float, RoundPlan]:
+    """A plan's exact objective, with shares that suit the CUs' queues after the round.
+
+    Shares are best for given prices of the CUs' energy; those prices follow from the shares. Both settle by
+    steps of half the way, and the best shares met are kept.
+
+    Args:
+        linear: Objective at the present prices.
+        plan: The plan, its shares best for them.
+        summary: Summaries (N, SUMMARY + K + 1) at the present prices; overwritten.
+        inputs: The environment; receives the CUs' prices.
+        parameters: The scenario.
+    """
+    clusters = plan.share.shape[0]
+    best, best_plan = np.inf, plan
+    share, weight, delay = plan.share.copy(), plan.weight.copy(), np.empty(clusters)
+    for step in range(SHARE_STEPS + 1):
+        value, moved = linear, 0.0
         for n in range(clusters):
-            objective += exact_difference(n, share[n], summary[n], inputs, parameters)
-    return objective, RoundPlan(segments, power, share, micro_batches, weight, noise)
+            value += exact_difference(n, share[n], summary[n], inputs, parameters)
+        if value < best:
+            best = value
+            best_plan = RoundPlan(
+                plan.segments, plan.power, share.copy(), plan.micro_batches, weight.copy(), plan.noise
+            )
+        if step == SHARE_STEPS:
+            break
+        for n in range(clusters):
+            joules = summary[n, SUMMARY] + uplink_joules(share[n], summary[n], parameters)
+            before, budget = inputs.price[n, 0], inputs.budget[n, 0]
+            after: float = update_backlog(inputs.backlog[n, 0], joules / budget)
+            price = 0.5 * (before + after / budget)
+            moved = max(moved, abs(price - before) * joules)
+            summary[n, FIXED_COST] += (price - before) * summary[n, SUMMARY]
+            summary[n, UPLINK_PRICE] = price * summary[n, UPLINK_W]
+            inputs.price[n, 0] = price
+        if moved <= SETTLED_PRICE * abs(value):
+            break
+        linear = share_band(summary, parameters, share, weight, delay)
+    return best, best_plan
 
 
 @compiled_inner

@@ -172,6 +172,8 @@ def solve_rounds(
                     weight[n] = parameters.tradeoff_v / clusters
             elif moved < moves:
                 moved += 1
+                if exact:
+                    reprice(plan, row, parameters)
                 objective, plan = best_move(objective, plan, row, parameters)
                 if start - objective <= budget.tolerance * abs(start):
                     break

@@ -225,7 +225,7 @@ class RadioSpec:
         float, real("power of the circuits of a CU that sends on the uplink", "W", ge=0.0, le=1e4)
     ] = 0.0
     amplifier_efficiency: Annotated[
-        float, real("emitted over drawn power of an amplifier", "1", gt=0.0, le=1.0)
+        float, real("emitted over drawn power of an amplifier", "1", ge=1e-6, le=1.0)
     ] = 1.0
     receive_w: Annotated[
         float, real("power of the receiver of a device-to-device message", "W", ge=0.0, le=1e4)

@@ -75,3 +75,26 @@ def test_large_systems_are_faster_at_the_same_energy():
 def test_other_words_are_refused():
     with pytest.raises(AllocationError, match="drift: expected 'bound' or 'exact', got 'exakt'"):
         DSSRA(support.SMALL, drift="exakt")
+
+
+@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+def test_shares_suit_the_queues_after_the_round():
+    """Where the CUs' uplinks are dear, prices of before the shares are not those after them."""
+    scenario = load_scenario(
+        {
+            "base": "small",
+            "cluster": {"layout": "per_episode"},
+            "radio": {"edge_circuit_w": 1.5, "amplifier_efficiency": 0.35},
+            "overheads": {"edge_message_s": 0.001, "edge_latency_s": 0.015},
+            "budgets": {"device_energy_j": 15, "cu_energy_j": 5},
+        }
+    )
+    scheduler = DSSRA(scenario, drift="exact", tradeoff_v=0.14)
+    for seed in range(8):
+        state = support.loaded_state(scenario, 4, seed, 0.3, silent=0.5)
+        plan = scheduler.allocate(state)
+        value = scheduler.objective(state, plan)
+        for share in np.linspace(0.05, 0.95, 91):
+            bandwidth = np.broadcast_to([share, 1.0 - share], plan.bandwidth.shape)
+            other = scheduler.objective(state, replace(plan, bandwidth=bandwidth))
+            assert (other >= value - 2e-3 * np.maximum(np.abs(value), 8.0 * 0.14)).all()
