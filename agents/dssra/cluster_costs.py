@@ -230,6 +230,35 @@ def node_drift(backlog: float, ratio: float) -> float:
 
 
 @compiled_leaf
+def node_joules(i: int, share: float, summary: FloatArray, parameters: Parameters) -> float:
+    """Energy of a node in the round, the CU's uplink included [J].
+
+    Args:
+        i: The node, 0 for the CU.
+        share: ``beta_n``.
+        summary: The cluster's summary.
+        parameters: The scenario.
+    """
+    joules = float(summary[SUMMARY + i])
+    if i == 0:
+        joules += uplink_joules(share, summary, parameters)
+    return joules
+
+
+@compiled_leaf
+def price_after(backlog: float, joules: float, budget: float) -> float:
+    """Slope of a node's drift in its energy: the queue after the round over the budget [1/J].
+
+    Args:
+        backlog: ``z``.
+        joules: Its energy [J].
+        budget: ``Ebar`` [J].
+    """
+    after: float = update_backlog(backlog, joules / budget)
+    return after / budget
+
+
+@compiled_leaf
 def exact_difference(
     n: int, share: float, summary: FloatArray, inputs: RoundInput, parameters: Parameters
 ) -> float:
@@ -244,9 +273,7 @@ def exact_difference(
     """
     difference = 0.0
     for i in range(inputs.price.shape[1]):
-        joules = summary[SUMMARY + i]
-        if i == 0:
-            joules += uplink_joules(share, summary, parameters)
+        joules = node_joules(i, share, summary, parameters)
         difference += node_drift(inputs.backlog[n, i], joules / inputs.budget[n, i])
         difference -= inputs.price[n, i] * joules
     return difference
@@ -258,8 +285,6 @@ def reprice_cluster(
 ) -> None:
     """Set a cluster's prices of energy to those after the round.
 
-    The drift is convex in the energies; its slope is the queue after the round over the budget.
-
     Args:
         n: The cluster.
         share: ``beta_n``.
@@ -268,11 +293,8 @@ def reprice_cluster(
         parameters: The scenario.
     """
     for i in range(inputs.price.shape[1]):
-        joules = summary[SUMMARY + i]
-        if i == 0:
-            joules += uplink_joules(share, summary, parameters)
-        after: float = update_backlog(inputs.backlog[n, i], joules / inputs.budget[n, i])
-        inputs.price[n, i] = after / inputs.budget[n, i]
+        joules = node_joules(i, share, summary, parameters)
+        inputs.price[n, i] = price_after(inputs.backlog[n, i], joules, inputs.budget[n, i])
 
 
 @compiled_leaf

@@ -15,7 +15,6 @@ import numpy as np
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.queues import update_backlog
 
 from .bandwidth import share_band
 from .closed_forms import minmax_upload
@@ -27,9 +26,10 @@ from .cluster_costs import (
     delay_and_cost,
     exact_difference,
     mean_active_power,
+    node_joules,
+    price_after,
     reprice_cluster,
     summarise_cluster,
-    uplink_joules,
 )
 from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
@@ -152,10 +152,8 @@ def _exactly_shared(
         if step == SHARE_STEPS:
             break
         for n in range(clusters):
-            joules = summary[n, SUMMARY] + uplink_joules(share[n], summary[n], parameters)
-            before, budget = inputs.price[n, 0], inputs.budget[n, 0]
-            after: float = update_backlog(inputs.backlog[n, 0], joules / budget)
-            price = 0.5 * (before + after / budget)
+            joules, before = node_joules(0, share[n], summary[n], parameters), inputs.price[n, 0]
+            price = 0.5 * (before + price_after(inputs.backlog[n, 0], joules, inputs.budget[n, 0]))
             moved = max(moved, abs(price - before) * joules)
             summary[n, FIXED_COST] += (price - before) * summary[n, SUMMARY]
             summary[n, UPLINK_PRICE] = price * summary[n, UPLINK_W]

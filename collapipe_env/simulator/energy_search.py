@@ -248,11 +248,8 @@ class EnergySearch:
         noise = radio.d2d_noise(parameters.noise_density, parameters.d2d_bandwidth_hz, interference)
         # No link leads to its own sender.
         snr = power * np.where(gain > 0.0, gain, 1.0) / noise
-        radios = parameters.radio_power
-        # Somebody's receiver draws power, too, as if it were on the same budget.
-        drawn = radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w
         used = radio.usable_snr(snr, parameters.d2d_snr_cap)
-        once: FloatArray = drawn / radio.shannon_rate(used, parameters.d2d_bandwidth_hz)
+        once: FloatArray = self._hop_power(power) / radio.shannon_rate(used, parameters.d2d_bandwidth_hz)
         if parameters.link_errors != "arq":
             return once, once
         exponent = radio.failure_exponent(snr, parameters.waterfall_threshold)
@@ -260,9 +257,15 @@ class EnergySearch:
 
     def _message_joules(self, power: float) -> float:
         """Energy of a node's messages besides their bits, one each way for every micro-batch [J]."""
+        return 2.0 * self._passes * self.parameters.overheads.message_s * self._hop_power(power)
+
+    def _hop_power(self, power: float) -> float:
+        """Power drawn while a node sends to another one [W].
+
+        The receiver's is in it, as if it were on the same budget.
+        """
         radios = self.parameters.radio_power
-        drawn = radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w
-        return float(2.0 * self._passes * self.parameters.overheads.message_s * drawn)
+        return float(radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w)
 
     def _affordable_rounds(self, systems: int) -> int:
         """Rounds to play so many systems at prices, a multiple of those sampled; 0 for no search."""

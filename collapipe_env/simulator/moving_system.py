@@ -129,8 +129,7 @@ class MovingSystem:
 
     def _rest(self, base: System) -> None:
         """Clocks, powers and caps of the base, for as long as no process moves it."""
-        self._base_clock, self._base_power = _clock(base), _power(base)
-        self._base_caps = memory_caps(self._costs, base.memory_bytes)
+        self._at_rest = _clock(base), _power(base), memory_caps(self._costs, base.memory_bytes)
 
     def _numbers(self, process: Process, seeds: Array, rounds: Array) -> Array:
         return self._backend.uniform(seeds, rounds, process.numbers, process.factors)
@@ -177,8 +176,7 @@ class MovingSystem:
             round_index: Rounds played (E,).
             loss: Smoothed evaluation loss (E,).
         """
-        rest = self._base_clock, self._base_power, self._base_caps
-        uplink, d2d, system, (clock, power, caps) = self._see(self._base, rest, carried)
+        uplink, d2d, system, (clock, power, caps) = self._see(self._base, self._at_rest, carried)
         # Built by hand: dataclasses.replace would take as long as all the draws.
         return SystemState(
             uplink_gain=uplink,
@@ -261,13 +259,11 @@ class MovingSystem:
 
     def snapshot(self) -> tuple[Any, ...]:
         """References to everything that changes, for :meth:`put_back`."""
-        rest = self._base_clock, self._base_power, self._base_caps
-        return self._seeds, self._base, rest, self.carried
+        return self._seeds, self._base, self._at_rest, self.carried
 
     def put_back(self, kept: tuple[Any, ...]) -> None:
         """Go back to a :meth:`snapshot`."""
-        self._seeds, self._base, rest, self.carried = kept
-        self._base_clock, self._base_power, self._base_caps = rest
+        self._seeds, self._base, self._at_rest, self.carried = kept
 
     def get_state(self) -> Tree:
         """Seeds, layouts and what processes carry, on the host; see :mod:`collapipe_env.state_trees`."""
