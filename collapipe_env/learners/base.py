@@ -93,6 +93,9 @@ class RoundOutcome:
         staleness: Version gap of each stage slot in optimiser steps, at least 0, shaped as ``blocks``; not
             read in slots without blocks. A gap shows only within a round, so only with H > 1. None for 0
             everywhere.
+        moments: What becomes of the optimiser's moments of every encoder block before the round, shape
+            (E, N, L): ``STAY``, ``TRAVEL`` or ``LOST`` of :mod:`collapipe_env.physics.migration`; None where
+            all stay.
     """
 
     blocks: IntArray
@@ -102,6 +105,7 @@ class RoundOutcome:
     server_blocks: IntArray | None = None
     server_mode: IntArray | None = None
     staleness: IntArray | None = None
+    moments: IntArray | None = None
 
     @property
     def success(self) -> FloatArray:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
+from collapipe_env.physics.migration import Migration
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
 from collapipe_env.physics.workload import WorkloadCosts
 
@@ -119,6 +120,7 @@ class SystemParameters:
         d2d_snr_cap: Largest SNR that a device-to-device rate can use (modulation and coding end there).
         overheads: Costs of passes and messages whatever their size.
         radio_power: Power of radios beside what they emit.
+        migration: Rules for the moments of blocks that change hands; ``None`` where that costs nothing.
     """
 
     costs: WorkloadCosts
@@ -141,6 +143,7 @@ class SystemParameters:
     d2d_snr_cap: float = math.inf
     overheads: Overheads = NO_OVERHEADS
     radio_power: RadioPower = IDEAL_RADIO
+    migration: Migration | None = None
 
     @property
     def uplink_noise_w(self) -> float:

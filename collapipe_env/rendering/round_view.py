@@ -78,6 +78,7 @@ def cluster_round_timeline(
             edge_latency_s=e.edge_latency,
         ),
         int(allocation.micro_batches[at]),
+        migration_s=0.0 if costs.migration is None else float(costs.migration[at]),
         local_steps=1 if whole_round else local_steps,
         all_reduce_s=float(costs.allreduce[at]) * (local_steps if whole_round else 1),
         update_s=float(costs.update[at]) * (local_steps if whole_round else 1),

@@ -11,6 +11,7 @@ from collapipe_env.codec import ActionCodec
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.energy import RadioPower, compute_power
 from collapipe_env.physics.memory import memory_caps
+from collapipe_env.physics.migration import Migration
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.payload import adapter_parameters
 from collapipe_env.physics.radio import db_to_linear
@@ -100,7 +101,17 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         radio_power=RadioPower(
             radio.d2d_circuit_w, radio.edge_circuit_w, radio.amplifier_efficiency, radio.receive_w
         ),
+        migration=migration_of(scenario),
     )
+
+
+def migration_of(scenario: Scenario) -> Migration | None:
+    """Rules of a scenario for moved blocks' moments; ``None`` where they cost nothing."""
+    spec = dict(scenario.dynamics.processes).get("migration")
+    if spec is None:
+        return None
+    trained = workload_costs(scenario).trained_block_parameters
+    return Migration(2.0 * spec.moment_bits * trained, spec.moments == "move", spec.route == "cu")
 
 
 def overheads_of(scenario: Scenario) -> Overheads:

@@ -51,6 +51,10 @@ class RoundCosts:
         interference: ``I_n`` (..., N) [W].
         elements: Times of one micro-batch on each pipeline element.
         allocation: The plan.
+        migration: ``T_mig`` (..., N) [s], in which moments of moved blocks travel before the first local
+            step; ``None`` where a change of plan costs nothing.
+        moments: What becomes of every block's moments before it (..., N, L), int: ``STAY``, ``TRAVEL`` or
+            ``LOST`` of :mod:`collapipe_env.physics.migration`; ``None`` likewise.
     """
 
     delay: Array
@@ -68,6 +72,8 @@ class RoundCosts:
     interference: Array
     elements: PipelineElements
     allocation: Allocation
+    migration: Array | None = None
+    moments: Array | None = None
 
     @cached_property
     def graph(self) -> PlanGraph:
@@ -91,13 +97,21 @@ def round_costs(
         state: Channels, speeds, memories; leading axes broadcastable with the allocation's.
         allocation: The decision to evaluate.
         interference_w: Interference to use instead of the allocation's own (..., N) [W]; lets a solver
-            hold it fixed.
+            hold it fixed. Moments travel under the interference of their own phase.
     """
+    costs: RoundCosts | None = None
     if interference_w is None and allocation.is_plain:
         compiled = plain_round_costs(parameters, state, allocation)
         if compiled is not None:
-            return _named(compiled, allocation, parameters.overheads)
-    return general_round_costs(parameters, state, allocation, interference_w)
+            costs = _named(compiled, allocation, parameters.overheads)
+    if costs is None:
+        costs = general_round_costs(parameters, state, allocation, interference_w)
+    if parameters.migration is None:
+        return costs
+    # Imported here: few scenarios have it, and it prices by this module's costs.
+    from collapipe_env.simulator.migration_costs import with_migration
+
+    return with_migration(costs, parameters, state, allocation)
 
 
 def _named(costs: PlainCosts, allocation: Allocation, extra: overheads.Overheads) -> RoundCosts:

@@ -195,6 +195,7 @@ class World:
                 server_blocks=allocation.server_blocks,
                 server_mode=allocation.server_mode,
                 staleness=None if allocation.schedule is None else version_gaps(allocation),
+                moments=costs.moments,
             )
         )
         record = self._recorded(state, allocation, costs, arrivals, learning, interruption)

@@ -20,8 +20,10 @@ from collapipe_env.models.dropout import private_randomness
 from collapipe_env.models.hf_checkpoint import load_into
 from collapipe_env.models.lora import add_adapters
 from collapipe_env.models.tokenization import PADDING
+from collapipe_env.physics.migration import LOST
 from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
 from collapipe_env.tasks.partition import partition
+from collapipe_env.training.block_moments import BlockMoments
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
@@ -101,12 +103,20 @@ class Federation:
             FlatParameters(replica, row, self._gradients)
             for replica, row in zip(self._models, self._parameters, strict=True)
         ]
+        apart = setup.moment_bits is not None
         self._optimizers = [
             flat.optimizer(
-                learning.optimizer, learning.learning_rate, learning.weight_decay, learning.momentum
+                learning.optimizer,
+                learning.learning_rate,
+                learning.weight_decay,
+                learning.momentum,
+                list(replica.blocks) if apart else (),
             )
-            for flat in self._flats
+            for flat, replica in zip(self._flats, self._models, strict=True)
         ]
+        self._moments: BlockMoments | None = None
+        if setup.moment_bits is not None:
+            self._moments = BlockMoments(self._models, self._flats, self._optimizers, setup.moment_bits)
         self._step_sizes = StepSizes(learning, setup.schedule_rounds)
         rounding = torch.Generator(device).manual_seed(int(self._noise_rng.integers(2**63)))
         self._exchange = Exchange(self._models[0], self._flats[0], wire, learning, rounding)
@@ -123,6 +133,7 @@ class Federation:
         server_blocks: IntArray | None = None,
         server_mode: int = COMMON,
         staleness: IntArray | None = None,
+        moments: IntArray | None = None,
     ) -> float:
         """Train one round.
 
@@ -134,6 +145,7 @@ class Federation:
                 None for 0.
             server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
             staleness: Version gap of each stage slot, shape (N, slots); None for 0.
+            moments: What becomes of the optimiser's moments of each block, shape (N, L); None where all stay.
 
         Returns:
             Mean training loss over the samples that arrived, in nats; NaN if none did.
@@ -141,6 +153,9 @@ class Federation:
         on_server = np.zeros_like(micro_batches) if server_blocks is None else server_blocks
         server = self._server(server_mode)
         server.begin_round(self._models, on_server)
+        if self._moments is not None and moments is not None:
+            self._moments.change_hands(moments)
+            server.forget(np.flatnonzero((moments == LOST).any(axis=0)).tolist())
         self._step_sizes.next_round([*self._optimizers, *server.optimizers()])
         self._common.copy_(self._parameters[0])
         trained = len(self._models[0].blocks) - int(on_server[0])

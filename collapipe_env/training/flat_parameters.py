@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +59,12 @@ class FlatParameters:
         return joined
 
     def optimizer(
-        self, name: str, learning_rate: float, weight_decay: float, momentum: float = 0.0
+        self,
+        name: str,
+        learning_rate: float,
+        weight_decay: float,
+        momentum: float = 0.0,
+        apart: Sequence[nn.Module] = (),
     ) -> torch.optim.Optimizer:
         """Return a PyTorch optimiser of these parameters.
 
@@ -68,17 +74,39 @@ class FlatParameters:
             weight_decay: Weight decay of the matrices. AdamW decays apart from its moments; SGD adds the
                 decay to the gradient, so that momentum carries it on.
             momentum: Momentum of SGD, in [0, 1); AdamW does not read it.
+            apart: Parts of the module whose memory the optimiser is to keep apart, so that it can forget each
+                (:meth:`memories`).
         """
-        groups = []
-        for place, decay in ((slice(0, self._matrices), weight_decay), (slice(self._matrices, None), 0.0)):
-            part = nn.Parameter(self.values[place])
-            part.grad = self.gradients[place]
-            groups.append({"params": [part], "weight_decay": decay})
+        cuts = {0, self._matrices, len(self.values)}
+        for part in apart:
+            for place in self.slices([part]):
+                cuts |= {place.start, place.stop}
+        edges, groups = sorted(cuts), []
+        for start, stop in itertools.pairwise(edges):
+            values = nn.Parameter(self.values[start:stop])
+            values.grad = self.gradients[start:stop]
+            decay = weight_decay if start < self._matrices else 0.0
+            groups.append({"params": [values], "weight_decay": decay})
         if name == "adamw":
             # The original Transformer's betas; with PyTorch's 0.999 the steps grow too long as gradients
             # sharpen.
             return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), fused=True)
         return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, fused=True)
+
+    def memories(self, optimizer: torch.optim.Optimizer, part: nn.Module) -> list[nn.Parameter]:
+        """Return the optimiser's parameters that are a part of the module.
+
+        Args:
+            optimizer: From :meth:`optimizer`, with the part among those kept apart.
+            part: The part.
+        """
+        places, found, start = self.slices([part]), [], 0
+        for group in optimizer.param_groups:
+            (parameter,) = group["params"]
+            if any(place.start <= start < place.stop for place in places):
+                found.append(parameter)
+            start += parameter.numel()
+        return found
 
 
 def parameter_count(module: nn.Module) -> int:

@@ -61,6 +61,7 @@ class TorchLearner:
         update_format: UpdateFormat | None = None,
         schedule_rounds: int = 100,
         device: str | None = None,
+        moment_bits: int | None = None,
     ) -> None:
         """Describe the training; nothing is loaded before the first reset.
 
@@ -79,6 +80,8 @@ class TorchLearner:
                 ``learning.schedule_rounds`` says it.
             device: PyTorch device to train on, by name; None takes ``learning.device``. It is asked for at
                 the first reset, so that a process may be forked before.
+            moment_bits: Bits per number of moments that travel with their blocks, 16 or 32; None if
+                outcomes never say that any do.
 
         Raises:
             ScenarioError: If the task does not exist.
@@ -91,6 +94,7 @@ class TorchLearner:
         self._clusters, self._batch_size, self._local_steps = clusters, batch_size, local_steps
         self._update_format = update_format or UpdateFormat()
         self._schedule_rounds = learning.schedule_rounds or schedule_rounds
+        self._moment_bits = moment_bits
         self._device_name = learning.device if device is None else device
         self._prepared: tuple[TrainingSetup, EvaluationDesk] | None = None
         self._runs: list[Federation | None] = [None] * num_envs
@@ -106,6 +110,7 @@ class TorchLearner:
             device: PyTorch device to train on, by name; None takes the scenario's ``learning.device``.
         """
         workload, learning = scenario.workload, scenario.learning
+        migration = dict(scenario.dynamics.processes).get("migration")
         return cls(
             trained_architecture(scenario),
             task=workload.task,
@@ -125,6 +130,7 @@ class TorchLearner:
             ),
             schedule_rounds=scenario.dynamics.rounds,
             device=device,
+            moment_bits=None if migration is None else migration.moment_bits,
         )
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:
@@ -168,6 +174,7 @@ class TorchLearner:
                 None if outcome.server_blocks is None else outcome.server_blocks[e],
                 COMMON if outcome.server_mode is None else int(outcome.server_mode[e]),
                 None if outcome.staleness is None else outcome.staleness[e],
+                None if outcome.moments is None else outcome.moments[e],
             )
             desk.end_round(e, *run.common_model)
         return self._report(desk)
@@ -253,6 +260,7 @@ class TorchLearner:
             hidden=data.hidden,
             update_format=self._update_format,
             schedule_rounds=self._schedule_rounds,
+            moment_bits=self._moment_bits,
         )
         evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)
         return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)
@@ -297,6 +305,14 @@ class TorchLearner:
                     f"environment {e}, cluster {n}: staleness {outcome.staleness[e, n].tolist()} must be "
                     "non-negative; 0 stands for weights that are up to date"
                 )
+        blocks = (*envs_clusters, self.architecture.blocks)
+        if outcome.moments is not None and (
+            outcome.moments.shape != blocks or self._moment_bits is None or (outcome.moments >> 2).any()
+        ):
+            raise AllocationError(
+                f"moments has shape {outcome.moments.shape}; a learner with moment_bits takes 0, 1 or 2 "
+                f"for every block: {blocks}"
+            )
         most = min(self._batch_size, outcome.survived.shape[-1])
         for e, n in np.argwhere((outcome.micro_batches < 1) | (outcome.micro_batches > most)):
             raise AllocationError(

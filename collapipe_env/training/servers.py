@@ -82,6 +82,14 @@ class Server(Protocol):
         """
         ...
 
+    def forget(self, blocks: Sequence[int]) -> None:
+        """Let the moments of encoder blocks start again from zero, where this server keeps any.
+
+        Args:
+            blocks: Indices of the blocks.
+        """
+        ...
+
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return, by name, the optimisers that this server keeps from round to round."""
         ...
@@ -141,6 +149,9 @@ class CommonServer:
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:
         """Do nothing: the head was common all the time."""
 
+    def forget(self, blocks: Sequence[int]) -> None:
+        """Do nothing: this server runs no blocks."""
+
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return none: the head's optimiser belongs to all kinds of servers."""
         return {}
@@ -198,6 +209,9 @@ class CopiesServer:
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:  # noqa: ARG002
         """Average the copies into the common head."""
         self._head.flat.values.copy_(weights @ torch.stack([c.flat.values for c in self._copies]))
+
+    def forget(self, blocks: Sequence[int]) -> None:
+        """Do nothing: the clusters' own optimisers step the blocks."""
 
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return the copies' optimisers, by cluster."""
@@ -260,6 +274,12 @@ class SequentialServer:
         for index, block in self._active.items():
             for model in models:
                 _copy_parameters(block.module, model.blocks[index])
+
+    def forget(self, blocks: Sequence[int]) -> None:
+        """Forget the moments of blocks that come or go."""
+        for index in blocks:
+            if index in self._known:
+                self._known[index].optimizer.state.clear()
 
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return the optimisers of all blocks that the server has ever run, by block index."""

@@ -111,23 +111,23 @@ def next_step(optimizer: torch.optim.Optimizer, *, applied: bool) -> Tensor | No
     Returns:
         The step without weight decay, shape (P,); None if the optimiser knows no gradient yet.
     """
-    parts = []
+    parts, known = [], False
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            state = optimizer.state.get(parameter)
+            state = optimizer.state.get(parameter, {})
+            if not state and (isinstance(optimizer, torch.optim.AdamW) or group["momentum"]):
+                parts.append(torch.zeros_like(parameter))  # a part that has not stepped yet
+                continue
+            known = True
             if isinstance(optimizer, torch.optim.AdamW):
-                if not state:
-                    return None
                 count, (beta1, beta2) = float(state["step"]), group["betas"]
                 mean = state["exp_avg"] / (1 - beta1**count)
                 deviation = state["exp_avg_sq"].sqrt() / (1 - beta2**count) ** 0.5
                 parts.append(group["lr"] * mean / (deviation + group["eps"]))
             elif group["momentum"]:
-                if not state:
-                    return None
                 parts.append(group["lr"] * state["momentum_buffer"])
             elif applied:
                 parts.append(group["lr"] * parameter.grad)
             else:
                 return None
-    return torch.cat(parts)
+    return torch.cat(parts) if known else None

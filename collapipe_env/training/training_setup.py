@@ -36,6 +36,8 @@ class TrainingSetup:
         hidden: Token that stands for a hidden one.
         update_format: Format of model updates on the air.
         schedule_rounds: Rounds that the step sizes' schedule is laid out for.
+        moment_bits: Bits per number of moments that travel with their blocks; None where plans change
+            without that.
     """
 
     architecture: Architecture
@@ -52,6 +54,7 @@ class TrainingSetup:
     hidden: int
     update_format: UpdateFormat
     schedule_rounds: int
+    moment_bits: int | None = None
 
     @cached_property
     def data_digest(self) -> str:

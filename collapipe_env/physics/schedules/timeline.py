@@ -23,7 +23,7 @@ from collapipe_env.physics.delay import gpipe_step
 
 Direction = Literal["forward", "backward", "weight"]
 ElementKind = Literal["hop", "compute", "uplink", "server"]
-PhaseLabel = Literal["step", "all-reduce", "update", "collect", "upload", "wait", "broadcast"]
+PhaseLabel = Literal["migration", "step", "all-reduce", "update", "collect", "upload", "wait", "broadcast"]
 
 SERVER_NODE = -1
 
@@ -82,8 +82,9 @@ class RoundTimeline:
     Attributes:
         elements: The pipeline, in forward order.
         events: What the elements did, in order of completion, for the local steps that were asked for.
-        phases: Local steps (one phase each), all-reduces, updates, collection, upload, wait for the slowest
-            cluster and broadcast, gapless and in order. Phases that take no time are left out.
+        phases: Migration of moments, local steps (one phase each), all-reduces, updates, collection, upload,
+            wait for the slowest cluster and broadcast, gapless and in order. Phases that take no time are
+            left out.
     """
 
     elements: tuple[Element, ...]
@@ -284,6 +285,7 @@ def cluster_timeline(
     elements: Sequence[Element],
     micro_batches: int,
     *,
+    migration_s: float = 0.0,
     local_steps: int = 1,
     all_reduce_s: float = 0.0,
     update_s: float = 0.0,
@@ -299,6 +301,7 @@ def cluster_timeline(
     Args:
         elements: The pipeline in forward order.
         micro_batches: M >= 1.
+        migration_s: Length of the phase before the local steps in which moments of moved blocks travel.
         local_steps: H >= 1.
         all_reduce_s: Length of the gradient all-reduce that ends every local step (0 for stages of one
             device).
@@ -320,6 +323,7 @@ def cluster_timeline(
             broadcast that begins before the cluster's own upload has ended.
     """
     lengths = {
+        "migration_s": migration_s,
         "all_reduce_s": all_reduce_s,
         "update_s": update_s,
         "collect_s": collect_s,
@@ -349,6 +353,7 @@ def cluster_timeline(
             phases.append(Phase(label, now, now + length))
             now += length
 
+    add("migration", migration_s)
     for step in range(local_steps):
         if step < shown:
             events += [

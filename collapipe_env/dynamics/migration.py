@@ -1,0 +1,75 @@
+"""Migration: who holds which block's optimiser moments, from round to round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.dynamics.process import Carried, Observed, Process
+from collapipe_env.dynamics.system import System
+from collapipe_env.errors import StateError
+from collapipe_env.physics.migration import block_holders
+from collapipe_env.scenario import Scenario
+from collapipe_env.state_trees import REMEDY
+
+
+@dataclass(frozen=True)
+class MigrationSpec:
+    """Fields of ``dynamics.processes.migration``.
+
+    Attributes:
+        moments: ``move``: the optimiser's moments of a block that changes device follow it over the radio.
+            ``reset``: they start again from zero, at no cost of time or energy.
+        moment_bits: Bits per number of the moments that travel.
+        route: ``direct`` from device to device, or over the ``cu`` in two hops.
+    """
+
+    moments: Literal["move", "reset"] = "move"
+    moment_bits: Literal[16, 32] = 32
+    route: Literal["direct", "cu"] = "direct"
+
+
+class PreviousPlan(Process):
+    """The plan of the round before, which decides what a change of plan costs ([X]).
+
+    It carries the holders of every block and the blocks of every device; the costs of a round read them
+    (:mod:`collapipe_env.physics.migration`). Before the first round nobody holds anything.
+    """
+
+    name = "migration"
+    Spec = MigrationSpec
+
+    def __init__(self, scenario: Scenario, spec: MigrationSpec) -> None:
+        super().__init__(scenario, spec)
+        L, N, K = scenario.blocks, scenario.clusters, scenario.max_devices
+        self._shape = (N, L, K + 1)
+        self.observed = (
+            Observed("blocks", (N, K), "blocks", 0.0, float(L), "blocks held in the round before"),
+        )
+
+    def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - draws nothing
+        """Nobody holds anything."""
+        xp = namespace(system.speed)
+        none = xp.zeros_like(system.speed, dtype=xp.int64)
+        holders = xp.broadcast_to(none[:, :, None, :1] > 0, (none.shape[0], *self._shape))
+        return {"blocks": none, "holders": xp.astype(holders, xp.bool, copy=True)}
+
+    def advance(self, carried: Carried, state: Any, costs: Any, u: Any, delta_s: Any) -> Carried:  # noqa: ARG002
+        """The plan just played."""
+        xp, plan = namespace(costs.delay), costs.allocation
+        return {
+            "blocks": xp.astype(plan.device_blocks, xp.int64),
+            "holders": block_holders(plan, self.scenario.blocks),
+        }
+
+    def check(self, carried: Carried) -> None:
+        """Refuse plans that cannot have been played."""
+        held = carried["holders"][..., 1:].sum(axis=-2)
+        if (held != carried["blocks"]).any():
+            raise StateError(
+                f"simulator/processes/migration: blocks are not those that holders say: {REMEDY}"
+            )
+        each = carried["holders"].any(axis=-1)
+        if (each.any(axis=(-2, -1)) != each.all(axis=(-2, -1))).any():
+            raise StateError(f"simulator/processes/migration/holders leave blocks to nobody: {REMEDY}")

@@ -1,0 +1,65 @@
+"""Cost of a change of plan on top of a round: the moments of moved blocks travel before it ([X])."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.dynamics.process import Price
+from collapipe_env.physics import energy, radio
+from collapipe_env.physics.migration import Handover, MovingTimes, block_holders, handover, moving_times
+from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.surcharges import priced
+
+if TYPE_CHECKING:
+    from collapipe_env.simulator.costs import RoundCosts
+
+
+def with_migration(
+    costs: RoundCosts, parameters: SystemParameters, state: SystemState, allocation: Allocation
+) -> RoundCosts:
+    """A round with the phase in which moments move, in front of its local steps.
+
+    Args:
+        costs: The round without it.
+        parameters: Scalars of the scenario, with migration.
+        state: The system; the costs are returned as they are where it carries no plan of a round before, as a
+            reference state.
+        allocation: The plan.
+    """
+    previous = state.processes.get("migration")
+    if previous is None:
+        return costs
+    assert parameters.migration is not None
+    after = block_holders(allocation, parameters.costs.blocks)
+    change = handover(previous["holders"], state.present, after, parameters.migration.moves)
+    if not parameters.migration.moves:
+        nothing = namespace(costs.delay).zeros_like(costs.cluster_delay)
+        return replace(costs, migration=nothing, moments=change.moments)
+    times = _times(parameters, state, allocation, change)
+    drawn = parameters.radio_power
+    power = energy.radio_power(allocation.node_power, drawn.d2d_circuit_w, drawn.efficiency)
+    joules = power * times.sent + drawn.receive_w * times.received
+    charged = priced(costs, state, Price(times.duration, joules))
+    return replace(charged, migration=times.duration, moments=change.moments)
+
+
+def _times(
+    parameters: SystemParameters, state: SystemState, allocation: Allocation, change: Handover
+) -> MovingTimes:
+    """Times of the phase; all clusters disturb each other by their old and new owners and their CUs."""
+    p, power = parameters, allocation.node_power
+    assert p.migration is not None
+    disturbance: Array = radio.interference(state.cross_gain, radio.mean_active_power(power, change.involved))
+    noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, disturbance)
+    snr = radio.d2d_snr(power, state.d2d_gain, noise)
+    # A node has no link to itself: an infinite SNR lets its time be zero instead of not a number.
+    snr = namespace(snr).where(snr > 0.0, snr, math.inf)
+    rates = radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
+    exponent = radio.failure_exponent(snr, p.waterfall_threshold)
+    seconds = radio.seconds_per_bit(rates, exponent, p.link_errors == "arq")
+    return moving_times(change, p.migration.block_bits * seconds, p.migration.through_cu)

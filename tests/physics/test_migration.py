@@ -1,0 +1,251 @@
+"""Migration: who sends whose moments, how long it takes and what it draws, against plain scalar Python."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from physics_support import PRICED, make_allocation, make_case, make_state
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.physics.migration import (
+    LOST,
+    STAY,
+    TRAVEL,
+    Migration,
+    block_holders,
+    handover,
+    moving_times,
+)
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.costs import round_costs
+
+SEEDS = st.integers(0, 2**32 - 1)
+BITS = 5e6
+
+
+def plan_of(blocks, **extra):
+    """A plan of one round whose powers do not matter."""
+    blocks = np.array(blocks)
+    one = np.ones(blocks.shape[:-1])
+    return Allocation(blocks, one.astype(int), one, np.ones(blocks.shape), one, **extra)
+
+
+def moves(before, after, L, present=None):
+    """Blocks that go from device to device in one cluster, and what becomes of moments."""
+    old, new = (block_holders(plan_of([b]), L) for b in (before, after))
+    here = np.ones((1, len(before)), bool) if present is None else np.array([present])
+    change = handover(old, here, new, True)
+    return change.moved[0].astype(int), change.moments[0]
+
+
+def with_previous(state, previous, L):
+    """The state after a round with another plan."""
+    holders = block_holders(previous, L)
+    return replace(state, processes={"migration": {"blocks": previous.device_blocks, "holders": holders}})
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), K=st.integers(1, 6), L=st.integers(1, 14))
+def test_what_moves_is_what_intervals_share(data, K, L):
+    plans = []
+    for _ in range(2):
+        cuts = sorted(data.draw(st.lists(st.integers(0, L), min_size=K - 1, max_size=K - 1)))
+        plans.append(np.diff([0, *cuts, L]))
+    found, moments = moves(*plans, L)
+    old, new = (np.concatenate([[0], np.cumsum(p)]) for p in plans)
+    for i, j in itertools.product(range(K), repeat=2):
+        shared = max(0, min(old[i + 1], new[j + 1]) - max(old[i], new[j]))
+        assert found[i, j] == (0 if i == j else shared)
+    assert (
+        moments == np.where(np.repeat(range(K), plans[0]) == np.repeat(range(K), plans[1]), STAY, TRAVEL)
+    ).all()
+    assert (found.sum(axis=1) <= plans[0]).all()
+    assert (found.sum(axis=0) <= plans[1]).all()
+
+
+def test_a_shift_moves_more_blocks_than_change_their_number():
+    assert moves((4, 4, 4), (3, 4, 5), 12)[0].sum() == 2
+    assert moves((4, 4, 4, 0), (4, 0, 4, 4), 12)[0].sum() == 8
+
+
+def test_a_detour_moves_no_fewer_blocks():
+    plans = [p for p in itertools.product(range(7), repeat=3) if sum(p) == 6]
+    cost = {(a, b): moves(a, b, 6)[0].sum() for a in plans for b in plans}
+    for a, b, c in itertools.product(plans, repeat=3):
+        assert cost[a, c] <= cost[a, b] + cost[b, c]
+
+
+def test_a_block_of_medium_takes_half_a_second_at_100_mbit_a_second():
+    scenario = load_scenario({"base": "medium", "dynamics": {"processes": {"migration": {}}}})
+    migration = system_parameters(scenario).migration
+    assert migration == Migration(2.0 * 32 * 789_760, True, False)
+    # 8 bytes of each parameter: 50.54 Mbit.
+    change = handover(*(block_holders(plan_of([p]), 2) for p in ((2, 0),)), np.ones((1, 2), bool),
+                      block_holders(plan_of([(1, 1)]), 2), True)  # fmt: skip
+    times = moving_times(change, np.full((1, 3, 3), migration.block_bits / 100e6), False)
+    assert times.duration[0] == pytest.approx(0.505, abs=5e-4)
+    halved = load_scenario({"base": "medium", "dynamics": {"processes": {"migration": {"moment_bits": 16}}}})
+    assert system_parameters(halved).migration.block_bits == migration.block_bits / 2
+
+
+def scalar_phase(p, s, a, before):
+    """``T_mig`` and energies of one environment in scalar Python; groups of one."""
+    N, K = a.blocks.shape
+    owner = [[np.repeat(range(K), plan.blocks[n]) for n in range(N)] for plan in (before, a)]
+    there = [[k for k in range(K) if s.present[n, k]] for n in range(N)]
+    mean = []
+    for n in range(N):
+        used = {k for k in owner[0][n] if k in there[n]} | set(owner[1][n])
+        mean.append((a.cu_power[n] + sum(a.device_power[n, k] for k in used)) / (1 + len(used)))
+    radio, bits = p.radio_power, p.migration.block_bits
+    durations, energies = [], []
+    for n in range(N):
+        noise = p.noise_density * p.d2d_bandwidth_hz + sum(
+            s.cross_gain[m, n] * mean[m] for m in range(N) if m != n
+        )
+        power = [a.cu_power[n], *a.device_power[n]]
+
+        def seconds(i, j, n=n, noise=noise, power=power):
+            snr = power[i] * s.d2d_gain[n, i, j] / noise
+            rate = p.d2d_bandwidth_hz * math.log2(1.0 + min(snr, p.d2d_snr_cap))
+            again = math.exp(p.waterfall_threshold / snr) if p.link_errors == "arq" else 1.0
+            return bits * again / rate
+
+        out, into = [0.0] * (K + 1), [0.0] * (K + 1)
+        for old, new in zip(owner[0][n], owner[1][n], strict=True):
+            if old == new or old not in there[n]:
+                continue
+            hops = [(old + 1, 0), (0, new + 1)] if p.migration.through_cu else [(old + 1, new + 1)]
+            for i, j in hops:
+                out[i] += seconds(i, j)
+                into[j] += seconds(i, j)
+        durations.append(max(*out, *into))
+        energies.append(
+            [
+                (radio.d2d_circuit_w + power[i] / radio.efficiency) * out[i] + radio.receive_w * into[i]
+                for i in range(K + 1)
+            ]
+        )
+    return np.array(durations), np.array(energies)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=SEEDS,
+    priced=st.booleans(),
+    through_cu=st.booleans(),
+    errors=st.sampled_from(["drop", "arq", "none"]),
+    absent=st.sampled_from([0.0, 0.3]),
+)
+def test_the_phase_is_that_of_scalar_python(seed, priced, through_cu, errors, absent):
+    p, s, a = make_case(seed, link_errors=errors, absent=absent, **(PRICED if priced else {}))
+    rng = np.random.default_rng(seed + 1)
+    # The plan before may have used devices that are gone now.
+    before = make_allocation(rng, make_state(rng, (2,), 3, 4, p), p)
+    free = round_costs(p, s, a)
+    p = replace(p, migration=Migration(BITS, True, through_cu))
+    costs = round_costs(p, with_previous(s, before, 6), a)
+    for e in range(2):
+        duration, energy = scalar_phase(p, s[e], a[e], before[e])
+        np.testing.assert_allclose(costs.migration[e], duration, rtol=1e-12, atol=0)
+        np.testing.assert_allclose(costs.cluster_delay[e], free.cluster_delay[e] + duration, rtol=1e-12)
+        np.testing.assert_allclose(costs.energy[e], free.energy[e] + energy, rtol=1e-12)
+    np.testing.assert_allclose(costs.delay, costs.cluster_delay.max(axis=-1) + free.broadcast, rtol=1e-12)
+    np.testing.assert_array_equal(costs.energy_ratio, costs.energy / s.budget)
+    gone = ~np.take_along_axis(s.present, owners(before), axis=-1)
+    np.testing.assert_array_equal(costs.moments == LOST, gone & (owners(before) != owners(a)))
+
+
+def owners(plan):
+    """Device of each block (E, N, L)."""
+    E, N, K = plan.blocks.shape
+    return np.array([[np.repeat(range(K), plan.blocks[e, n]) for n in range(N)] for e in range(E)])
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, groups=st.booleans(), through_cu=st.booleans())
+def test_an_unchanged_plan_costs_nothing_to_the_bit(seed, groups, through_cu):
+    p, s, a = make_case(seed, groups=groups, **PRICED)
+    free = round_costs(p, s, a)
+    costs = round_costs(replace(p, migration=Migration(BITS, True, through_cu)), with_previous(s, a, 6), a)
+    assert (costs.migration == 0.0).all()
+    assert (costs.moments == STAY).all()
+    for name in ("delay", "cluster_delay", "energy", "energy_ratio"):
+        np.testing.assert_array_equal(getattr(costs, name), getattr(free, name))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS)
+def test_reset_costs_nothing_and_loses_what_would_move(seed):
+    p, s, a = make_case(seed, groups=True)
+    rng = np.random.default_rng(seed + 1)
+    moved = with_previous(s, make_allocation(rng, s, p, groups=True), 6)
+    paid = round_costs(replace(p, migration=Migration(BITS, True, False)), moved, a)
+    costs = round_costs(replace(p, migration=Migration(BITS, False, False)), moved, a)
+    np.testing.assert_array_equal(costs.delay, round_costs(p, s, a).delay)
+    np.testing.assert_array_equal(costs.moments == LOST, paid.moments == TRAVEL)
+    # A sender's bits are at least those of its blocks at its best rate and least power.
+    best = p.d2d_bandwidth_hz * np.log2(
+        1.0 + p.power_max_w * s.d2d_gain.max() / (p.noise_density * p.d2d_bandwidth_hz)
+    )
+    least = p.power_min_w * BITS / best * (paid.moments == TRAVEL).sum()
+    assert (paid.energy - costs.energy).sum() >= least * (1.0 - 1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, factor=st.floats(0.1, 10.0), through_cu=st.booleans())
+def test_the_phase_is_inverse_to_the_rates(seed, factor, through_cu):
+    rng = np.random.default_rng(seed)
+    p, s, a = make_case(seed, groups=True)
+    old = block_holders(make_allocation(rng, s, p, groups=True), 6)
+    change = handover(old, s.present, block_holders(a, 6), True)
+    seconds = rng.uniform(0.1, 1.0, s.d2d_gain.shape)
+    slow, fast = (moving_times(change, t, through_cu) for t in (seconds, seconds / factor))
+    np.testing.assert_allclose(fast.duration, slow.duration / factor, rtol=1e-12)
+    np.testing.assert_allclose(slow.sent.sum(), slow.received.sum(), rtol=1e-12)
+
+
+def test_groups_send_from_their_lead_to_each_new_member():
+    def groups(stage, blocks):
+        stage = np.array([[stage]])
+        share = np.where(stage >= 0, 1.0, 0.0)
+        return plan_of([[blocks]], stage=stage, sample_share=share)
+
+    before = groups([0, 0, 1, -1], [2, 4, 0, 0])
+    after = groups([0, 1, 1, 1], [2, 4, 0, 0])
+    change = handover(block_holders(before, 6), np.ones((1, 1, 4), bool), block_holders(after, 6), True)
+    # Blocks 2 to 5: device 2 stays, devices 1 and 3 join.
+    expected = np.zeros((4, 4))
+    expected[2, 1] = expected[2, 3] = 4
+    np.testing.assert_array_equal(change.moved[0, 0], expected)
+    # Over the CU each block goes up once and down to both.
+    up_down = moving_times(change, np.ones((1, 1, 5, 5)), True)
+    np.testing.assert_array_equal(up_down.sent[0, 0], [8, 0, 0, 4, 0])
+    assert up_down.duration[0, 0] == 8.0
+
+
+def test_chunks_and_the_server_hold_what_they_run():
+    chunked = plan_of(
+        [[[4, 3]]],
+        schedule=np.array([[2]]),
+        caps=np.array([[[9, 9]]]),
+        chunks=np.array([[2]]),
+    )
+    # Chunk by chunk, one segment of each stage: blocks // 2 and one of the rest first.
+    held = block_holders(chunked, 7)[0, 0]
+    np.testing.assert_array_equal(held[:, 1], [1, 1, 0, 0, 1, 1, 0])
+    np.testing.assert_array_equal(held[:, 2], [0, 0, 1, 1, 0, 0, 1])
+    split = plan_of([[[1, 2]]], server_blocks=np.array([[2]]), server_mode=np.array([0]))
+    whole = plan_of([[[1, 4]]])
+    to_server, back = (
+        handover(block_holders(a, 5), np.ones((1, 1, 2), bool), block_holders(b, 5), True)
+        for a, b in ((whole, split), (split, whole))
+    )
+    for change in (to_server, back):
+        assert change.moved.sum() == 0.0
+        np.testing.assert_array_equal(change.moments[0, 0], [STAY, STAY, STAY, LOST, LOST])
