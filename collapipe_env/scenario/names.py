@@ -9,7 +9,9 @@ LADDER = ("small", "medium", "large", "xlarge")
 """Scenarios of growing size, smallest first."""
 PUBLISHED = ("bert-small", "bert-base", "transformer-base")
 """Scenarios with a published model on the clusters of ``medium``."""
-PRESETS = LADDER + PUBLISHED
+REALISTIC = ("boards", "phones")
+"""Scenarios with radios that draw what measured ones draw."""
+PRESETS = LADDER + PUBLISHED + REALISTIC
 """Names of the files in ``presets``."""
 
 SCENARIOS: Registry[Scenario | None] = Registry("scenario", dict.fromkeys(PRESETS))

@@ -1,0 +1,124 @@
+"""Learning under lost moments: the real learner with a share of its blocks' moments reset before every round.
+
+Says what ``migration.moments: reset`` costs in loss, and whether the surrogate may leave it out. Every share
+trains on the same batches; differences to no resets are paired, seed by seed. Run::
+
+    python benchmarks/moment_resets.py
+    python benchmarks/moment_resets.py --scenario medium --rounds 200 --seeds 5
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from measuring import RESULTS, command, store, within
+from tqdm import tqdm
+
+from collapipe_env.arrays import FloatArray
+from collapipe_env.learners.base import Arrivals, RoundOutcome
+from collapipe_env.learners.factory import make_learner
+from collapipe_env.physics.migration import LOST, STAY
+from collapipe_env.scenario import Scenario, load_scenario
+
+WHAT = "learning with moments of moved blocks reset"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The real learner with a share of its blocks' moments reset before every round."""
+
+    scenario: str = "small"
+    """Scenario whose learner trains."""
+    shares: tuple[float, ...] = (0.0, 0.1, 0.5, 1.0)
+    """Shares of the blocks that are reset before a round, each 0 to 1; the first is compared with."""
+    rounds: int = 100
+    """Rounds, 1 to 100,000."""
+    seeds: int = 3
+    """Training runs of each share, 1 to 1000."""
+    output: Path = RESULTS / "moment_resets.json"
+    """JSON file to write."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run."""
+        within(("--rounds", self.rounds, 1, 100_000), ("--seeds", self.seeds, 1, 1000))
+        for share in self.shares:
+            within(("--shares", share, 0.0, 1.0))
+
+
+def train(scenario: Scenario, share: float, rounds: int, seed: int) -> FloatArray:
+    """Losses on the evaluation part after every round (rounds,) [nat].
+
+    Args:
+        scenario: The scenario, with migration.
+        share: Probability that a block's moments are reset before a round.
+        rounds: Rounds to train.
+        seed: Of initial weights, batches and resets.
+    """
+    work, N = scenario.workload, scenario.clusters
+    learner = make_learner("real", scenario, 1)
+    learner.reset([np.random.default_rng([seed, 0])])
+    rng = np.random.default_rng([seed, 1])
+    blocks = np.zeros((1, N, 1), dtype=np.int64) + work.blocks
+    M = np.ones((1, N), dtype=np.int64)
+    losses = np.empty(rounds)
+    for t in range(rounds):
+        lost = rng.random((1, N, work.blocks)) < share
+        outcome = RoundOutcome(
+            blocks=blocks,
+            micro_batches=M,
+            arrivals=Arrivals.of(np.ones((1, N, work.local_steps, 1), dtype=np.bool_), M),
+            survival=np.ones((1, N)),
+            moments=np.where(lost, LOST, STAY),
+        )
+        losses[t] = learner.train_round(outcome).loss[0]
+    return losses
+
+
+def compare(options: Options) -> None:
+    """Train, print the table and store it."""
+    torch.set_num_threads(1)
+    base = load_scenario(options.scenario)
+    scenario = base.with_overrides(
+        {"dynamics.processes": {"migration": {"moments": "reset"}}, "learning.evaluate_every": 1}
+    )
+    runs = [(share, seed) for share in options.shares for seed in range(options.seeds)]
+    losses = {
+        (share, seed): train(scenario, share, options.rounds, seed)
+        for share, seed in tqdm(runs, unit="run", disable=None)
+    }
+    print(f"{options.scenario}: {options.rounds} rounds, {options.seeds} seeds, paired differences\n")
+    print("| share reset | mean loss (nat) | last loss (nat) | more than without (mean loss) |")
+    print("|---:|---:|---:|---:|")
+    rows = []
+    for share in options.shares:
+        mine = np.array([losses[share, seed] for seed in range(options.seeds)])
+        first = np.array([losses[options.shares[0], seed] for seed in range(options.seeds)])
+        gaps = (mine - first).mean(axis=1)
+        error = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else float("nan")
+        row = {
+            "share": share,
+            "mean_loss": float(mine.mean()),
+            "last_loss": float(mine[:, -1].mean()),
+            "more": float(gaps.mean()),
+            "standard_error": float(error),
+        }
+        rows.append(row)
+        print(
+            f"| {share:g} | {row['mean_loss']:.4f} | {row['last_loss']:.4f} "
+            f"| {row['more']:+.4f} ± {row['standard_error']:.4f} |"
+        )
+    store(options.output, WHAT, options, rows=rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the options and train."""
+    return command(Options, compare, __doc__, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
