@@ -36,6 +36,7 @@ from collapipe_env.physics.radio import (
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
+from .moving import moving_costs
 from .round_input import RoundInput
 
 LN2 = math.log(2.0)
@@ -134,9 +135,10 @@ def summarise_cluster(
             summary[SUMMARY + node] += blocks * joules + sender * collect
             summary[SUMMARY] += radio.receive_w * collect
         last = node
+    moving = moving_costs(n, segments, power, inputs, parameters, summary[SUMMARY:])
     summary[FORWARD_SUM], summary[BACKWARD_SUM] = forward_sum, backward_sum
     summary[FORWARD_MAX], summary[BACKWARD_MAX] = forward_max, backward_max
-    summary[ONCE] = collect_max + steps * (2.0 * latency_of_chain(stages, extra) + update)
+    summary[ONCE] = moving + collect_max + steps * (2.0 * latency_of_chain(stages, extra) + update)
     cost = inputs.loss_price[n] * exponent
     for i in range(devices + 1):
         cost += inputs.price[n, i] * summary[SUMMARY + i]

@@ -109,7 +109,10 @@ class DSSRA(StateScheduler):
         blocks, power, bandwidth, micro_batches = solve_batch(
             inputs, self._numbers, self.budget, self.threads
         )
-        used = np.concatenate((np.ones((environments, N, 1), dtype=np.bool_), blocks > 0), axis=-1)
+        active = blocks > 0
+        if inputs.held.shape[-2]:
+            active = active | inputs.held.any(axis=-2)  # they may send moments
+        used = np.concatenate((np.ones((environments, N, 1), dtype=np.bool_), active), axis=-1)
         power = np.where(used, power, self.parameters.power_min_w)
         found = Allocation(
             blocks=blocks,

@@ -39,6 +39,11 @@ class RoundInput(NamedTuple):
         choices: Numbers of micro-batches to choose from, ascending (C,): one where ``M`` is given, or where
             the largest is the best of all.
         loss_price: Price of a unit of a cluster's failure exponent (N,), 0 unless ``drop``.
+        held: 1 where a device that is there held a block in the round before (N, L, K); no blocks (N, 0, K)
+            where a change of plan costs nothing.
+        lead: Device that sends a block's moments (N, L), the first of those that held it; -1 for none.
+        moving_noise: Noise plus interference of device-to-device links while moments move (N,) [W]; that of
+            the plan evaluated last.
     """
 
     speed: FloatArray
@@ -57,6 +62,9 @@ class RoundInput(NamedTuple):
     micro_batches: FloatArray
     choices: FloatArray
     loss_price: FloatArray
+    held: npt.NDArray[np.int8]
+    lead: IntArray
+    moving_noise: FloatArray
 
 
 class ClusterTerms(NamedTuple):
@@ -111,6 +119,7 @@ def round_input(
     extra = parameters.overheads
     seconds = seconds + costs.local_steps * update_time(1.0, extra.update_cycles, state.clock)
     launch_s = compute_time(costs.local_steps, launch_time(1.0, extra.block_cycles, state.clock))
+    held = _held(parameters, state)
     return RoundInput(
         speed=np.ascontiguousarray(state.speed, dtype=np.float64),
         clock=np.ascontiguousarray(state.clock, dtype=np.float64),
@@ -135,7 +144,20 @@ def round_input(
         micro_batches=np.broadcast_to(np.asarray(M, dtype=np.float64), clusters).copy(),
         choices=np.broadcast_to(choices, (*clusters[:-1], len(choices))).copy(),
         loss_price=np.full(clusters, loss_price, dtype=np.float64),
+        held=held,
+        lead=np.where(held.any(axis=-1), held.argmax(axis=-1), -1),
+        moving_noise=np.full(clusters, parameters.noise_density * parameters.d2d_bandwidth_hz),
     )
+
+
+def _held(parameters: SystemParameters, state: SystemState) -> npt.NDArray[np.int8]:
+    """Who held which block (..., N, L, K), without blocks where that does not matter."""
+    previous, rules = state.processes.get("migration"), parameters.migration
+    if previous is None or rules is None or not rules.moves:
+        *lead, devices = state.present.shape
+        return np.zeros((*lead, 0, devices), dtype=np.int8)
+    held = previous["holders"][..., 1:] & state.present[..., None, :]
+    return np.ascontiguousarray(held, dtype=np.int8)
 
 
 @compiled_inner
@@ -163,4 +185,7 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.micro_batches[e],
         inputs.choices[e],
         inputs.loss_price[e],
+        inputs.held[e],
+        inputs.lead[e],
+        inputs.moving_noise[e],
     )

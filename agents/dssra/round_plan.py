@@ -31,6 +31,8 @@ from .cluster_costs import (
     reprice_cluster,
     summarise_cluster,
 )
+from .moving import set_moving_noise
+from .moving_powers import search_moving_powers
 from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
 from .segment_dp import best_segments, plan_cost
@@ -109,6 +111,7 @@ def evaluate(
     """
     clusters = segments.shape[0]
     noise = noise_of(segments, power, inputs, parameters)
+    set_moving_noise(segments, power, inputs, parameters)
     summary = np.empty((clusters, SUMMARY + power.shape[1]))
     for n in range(clusters):
         M = micro_batches[n]
@@ -274,7 +277,7 @@ def improve_cluster(
     scratch = np.empty(SUMMARY + power.shape[0])
     before = cluster_cost(n, segments, power, terms, inputs, parameters, scratch)
     terms = best_micro_batches(n, segments, power, terms, inputs, parameters)
-    cost, exact = np.inf, inputs.exact[0] > 0.0
+    cost, exact, moves = np.inf, inputs.exact[0] > 0.0, inputs.held.shape[1] > 0
     planned, trial = segments, power.copy()
     for attempt in range(replans + 1):
         if attempt > 0:
@@ -297,8 +300,9 @@ def improve_cluster(
             summarise_cluster(n, planned, trial, M, terms.noise_w, inputs, parameters, scratch)
             reprice_cluster(n, terms.share, scratch, inputs, parameters)
         found = search_powers(n, planned, trial, terms, inputs, parameters, POWER_PASSES)
-        if exact:
+        if exact or moves:
             found = cluster_cost(n, planned, trial, terms, inputs, parameters, scratch)
+        found = search_moving_powers(n, planned, trial, terms, found, inputs, parameters)
         if found >= cost:
             break
         cost = found

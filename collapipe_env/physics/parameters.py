@@ -56,6 +56,8 @@ class Parameters(NamedTuple):
         d2d_snr_cap: Largest SNR that a device-to-device rate can use.
         overheads: Costs of passes and messages whatever their size.
         radio_power: Power of radios beside what they emit.
+        moment_bits: Moments of a block that changes device [bit]; 0 where a change costs nothing.
+        through_cu: Whether moments travel over the CU.
     """
 
     blocks: int
@@ -92,6 +94,8 @@ class Parameters(NamedTuple):
     d2d_snr_cap: float
     overheads: Overheads
     radio_power: RadioPower
+    moment_bits: float
+    through_cu: bool
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,7 @@ class SystemParameters:
     @cached_property
     def numbers(self) -> Parameters:
         """The numbers among them, for compiled loops."""
-        costs, N = self.costs, self.clusters
+        costs, N, migration = self.costs, self.clusters, self.migration
         return Parameters(
             blocks=costs.blocks,
             clusters=N,
@@ -199,4 +203,6 @@ class SystemParameters:
             d2d_snr_cap=self.d2d_snr_cap,
             overheads=self.overheads,
             radio_power=self.radio_power,
+            moment_bits=migration.block_bits if migration is not None and migration.moves else 0.0,
+            through_cu=migration is not None and migration.through_cu,
         )

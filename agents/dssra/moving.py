@@ -1,0 +1,151 @@
+"""Moments of moved blocks in DSSRA's costs: the price of a plan's difference to the round before ([X]).
+
+``inputs.held`` says who held which block; it has no blocks where a change of plan costs nothing. The formulas
+are those of ``collapipe_env.physics.migration`` for one plan of one cluster, in loops without arrays of
+their own; the tests hold the two together.
+"""
+
+from __future__ import annotations
+
+from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.physics.energy import radio_power
+from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.radio import failure_exponent, seconds_per_bit, shannon_rate, usable_snr
+
+from .round_input import RoundInput
+
+
+@compiled_leaf
+def moments_airtime(
+    n: int, sender: int, receiver: int, power: FloatArray, inputs: RoundInput, parameters: Parameters
+) -> float:
+    """Airtime of one block's moments between two nodes of a cluster [s].
+
+    Args:
+        n: The cluster.
+        sender: Node that sends, 0 for the CU.
+        receiver: Another node.
+        power: Powers of the CU and the devices (K+1,) [W].
+        inputs: The environment, with the noise of this phase.
+        parameters: The scenario.
+    """
+    snr = power[sender] * inputs.gain[n, sender, receiver] / inputs.moving_noise[n]
+    exponent = failure_exponent(snr, parameters.waterfall_threshold)
+    rate = shannon_rate(usable_snr(snr, parameters.d2d_snr_cap), parameters.d2d_bandwidth_hz)
+    seconds: float = parameters.moment_bits * seconds_per_bit(rate, exponent, parameters.repeat)
+    return seconds
+
+
+@compiled_leaf
+def lead_of(n: int, block: int, device: int, inputs: RoundInput) -> int:
+    """Device that sends a block's moments to another, or -1 if nothing has to be sent.
+
+    Args:
+        n: The cluster.
+        block: The block.
+        device: The device that holds it now.
+        inputs: The environment.
+    """
+    return -1 if inputs.held[n, block, device] > 0 else int(inputs.lead[n, block])
+
+
+@compiled_leaf
+def moving_costs(
+    n: int,
+    segments: IntArray,
+    power: FloatArray,
+    inputs: RoundInput,
+    parameters: Parameters,
+    energy: FloatArray,
+) -> float:
+    """Duration of the phase in which moments move [s]; its energies are added up.
+
+    Args:
+        n: The cluster.
+        segments: Blocks of each device (K,).
+        power: Powers of the CU and the devices (K+1,) [W].
+        inputs: The environment.
+        parameters: The scenario.
+        energy: Energies of the nodes (K+1,) [J], added to.
+    """
+    if inputs.held.shape[1] == 0:
+        return 0.0
+    radio, duration, through_cu = parameters.radio_power, 0.0, parameters.through_cu
+    at_cu, from_cu = 0.0, 0.0
+    for device in range(segments.shape[0]):
+        # What it sends, and what it receives: one walk over the blocks for each device needs no array.
+        sent, received, block = 0.0, 0.0, 0
+        for k in range(segments.shape[0]):
+            for _ in range(segments[k]):
+                lead = lead_of(n, block, k, inputs)
+                block += 1
+                if lead == device:
+                    sent += moments_airtime(
+                        n, lead + 1, 0 if through_cu else k + 1, power, inputs, parameters
+                    )
+                if lead >= 0 and k == device:
+                    sender = 0 if through_cu else lead + 1
+                    received += moments_airtime(n, sender, k + 1, power, inputs, parameters)
+        duration = max(duration, max(sent, received))
+        at_cu, from_cu = at_cu + sent, from_cu + received
+        drawn = radio_power(power[device + 1], radio.d2d_circuit_w, radio.efficiency)
+        energy[device + 1] += drawn * sent + radio.receive_w * received
+    if through_cu:
+        duration = max(at_cu, from_cu)
+        drawn = radio_power(power[0], radio.d2d_circuit_w, radio.efficiency)
+        energy[0] += drawn * from_cu + radio.receive_w * at_cu
+    return duration
+
+
+@compiled_inner
+def set_moving_noise(
+    segments: IntArray, power: FloatArray, inputs: RoundInput, parameters: Parameters
+) -> None:
+    """Set the noise plus interference of the phase in which moments move, under a plan.
+
+    All clusters' CUs, old and new owners disturb each other.
+
+    Args:
+        segments: Blocks (N, K).
+        power: Powers of CUs and devices (N, K+1) [W].
+        inputs: The environment; receives the noise (N,) [W].
+        parameters: The scenario.
+    """
+    clusters, devices = segments.shape
+    blocks = inputs.held.shape[1]
+    if blocks == 0:
+        return
+    for n in range(clusters):
+        inputs.moving_noise[n] = parameters.noise_density * parameters.d2d_bandwidth_hz
+    for m in range(clusters):
+        total, active = power[m, 0], 1
+        for k in range(devices):
+            involved = segments[m, k] > 0
+            for block in range(blocks):
+                involved = involved or inputs.held[m, block, k] > 0
+            if involved:
+                total += power[m, k + 1]
+                active += 1
+        for n in range(clusters):
+            if n != m:
+                inputs.moving_noise[n] += inputs.cross_gain[m, n] * (total / active)
+
+
+@compiled_leaf
+def sends_moments(n: int, device: int, segments: IntArray, inputs: RoundInput) -> bool:
+    """Whether a device sends moments of blocks under a plan.
+
+    Args:
+        n: The cluster.
+        device: The device.
+        segments: Blocks of each device (K,).
+        inputs: The environment, in which changes of plan cost something.
+    """
+    block = 0
+    for k in range(segments.shape[0]):
+        for _ in range(segments[k]):
+            if lead_of(n, block, k, inputs) == device:
+                return True
+            block += 1
+    return False
