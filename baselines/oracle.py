@@ -1,6 +1,7 @@
 """The oracle: the optimum of one round's scheduling problem, for instances small enough to try every plan.
 
-It minimises the same ``V T + sum z e`` as DSSRA (`system_model.md` section 9, [S]) by different means:
+It minimises the same drift plus penalty ``V T + L(t+1) - L(t)`` as DSSRA, or the paper's bound of it
+``V T + sum z e`` (`system_model.md` section 9, [S]), by different means:
 every combination of the clusters' segments (and, if wanted, micro-batches) is tried, and for each of them the
 powers and shares are optimised by SciPy's SLSQP on the physics of the simulator, ``round_costs``. Nothing is
 shared with DSSRA, so that either can be held against the other.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from collapipe_env.allocation import Allocation, stack_allocations
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.overheads import NO_OVERHEADS
-from collapipe_env.physics.queues import drift_plus_penalty
+from collapipe_env.physics.queues import drift_plus_penalty, exact_drift_plus_penalty
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
@@ -39,7 +41,7 @@ class OracleSolution:
     """The best decision found for one round.
 
     Attributes:
-        objective: ``V T + sum z e`` of the allocation, through ``round_costs``.
+        objective: Of the allocation, through ``round_costs``.
         allocation: The decision, without a batch axis.
         combinations: Combinations of segments and micro-batches that were tried.
         spread: Largest relative improvement that restarts brought over the first start's optimum of a
@@ -78,6 +80,7 @@ class Oracle(StateScheduler):
         all_micro_batches: Try every allowed number of micro-batches of every cluster, or the largest only.
             By default all are tried where passes or messages have overheads. Without any the largest gives
             the least delay under GPipe for any powers, shares and segments, at the same energy and memory.
+        drift: ``"exact"`` for ``V T + L(t+1) - L(t)``, ``"bound"`` for ``V T + sum z e``.
         restarts: Random starting points, besides a fixed one, for the best combinations, >= 0.
         largest: Most combinations that are tried; a state with more is refused, >= 1.
         seed: Seed of the random starting points.
@@ -94,6 +97,7 @@ class Oracle(StateScheduler):
         *,
         tradeoff_v: float | None = None,
         all_micro_batches: bool | None = None,
+        drift: Literal["bound", "exact"] = "exact",
         restarts: int = 3,
         largest: int = 2000,
         seed: int = 0,
@@ -102,6 +106,7 @@ class Oracle(StateScheduler):
         self.tradeoff_v = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
         for value, valid, fault in (
             (self.tradeoff_v, 0.0 < self.tradeoff_v < np.inf, "tradeoff_v: expected a finite number above 0"),
+            (drift, drift in ("bound", "exact"), "drift: expected 'bound' or 'exact'"),
             (restarts, restarts >= 0, "restarts: expected at least 0"),
             (largest, largest >= 1, "largest: expected at least 1"),
         ):
@@ -110,6 +115,7 @@ class Oracle(StateScheduler):
         self.all_micro_batches = (
             self.parameters.overheads != NO_OVERHEADS if all_micro_batches is None else all_micro_batches
         )
+        self.exact_drift = drift == "exact"
         self.restarts = restarts
         self.largest = largest
         self.seed = seed
@@ -130,16 +136,15 @@ class Oracle(StateScheduler):
         return stack_allocations([self.solve(state[row]).allocation for row in rows])
 
     def objective(self, state: SystemState, allocation: Allocation) -> FloatArray:
-        """``V T + sum z e`` through the simulator's physics.
+        """``V T`` plus the drift, exact or its bound, through the simulator's physics.
 
         Args:
             state: The system (...).
             allocation: The decisions to price (...).
         """
         costs = round_costs(self.parameters, state, allocation)
-        value: FloatArray = drift_plus_penalty(
-            costs.delay, state.backlog, costs.energy_ratio, self.tradeoff_v
-        )
+        form = exact_drift_plus_penalty if self.exact_drift else drift_plus_penalty
+        value: FloatArray = form(costs.delay, state.backlog, costs.energy_ratio, self.tradeoff_v)
         return value
 
     def solve(self, state: SystemState) -> OracleSolution:
@@ -160,7 +165,12 @@ class Oracle(StateScheduler):
         for segments in itertools.product(*plans):
             for micro_batches in itertools.product(counts, repeat=clusters):
                 powers = FixedPlan(
-                    self.parameters, state, np.array(segments), np.array(micro_batches), self.tradeoff_v
+                    self.parameters,
+                    state,
+                    np.array(segments),
+                    np.array(micro_batches),
+                    self.tradeoff_v,
+                    exact_drift=self.exact_drift,
                 )
                 allocation = powers.optimise(powers.start())
                 found.append((float(self.objective(state, allocation)), allocation, powers))

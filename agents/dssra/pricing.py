@@ -12,7 +12,7 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.queues import drift_plus_penalty, lyapunov, update_backlog
+from collapipe_env.physics.queues import drift_plus_penalty, exact_drift_plus_penalty
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
@@ -115,10 +115,8 @@ def round_objective(
         convergence_weight: ``c``; has no effect unless ``link_errors`` is ``drop``.
         exact_drift: ``L(t+1) - L(t)`` in place of its bound ``sum z e``.
     """
-    value: FloatArray = drift_plus_penalty(costs.delay, state.backlog, costs.energy_ratio, tradeoff_v)
-    if exact_drift:
-        following = update_backlog(state.backlog, costs.energy_ratio)
-        value = tradeoff_v * costs.delay + lyapunov(following) - lyapunov(state.backlog)
+    form = exact_drift_plus_penalty if exact_drift else drift_plus_penalty
+    value: FloatArray = form(costs.delay, state.backlog, costs.energy_ratio, tradeoff_v)
     if convergence_weight > 0.0:
         value = value - convergence_weight * np.log(np.maximum(costs.survival, 1e-300)).sum(axis=-1)
     return value

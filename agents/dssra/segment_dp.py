@@ -95,57 +95,86 @@ def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
 
 
 @compiled_inner
-def relaxed_completions(problem: SegmentProblem) -> FloatArray:
+def relaxed_completions(problem: SegmentProblem) -> tuple[FloatArray, FloatArray]:
     """Lower bounds on completing a partial plan: the five parts of the objective, each on its own.
+
+    The hop to the next device and what that device does are taken one after the other, which is quicker than
+    together.
 
     Args:
         problem: The cluster.
 
     Returns:
-        ``bound[placed, last, part]`` (L+1, K+1, 5) with parts cost, forward, backward, collect, update;
-        infinity where the devices after ``last`` cannot hold the remaining blocks.
+        ``bound[placed, last, part]`` after ``placed`` blocks of which ``last`` holds some, and
+        ``through[placed, node, part]`` where ``node`` is the next to hold some, the hop to it apart: both
+        (L+1, K+1, 5), with parts cost, forward, backward, collect, update; infinity where the devices left
+        cannot hold the remaining blocks.
     """
     times, total_blocks = problem.times, problem.total_blocks
     devices = problem.cap.shape[0]
-    bound = np.empty((total_blocks + 1, devices + 1, 5))
-    for placed in range(total_blocks + 1):
-        for last in range(devices + 1):
-            for part in range(5):
-                bound[placed, last, part] = np.inf
-    for last in range(devices, 0, -1):
-        bound[total_blocks, last, 0] = problem.hop_cost[last, 0]
-        bound[total_blocks, last, 1] = times.hop_forward[last, 0]
-        bound[total_blocks, last, 2] = times.hop_backward[last, 0]
-        bound[total_blocks, last, 3] = bound[total_blocks, last, 4] = 0.0
+    bound = np.full((total_blocks + 1, devices + 1, 5), np.inf)
+    through = np.full((total_blocks + 1, devices + 1, 5), np.inf)
     for last in range(devices, -1, -1):
-        for placed in range(total_blocks - 1, -1, -1):
-            if last == 0 and placed > 0:
-                continue
+        if last > 0:
+            bound[total_blocks, last, 0] = problem.hop_cost[last, 0]
+            bound[total_blocks, last, 1] = times.hop_forward[last, 0]
+            bound[total_blocks, last, 2] = times.hop_backward[last, 0]
+            bound[total_blocks, last, 3] = bound[total_blocks, last, 4] = 0.0
+        for placed in range(total_blocks if last > 0 else 1):
             for node in range(last + 1, devices + 1):
-                k = node - 1
-                for blocks in range(1, min(problem.cap[k], total_blocks - placed) + 1):
-                    after = placed + blocks
-                    if bound[after, node, 0] == np.inf:
-                        continue
-                    cost = (
-                        problem.hop_cost[last, node] + problem.block_cost[k, blocks] + bound[after, node, 0]
-                    )
-                    forward = max(
-                        max(times.hop_forward[last, node], blocks * times.block_forward[k]),
-                        bound[after, node, 1],
-                    )
-                    backward = max(
-                        max(times.hop_backward[last, node], blocks * times.block_backward[k]),
-                        bound[after, node, 2],
-                    )
-                    collect = max(blocks * times.block_collect[k], bound[after, node, 3])
-                    update = max(blocks * times.block_update[k], bound[after, node, 4])
-                    bound[placed, last, 0] = min(bound[placed, last, 0], cost)
-                    bound[placed, last, 1] = min(bound[placed, last, 1], forward)
-                    bound[placed, last, 2] = min(bound[placed, last, 2], backward)
-                    bound[placed, last, 3] = min(bound[placed, last, 3], collect)
-                    bound[placed, last, 4] = min(bound[placed, last, 4], update)
-    return bound
+                if through[placed, node, 0] == np.inf:
+                    continue
+                cost = problem.hop_cost[last, node] + through[placed, node, 0]
+                forward = max(times.hop_forward[last, node], through[placed, node, 1])
+                backward = max(times.hop_backward[last, node], through[placed, node, 2])
+                bound[placed, last, 0] = min(bound[placed, last, 0], cost)
+                bound[placed, last, 1] = min(bound[placed, last, 1], forward)
+                bound[placed, last, 2] = min(bound[placed, last, 2], backward)
+                bound[placed, last, 3] = min(bound[placed, last, 3], through[placed, node, 3])
+                bound[placed, last, 4] = min(bound[placed, last, 4], through[placed, node, 4])
+        if last == 0:
+            break
+        k = last - 1
+        for placed in range(total_blocks):
+            for blocks in range(1, min(problem.cap[k], total_blocks - placed) + 1):
+                after = placed + blocks
+                if bound[after, last, 0] == np.inf:
+                    continue
+                cost = problem.block_cost[k, blocks] + bound[after, last, 0]
+                forward = max(blocks * times.block_forward[k], bound[after, last, 1])
+                backward = max(blocks * times.block_backward[k], bound[after, last, 2])
+                collect = max(blocks * times.block_collect[k], bound[after, last, 3])
+                update = max(blocks * times.block_update[k], bound[after, last, 4])
+                through[placed, last, 0] = min(through[placed, last, 0], cost)
+                through[placed, last, 1] = min(through[placed, last, 1], forward)
+                through[placed, last, 2] = min(through[placed, last, 2], backward)
+                through[placed, last, 3] = min(through[placed, last, 3], collect)
+                through[placed, last, 4] = min(through[placed, last, 4], update)
+    return bound, through
+
+
+@compiled_leaf
+def _least_total(
+    problem: SegmentProblem,
+    cost: float,
+    forward: float,
+    backward: float,
+    collect: float,
+    update: float,
+    rest: FloatArray,
+    placed: int,
+    node: int,
+) -> float:
+    """Least objective of a partial plan whose completion has the bounds ``rest[placed, node]``."""
+    slowest = max(forward, rest[placed, node, 1]) + max(backward, rest[placed, node, 2])
+    total: float = (
+        cost
+        + rest[placed, node, 0]
+        + problem.bottleneck_price * slowest
+        + problem.collect_price * max(collect, rest[placed, node, 3])
+        + problem.update_price * max(update, rest[placed, node, 4])
+    )
+    return total
 
 
 @compiled_inner
@@ -164,7 +193,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
     """
     times, total_blocks, devices = problem.times, problem.total_blocks, problem.cap.shape[0]
     nodes = devices + 1
-    bound = relaxed_completions(problem)
+    bound, through = relaxed_completions(problem)
     segments = np.empty(devices, dtype=np.int64)
     for k in range(devices):
         segments[k] = 0
@@ -208,6 +237,12 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
             cost_before = value[label, 0] + problem.hop_cost[last, node]
             forward_before = max(value[label, 1], times.hop_forward[last, node])
             backward_before = max(value[label, 2], times.hop_backward[last, node])
+            collect, update = value[label, 3], value[label, 4]
+            lower = _least_total(
+                problem, cost_before, forward_before, backward_before, collect, update, through, placed, node
+            )
+            if lower > upper:
+                continue
             for blocks in range(1, min(problem.cap[k], total_blocks - placed) + 1):
                 after = placed + blocks
                 if bound[after, node, 0] == np.inf:
@@ -218,14 +253,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
                 collect = max(value[label, 3], blocks * times.block_collect[k])
                 update = max(value[label, 4], blocks * times.block_update[k])
                 # For a complete plan the bound is its exact objective.
-                lower = (
-                    cost
-                    + bound[after, node, 0]
-                    + problem.bottleneck_price
-                    * (max(forward, bound[after, node, 1]) + max(backward, bound[after, node, 2]))
-                    + problem.collect_price * max(collect, bound[after, node, 3])
-                    + problem.update_price * max(update, bound[after, node, 4])
-                )
+                lower = _least_total(problem, cost, forward, backward, collect, update, bound, after, node)
                 if lower > upper:
                     continue
                 if after == total_blocks:

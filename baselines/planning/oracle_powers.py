@@ -6,9 +6,10 @@ and shares (the logarithm of a sum of exponentials, the interference, is subtrac
 with the repeats of ``arq`` stay log-convex; sums and maxima of convex functions are convex, and so is the
 constraint ``sum exp(log beta) <= 1``. Overheads, latencies, updates and the power of circuits and receivers
 add constants and positive multiples of such times, a cap on the SNR is a maximum of them. A local minimum is
-therefore a global one. The maxima (slowest
-element, longest collection, slowest cluster) become variables with one smooth constraint for each element,
-and SciPy's SLSQP solves the result with central differences of the simulator's own ``round_costs``.
+therefore a global one. The exact drift is convex in the energies and rises with each, so with it the problem
+stays convex. The maxima (slowest element, longest collection, slowest cluster) become variables with one
+smooth constraint for each element, and SciPy's SLSQP solves the result with central differences of the
+simulator's own ``round_costs``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.elements import collection_times
 from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.queues import update_backlog
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
 
@@ -45,6 +47,7 @@ class FixedPlan:
         segments: Blocks of each device (N, K).
         micro_batches: ``M_n`` (N,).
         tradeoff_v: ``V`` [1/s].
+        exact_drift: Whether the drift is ``L(t+1) - L(t)`` rather than its bound ``sum z e``.
     """
 
     def __init__(
@@ -54,8 +57,11 @@ class FixedPlan:
         segments: IntArray,
         micro_batches: IntArray,
         tradeoff_v: float,
+        *,
+        exact_drift: bool = False,
     ) -> None:
         self.parameters = parameters
+        self.exact_drift = exact_drift
         self.state = state.map(lambda a: a[None])
         self.segments = segments
         self.micro_batches = micro_batches
@@ -92,6 +98,16 @@ class FixedPlan:
             device_power=power[..., 1:],
             cu_power=power[..., 0],
         )
+
+    def drift(self, energy_ratio: FloatArray) -> FloatArray:
+        """Drift beyond that of a round without energy, or its bound, at energy ratios (..., N, K+1)."""
+        backlog = self.state.backlog
+        drift = backlog * energy_ratio
+        if self.exact_drift:
+            least, after = (update_backlog(backlog, e) for e in (np.zeros_like(backlog), energy_ratio))
+            drift = 0.5 * (after - least) * (after + least)
+        summed: FloatArray = drift.sum(axis=(-2, -1))
+        return summed
 
     def optimise(self, point: FloatArray) -> Allocation:
         """Optimise from a starting point; the shares of the result add up to the whole band."""
@@ -195,8 +211,7 @@ class _Programme:
         steps = parameters.costs.local_steps
         once = 2.0 * e.latency + costs.update  # in a local step, whatever the powers
         base = steps * (forward.sum(axis=-1) + backward.sum(axis=-1) + once) + costs.upload
-        energy = (plan.state.backlog * costs.energy_ratio).sum(axis=(-2, -1))
-        return base, energy, forward, backward, collect
+        return base, plan.drift(costs.energy_ratio), forward, backward, collect
 
     def evaluate(self, point: FloatArray) -> _Evaluation:
         """Values and central differences at a point, remembered until the next one."""

@@ -29,7 +29,7 @@ from collapipe_env.scenario import Scenario
 
 EPISODE_BYTES = 4 * 1024**3
 """Largest file of figures that is read: some 220 bytes a round, and there may be millions of rounds."""
-_PLAIN = re.compile(r"[a-z][a-z0-9_]*")
+_PLAIN = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def file_stem(scheduler: str) -> str:

@@ -24,7 +24,7 @@ def lyapunov(backlog: Array) -> Array:
 
 
 def drift_plus_penalty(delay_s: Array, backlog: Array, energy_ratio: Array, tradeoff_v: float) -> Array:
-    """The per-round objective ``V T + sum z e`` (`system_model.md` section 9).
+    """Bound of the drift plus penalty of a round, ``V T + sum z e`` (`system_model.md` section 9, [S]).
 
     Args:
         delay_s: Round delay ``T`` (...) [s].
@@ -33,3 +33,25 @@ def drift_plus_penalty(delay_s: Array, backlog: Array, energy_ratio: Array, trad
         tradeoff_v: ``V`` [1/s].
     """
     return tradeoff_v * delay_s + total(backlog * energy_ratio)
+
+
+def exact_drift_plus_penalty(delay_s: Array, backlog: Array, energy_ratio: Array, tradeoff_v: float) -> Array:
+    """Drift plus penalty of a round, ``V T + L(t+1) - L(t)`` ([X]; the paper minimises its bound).
+
+    Args:
+        delay_s: Round delay ``T`` (...) [s].
+        backlog: ``z`` before the round (..., N, K+1).
+        energy_ratio: ``e`` (..., N, K+1).
+        tradeoff_v: ``V`` [1/s].
+    """
+    drift = lyapunov(update_backlog(backlog, energy_ratio)) - lyapunov(backlog)
+    return tradeoff_v * delay_s + drift
+
+
+def idle_drift(backlog: Array) -> Array:
+    """Least drift ``L(t+1) - L(t)`` of a round, that of one without energy (...) [X].
+
+    Args:
+        backlog: ``z`` before the round (..., N, K+1).
+    """
+    return lyapunov(update_backlog(backlog, 0.0 * backlog)) - lyapunov(backlog)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import scheduler_support as support
 
-from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.dssra import DSSRA, DSSRABound
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError
+from collapipe_env.evaluation.scheduler_loading import make_scheduler, package_title
 from collapipe_env.scenario import load_scenario
 
 SCENARIOS = [support.SMALL, support.MEDIUM, support.MOVING, support.ARQ, support.PRICED]
@@ -18,7 +19,7 @@ SCENARIOS = [support.SMALL, support.MEDIUM, support.MOVING, support.ARQ, support
 def test_objective_is_what_the_reward_pays_for(scenario):
     env = CollaPipeVectorEnv(3, scenario, "surrogate", reward="lyapunov", autoreset_mode="Disabled")
     env.reset(seed=2)
-    scheduler = DSSRA(scenario, drift="exact")
+    scheduler = DSSRA(scenario)
     scale = scenario.budgets.tradeoff_v * env._mdp.reference_delay
     for _ in range(4):
         plan, state = scheduler.allocate(env.state), env.state
@@ -29,7 +30,7 @@ def test_objective_is_what_the_reward_pays_for(scenario):
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=["small", "medium", "moving", "arq", "priced"])
 @pytest.mark.parametrize("mean", [0.0, 0.5, 5.0])
 def test_plans_are_better_than_those_of_the_bound(scenario, mean):
-    exact, bound = DSSRA(scenario, drift="exact"), DSSRA(scenario)
+    exact, bound = DSSRA(scenario), DSSRABound(scenario)
     gains = []
     for seed in range(3):
         state = support.loaded_state(scenario, 4, seed, mean, silent=0.2)
@@ -41,7 +42,7 @@ def test_plans_are_better_than_those_of_the_bound(scenario, mean):
 
 def test_no_block_elsewhere_and_no_other_power_is_better():
     scenario = support.SMALL
-    scheduler = DSSRA(scenario, drift="exact", tolerance=0.0)
+    scheduler = DSSRA(scenario, tolerance=0.0)
     for seed in range(4):
         state = support.loaded_state(scenario, 1, seed, 0.7, silent=0.3)
         plan = scheduler.allocate(state)
@@ -72,6 +73,15 @@ def test_large_systems_are_faster_at_the_same_energy():
     assert found["exact"][1] < found["bound"][1] * 1.02
 
 
+def test_schedulers_of_both_forms_go_by_name():
+    state = support.loaded_state(support.MEDIUM, 2, 1, 0.5)
+    for name, drift in (("dssra", "exact"), ("dssra-bound", "bound")):
+        decision = make_scheduler(name, support.MEDIUM).act(None, state)
+        support.assert_same(decision, DSSRA(support.MEDIUM, drift=drift).allocate(state))
+    assert package_title("dssra-bound") != package_title("dssra")
+    assert DSSRABound(support.SMALL, tradeoff_v=3.0, turns=2).budget.turns == 2
+
+
 def test_other_words_are_refused():
     with pytest.raises(AllocationError, match="drift: expected 'bound' or 'exact', got 'exakt'"):
         DSSRA(support.SMALL, drift="exakt")
@@ -89,7 +99,7 @@ def test_shares_suit_the_queues_after_the_round():
             "budgets": {"device_energy_j": 15, "cu_energy_j": 5},
         }
     )
-    scheduler = DSSRA(scenario, drift="exact", tradeoff_v=0.14)
+    scheduler = DSSRA(scenario, tradeoff_v=0.14)
     for seed in range(8):
         state = support.loaded_state(scenario, 4, seed, 0.3, silent=0.5)
         plan = scheduler.allocate(state)

@@ -16,6 +16,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.baselines.oracle import Oracle, cluster_plans
 from collapipe_env.baselines.planning.oracle_powers import FixedPlan
 from collapipe_env.errors import AllocationError
+from collapipe_env.physics.queues import idle_drift
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.check import check_allocation
@@ -46,10 +47,11 @@ def test_plans_are_all_splits_that_fit():
     assert cluster_plans(5, np.array([2, 2])).shape == (0, 2)
 
 
+@pytest.mark.parametrize("drift", ["bound", "exact"])
 @pytest.mark.parametrize("backlog", [0.0, 3.0])
-def test_one_cluster_equals_a_grid_over_plans_and_powers(backlog):
+def test_one_cluster_equals_a_grid_over_plans_and_powers(backlog, drift):
     scenario = tiny(1, 2, 2, workload={"micro_batches": [1, 4]})
-    oracle = Oracle(scenario)
+    oracle = Oracle(scenario, drift=drift)
     state = state_of(scenario, 3, backlog)
     levels = np.geomspace(scenario.devices.power_min_w, scenario.devices.power_max_w, 33)
     cu, first, second = (p.ravel() for p in np.meshgrid(levels, levels, levels))
@@ -67,15 +69,17 @@ def test_one_cluster_equals_a_grid_over_plans_and_powers(backlog):
     found = oracle.solve(state)
     assert found.combinations == 3
     assert found.objective <= least * (1.0 + 1e-7)
-    assert least <= found.objective * 1.003  # the grid's coarseness
-    assert Oracle(scenario, all_micro_batches=True).solve(state).objective == pytest.approx(
+    idle = idle_drift(state.backlog) if drift == "exact" else 0.0
+    assert least - idle <= (found.objective - idle) * 1.003  # the grid's coarseness
+    assert Oracle(scenario, drift=drift, all_micro_batches=True).solve(state).objective == pytest.approx(
         found.objective, rel=1e-6
     )
 
 
-def test_shares_and_powers_equal_those_of_a_global_optimiser():
+@pytest.mark.parametrize("drift", ["bound", "exact"])
+def test_shares_and_powers_equal_those_of_a_global_optimiser(drift):
     scenario = tiny(2, 1, 1)
-    oracle = Oracle(scenario)
+    oracle = Oracle(scenario, drift=drift)
     state = state_of(scenario, 5)
     low, high = np.log(scenario.devices.power_min_w), np.log(scenario.devices.power_max_w)
     floor = scenario.budgets.bandwidth_floor
@@ -101,21 +105,25 @@ def test_shares_and_powers_equal_those_of_a_global_optimiser():
         tol=1e-10,
         polish=False,
     )
-    assert oracle.solve(state).objective == pytest.approx(found.fun, rel=2e-4)
+    least = idle_drift(state.backlog) if drift == "exact" else 0.0
+    assert oracle.solve(state).objective - least == pytest.approx(found.fun - least, rel=2e-4)
 
 
+@pytest.mark.parametrize("drift", ["bound", "exact"])
 @pytest.mark.parametrize("links", ["drop", "arq"])
-def test_the_problem_is_convex_in_the_logarithms(links):
+def test_the_problem_is_convex_in_the_logarithms(links, drift):
     scenario = dssra_gap.scenario_of((3, 2, 2), links)
-    oracle = Oracle(scenario)
+    oracle = Oracle(scenario, drift=drift)
     rng = np.random.default_rng(1)
     for seed in range(10):
         state = state_of(scenario, seed)
         segments = np.array([rng.permutation(s) for s in ([1, 1], [2, 0], [0, 2])])
         plan = FixedPlan(oracle.parameters, state, segments, np.array([1, 8, 64]), oracle.tradeoff_v)
         a, b = rng.uniform(plan.low, plan.high, (2, 200, plan.size))
+        least = idle_drift(state.backlog) if drift == "exact" else 0.0
         values = [
-            oracle.objective(state.map(lambda x: x[None]), plan.allocation(p)) for p in (a, b, 0.5 * (a + b))
+            oracle.objective(state.map(lambda x: x[None]), plan.allocation(p)) - least
+            for p in (a, b, 0.5 * (a + b))
         ]
         assert (values[2] <= 0.5 * (values[0] + values[1]) * (1.0 + 1e-12)).all()
 

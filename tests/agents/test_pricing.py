@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scheduler_support as support
 
-from collapipe_env.agents.dssra import DSSRA, price_plan, pricing
+from collapipe_env.agents.dssra import DSSRA, DSSRABound, price_plan, pricing
 from collapipe_env.allocation import with_schedule
 from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.errors import AllocationError
@@ -66,7 +66,7 @@ def test_costs_and_objective_are_the_simulators_and_no_other_shares_are_better(n
 
 
 def test_the_objective_is_that_of_the_oracles_plan():
-    oracle = Oracle(support.SMALL, restarts=0)
+    oracle = Oracle(support.SMALL, drift="bound", restarts=0)
     state = support.loaded_state(support.SMALL, 1, 3)
     state = replace(state, memory_cap=np.minimum(state.memory_cap, [[[4, 4, 0], [4, 4, 0]]]))
     solution = oracle.solve(state[0])
@@ -81,7 +81,7 @@ def test_the_objective_is_that_of_the_oracles_plan():
 def test_worth_is_the_slope_of_the_objective_with_a_clusters_delay(name):
     scenario = SCENARIOS[name]
     state = support.loaded_state(scenario, 2, 1, mean=1.0)
-    plan = DSSRA(scenario).allocate(state)
+    plan = DSSRABound(scenario).allocate(state)
     price = price_plan(scenario, state, plan)
     checked = 0
     for n in range(state.present.shape[1]):

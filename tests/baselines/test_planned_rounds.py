@@ -156,7 +156,7 @@ def radios(snr_cap_db: float | None) -> dict:
 @pytest.mark.parametrize("seed", [3, 5])
 def test_the_oracle_equals_a_grid_over_plans_micro_batches_and_powers(snr_cap_db, seed: int) -> None:
     scenario = tiny(1, 2, 2, **radios(snr_cap_db))
-    oracle = Oracle(scenario)
+    oracle = Oracle(scenario, drift="bound")
     state = first_state(scenario, 1, seed)
     levels = np.geomspace(scenario.devices.power_min_w, scenario.devices.power_max_w, 33)
     cu, first, second = (p.ravel() for p in np.meshgrid(levels, levels, levels))
@@ -175,7 +175,7 @@ def test_the_oracle_equals_a_grid_over_plans_micro_batches_and_powers(snr_cap_db
     assert found.objective <= min(least.values()) * (1.0 + 1e-7)
     assert min(least.values()) <= found.objective * 1.003  # the grid's coarseness
     assert min(least, key=least.__getitem__) == int(found.allocation.micro_batches[0])
-    largest = Oracle(scenario, all_micro_batches=False).solve(state[0])
+    largest = Oracle(scenario, drift="bound", all_micro_batches=False).solve(state[0])
     assert largest.combinations == 3
     assert found.objective <= largest.objective <= least[16] * (1.0 + 1e-7)
 
@@ -183,7 +183,7 @@ def test_the_oracle_equals_a_grid_over_plans_micro_batches_and_powers(snr_cap_db
 @pytest.mark.parametrize("snr_cap_db", [None, 20.0])
 def test_the_oracle_is_not_beaten_by_random_decisions_of_several_clusters(snr_cap_db) -> None:
     scenario = tiny(2, 2, 2, **radios(snr_cap_db))
-    oracle = Oracle(scenario)
+    oracle = Oracle(scenario, drift="bound")
     state = first_state(scenario, 1, 7)
     best = oracle.solve(state[0])
     assert best.combinations == 9 * 9

@@ -333,7 +333,7 @@ def test_budgets_are_broken_about_as_often_in_play(name):
     """DSSRA with next to no weight on delay, in 64 episodes of its own that have 100 rounds."""
     episodes, rounds = 64, 100
     scenario = load_scenario({**PLAYED[name], "dynamics": {"rounds": rounds}})
-    scheduler = DSSRA(scenario, tradeoff_v=1e-4)
+    scheduler = DSSRA(scenario, drift="bound", tradeoff_v=1e-4)
     simulator = World(scenario, IdleLearner(episodes), episodes)
     simulator.reset([np.random.default_rng(900 + i) for i in range(episodes)])
     used = np.zeros(simulator.state.budget.shape)
