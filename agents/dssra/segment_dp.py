@@ -1,9 +1,10 @@
 """Exact segments of one cluster for given powers, bandwidth and micro-batches (`algorithms.md` 1.5a, [R]).
 
 The objective is the true GPipe objective: costs that add up over blocks and hops, plus a price on the
-slowest forward element, on the slowest backward element, on the longest collection and on the longest update.
-Plans are built device by device. A partial plan (blocks placed, last device) is described by its cost so far
-and its four maxima; one that is no better in any of the five than another in the same place is dropped.
+slowest forward element, on the slowest backward element, on the longest collection, on the longest update and
+on the phase in which moments of moved blocks travel. Plans are built device by device. A partial plan
+(blocks placed, last device) is described by its cost so far, its four maxima and two sums of the moments'
+phase; one that is no better in any of the seven than another in the same place is dropped.
 Partial plans are taken up in the order of a lower bound on what they can become (best first), so the
 first complete plan taken up is optimal.
 """
@@ -18,6 +19,9 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.cluster_times import ClusterTimes
 
+PARTS = 7
+"""Numbers that describe a partial plan."""
+
 
 class SegmentProblem(NamedTuple):
     """Times of one cluster and the prices of its plans; node 0 is the CU, node k + 1 device k.
@@ -31,6 +35,14 @@ class SegmentProblem(NamedTuple):
         bottleneck_price: Price of the slowest elements [1/s], >= 0.
         collect_price: Price of the longest collection [1/s], >= 0.
         update_price: Price of the longest update of a local step [1/s], >= 0.
+        lead: Device that sends a block's moments (L,), -1 for none; no blocks at all (0,) where a change of
+            plan costs nothing. A device leads blocks in a row unless it held chunks; then the phase is no
+            more than a lower bound.
+        moments_out: Airtime of a block's moments at their sender if a device takes the block (K, L) [s].
+        moments_in: Airtime at the device, or at the CU that passes them on (K, L) [s].
+        moments_cost: Additive cost of the moments of so many first blocks if a device takes them (K, L+1).
+        through_cu: Whether moments travel over the CU.
+        moving_price: Price of the moments' phase [1/s], >= 0.
     """
 
     total_blocks: int
@@ -41,6 +53,12 @@ class SegmentProblem(NamedTuple):
     bottleneck_price: float
     collect_price: float
     update_price: float
+    lead: IntArray
+    moments_out: FloatArray
+    moments_in: FloatArray
+    moments_cost: FloatArray
+    through_cu: bool
+    moving_price: float
 
 
 @compiled_leaf
@@ -63,7 +81,8 @@ def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
     element) + collect_price max_k d_k block_collect_k + update_price max_k d_k block_update_k``. Elements
     are the used devices' compute (``d_k`` times its time per block), the hops CU -> first -> ... -> last ->
     CU between used devices, and the two
-    least elements. Delays enter ``block_cost`` and ``hop_cost`` with their price.
+    least elements. Delays enter ``block_cost`` and ``hop_cost`` with their price. Where blocks change hands,
+    the price and cost of moments come on top.
 
     Args:
         problem: The cluster.
@@ -74,10 +93,17 @@ def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
     """
     times = problem.times
     cost, forward, backward, collect, update = 0.0, least_forward(times), least_backward(times), 0.0, 0.0
-    last = 0
+    last, placed, moved, sending = 0, 0, 0.0, 0.0
     for k in range(segments.shape[0]):
         blocks = segments[k]
         if blocks > 0:
+            if problem.lead.shape[0] > 0:
+                cost += problem.moments_cost[k, placed + blocks] - problem.moments_cost[k, placed]
+                receiving = 0.0
+                for block in range(placed, placed + blocks):
+                    moved, sending, receiving = _take_moments(problem, k, block, moved, sending, receiving)
+                moved = max(moved, receiving)
+                placed += blocks
             cost += problem.hop_cost[last, k + 1] + problem.block_cost[k, blocks]
             forward = max(forward, max(times.hop_forward[last, k + 1], blocks * times.block_forward[k]))
             backward = max(backward, max(times.hop_backward[last, k + 1], blocks * times.block_backward[k]))
@@ -89,9 +115,27 @@ def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
     forward = max(forward, times.hop_forward[last, 0])
     backward = max(backward, times.hop_backward[last, 0])
     total: float = cost + problem.hop_cost[last, 0] + problem.collect_price * collect
-    total += problem.update_price * update
+    total += problem.update_price * update + problem.moving_price * max(moved, sending)
     total += problem.bottleneck_price * (forward + backward)
     return total
+
+
+@compiled_leaf
+def _take_moments(
+    problem: SegmentProblem, k: int, block: int, moved: float, sending: float, receiving: float
+) -> tuple[float, float, float]:
+    """Sums of the moments' phase when a device takes the next block.
+
+    Directly, ``moved`` is the longest time of a sender or receiver that is done, ``sending`` that of the
+    block's sender so far and ``receiving`` that of the device so far. Over the CU, ``moved`` and ``sending``
+    are what it receives and sends.
+    """
+    out, into = problem.moments_out[k, block], problem.moments_in[k, block]
+    if problem.through_cu:
+        return moved + out, sending + into, 0.0
+    if block > 0 and problem.lead[block] != problem.lead[block - 1]:
+        moved, sending = max(moved, sending), 0.0
+    return moved, sending + out, receiving + into
 
 
 @compiled_inner
@@ -110,7 +154,7 @@ def relaxed_completions(problem: SegmentProblem) -> tuple[FloatArray, FloatArray
         (L+1, K+1, 5), with parts cost, forward, backward, collect, update; infinity where the devices left
         cannot hold the remaining blocks.
     """
-    times, total_blocks = problem.times, problem.total_blocks
+    times, total_blocks, moves = problem.times, problem.total_blocks, problem.lead.shape[0] > 0
     devices = problem.cap.shape[0]
     bound = np.full((total_blocks + 1, devices + 1, 5), np.inf)
     through = np.full((total_blocks + 1, devices + 1, 5), np.inf)
@@ -141,6 +185,8 @@ def relaxed_completions(problem: SegmentProblem) -> tuple[FloatArray, FloatArray
                 if bound[after, last, 0] == np.inf:
                     continue
                 cost = problem.block_cost[k, blocks] + bound[after, last, 0]
+                if moves:
+                    cost += problem.moments_cost[k, after] - problem.moments_cost[k, placed]
                 forward = max(blocks * times.block_forward[k], bound[after, last, 1])
                 backward = max(blocks * times.block_backward[k], bound[after, last, 2])
                 collect = max(blocks * times.block_collect[k], bound[after, last, 3])
@@ -161,6 +207,7 @@ def _least_total(
     backward: float,
     collect: float,
     update: float,
+    moving: float,
     rest: FloatArray,
     placed: int,
     node: int,
@@ -173,6 +220,7 @@ def _least_total(
         + problem.bottleneck_price * slowest
         + problem.collect_price * max(collect, rest[placed, node, 3])
         + problem.update_price * max(update, rest[placed, node, 4])
+        + problem.moving_price * moving
     )
     return total
 
@@ -200,16 +248,17 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
     if bound[0, 0, 0] == np.inf:
         return np.inf, segments
 
-    # Labels: [cost, slowest forward, slowest backward, longest collection, longest update]; [placed, last,
-    # blocks, parent, next label of the same place, 0 once dominated].
-    size = 256
-    value = np.empty((size, 5))
+    # Labels: [cost, slowest forward, slowest backward, longest collection, longest update, moments moved,
+    # moments being sent]; [placed, last, blocks, parent, next label of the same place, 0 once dominated].
+    size, moves = 256, problem.lead.shape[0] > 0
+    value = np.empty((size, PARTS))
     link = np.empty((size, 6), dtype=np.int64)
     head = np.empty((total_blocks + 1, nodes), dtype=np.int64)
     for placed in range(total_blocks + 1):
         for last in range(nodes):
             head[placed, last] = -1
-    value[0, 0] = value[0, 3] = value[0, 4] = 0.0
+    for part in (0, 3, 4, 5, 6):
+        value[0, part] = 0.0
     value[0, 1], value[0, 2] = least_forward(times), least_backward(times)
     link[0, 0], link[0, 1], link[0, 2], link[0, 3], link[0, 4], link[0, 5] = 0, 0, 0, -1, -1, 1
     count = int(np.int64(1))  # not a literal, for which Numba would compile the heap's functions twice
@@ -238,33 +287,72 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
             forward_before = max(value[label, 1], times.hop_forward[last, node])
             backward_before = max(value[label, 2], times.hop_backward[last, node])
             collect, update = value[label, 3], value[label, 4]
+            moved, sending, receiving = value[label, 5], value[label, 6], 0.0
             lower = _least_total(
-                problem, cost_before, forward_before, backward_before, collect, update, through, placed, node
+                problem,
+                cost_before,
+                forward_before,
+                backward_before,
+                collect,
+                update,
+                max(moved, sending),
+                through,
+                placed,
+                node,
             )
             if lower > upper:
                 continue
             for blocks in range(1, min(problem.cap[k], total_blocks - placed) + 1):
                 after = placed + blocks
+                if moves:
+                    moved, sending, receiving = _take_moments(
+                        problem, k, after - 1, moved, sending, receiving
+                    )
                 if bound[after, node, 0] == np.inf:
                     continue
-                cost = cost_before + problem.block_cost[k, blocks]
+                cost, longest = cost_before + problem.block_cost[k, blocks], max(moved, receiving)
+                if moves:
+                    cost += problem.moments_cost[k, after] - problem.moments_cost[k, placed]
                 forward = max(forward_before, blocks * times.block_forward[k])
                 backward = max(backward_before, blocks * times.block_backward[k])
                 collect = max(value[label, 3], blocks * times.block_collect[k])
                 update = max(value[label, 4], blocks * times.block_update[k])
                 # For a complete plan the bound is its exact objective.
-                lower = _least_total(problem, cost, forward, backward, collect, update, bound, after, node)
+                lower = _least_total(
+                    problem,
+                    cost,
+                    forward,
+                    backward,
+                    collect,
+                    update,
+                    max(longest, sending),
+                    bound,
+                    after,
+                    node,
+                )
                 if lower > upper:
                     continue
                 if after == total_blocks:
                     upper = lower
-                if _is_dominated(value, link, head[after, node], cost, forward, backward, collect, update):
+                if _is_dominated(
+                    value,
+                    link,
+                    head[after, node],
+                    cost,
+                    forward,
+                    backward,
+                    collect,
+                    update,
+                    longest,
+                    sending,
+                ):
                     continue
                 if count == size:
                     value, link, key, heap = _twice_as_large(value, link, key, heap)
                     size *= 2
                 value[count, 0], value[count, 1] = cost, forward
                 value[count, 2], value[count, 3], value[count, 4] = backward, collect, update
+                value[count, 5], value[count, 6] = longest, sending
                 link[count, 0], link[count, 1], link[count, 2] = after, node, blocks
                 link[count, 3], link[count, 4], link[count, 5] = label, head[after, node], 1
                 head[after, node] = count
@@ -281,10 +369,10 @@ def _twice_as_large(
 ) -> tuple[FloatArray, IntArray, FloatArray, IntArray]:
     """The labels and the heap, with room for as many again."""
     size = key.shape[0]
-    more_value, more_link = np.empty((2 * size, 5)), np.empty((2 * size, 6), dtype=np.int64)
+    more_value, more_link = np.empty((2 * size, PARTS)), np.empty((2 * size, 6), dtype=np.int64)
     more_key, more_heap = np.empty(2 * size), np.empty(2 * size, dtype=np.int64)
     for label in range(size):
-        for part in range(5):
+        for part in range(PARTS):
             more_value[label, part] = value[label, part]
         for part in range(6):
             more_link[label, part] = link[label, part]
@@ -302,8 +390,10 @@ def _is_dominated(
     backward: float,
     collect: float,
     update: float,
+    moved: float,
+    sending: float,
 ) -> bool:
-    """Whether some label of the place is at least as good in all five; drops those that are worse in all."""
+    """Whether some label of the place is at least as good in all parts; drops those that are worse in all."""
     other = first
     while other >= 0:
         if link[other, 5] == 1:
@@ -313,6 +403,8 @@ def _is_dominated(
                 and value[other, 2] <= backward
                 and value[other, 3] <= collect
                 and value[other, 4] <= update
+                and value[other, 5] <= moved
+                and value[other, 6] <= sending
             ):
                 return True
             if (
@@ -321,6 +413,8 @@ def _is_dominated(
                 and value[other, 2] >= backward
                 and value[other, 3] >= collect
                 and value[other, 4] >= update
+                and value[other, 5] >= moved
+                and value[other, 6] >= sending
             ):
                 link[other, 5] = 0
         other = link[other, 4]

@@ -17,6 +17,7 @@ from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import node_drift
+from .moving import lead_of, moments_airtime
 from .round_input import ClusterTerms, RoundInput
 from .segment_dp import SegmentProblem
 
@@ -91,6 +92,7 @@ def segment_problem(
             if exact:
                 drift = node_drift(z, blocks * joules / budget) - node_drift(z, 0.0)
             block_cost[k, blocks] = blocks * each + drift
+    moments_out, moments_in, moments_cost = _moments(n, power, inputs, parameters)
     return SegmentProblem(
         parameters.blocks,
         inputs.cap[n],
@@ -100,4 +102,37 @@ def segment_problem(
         delay_weight * steps - fill,
         delay_weight,
         delay_weight * steps,
+        inputs.lead[n],
+        moments_out,
+        moments_in,
+        moments_cost,
+        parameters.through_cu,
+        delay_weight,
     )
+
+
+@compiled_inner
+def _moments(
+    n: int, power: FloatArray, inputs: RoundInput, parameters: Parameters
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Airtimes of blocks' moments at sender and receiver, and their costs summed up, by device."""
+    blocks, devices, radio = inputs.held.shape[1], inputs.held.shape[2], parameters.radio_power
+    out, into = np.zeros((devices, blocks)), np.zeros((devices, blocks))
+    cost, price = np.zeros((devices, blocks + 1)), inputs.price[n]
+    through_cu = parameters.through_cu
+    for k in range(devices):
+        for block in range(blocks):
+            cost[k, block + 1] = cost[k, block]
+            lead = lead_of(n, block, k, inputs)
+            if lead < 0:
+                continue
+            sender, receiver = lead + 1, 0 if through_cu else k + 1
+            out[k, block] = into[k, block] = moments_airtime(n, sender, receiver, power, inputs, parameters)
+            drawn = price[sender] * radio_power(power[sender], radio.d2d_circuit_w, radio.efficiency)
+            spent = (drawn + price[receiver] * radio.receive_w) * out[k, block]
+            if through_cu:
+                into[k, block] = moments_airtime(n, 0, k + 1, power, inputs, parameters)
+                drawn = price[0] * radio_power(power[0], radio.d2d_circuit_w, radio.efficiency)
+                spent += (drawn + price[k + 1] * radio.receive_w) * into[k, block]
+            cost[k, block + 1] += spent
+    return out, into, cost

@@ -7,9 +7,9 @@ with the repeats of ``arq`` stay log-convex; sums and maxima of convex functions
 constraint ``sum exp(log beta) <= 1``. Overheads, latencies, updates and the power of circuits and receivers
 add constants and positive multiples of such times, a cap on the SNR is a maximum of them. A local minimum is
 therefore a global one. The exact drift is convex in the energies and rises with each, so with it the problem
-stays convex. The maxima (slowest element, longest collection, slowest cluster) become variables with one
-smooth constraint for each element, and SciPy's SLSQP solves the result with central differences of the
-simulator's own ``round_costs``.
+stays convex. The maxima (slowest element, longest collection, longest sender or receiver of moments, slowest
+cluster) become variables with one smooth constraint for each element, and SciPy's SLSQP solves the result with
+central differences of the simulator's own ``round_costs``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from collapipe_env.physics.elements import collection_times
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.migration_costs import change_of_plan, phase_times
 from collapipe_env.simulator.state import SystemState
 
 STEP = 1e-5
@@ -69,7 +70,11 @@ class FixedPlan:
         N, _ = segments.shape
         self.clusters = N
         self.floor = max(parameters.bandwidth_floor, LEAST_SHARE)
-        self.used = np.concatenate((np.ones((N, 1), dtype=np.bool_), segments > 0), axis=1)
+        self.change = change_of_plan(parameters, self.state, _idle_plan(segments[None], micro_batches[None]))
+        active = segments > 0
+        if self.change is not None:
+            active = active | (self.change.leaving[0] > 0.0)  # devices that only send moments
+        self.used = np.concatenate((np.ones((N, 1), dtype=np.bool_), active), axis=1)
         self.powers = int(self.used.sum())
         self.size = self.powers + (N if N > 1 else 0)
         self.low = np.full(self.size, math.log(parameters.power_min_w))
@@ -138,6 +143,12 @@ class FixedPlan:
         )
 
 
+def _idle_plan(segments: IntArray, micro_batches: IntArray) -> Allocation:
+    """A plan whose shares and powers nobody reads."""
+    ones = np.ones(segments.shape)
+    return Allocation(segments, micro_batches, ones[..., 0], ones, ones[..., 0])
+
+
 class _Evaluation(NamedTuple):
     """The objective over that of the first point, its gradient, and the constraints' slacks and Jacobian."""
 
@@ -151,39 +162,42 @@ class _Programme:
     """Values and slopes for SLSQP: ``min V t + E(x)`` with ``slack(x, t, maxima) >= 0``.
 
     Variables are the point ``x``, the delay ``t`` and, of every cluster, the slowest forward and the slowest
-    backward element and the longest collection. Times are counted in delays of the first point.
+    backward element, the longest collection and, where plans change hands, the longest sender or receiver of
+    moments. Times are counted in delays of the first point.
     """
 
     def __init__(self, plan: FixedPlan, point: FloatArray) -> None:
         self.plan = plan
         size, local_steps = plan.size, plan.parameters.costs.local_steps
         self.differences = STEP * np.concatenate((np.eye(size), -np.eye(size), np.zeros((1, size))))
-        # T_n = base_n + H (M - 1) (forward maximum + backward maximum) + collection maximum.
+        # T_n = base_n + H (M - 1) (forward + backward maximum) + collection (+ moments) maximum.
         self.repeats = (local_steps * (plan.micro_batches - 1)).astype(np.float64)
         base, energy, *maximised = (piece[0] for piece in self._pieces(point[None]))
         maxima = [m.max(axis=-1) for m in maximised]
-        longest = float((base + self.repeats * (maxima[0] + maxima[1]) + maxima[2]).max())
+        once = np.sum(maxima[2:], axis=0)
+        longest = float((base + self.repeats * (maxima[0] + maxima[1]) + once).max())
         self.unit = longest
         self.scale = plan.tradeoff_v * longest + float(energy)
         self.first = np.concatenate((point, [1.0], np.concatenate(maxima) / longest))
-        self.bounds = [*zip(plan.low, plan.high, strict=True), *[(0.0, None)] * (1 + 3 * plan.clusters)]
+        self.bounds = [
+            *zip(plan.low, plan.high, strict=True),
+            *[(0.0, None)] * (1 + len(maxima) * plan.clusters),
+        ]
         self._linear = self._linear_part([m.shape[-1] for m in maximised])
         self._known: tuple[bytes, _Evaluation] | None = None
 
     def _linear_part(self, counts: Sequence[int]) -> FloatArray:
-        """Slopes of the slacks with respect to the delay and the maxima (constraints, 1 + 3 N)."""
-        N = self.plan.clusters
-        eye = np.eye(N)
-        delay = np.concatenate(
-            (np.ones((N, 1)), -np.diag(self.repeats), -np.diag(self.repeats), -eye), axis=1
-        )
+        """Slopes of the slacks with respect to the delay and the maxima (constraints, variables)."""
+        N, kinds = self.plan.clusters, len(counts)
+        eye, often = np.eye(N), np.diag(self.repeats)
+        delay = np.concatenate((np.ones((N, 1)), -often, -often, *[-eye] * (kinds - 2)), axis=1)
         rows = [delay]
         for place, count in enumerate(counts):
-            block = np.zeros((N * count, 1 + 3 * N))
+            block = np.zeros((N * count, 1 + kinds * N))
             block[:, 1 + place * N : 1 + (place + 1) * N] = np.repeat(eye, count, axis=0)
             rows.append(block)
         if N > 1:
-            rows.append(np.zeros((1, 1 + 3 * N)))
+            rows.append(np.zeros((1, 1 + kinds * N)))
         return np.concatenate(rows)
 
     def _pieces(self, points: FloatArray) -> Sequence[FloatArray]:
@@ -211,7 +225,13 @@ class _Programme:
         steps = parameters.costs.local_steps
         once = 2.0 * e.latency + costs.update  # in a local step, whatever the powers
         base = steps * (forward.sum(axis=-1) + backward.sum(axis=-1) + once) + costs.upload
-        return base, plan.drift(costs.energy_ratio), forward, backward, collect
+        pieces = (base, plan.drift(costs.energy_ratio), forward, backward, collect)
+        rules = parameters.migration
+        if plan.change is None or rules is None or not rules.moves:
+            return pieces
+        times = phase_times(parameters, plan.state, allocation, plan.change)
+        nodes = slice(0, 1) if rules.through_cu else slice(1, None)
+        return *pieces, np.concatenate((times.sent[..., nodes], times.received[..., nodes]), axis=-1)
 
     def evaluate(self, point: FloatArray) -> _Evaluation:
         """Values and central differences at a point, remembered until the next one."""
@@ -225,9 +245,9 @@ class _Programme:
         size = plan.size
         x, rest = point[:size], point[size:]
         points = x + self.differences
-        base, energy, forward, backward, collect = self._pieces(points)
+        base, energy, *maximised = self._pieces(points)
         rows = points.shape[0]
-        tightened = [-piece.reshape(rows, -1) / self.unit for piece in (base, forward, backward, collect)]
+        tightened = [-piece.reshape(rows, -1) / self.unit for piece in (base, *maximised)]
         smooth = np.concatenate(tightened, axis=1)
         if plan.clusters > 1:
             band = 1.0 - np.exp(points[:, plan.powers :]).sum(axis=1, keepdims=True)

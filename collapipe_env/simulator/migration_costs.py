@@ -31,16 +31,13 @@ def with_migration(
             reference state.
         allocation: The plan.
     """
-    previous = state.processes.get("migration")
-    if previous is None:
+    change = change_of_plan(parameters, state, allocation)
+    if change is None or parameters.migration is None:
         return costs
-    assert parameters.migration is not None
-    after = block_holders(allocation, parameters.costs.blocks)
-    change = handover(previous["holders"], state.present, after, parameters.migration.moves)
     if not parameters.migration.moves:
         nothing = namespace(costs.delay).zeros_like(costs.cluster_delay)
         return replace(costs, migration=nothing, moments=change.moments)
-    times = _times(parameters, state, allocation, change)
+    times = phase_times(parameters, state, allocation, change)
     drawn = parameters.radio_power
     power = energy.radio_power(allocation.node_power, drawn.d2d_circuit_w, drawn.efficiency)
     joules = power * times.sent + drawn.receive_w * times.received
@@ -48,10 +45,34 @@ def with_migration(
     return replace(charged, migration=times.duration, moments=change.moments)
 
 
-def _times(
+def change_of_plan(
+    parameters: SystemParameters, state: SystemState, allocation: Allocation
+) -> Handover | None:
+    """Blocks that a plan hands over; ``None`` where a change of plan costs nothing.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system.
+        allocation: The plan.
+    """
+    previous, rules = state.processes.get("migration"), parameters.migration
+    if previous is None or rules is None:
+        return None
+    after = block_holders(allocation, parameters.costs.blocks)
+    return handover(previous["holders"], state.present, after, rules.moves)
+
+
+def phase_times(
     parameters: SystemParameters, state: SystemState, allocation: Allocation, change: Handover
 ) -> MovingTimes:
-    """Times of the phase; all clusters disturb each other by their old and new owners and their CUs."""
+    """Times of the phase; all clusters disturb each other by their old and new owners and their CUs.
+
+    Args:
+        parameters: Scalars of the scenario, with migration.
+        state: The system.
+        allocation: The plan.
+        change: Blocks that it hands over.
+    """
     p, power = parameters, allocation.node_power
     assert p.migration is not None
     disturbance: Array = radio.interference(state.cross_gain, radio.mean_active_power(power, change.involved))

@@ -14,6 +14,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.compiled import called_from_python
 from collapipe_env.physics.cluster_times import ClusterTimes
 from collapipe_env.physics.energy import RadioPower
+from collapipe_env.physics.migration import Migration
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.radio import d2d_noise
 from collapipe_env.physics.workload import WorkloadCosts
@@ -89,6 +90,13 @@ def random_system(rng):
         round_index=np.zeros((), dtype=np.int64),
         loss=np.zeros(()),
     )
+    if rng.random() < 0.5:
+        parameters = replace(
+            parameters, migration=Migration(10.0 ** rng.uniform(5, 8), True, rng.random() < 0.3)
+        )
+        held = np.zeros((1, L, K + 1), dtype=bool)
+        held[0, range(L), 1 + np.sort(rng.integers(0, K, L))] = True
+        state = replace(state, processes={"migration": {"holders": held}})
     return parameters, state
 
 
@@ -145,7 +153,22 @@ def random_problem(rng, K=6, L=9):
         block_cost,
         hop_cost,
         *(float(10.0 ** rng.uniform(-2, 1.5)) for _ in range(3)),
+        *moments_of(rng, K, L),
     )
+
+
+def moments_of(rng, K, L):
+    """Moments of a plan before, or none; airtimes of any size between any pair."""
+    if rng.random() < 0.3:
+        return NOTHING_MOVES
+    lead = np.sort(rng.integers(0, K, L))
+    other = lead != np.arange(K)[:, None]
+    out, into, cost = (rng.uniform(0, most, (K, L)) * other for most in (1, 1, 0.5))
+    price = float(10.0 ** rng.uniform(-2, 1.5))
+    return lead, out, into, np.cumsum(np.pad(cost, ((0, 0), (1, 0))), axis=1), rng.random() < 0.5, price
+
+
+NOTHING_MOVES = (np.zeros(0, np.int64), *(np.zeros((6, n)) for n in (0, 0, 1)), False, 0.0)
 
 
 def times_of(forward, backward, collect, hop_forward, hop_backward, uplink, downlink, update):
@@ -156,6 +179,21 @@ def times_of(forward, backward, collect, hop_forward, hop_backward, uplink, down
     return ClusterTimes(forward, backward, forward, collect, *hops, none, *edge, launch, update, none, none)
 
 
+def priced_by_hand(problem, plan):
+    """Objective of a plan without its moments, and these written down with one sum a node."""
+    still = problem._replace(moving_price=0.0, moments_cost=np.zeros_like(problem.moments_cost))
+    owner = np.repeat(range(len(plan)), plan)
+    sent, received, cost = {}, {}, 0.0
+    for block, lead in enumerate(problem.lead):
+        k = owner[block]
+        cost += problem.moments_cost[k, block + 1] - problem.moments_cost[k, block]
+        sender, receiver = ("in", "out") if problem.through_cu else (lead, k)
+        sent[sender] = sent.get(sender, 0.0) + problem.moments_out[k, block]
+        received[receiver] = received.get(receiver, 0.0) + problem.moments_in[k, block]
+    longest = max([*sent.values(), *received.values()], default=0.0)
+    return plan_cost(still, plan) + cost + problem.moving_price * longest
+
+
 def test_more_blocks_and_devices_with_and_without_a_known_plan():
     rng = np.random.default_rng(8)
     for _ in range(40):
@@ -163,6 +201,7 @@ def test_more_blocks_and_devices_with_and_without_a_known_plan():
         plans = compositions(problem.total_blocks, problem.cap)
         values = np.array([plan_cost(problem, plan) for plan in plans])
         known = float(rng.choice(values))
+        np.testing.assert_allclose(values, [priced_by_hand(problem, plan) for plan in plans], rtol=1e-9)
         for bound in (np.inf, known, float(values.min())):
             cost, segments = best_segments(problem, bound)
             assert cost == pytest.approx(values.min(), rel=1e-12)
@@ -174,7 +213,7 @@ def test_equal_costs_and_a_long_chain_are_solved():
     ones = np.ones((17, 17))
     times = times_of(*[np.ones(16)] * 3, ones, ones, 0.0, 0.0, np.zeros(16))
     each = np.broadcast_to(np.arange(33.0), (16, 33)).copy()
-    problem = SegmentProblem(32, np.full(16, 4), times, each, ones, 1.0, 1.0, 1.0)
+    problem = SegmentProblem(32, np.full(16, 4), times, each, ones, 1.0, 1.0, 1.0, *NOTHING_MOVES)
     cost, segments = best_segments(problem)
     # Eight full devices, nine hops and three maxima of four against more devices and more hops.
     assert segments.sum() == 32
@@ -191,6 +230,7 @@ def replace_prices(problem):
         bottleneck_price=0.0,
         collect_price=0.0,
         update_price=0.0,
+        moving_price=0.0,
     )
 
 
