@@ -8,8 +8,8 @@ constraint ``sum exp(log beta) <= 1``. Overheads, latencies, updates and the pow
 add constants and positive multiples of such times, a cap on the SNR is a maximum of them. A local minimum is
 therefore a global one. The exact drift is convex in the energies and rises with each, so with it the problem
 stays convex. The maxima (slowest element, longest collection, longest sender or receiver of moments, slowest
-cluster) become variables with one smooth constraint for each element, and SciPy's SLSQP solves the result with
-central differences of the simulator's own ``round_costs``.
+cluster) become variables with one smooth constraint for each element, and SciPy's SLSQP solves the result
+with central differences of the simulator's own ``round_costs``.
 """
 
 from __future__ import annotations

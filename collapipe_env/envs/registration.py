@@ -11,6 +11,7 @@ from gymnasium.envs.registration import register, registry
 from gymnasium.vector import VectorEnv
 
 from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.scenario.names import LADDER, REALISTIC
 
 ENTRY_POINT = "collapipe_env.envs.env:CollaPipeEnv"
 VECTOR_ENTRY_POINT = "collapipe_env.envs.registration:make_vector"
@@ -19,7 +20,6 @@ BACKENDS = ("numpy", "torch")
 TORCH_ONLY = ("device", "dtype", "draws", "check_actions", "compiled")
 """Arguments that the torch backend has and the other has not."""
 
-LADDER = ("small", "medium", "large", "xlarge")
 TASKS = {"classification": "Classification", "ner": "NER", "translation": "Translation"}
 """The tasks, by the word that stands in the ids."""
 PRESET_TASK = "classification"
@@ -31,7 +31,7 @@ def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
 
     ``CollaPipe-v0`` is the default scenario with the real learner and ``CollaPipeSurrogate-v0`` the same
     with the surrogate; ``CollaPipe-<Scenario>-<Task>-v0`` and ``CollaPipeSurrogate-<Scenario>-<Task>-v0``
-    are the ladder.
+    are the ladder, ``CollaPipe-Boards-v0`` and ``CollaPipe-Phones-v0`` scenarios with measured radios.
     """
     for prefix, learner in (("CollaPipe", "real"), ("CollaPipeSurrogate", "surrogate")):
         yield f"{prefix}-v0", {"scenario": "medium", "learner": learner}
@@ -39,6 +39,8 @@ def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
             for task, word in TASKS.items():
                 name = f"{prefix}-{scenario.capitalize()}-{word}-v0"
                 yield name, {"scenario": scenario_of(scenario, task), "learner": learner}
+        for scenario in REALISTIC:
+            yield f"{prefix}-{scenario.capitalize()}-v0", {"scenario": scenario, "learner": learner}
 
 
 def short_ids() -> Iterator[tuple[str, dict[str, Any]]]:

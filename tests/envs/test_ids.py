@@ -17,6 +17,7 @@ from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 
 IDS = dict(environment_ids())
+REALISTIC = ("Boards", "Phones")
 SURROGATE_IDS = [name for name in IDS if "Surrogate" in name]
 TORCH_IDS = [name for name in IDS if "Surrogate" not in name]
 # The checkers play several rounds of real training: one small and the default id stand for all by default.
@@ -27,11 +28,14 @@ CHECKED = [
 
 
 def test_ids_cover_the_ladder_in_every_task_twice_and_the_defaults():
-    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 26
+    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 30
     for size in ("Small", "Medium", "Large", "Xlarge"):
         for task in ("Classification", "NER", "Translation"):
             assert f"CollaPipe-{size}-{task}-v0" in TORCH_IDS
             assert f"CollaPipeSurrogate-{size}-{task}-v0" in SURROGATE_IDS
+    assert {
+        f"{prefix}-{name}-v0" for prefix in ("CollaPipe", "CollaPipeSurrogate") for name in REALISTIC
+    } < set(IDS)
     assert set(IDS) <= set(gym.registry)
 
 

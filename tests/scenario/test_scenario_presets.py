@@ -27,7 +27,9 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 
 LADDER = {"small": (2, 3, 6), "medium": (4, 5, 12), "large": (16, 8, 12), "xlarge": (64, 16, 16)}
-SIZES = LADDER | {"bert-small": (4, 5, 4), "bert-base": (4, 5, 12), "transformer-base": (4, 5, 6)}
+PUBLISHED = {"bert-small": (4, 5, 4), "bert-base": (4, 5, 12), "transformer-base": (4, 5, 6)}
+REALISTIC = {"boards": (4, 4, 12), "phones": (4, 5, 12)}
+SIZES = LADDER | PUBLISHED | REALISTIC
 
 
 def test_the_listed_presets_are_the_shipped_files() -> None:
@@ -171,3 +173,30 @@ def test_published_models_stand_on_the_clusters_of_medium(name: str) -> None:
     state, parameters = mean_state(scenario, fixed_layout(scenario)), system_parameters(scenario)
     used = round_costs(parameters, state, even_split(parameters, state)).energy_ratio.max()
     assert 1.1 < used < 1.6, "the even split breaks a budget, so that there is something to schedule"
+
+
+def test_a_hop_of_boards_carries_at_most_fifty_megabits_and_moving_a_block_outlasts_training_it() -> None:
+    scenario = load_scenario("boards")
+    parameters = system_parameters(scenario)
+    fastest = parameters.d2d_bandwidth_hz * np.log2(1.0 + parameters.d2d_snr_cap)
+    assert fastest == pytest.approx(50e6, rel=5e-3)
+    profile = scenario.devices.profiles[0]
+    speeds = [clock * profile.flops_per_cycle for clock in (profile.clock_min_hz, profile.clock_max_hz)]
+    assert speeds == [50e9, 200e9]
+    costs = parameters.costs
+    for speed in speeds:
+        train = costs.batch_size * 3.0 * costs.block_forward_flops / speed
+        assert parameters.migration is not None
+        # Two moments of 32 bits over 6 q FLOPs of a sample for each parameter, attention's products aside.
+        closed_form = 64.0 * speed / (6.0 * fastest * costs.batch_size * scenario.workload.sequence_length)
+        ratio = parameters.migration.block_bits / fastest / train
+        assert ratio == pytest.approx(closed_form, rel=0.05)
+        assert ratio > 5.0 * speed / speeds[0] * 0.95
+
+
+@pytest.mark.parametrize("name", REALISTIC)
+def test_measured_radios_draw_more_than_they_emit(name: str) -> None:
+    radio = load_scenario(name).radio
+    assert radio.edge_circuit_w == 1.8
+    assert radio.amplifier_efficiency == 0.35
+    assert radio.d2d_circuit_w == radio.receive_w == 1.0
