@@ -1,7 +1,7 @@
 """Learning under lost moments: the real learner with a share of its blocks' moments reset before every round.
 
-Says what ``migration.moments: reset`` costs in loss, and whether the surrogate may leave it out. Every share
-trains on the same batches; differences to no resets are paired, seed by seed. Run::
+Says what ``migration.moments: reset`` costs in loss, and which part of a round's progress that is, for the
+surrogate. Every share trains on the same batches; differences to no resets are paired, seed by seed. Run::
 
     python benchmarks/moment_resets.py
     python benchmarks/moment_resets.py --scenario medium --rounds 200 --seeds 5
@@ -79,6 +79,22 @@ def train(scenario: Scenario, share: float, rounds: int, seed: int) -> FloatArra
     return losses
 
 
+def slowdown(without: FloatArray, losses: FloatArray) -> float:
+    """Share of the progress of every round that explains a course of losses best, by least squares.
+
+    Args:
+        without: Losses after every round without resets (rounds,) [nat].
+        losses: Losses with them (rounds,) [nat].
+    """
+    rounds = np.arange(1, len(without) + 1, dtype=np.float64)
+
+    def misfit(lost: float) -> float:
+        return float(((np.interp((1.0 - lost) * rounds, rounds, without) - losses) ** 2).sum())
+
+    candidates = np.linspace(-0.5, 0.95, 146)
+    return float(candidates[np.argmin([misfit(lost) for lost in candidates])])
+
+
 def compare(options: Options) -> None:
     """Train, print the table and store it."""
     torch.set_num_threads(1)
@@ -92,8 +108,8 @@ def compare(options: Options) -> None:
         for share, seed in tqdm(runs, unit="run", disable=None)
     }
     print(f"{options.scenario}: {options.rounds} rounds, {options.seeds} seeds, paired differences\n")
-    print("| share reset | mean loss (nat) | last loss (nat) | more than without (mean loss) |")
-    print("|---:|---:|---:|---:|")
+    print("| share reset | mean loss (nat) | last loss (nat) | mean above none | progress lost (%) |")
+    print("|---:|---:|---:|---:|---:|")
     rows = []
     for share in options.shares:
         mine = np.array([losses[share, seed] for seed in range(options.seeds)])
@@ -106,11 +122,12 @@ def compare(options: Options) -> None:
             "last_loss": float(mine[:, -1].mean()),
             "more": float(gaps.mean()),
             "standard_error": float(error),
+            "progress_lost": slowdown(first.mean(axis=0), mine.mean(axis=0)),
         }
         rows.append(row)
         print(
             f"| {share:g} | {row['mean_loss']:.4f} | {row['last_loss']:.4f} "
-            f"| {row['more']:+.4f} ± {row['standard_error']:.4f} |"
+            f"| {row['more']:+.4f} ± {row['standard_error']:.4f} | {100.0 * row['progress_lost']:.0f} |"
         )
     store(options.output, WHAT, options, rows=rows)
 
