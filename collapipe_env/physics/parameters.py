@@ -55,6 +55,8 @@ class Parameters(NamedTuple):
         d2d_snr_cap: Largest SNR that a device-to-device rate can use.
         overheads: Costs of passes and messages whatever their size.
         radio_power: Power of radios beside what they emit.
+        relay_bits: Message about one block's new state that a CU sends on; 0 where none does [bit].
+        barrier: Whether every local step waits for the slowest cluster's.
     """
 
     blocks: int
@@ -91,6 +93,8 @@ class Parameters(NamedTuple):
     d2d_snr_cap: float
     overheads: Overheads
     radio_power: RadioPower
+    relay_bits: float
+    barrier: bool
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,8 @@ class SystemParameters:
         d2d_snr_cap: Largest SNR that a device-to-device rate can use (modulation and coding end there).
         overheads: Costs of passes and messages whatever their size.
         radio_power: Power of radios beside what they emit.
+        distribution: Way of new weights to the devices, ``cu``, ``relay`` or ``devices``.
+        head: Server's head within a round, ``copies`` or ``common``.
     """
 
     costs: WorkloadCosts
@@ -141,6 +147,8 @@ class SystemParameters:
     d2d_snr_cap: float = math.inf
     overheads: Overheads = NO_OVERHEADS
     radio_power: RadioPower = IDEAL_RADIO
+    distribution: str = "cu"
+    head: str = "copies"
 
     @property
     def uplink_noise_w(self) -> float:
@@ -156,6 +164,11 @@ class SystemParameters:
     def server_share_flops(self) -> float:
         """A cluster's part of the server's speed, ``v_BS / N`` [FLOP/s]."""
         return self.server_flops / self.clusters
+
+    @property
+    def barrier(self) -> bool:
+        """Whether every local step waits for the slowest cluster's: a common head with steps to follow."""
+        return self.head == "common" and self.costs.local_steps > 1
 
     @cached_property
     def numbers(self) -> Parameters:
@@ -196,4 +209,6 @@ class SystemParameters:
             d2d_snr_cap=self.d2d_snr_cap,
             overheads=self.overheads,
             radio_power=self.radio_power,
+            relay_bits=costs.block_broadcast_bits(N) if self.distribution == "relay" else 0.0,
+            barrier=self.barrier,
         )

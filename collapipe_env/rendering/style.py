@@ -24,6 +24,7 @@ MUTED = (
     "#88CCEE", "#CC6677", "#117733", "#DDCC77", "#332288", "#44AA99", "#AA4499", "#999933", "#882255",
 )  # fmt: skip
 PHASE_COLOURS = {
+    "relay": "#7fa3d1",
     "step": "#e3e3e3",
     "all-reduce": "#b9a6d3",
     "update": "#c98f6b",
@@ -33,6 +34,7 @@ PHASE_COLOURS = {
     "broadcast": "#d9c441",
 }
 PHASE_NAMES = {
+    "relay": "relay of new weights",
     "step": "local step",
     "all-reduce": "all-reduce",
     "update": "update",

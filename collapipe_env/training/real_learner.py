@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -61,6 +61,7 @@ class TorchLearner:
         update_format: UpdateFormat | None = None,
         schedule_rounds: int = 100,
         device: str | None = None,
+        head: Literal["copies", "common"] = "copies",
     ) -> None:
         """Describe the training; nothing is loaded before the first reset.
 
@@ -79,6 +80,8 @@ class TorchLearner:
                 ``learning.schedule_rounds`` says it.
             device: PyTorch device to train on, by name; None takes ``learning.device``. It is asked for at
                 the first reset, so that a process may be forked before.
+            head: Server's head in rounds of several local steps: ``copies``, one for each cluster that is
+                averaged at the end of the round, or ``common``, one that steps with the mean gradient.
 
         Raises:
             ScenarioError: If the task does not exist.
@@ -92,6 +95,7 @@ class TorchLearner:
         self._update_format = update_format or UpdateFormat()
         self._schedule_rounds = learning.schedule_rounds or schedule_rounds
         self._device_name = learning.device if device is None else device
+        self._head = head
         self._prepared: tuple[TrainingSetup, EvaluationDesk] | None = None
         self._runs: list[Federation | None] = [None] * num_envs
         self._train_loss = np.full(num_envs, np.nan)
@@ -125,6 +129,7 @@ class TorchLearner:
             ),
             schedule_rounds=scenario.dynamics.rounds,
             device=device,
+            head=workload.head,
         )
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:
@@ -253,6 +258,7 @@ class TorchLearner:
             hidden=data.hidden,
             update_format=self._update_format,
             schedule_rounds=self._schedule_rounds,
+            head=self._head,
         )
         evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)
         return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)

@@ -36,6 +36,7 @@ class TrainingSetup:
         hidden: Token that stands for a hidden one.
         update_format: Format of model updates on the air.
         schedule_rounds: Rounds that the step sizes' schedule is laid out for.
+        head: Server's head within a round: ``copies``, one for each cluster, or ``common``.
     """
 
     architecture: Architecture
@@ -52,6 +53,12 @@ class TrainingSetup:
     hidden: int
     update_format: UpdateFormat
     schedule_rounds: int
+    head: str = "copies"
+
+    @property
+    def head_copies(self) -> bool:
+        """Whether each cluster has a head of its own within a round: with one local step none need one."""
+        return self.head == "copies" and self.local_steps > 1
 
     @cached_property
     def data_digest(self) -> str:
