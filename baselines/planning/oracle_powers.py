@@ -5,8 +5,8 @@ Once powers and shares are replaced by their logarithms the problem is *convex* 
 and shares (the logarithm of a sum of exponentials, the interference, is subtracted); products with powers or
 with the repeats of ``arq`` stay log-convex; sums and maxima of convex functions are convex, and so is the
 constraint ``sum exp(log beta) <= 1``. Overheads, latencies, updates and the power of circuits and receivers
-add constants and positive multiples of such times, a cap on the SNR is a maximum of them. A local minimum is
-therefore a global one. The maxima (slowest
+add constants and positive multiples of such times, as does the relay of new weights; a cap on the SNR is a
+maximum of them. A local minimum is therefore a global one. The maxima (slowest
 element, longest collection, slowest cluster) become variables with one smooth constraint for each element,
 and SciPy's SLSQP solves the result with central differences of the simulator's own ``round_costs``.
 """
@@ -142,11 +142,17 @@ class _Programme:
         self.plan = plan
         size, local_steps = plan.size, plan.parameters.costs.local_steps
         self.differences = STEP * np.concatenate((np.eye(size), -np.eye(size), np.zeros((1, size))))
-        # T_n = base_n + H (M - 1) (forward maximum + backward maximum) + collection maximum.
-        self.repeats = (local_steps * (plan.micro_batches - 1)).astype(np.float64)
+        # T_n = base_n + H (M - 1) (forward maximum + backward maximum) + collection maximum, where the local
+        # steps are the cluster's own or, with a barrier, those of any other one: one delay for each pair.
+        clusters = np.arange(plan.clusters)
+        self.resting = self.stepping = clusters
+        if plan.parameters.barrier:
+            self.resting, self.stepping = (pair.ravel() for pair in np.meshgrid(clusters, clusters))
+        self.repeats = (local_steps * (plan.micro_batches - 1)).astype(np.float64)[self.stepping]
         base, energy, *maximised = (piece[0] for piece in self._pieces(point[None]))
         maxima = [m.max(axis=-1) for m in maximised]
-        longest = float((base + self.repeats * (maxima[0] + maxima[1]) + maxima[2]).max())
+        slowest = (maxima[0] + maxima[1])[self.stepping]
+        longest = float((base + self.repeats * slowest + maxima[2][self.resting]).max())
         self.unit = longest
         self.scale = plan.tradeoff_v * longest + float(energy)
         self.first = np.concatenate((point, [1.0], np.concatenate(maxima) / longest))
@@ -158,8 +164,9 @@ class _Programme:
         """Slopes of the slacks with respect to the delay and the maxima (constraints, 1 + 3 N)."""
         N = self.plan.clusters
         eye = np.eye(N)
+        repeated = -self.repeats[:, None] * eye[self.stepping]
         delay = np.concatenate(
-            (np.ones((N, 1)), -np.diag(self.repeats), -np.diag(self.repeats), -eye), axis=1
+            (np.ones((len(self.resting), 1)), repeated, repeated, -eye[self.resting]), axis=1
         )
         rows = [delay]
         for place, count in enumerate(counts):
@@ -194,7 +201,9 @@ class _Programme:
         )
         steps = parameters.costs.local_steps
         once = 2.0 * e.latency + costs.update  # in a local step, whatever the powers
-        base = steps * (forward.sum(axis=-1) + backward.sum(axis=-1) + once) + costs.upload
+        stepping = steps * (forward.sum(axis=-1) + backward.sum(axis=-1) + once)
+        resting = costs.upload + costs.relay
+        base = stepping[..., self.stepping] + resting[..., self.resting]
         energy = (plan.state.backlog * costs.energy_ratio).sum(axis=(-2, -1))
         return base, energy, forward, backward, collect
 
