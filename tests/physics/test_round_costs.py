@@ -140,6 +140,13 @@ def test_timeline_ends_with_the_round(seed, groups, mode, steps):
         ends = {phase.label: phase.end_s for phase in timeline.phases}
         assert ends["upload"] == pytest.approx(costs.cluster_delay[row, cluster], rel=1e-9)
         assert timeline.end_s == pytest.approx(costs.delay[row], rel=1e-9)
+        first = timeline.phases[0]
+        assert (first.label, first.end_s) == ("relay", pytest.approx(costs.relay[row, cluster]))
+        waits = [
+            phase for phase in timeline.phases if phase.label == "wait" and phase.end_s <= ends["upload"]
+        ]
+        waited = sum(phase.end_s - phase.start_s for phase in waits)
+        assert waited == pytest.approx(steps * costs.barrier[row, cluster], rel=1e-9, abs=1e-9)
         lengths = [phase.end_s - phase.start_s for phase in timeline.phases if phase.label == "step"]
         expected = (costs.local_step - costs.allreduce - costs.update)[row, cluster]
         assert lengths == pytest.approx([expected] * steps, rel=1e-9)
