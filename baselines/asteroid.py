@@ -98,7 +98,9 @@ class Asteroid(PlanBaseline):
         """Decide one round; see :meth:`StateScheduler.act`."""
         latency, plans = self.candidates(state)
         with_axis = state.map(lambda a: a[None])
-        delay = round_costs(self.parameters, with_axis, plans).cluster_delay
+        costs = round_costs(self.parameters, with_axis, plans)
+        # A wait for the other clusters' candidates says nothing about this one.
+        delay = costs.cluster_delay - self.parameters.costs.local_steps * costs.barrier
         choice = np.where(np.isfinite(latency), delay, np.inf).argmin(axis=0)
 
         def chosen(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -16,8 +16,8 @@ devices need be used. PipeEdge plans the *inference* throughput of a pipeline. O
 * launches of a stage and overheads of messages count in stages and hops, for the ``M`` that is given. A
   latency occupies no link, so it does not slow a stream of inferences down.
 
-Fill and drain of the pipeline, latencies and the update at the end of a local step are ignored by design; the
-round is charged with them.
+Fill and drain of the pipeline, latencies, the update at the end of a local step and what comes once in a
+round (collection, upload, new weights) are ignored by design; the round is charged with them.
 """
 
 from __future__ import annotations

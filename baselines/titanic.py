@@ -11,7 +11,8 @@ with ``tau_i`` a block's forward and backward time on client ``i`` for the mini-
 exchange activations and gradients with the data owner, and ``z_i`` the blocks it gets. The data owner of
 this system is the CU, which takes part in every plan, so the constraint that it is chosen holds by itself.
 Launches are part of ``tau_i``, overheads and latencies of messages part of ``c_i`` ([X]). The update at the
-end of a local step, which all clients do at once, has no place in a sum: the round is charged with it.
+end of a local step, which all clients do at once, has no place in a sum: the round is charged with it, and
+with what comes once in a round (collection, upload, new weights).
 
 Model parallelism is sequential (``M = 1``), and neither powers nor bandwidth are controlled; that the
 paper has no pipelining is our assumption.

@@ -20,6 +20,7 @@ from collapipe_env.physics.delay import (
     edge_time,
     gpipe_step,
     hop_time,
+    relay_time,
     stage_time,
     upload_time,
 )
@@ -46,7 +47,7 @@ FORWARD_SUM = 0  # sum of the forward elements except the uplink [s]
 BACKWARD_SUM = 1  # sum of the backward elements except the downlink [s]
 FORWARD_MAX = 2  # slowest forward element except the uplink [s]
 BACKWARD_MAX = 3  # slowest backward element except the downlink [s]
-ONCE = 4  # collection, and latencies and updates of all local steps [s]
+ONCE = 4  # relay, collection, and latencies and updates of all local steps [s]
 FIXED_COST = 5  # priced energy (and failures) without the uplink
 UPLINK_SNR = 6  # signal to noise ratio of the uplink if it had the whole band
 DOWNLINK_RATE = 7  # downlink rate with the whole band [bit/s]
@@ -97,7 +98,7 @@ def summarise_cluster(
     server = B * parameters.server_seconds + M * extra.server_s
     forward_sum, backward_sum = server, ratio * server
     forward_max, backward_max = server, ratio * server
-    collect_max, update, exponent = 0.0, 0.0, 0.0
+    collect_max, update, exponent, relay = 0.0, 0.0, 0.0, 0.0
     for i in range(devices + 1):
         summary[SUMMARY + i] = 0.0
     last, stages = 0, 0.0
@@ -134,11 +135,20 @@ def summarise_cluster(
             joules = inputs.block_energy[n, node - 1] + M * inputs.launch_energy[n, node - 1]
             summary[SUMMARY + node] += blocks * joules + sender * collect
             summary[SUMMARY] += radio.receive_w * collect
+            if parameters.relay_bits > 0.0:
+                snr = usable_snr(power[0] * inputs.gain[n, 0, node] / noise_w, parameters.d2d_snr_cap)
+                rate = shannon_rate(snr, parameters.d2d_bandwidth_hz)
+                sent = relay_time(blocks * parameters.relay_bits, rate)
+                relay += sent
+                sender = radio_power(power[0], radio.d2d_circuit_w, radio.efficiency)
+                summary[SUMMARY] += sender * sent
+                summary[SUMMARY + node] += radio.receive_w * sent
         last = node
     moving = moving_costs(n, segments, power, inputs, parameters, summary[SUMMARY:])
     summary[FORWARD_SUM], summary[BACKWARD_SUM] = forward_sum, backward_sum
     summary[FORWARD_MAX], summary[BACKWARD_MAX] = forward_max, backward_max
-    summary[ONCE] = moving + collect_max + steps * (2.0 * latency_of_chain(stages, extra) + update)
+    before = moving + relay
+    summary[ONCE] = before + collect_max + steps * (2.0 * latency_of_chain(stages, extra) + update)
     cost = inputs.loss_price[n] * exponent
     for i in range(devices + 1):
         cost += inputs.price[n, i] * summary[SUMMARY + i]

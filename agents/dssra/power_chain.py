@@ -20,8 +20,10 @@ FORWARD_SNR, BACKWARD_SNR, COLLECT_SNR = 0, 1, 2  # per watt
 COLLECT_BITS, PRICE, POWER = 3, 4, 5
 FORWARD, BACKWARD, COLLECT = 6, 7, 8  # times at the power [s]
 # What a second of its messages costs at their receivers' [1/s].
-FORWARD_HEARD, BACKWARD_HEARD, COLLECT_HEARD = 9, 10, 11
-COLUMNS = 12
+FORWARD_HEARD, BACKWARD_HEARD, COLLECT_HEARD, RELAY_HEARD = 9, 10, 11, 12
+# The CU's message about the node's new state: per watt of the CU, at ln(1 + SNR) = 1 and at its power [s].
+RELAY_SNR, RELAY_BITS, RELAY = 13, 14, 15
+COLUMNS = 16
 
 
 class ChainConstants(NamedTuple):
@@ -125,6 +127,15 @@ def node_cost(
             circuits_slope + radio.edge_circuit_w * edge_slope,
         )
         exponent += 1.0 / snr
+        if parameters.relay_bits > 0.0:
+            for i in range(1, chain.shape[0]):
+                sent, sent_slope = link_time(power * chain[i, RELAY_SNR], chain[i, RELAY_BITS], 0.0, cap)
+                once, once_slope = once + sent, once_slope + sent_slope
+                air, air_slope = air + sent, air_slope + sent_slope
+                circuits += radio.d2d_circuit_w * sent
+                circuits_slope += radio.d2d_circuit_w * sent_slope
+                heard += chain[i, RELAY_HEARD] * sent
+                heard_slope += chain[i, RELAY_HEARD] * sent_slope
     else:
         snr = power * chain[position, COLLECT_SNR]
         sent, sent_slope = link_time(snr, chain[position, COLLECT_BITS], 0.0, cap)
@@ -175,6 +186,9 @@ def set_power(
     if position > 0:
         snr, seconds = power * chain[position, COLLECT_SNR], chain[position, COLLECT_BITS]
         chain[position, COLLECT], _ = link_time(snr, seconds, 0.0, cap)
+    elif parameters.relay_bits > 0.0:
+        for i in range(1, chain.shape[0]):
+            chain[i, RELAY], _ = link_time(power * chain[i, RELAY_SNR], chain[i, RELAY_BITS], 0.0, cap)
 
 
 @compiled_leaf
@@ -189,6 +203,10 @@ def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, parameter
     sums, collect, exponent = uplink, 0.0, 1.0 / snr
     drawn = radio_power(chain[0, POWER], radio.edge_circuit_w, radio.efficiency)
     cost = chain[0, PRICE] * drawn * (steps * uplink + upload)
+    relay, relay_price = (
+        0.0,
+        chain[0, PRICE] * radio_power(chain[0, POWER], radio.d2d_circuit_w, radio.efficiency),
+    )
     for i in range(count):
         power = chain[i, POWER]
         airtime = chain[i, FORWARD] + chain[i, BACKWARD]
@@ -201,9 +219,11 @@ def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, parameter
         cost += steps * chain[i, FORWARD_HEARD] * chain[i, FORWARD]
         cost += steps * chain[i, BACKWARD_HEARD] * chain[i, BACKWARD]
         cost += chain[i, COLLECT_HEARD] * chain[i, COLLECT]
+        relay += chain[i, RELAY]
+        cost += (relay_price + chain[i, RELAY_HEARD]) * chain[i, RELAY]
         exponent += (1.0 / chain[i, FORWARD_SNR] + 1.0 / chain[i, BACKWARD_SNR]) / power
     fill = cluster.fill
-    delay = fill * sums + (steps - fill) * (forward + backward) + collect + upload
+    delay = fill * sums + (steps - fill) * (forward + backward) + collect + upload + relay
     total: float = cluster.fixed + cluster.delay_weight * delay + cost
     total += cluster.loss_price * parameters.waterfall_threshold * exponent
     return total

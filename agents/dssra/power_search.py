@@ -36,6 +36,10 @@ from .power_chain import (
     FORWARD_SNR,
     POWER,
     PRICE,
+    RELAY,
+    RELAY_BITS,
+    RELAY_HEARD,
+    RELAY_SNR,
     ChainConstants,
     Others,
     chain_cost,
@@ -265,7 +269,14 @@ def search_powers(
             chain[i, COLLECT_BITS] = (
                 segments[node - 1] * parameters.block_payload_bits * LN2 / parameters.d2d_bandwidth_hz
             )
-        set_power(i, power[node], chain, cluster, parameters)
+        chain[i, RELAY_SNR] = chain[i, RELAY_BITS] = chain[i, RELAY] = chain[i, RELAY_HEARD] = 0.0
+        if i > 0 and parameters.relay_bits > 0.0:
+            chain[i, RELAY_HEARD] = inputs.price[n, node] * parameters.radio_power.receive_w
+            chain[i, RELAY_SNR] = inputs.gain[n, 0, node] / noise_w
+            chain[i, RELAY_BITS] = segments[node - 1] * parameters.relay_bits * LN2
+            chain[i, RELAY_BITS] /= parameters.d2d_bandwidth_hz
+    for i in range(count):
+        set_power(i, power[nodes[i]], chain, cluster, parameters)
     low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
     cost = chain_cost(chain, count, cluster, parameters)
     step = _FACTOR_STEP

@@ -83,6 +83,8 @@ def segment_problem(
             fill * (times.block_forward[k] + times.block_backward[k])
             + (sender[k + 1] + price[0] * radio.receive_w) * times.block_collect[k]
         )
+        relay = parameters.relay_bits * times.link_bit[0, k + 1]
+        each += (delay_weight + sender[0] + price[k + 1] * radio.receive_w) * relay
         z, budget = inputs.backlog[n, k + 1], inputs.budget[n, k + 1]
         for blocks in range(1, inputs.cap[n, k] + 1):
             if blocks > parameters.blocks:

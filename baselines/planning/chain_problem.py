@@ -230,17 +230,19 @@ def fits_memory(problem: ChainProblem, plan: PlanArrays) -> bool:
 
 @compiled
 def round_seconds(problem: ChainProblem, plan: PlanArrays, step: float) -> float:
-    """All local steps of a plan, given the passes of one, and the collection [s]: its part of ``T_n``.
+    """Relay, all local steps of a plan, given the passes of one, and collection [s]: its part of ``T_n``.
 
-    Every local step ends with the longest update. Adding the upload, which no such plan changes, gives the
-    simulator's ``T_n`` at full power and equal shares.
+    Every local step ends with the longest update; a wait for other clusters is not known here. Adding the
+    upload, which no such plan changes, gives the simulator's ``T_n`` at full power and equal shares, but for
+    that wait.
     """
-    update, longest = 0.0, 0.0
+    update, longest, relay = 0.0, 0.0, 0.0
     for s in range(len(plan.devices)):
         k, held = plan.devices[s], plan.held[s]
         update = max(update, float(held * problem.times.block_update[k]))
         longest = max(longest, float(held * problem.times.block_collect[k]))
-    return (step + update) * problem.numbers.local_steps + longest
+        relay += held * problem.numbers.relay_bits * problem.times.link_bit[0, k + 1]
+    return (step + update) * problem.numbers.local_steps + longest + relay
 
 
 @compiled

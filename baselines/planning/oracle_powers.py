@@ -5,11 +5,11 @@ Once powers and shares are replaced by their logarithms the problem is *convex* 
 and shares (the logarithm of a sum of exponentials, the interference, is subtracted); products with powers or
 with the repeats of ``arq`` stay log-convex; sums and maxima of convex functions are convex, and so is the
 constraint ``sum exp(log beta) <= 1``. Overheads, latencies, updates and the power of circuits and receivers
-add constants and positive multiples of such times, a cap on the SNR is a maximum of them. A local minimum is
-therefore a global one. The exact drift is convex in the energies and rises with each, so with it the problem
-stays convex. The maxima (slowest element, longest collection, longest sender or receiver of moments, slowest
-cluster) become variables with one smooth constraint for each element, and SciPy's SLSQP solves the result
-with central differences of the simulator's own ``round_costs``.
+add constants and positive multiples of such times, as does the relay of new weights; a cap on the SNR is a
+maximum of them. A local minimum is therefore a global one. The exact drift is convex in the energies and
+rises with each, so with it the problem stays convex. The maxima (slowest element, longest collection, longest
+sender or receiver of moments, slowest cluster) become variables with one smooth constraint for each element,
+and SciPy's SLSQP solves the result with central differences of the simulator's own ``round_costs``.
 """
 
 from __future__ import annotations
@@ -170,12 +170,17 @@ class _Programme:
         self.plan = plan
         size, local_steps = plan.size, plan.parameters.costs.local_steps
         self.differences = STEP * np.concatenate((np.eye(size), -np.eye(size), np.zeros((1, size))))
-        # T_n = base_n + H (M - 1) (forward + backward maximum) + collection (+ moments) maximum.
-        self.repeats = (local_steps * (plan.micro_batches - 1)).astype(np.float64)
+        # T_n = base_n + H (M - 1) (forward + backward maximum) + collection (+ moments) maximum, where the
+        # local steps are the cluster's own or, with a barrier, those of any other one: a delay for each pair.
+        clusters = np.arange(plan.clusters)
+        self.resting = self.stepping = clusters
+        if plan.parameters.barrier:
+            self.resting, self.stepping = (pair.ravel() for pair in np.meshgrid(clusters, clusters))
+        self.repeats = (local_steps * (plan.micro_batches - 1)).astype(np.float64)[self.stepping]
         base, energy, *maximised = (piece[0] for piece in self._pieces(point[None]))
         maxima = [m.max(axis=-1) for m in maximised]
-        once = np.sum(maxima[2:], axis=0)
-        longest = float((base + self.repeats * (maxima[0] + maxima[1]) + once).max())
+        slowest, once = (maxima[0] + maxima[1])[self.stepping], np.sum(maxima[2:], axis=0)[self.resting]
+        longest = float((base + self.repeats * slowest + once).max())
         self.unit = longest
         self.scale = plan.tradeoff_v * longest + float(energy)
         self.first = np.concatenate((point, [1.0], np.concatenate(maxima) / longest))
@@ -189,8 +194,11 @@ class _Programme:
     def _linear_part(self, counts: Sequence[int]) -> FloatArray:
         """Slopes of the slacks with respect to the delay and the maxima (constraints, variables)."""
         N, kinds = self.plan.clusters, len(counts)
-        eye, often = np.eye(N), np.diag(self.repeats)
-        delay = np.concatenate((np.ones((N, 1)), -often, -often, *[-eye] * (kinds - 2)), axis=1)
+        eye = np.eye(N)
+        often, once = self.repeats[:, None] * eye[self.stepping], eye[self.resting]
+        delay = np.concatenate(
+            (np.ones((len(self.resting), 1)), -often, -often, *[-once] * (kinds - 2)), axis=1
+        )
         rows = [delay]
         for place, count in enumerate(counts):
             block = np.zeros((N * count, 1 + kinds * N))
@@ -224,7 +232,9 @@ class _Programme:
         )
         steps = parameters.costs.local_steps
         once = 2.0 * e.latency + costs.update  # in a local step, whatever the powers
-        base = steps * (forward.sum(axis=-1) + backward.sum(axis=-1) + once) + costs.upload
+        stepping = steps * (forward.sum(axis=-1) + backward.sum(axis=-1) + once)
+        resting = costs.upload + costs.relay
+        base = stepping[..., self.stepping] + resting[..., self.resting]
         pieces = (base, plan.drift(costs.energy_ratio), forward, backward, collect)
         rules = parameters.migration
         if plan.change is None or rules is None or not rules.moves:

@@ -38,7 +38,7 @@ class ScheduledPlan(NamedTuple):
     chunks: int = 1
 
     def seconds(self, problem: ChainProblem) -> float:
-        """Local steps and collection [s]; see :func:`~.chain_problem.plan_seconds`."""
+        """Relay, local steps and collection [s]; see :func:`~.chain_problem.plan_seconds`."""
         return plan_seconds(problem, self.arrays())
 
     def fits(self, problem: ChainProblem) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from collapipe_env.arrays import Array, FloatArray, IntArray, WordArray, namespace
 from collapipe_env.backends.base import Backend
 from collapipe_env.kernels.channels import link_matrices
+from collapipe_env.physics.radio import path_gain_d2e
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 
 
@@ -32,6 +33,8 @@ class System(NamedTuple):
         flops_per_cycle: (R, N, K).
         switched_capacitance: ``kappa`` (R, N, K) [W s^3], zero where the profile states a power.
         active_power: Power at full speed (R, N, K) [W], zero where the profile gives only a clock.
+        device_edge_ratio: Gain of each device to the base station over its CU's (R, N, K); ``None`` where
+            devices do not listen to it.
     """
 
     link_gain: Array
@@ -44,6 +47,7 @@ class System(NamedTuple):
     flops_per_cycle: Array
     switched_capacitance: Array
     active_power: Array
+    device_edge_ratio: Array | None = None
 
     def map(self, function: Callable[[Array], Array]) -> System:
         """Apply one function to every array."""
@@ -59,20 +63,22 @@ def laid_out(scenario: Scenario, seeds: WordArray, backend: Backend) -> System:
         backend: Where the arrays live.
     """
     if scenario.cluster.layout == "fixed":
-        one = _stacked([fixed_layout(scenario)], backend)
+        one = _stacked(scenario, [fixed_layout(scenario)], backend)
         xp = namespace(one.speed)
         if xp is np:
             return one.map(lambda a: np.repeat(a, len(seeds), axis=0))
         return one.map(lambda a: xp.broadcast_to(a, (len(seeds), *a.shape[1:])))
-    return _stacked([draw_layout(scenario, np.random.default_rng(seed)) for seed in seeds.tolist()], backend)
+    layouts = [draw_layout(scenario, np.random.default_rng(seed)) for seed in seeds.tolist()]
+    return _stacked(scenario, layouts, backend)
 
 
-def _stacked(layouts: list[Layout], backend: Backend) -> System:
+def _stacked(scenario: Scenario, layouts: list[Layout], backend: Backend) -> System:
     def stacked(name: str) -> FloatArray:
         return np.stack([getattr(layout, name) for layout in layouts])
 
     per_cycle = stacked("flops_per_cycle")
     full_speed = backend.array(stacked("max_clock_hz") * per_cycle)
+    ratios = [ratio for layout in layouts if (ratio := device_edge_ratio(scenario, layout)) is not None]
     return System(
         link_gain=backend.array(np.stack([link_path_gains(layout) for layout in layouts])),
         small_scale=None,
@@ -84,7 +90,29 @@ def _stacked(layouts: list[Layout], backend: Backend) -> System:
         flops_per_cycle=backend.array(per_cycle),
         switched_capacitance=backend.array(stacked("switched_capacitance")),
         active_power=backend.array(stacked("active_power_w")),
+        device_edge_ratio=backend.array(np.stack(ratios)) if ratios else None,
     )
+
+
+def device_edge_ratio(scenario: Scenario, layout: Layout) -> FloatArray | None:
+    """Gain of each device to the base station over its CU's (N, K), where devices listen to it ([X]).
+
+    Path losses differ by the distances, of which none counts less than ``cluster.hop_min_m``. Shadowing and
+    fading are taken to be the CU's: the nodes of a cluster stand close together.
+
+    Args:
+        scenario: The scenario.
+        layout: One of its layouts.
+
+    Returns:
+        The ratios, or ``None`` unless ``workload.distribution`` is ``devices``.
+    """
+    if scenario.workload.distribution != "devices":
+        return None
+    x, y = layout.device_position[..., 0], layout.device_position[..., 1]
+    distance = np.maximum(np.hypot(x, y), scenario.cluster.hop_min_m)
+    ratio: FloatArray = path_gain_d2e(distance) / layout.d2e_path_gain[:, None]
+    return ratio
 
 
 def link_count(scenario: Scenario) -> int:

@@ -82,6 +82,7 @@ for _formula in (
     delay.edge_time,
     delay.gpipe_step,
     delay.collection_time,
+    delay.relay_time,
     delay.upload_time,
     delay.cluster_delay,
     delay.broadcast_time,

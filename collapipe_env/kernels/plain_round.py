@@ -22,6 +22,7 @@ from collapipe_env.physics.delay import (
     edge_time,
     gpipe_step,
     hop_time,
+    relay_time,
     round_delay,
     stage_time,
     upload_time,
@@ -65,9 +66,13 @@ class PlainPlan(NamedTuple):
 
 
 class System(NamedTuple):
-    """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them."""
+    """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them.
+
+    ``listener_gain`` is that of each cluster's weakest listener to the broadcast.
+    """
 
     uplink_gain: FloatArray
+    listener_gain: FloatArray
     d2d_gain: FloatArray
     cross_gain: FloatArray
     speed: FloatArray
@@ -92,6 +97,8 @@ class ClusterRows(NamedTuple):
     update: int
     collect: int
     upload: int
+    relay: int
+    barrier: int
     survival: int
     interference: int
     uplink: int
@@ -120,7 +127,7 @@ class DeviceRows(NamedTuple):
 
 # Few arrays with numbered rows rather than one for each name: Numba takes each array apart in every call.
 ROUND = RoundRows(*range(2))
-CLUSTER = ClusterRows(*range(13))
+CLUSTER = ClusterRows(*range(15))
 NODE = NodeRows(*range(4))
 DEVICE = DeviceRows(*range(3))
 
@@ -142,7 +149,7 @@ def plain_round(
         system: The state (E, ...).
         plan: The plans (E, ...).
         rounds: :data:`ROUND`'s rows (2, E), written.
-        clusters: :data:`CLUSTER`'s rows (13, E, N), written.
+        clusters: :data:`CLUSTER`'s rows (15, E, N), written.
         nodes: :data:`NODE`'s rows (4, E, N, K+1), written.
         devices: :data:`DEVICE`'s rows (3, E, N, K), written.
     """
@@ -152,7 +159,7 @@ def plain_round(
     for e in range(E):
         weakest = math.inf
         for n in range(N):
-            weakest = min(weakest, system.uplink_gain[e, n])
+            weakest = min(weakest, system.listener_gain[e, n])
             power, active = plan.cu_power[e, n], 1.0
             for k in range(K):
                 if plan.blocks[e, n, k] > 0:
@@ -167,12 +174,29 @@ def plain_round(
             clusters[CLUSTER.interference, e, n] = interference
             _cluster(c, system, plan, e, n, clusters, nodes, devices, forward, backward, received, work)
             slowest = max(slowest, clusters[CLUSTER.delay, e, n])
+        if c.barrier:
+            slowest = _pace(c, e, clusters)
         broadcast = broadcast_time(
             c.broadcast_bits,
             full_band_rate(c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz),
         )
         rounds[ROUND.delay, e] = round_delay(slowest, broadcast)
         rounds[ROUND.broadcast, e] = broadcast
+
+
+@inlined
+def _pace(c: Parameters, e: int, clusters: FloatArray) -> float:
+    """Let every local step wait for the slowest cluster's, and return the longest ``T_n`` [s]."""
+    longest = slowest = 0.0
+    for n in range(clusters.shape[2]):
+        longest = max(longest, clusters[CLUSTER.local_step, e, n])
+    for n in range(clusters.shape[2]):
+        clusters[CLUSTER.barrier, e, n] = longest - clusters[CLUSTER.local_step, e, n]
+        collect, upload = clusters[CLUSTER.collect, e, n], clusters[CLUSTER.upload, e, n]
+        paced = clusters[CLUSTER.relay, e, n] + cluster_delay(c.local_steps, longest, collect, upload)
+        clusters[CLUSTER.delay, e, n] = paced
+        slowest = max(slowest, paced)
+    return slowest
 
 
 @inlined
@@ -207,6 +231,7 @@ def _cluster(
 
     # The chain, hop by hop: from the CU (node 0) over the devices that hold blocks back to the CU.
     previous, exponent, collect, collected, update, stages = 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    relay = 0.0
     longest_forward = longest_backward = sum_forward = sum_backward = 0.0
     for k in range(K):
         node = k + 1
@@ -240,8 +265,12 @@ def _cluster(
         collection = collection_time(blocks * c.block_payload_bits, to_cu)
         collect = max(collect, collection)
         collected += collection
-        # Airtime that belongs to the collection; the hops' is added when the chain is complete.
-        nodes[NODE.energy, e, n, node] = collection
+        sent = 0.0
+        if c.relay_bits > 0.0:
+            sent = relay_time(blocks * c.relay_bits, _d2d_rate(c, cu_over_noise * gain[e, n, 0, node]))
+            relay += sent
+        # Airtimes of the collection and of the relay; the hops' are added when the chain is complete.
+        nodes[NODE.energy, e, n, node], nodes[NODE.energy_ratio, e, n, node] = collection, sent
         previous, hop_power = node, own
     ahead, failed_ahead = _hop(c, hop_power * gain[e, n, previous, 0], to_cu)
     snr = cu_over_noise * gain[e, n, 0, previous]
@@ -287,25 +316,28 @@ def _cluster(
         devices[DEVICE.compute_backward, e, n, k] = BACKWARD_OVER_FORWARD * work[k]
         blocks = plan.blocks[e, n, k]
         if blocks > 0:
-            collection = nodes[NODE.energy, e, n, node]
+            collection, sent = nodes[NODE.energy, e, n, node], nodes[NODE.energy_ratio, e, n, node]
             joules = device_energy(
                 system.compute_power[e, n, k],
                 compute_time(passes, work[k])
                 + c.local_steps * update_time(blocks, extra.update_cycles, system.clock[e, n, k]),
                 radio_power(plan.device_power[e, n, k], radio.d2d_circuit_w, radio.efficiency),
                 device_airtime(passes, forward[node] + backward[node], collection),
-                radio.receive_w * (passes * received[node]),
+                radio.receive_w * (passes * received[node] + sent),
             )
             nodes[NODE.energy, e, n, node] = joules
             nodes[NODE.energy_ratio, e, n, node] = joules / system.budget[e, n, node]
     hops = forward[0] + backward[0]
     airtime = cu_airtime(passes, hops, uplink, upload)
-    hops *= passes
+    hops = passes * hops + relay
+    airtime += relay
     circuits = circuit_energy(radio, hops, airtime - hops, passes * received[0] + collected)
     joules = cu_energy(cu_power / radio.efficiency, airtime, circuits)
     nodes[NODE.energy, e, n, 0] = joules
     nodes[NODE.energy_ratio, e, n, 0] = joules / system.budget[e, n, 0]
-    clusters[CLUSTER.delay, e, n] = cluster_delay(c.local_steps, step, collect, upload)
+    clusters[CLUSTER.delay, e, n] = relay + cluster_delay(c.local_steps, step, collect, upload)
+    clusters[CLUSTER.relay, e, n] = relay
+    clusters[CLUSTER.barrier, e, n] = 0.0
     clusters[CLUSTER.local_step, e, n] = step
     clusters[CLUSTER.allreduce, e, n] = 0.0
     clusters[CLUSTER.update, e, n] = update

@@ -7,7 +7,8 @@ and downlink, and the server. From their times follow, with one formula each,
 ``T_step``             :func:`gpipe_step`: a local step under GPipe
 ``T_col``              the largest :func:`collection_time` of a cluster's devices
 ``T_up``               :func:`upload_time`
-``T_n``                :func:`cluster_delay`: ``H T_step + T_col + T_up``
+``T_n``                :func:`cluster_delay`: ``H T_step + T_col + T_up``; where CUs send new weights on,
+                       ``T_relay`` more, the sum of a cluster's :func:`relay_time`
 ``T_bc``               :func:`broadcast_time`
 ``T``                  :func:`round_delay`: ``max_n T_n + T_bc``
 =====================  ===============================================================================
@@ -98,12 +99,22 @@ def upload_time(bits: Array, rate: Array) -> Array:
     return bits / rate
 
 
+def relay_time(bits: Array, rate: Array) -> Array:
+    """Time in which a CU sends an owner its segment's new state on [s]; ``T_relay`` is their sum ([X]).
+
+    Args:
+        bits: Message about the segment's new state [bit], >= 0.
+        rate: Rate from the CU to the device [bit/s], > 0; infinite where nothing is sent.
+    """
+    return bits / rate
+
+
 def cluster_delay(local_steps: Array, step: Array, collect: Array, upload: Array) -> Array:
     """Delay of a cluster, ``T_n = H T_step + T_col + T_up`` [s] ([R]).
 
     Args:
         local_steps: ``H`` >= 1.
-        step: ``T_step``, all-reduce included [s].
+        step: ``T_step``, all-reduce included, and the wait for the slowest cluster where there is one [s].
         collect: ``T_col`` [s].
         upload: ``T_up`` [s].
     """

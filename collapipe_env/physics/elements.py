@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collapipe_env.arrays import Array, namespace
-from collapipe_env.physics.delay import collection_time, gpipe_step
+from collapipe_env.physics.delay import collection_time, gpipe_step, relay_time
 from collapipe_env.physics.links import HopTimes, PlanGraph
 
 
@@ -143,3 +143,20 @@ def collection_times(graph: PlanGraph, rates_to_cu: Array, device_payload_bits: 
     """
     xp = namespace(rates_to_cu)
     return collection_time(device_payload_bits, xp.where(graph.leader, rates_to_cu, xp.inf))
+
+
+def relay_times(graph: PlanGraph, rates_from_cu: Array, device_state_bits: Array) -> Array:
+    """Time in which the CU sends each owner its segment's new state on, at the start of a round ([X]).
+
+    The CU is one sender: its messages follow each other. In a group every member gets the whole segment.
+
+    Args:
+        graph: The plan's chain.
+        rates_from_cu: Rates CU -> device (..., N, K) [bit/s].
+        device_state_bits: Bits about the new state of each device's stage (..., N, K).
+
+    Returns:
+        Times (..., N, K) [s], zero for devices without blocks.
+    """
+    xp = namespace(rates_from_cu)
+    return relay_time(device_state_bits, xp.where(graph.active, rates_from_cu, xp.inf))

@@ -58,6 +58,8 @@ class Parameters(NamedTuple):
         radio_power: Power of radios beside what they emit.
         moment_bits: Moments of a block that changes device [bit]; 0 where a change costs nothing.
         through_cu: Whether moments travel over the CU.
+        relay_bits: Message about one block's new state that a CU sends on; 0 where none does [bit].
+        barrier: Whether every local step waits for the slowest cluster's.
     """
 
     blocks: int
@@ -96,6 +98,8 @@ class Parameters(NamedTuple):
     radio_power: RadioPower
     moment_bits: float
     through_cu: bool
+    relay_bits: float
+    barrier: bool
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,8 @@ class SystemParameters:
         overheads: Costs of passes and messages whatever their size.
         radio_power: Power of radios beside what they emit.
         migration: Rules for the moments of blocks that change hands; ``None`` where that costs nothing.
+        distribution: Way of new weights to the devices, ``cu``, ``relay`` or ``devices``.
+        head: Server's head within a round, ``copies`` or ``common``.
     """
 
     costs: WorkloadCosts
@@ -148,6 +154,8 @@ class SystemParameters:
     overheads: Overheads = NO_OVERHEADS
     radio_power: RadioPower = IDEAL_RADIO
     migration: Migration | None = None
+    distribution: str = "cu"
+    head: str = "copies"
 
     @property
     def uplink_noise_w(self) -> float:
@@ -163,6 +171,11 @@ class SystemParameters:
     def server_share_flops(self) -> float:
         """A cluster's part of the server's speed, ``v_BS / N`` [FLOP/s]."""
         return self.server_flops / self.clusters
+
+    @property
+    def barrier(self) -> bool:
+        """Whether every local step waits for the slowest cluster's: a common head with steps to follow."""
+        return self.head == "common" and self.costs.local_steps > 1
 
     @cached_property
     def numbers(self) -> Parameters:
@@ -205,4 +218,6 @@ class SystemParameters:
             radio_power=self.radio_power,
             moment_bits=migration.block_bits if migration is not None and migration.moves else 0.0,
             through_cu=migration is not None and migration.through_cu,
+            relay_bits=costs.block_broadcast_bits(N) if self.distribution == "relay" else 0.0,
+            barrier=self.barrier,
         )

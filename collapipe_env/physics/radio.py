@@ -140,7 +140,7 @@ def downlink_rate(
 
 
 def broadcast_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float) -> Array:
-    """Rate of the model broadcast: ``W_dl log2(1 + P_bs min_n h_n / (N0 W_dl + I_ext))``, for the weakest CU.
+    """Rate of the model broadcast: ``W_dl log2(1 + P_bs min_n h_n / (N0 W_dl + I_ext))``, for the weakest.
 
     Args:
         bs_power: ``P_bs`` [W].
@@ -152,6 +152,24 @@ def broadcast_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: f
         Rate (...) [bit/s].
     """
     return full_band_rate(bs_power, namespace(gain).min(gain, axis=-1), noise_w, bandwidth_hz)
+
+
+def weakest_listener(uplink_gain: Array, ratio: Array | None, present: Array) -> Array:
+    """Gain of each cluster's weakest listener to a broadcast: its CU or a device that is there ([X]).
+
+    Args:
+        uplink_gain: ``h`` (..., N).
+        ratio: Gain of each device to the base station over its CU's (..., N, K); ``None`` if only CUs listen.
+        present: Devices that answer (..., N, K), bool.
+
+    Returns:
+        Gains (..., N).
+    """
+    if ratio is None:
+        return uplink_gain
+    xp = namespace(uplink_gain, ratio)
+    # The CU's own ratio is 1; those who are away do not count.
+    return uplink_gain * at_most(xp.min(xp.where(present, ratio, xp.ones_like(ratio)), axis=-1), 1.0)
 
 
 def full_band_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float) -> Array:

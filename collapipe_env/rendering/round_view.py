@@ -82,6 +82,8 @@ def cluster_round_timeline(
         local_steps=1 if whole_round else local_steps,
         all_reduce_s=float(costs.allreduce[at]) * (local_steps if whole_round else 1),
         update_s=float(costs.update[at]) * (local_steps if whole_round else 1),
+        relay_s=float(costs.relay[at]),
+        barrier_s=float(costs.barrier[at]) * (local_steps if whole_round else 1),
         collect_s=float(costs.collect[at]),
         upload_s=float(costs.upload[at]),
         broadcast_s=float(costs.broadcast[row]),

@@ -25,6 +25,7 @@ MUTED = (
 )  # fmt: skip
 PHASE_COLOURS = {
     "migration": "#e07b91",
+    "relay": "#7fa3d1",
     "step": "#e3e3e3",
     "all-reduce": "#b9a6d3",
     "update": "#c98f6b",
@@ -35,6 +36,7 @@ PHASE_COLOURS = {
 }
 PHASE_NAMES = {
     "migration": "migration",
+    "relay": "relay of new weights",
     "step": "local step",
     "all-reduce": "all-reduce",
     "update": "update",

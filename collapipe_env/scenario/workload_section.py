@@ -94,6 +94,20 @@ class WorkloadSpec:
     lora_alpha: Annotated[
         float, real("scale of lora's adapters: their product counts alpha / rank", "1", gt=0.0, le=1e6)
     ] = 16.0
+    distribution: Annotated[
+        Literal["cu", "relay", "devices"],
+        described(
+            "way of new weights to the devices: free once a CU has them, sent on by the CU, or heard by the "
+            "devices in the broadcast; no unit, one of cu, relay, devices"
+        ),
+    ] = "cu"
+    head: Annotated[
+        Literal["copies", "common"],
+        described(
+            "server's head within a round of several local steps: a copy for each cluster, or one for all "
+            "that every local step waits for; no unit, one of copies, common"
+        ),
+    ] = "copies"
     stored_activation_bits: Annotated[
         Bits,
         described("precision of the activations kept for the backward pass; bits per number, one of 16, 32"),

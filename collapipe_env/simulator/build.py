@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from collapipe_env.codec import ActionCodec
+from collapipe_env.dynamics.system import device_edge_ratio
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.energy import RadioPower, compute_power
 from collapipe_env.physics.memory import memory_caps
@@ -102,6 +103,8 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
             radio.d2d_circuit_w, radio.edge_circuit_w, radio.amplifier_efficiency, radio.receive_w
         ),
         migration=migration_of(scenario),
+        distribution=scenario.workload.distribution,
+        head=scenario.workload.head,
     )
 
 
@@ -170,6 +173,7 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
         backlog=np.zeros((N, K + 1)),
         round_index=np.zeros((), dtype=np.int64),
         loss=np.zeros(()),
+        device_edge_ratio=device_edge_ratio(scenario, layout),
     )
 
 

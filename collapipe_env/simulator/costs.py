@@ -20,6 +20,7 @@ from collapipe_env.physics.elements import (
     allreduce_times,
     collection_times,
     gpipe_makespan,
+    relay_times,
     stage_elements,
 )
 from collapipe_env.physics.links import HopTimes, PlanGraph, hop_times, plan_graph
@@ -43,6 +44,8 @@ class RoundCosts:
         update: Longest update of the optimiser in a local step (..., N) [s].
         collect: ``T_col`` (..., N) [s].
         upload: ``T_up`` (..., N) [s].
+        relay: ``T_relay`` (..., N) [s], 0 unless CUs send new weights on.
+        barrier: Wait for the slowest cluster in each local step (..., N) [s], 0 unless the head is common.
         broadcast: ``T_bc`` (...) [s].
         energy: Energy of each node (..., N, K+1) [J].
         energy_ratio: Energy over budget ``e`` (..., N, K+1); zero for absent devices.
@@ -64,6 +67,8 @@ class RoundCosts:
     update: Array
     collect: Array
     upload: Array
+    relay: Array
+    barrier: Array
     broadcast: Array
     energy: Array
     energy_ratio: Array
@@ -125,6 +130,8 @@ def _named(costs: PlainCosts, allocation: Allocation, extra: overheads.Overheads
         update=clusters[CLUSTER.update],
         collect=clusters[CLUSTER.collect],
         upload=clusters[CLUSTER.upload],
+        relay=clusters[CLUSTER.relay],
+        barrier=clusters[CLUSTER.barrier],
         broadcast=rounds[ROUND.broadcast],
         energy=nodes[NODE.energy],
         energy_ratio=nodes[NODE.energy_ratio],
@@ -228,7 +235,12 @@ def general_round_costs(
     collect = xp.max(collection, axis=-1)
     update_bits, broadcast_bits = split.update_payloads(costs, allocation)
     upload = delay.upload_time(update_bits, links.uplink_rate)
-    cluster_delay = delay.cluster_delay(steps, local_step, collect, upload)
+    relay = barrier = xp.zeros_like(upload)
+    paced = local_step
+    if parameters.barrier:
+        paced = split.paced_steps(allocation, local_step)
+        barrier = paced - local_step
+    cluster_delay = delay.cluster_delay(steps, paced, collect, upload)
     broadcast = delay.broadcast_time(broadcast_bits, links.broadcast_rate)
 
     received: Array | None = None
@@ -238,6 +250,14 @@ def general_round_costs(
         received = concatenate((received[..., :1] + from_all, received[..., 1:] + in_groups))
     cu_airtime = energy.cu_airtime(passes, traffic.airtime[..., 0], elements.uplink, upload)
     hops = passes * traffic.airtime[..., 0]
+    if parameters.distribution == "relay":
+        sent = relay_times(
+            graph, links.rates[..., 0, 1:], device_blocks * split.relay_payload(costs, allocation)
+        )
+        relay = xp.sum(sent, axis=-1)
+        cluster_delay, cu_airtime, hops = relay + cluster_delay, cu_airtime + relay, hops + relay
+        if received is not None:
+            received = concatenate((received[..., :1], received[..., 1:] + sent))
     joules = concatenate(
         (
             _cu_energy(parameters, allocation, cu_airtime, hops, received)[..., None],
@@ -264,6 +284,8 @@ def general_round_costs(
         update=update,
         collect=collect,
         upload=upload,
+        relay=relay,
+        barrier=barrier,
         broadcast=broadcast,
         energy=joules,
         energy_ratio=joules / state.budget,
@@ -312,13 +334,14 @@ def _links(
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, interference_w)
     snr = radio.d2d_snr(power, state.d2d_gain, noise)
     downlink = (p.downlink_noise_w, p.downlink_bandwidth_hz)
+    listeners = radio.weakest_listener(gain, state.device_edge_ratio, state.present)
     return _Links(
         interference=interference_w,
         snr=snr,
         rates=radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz),
         uplink_rate=radio.uplink_rate(share, cu_power, gain, p.uplink_noise_w, p.uplink_bandwidth_hz),
         downlink_rate=radio.downlink_rate(share, p.bs_power_w, gain, *downlink),
-        broadcast_rate=radio.broadcast_rate(p.bs_power_w, gain, *downlink),
+        broadcast_rate=radio.broadcast_rate(p.bs_power_w, listeners, *downlink),
         uplink_exponent=radio.uplink_failure_exponent(
             share, cu_power, gain, p.uplink_noise_w, p.waterfall_threshold
         ),

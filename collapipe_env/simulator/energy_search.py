@@ -63,6 +63,7 @@ class EnergySearch:
         levels = POWER_LEVELS if parameters.link_errors == "arq" or not ideal else 1
         self._powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, levels)
         self._samples = float(costs.local_steps * costs.batch_size)
+        self._relay_bits = parameters.numbers.relay_bits
         work = self._samples * (1.0 + BACKWARD_OVER_FORWARD) * costs.block_forward_flops
         # The fewest micro-batches: every one costs launches and messages.
         self._micro_batches = parameters.micro_batch_choices[0]
@@ -234,6 +235,9 @@ class EnergySearch:
                 joules = bits[0] * sent[0][0] + bits[1] * sent[1][0] + self._message_joules(level)
                 to_cu = self._bit_joules(level, state.d2d_gain[..., 1:, 0], disturbed[..., None])[1]
                 joules[..., 1:] += blocks * costs.block_payload_bits * to_cu
+                if self._relay_bits:
+                    sent_on = self._bit_joules(level, state.d2d_gain[..., 0, 1:], disturbed[..., None])[1]
+                    joules[..., 0] += (blocks * self._relay_bits * sent_on).sum(axis=-1)
                 equal = np.array(1.0 / parameters.clusters)
                 joules[..., 0] += self._uplink_joules(equal, level, state.uplink_gain)
                 power = np.where(joules < best, level, power)
@@ -322,6 +326,8 @@ class EnergySearch:
         hop = sent * costs.activation_bits + sent.swapaxes(-1, -2) * costs.gradient_bits
         block = price[..., 1:] * self._block_use[rows]
         block = block + per_joule[..., 1:] * links[1][..., 1:, 0] * costs.block_payload_bits
+        if self._relay_bits:
+            block = block + per_joule[..., :1] * links[1][..., 0, 1:] * self._relay_bits
         cap = state.memory_cap[rows]
         found = cheapest_segments(
             hop.reshape(-1, *hop.shape[-2:]),

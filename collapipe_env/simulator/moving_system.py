@@ -37,6 +37,7 @@ MOVED_FIELDS = (
     "memory_bytes",
     "memory_cap",
     "present",
+    "device_edge_ratio",
 )
 """Fields of a state that layout and processes decide."""
 
@@ -192,6 +193,7 @@ class MovingSystem:
             backlog=backlog,
             round_index=round_index,
             loss=loss,
+            device_edge_ratio=system.device_edge_ratio,
             processes={name: carried[name] for name in self._seen} if self._seen else _NOTHING,
         )
 
@@ -312,7 +314,8 @@ class MovingSystem:
         finally:
             self.put_back(kept)
         host = self._backend.host
-        return {name: host(getattr(found, name)) for name in MOVED_FIELDS}
+        arrays = {name: getattr(found, name) for name in MOVED_FIELDS}
+        return {name: host(array) for name, array in arrays.items() if array is not None}
 
 
 def _require_arrays(process: Process, carried: Carried, rows: int) -> None:

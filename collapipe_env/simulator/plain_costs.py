@@ -17,6 +17,7 @@ from collapipe_env.kernels.plain_round import (
     System,
     plain_round,
 )
+from collapipe_env.physics.radio import weakest_listener
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 
@@ -54,6 +55,7 @@ def plain_round_costs(
     )
     system = System(
         _real(state.uplink_gain),
+        _real(weakest_listener(state.uplink_gain, state.device_edge_ratio, state.present)),
         _real(state.d2d_gain),
         _real(state.cross_gain),
         _real(state.speed),
@@ -67,7 +69,7 @@ def plain_round_costs(
     if plan.device_power.shape != blocks.shape or plan.cu_power.shape != clusters:
         return None
     # One plan for many states, or many for one, is for the general form.
-    expected = (clusters, (*nodes, K + 1), (E, N, N), *(blocks.shape,) * 3, nodes)
+    expected = (clusters, clusters, (*nodes, K + 1), (E, N, N), *(blocks.shape,) * 3, nodes)
     for array, shape in zip(system, expected, strict=True):
         if array.shape != shape:
             return None

@@ -77,8 +77,11 @@ def report_of(tree: Any, num_envs: int, dtype: Any, place: str) -> LearningRepor
 
 def system_tree(state: SystemState) -> Tree:
     """The system before a round."""
-    names = [f.name for f in fields(SystemState) if f.name != "processes"]
-    arrays: Tree = {name: np.array(getattr(state, name)) for name in names}
+    arrays: Tree = {
+        f.name: np.array(array)
+        for f in fields(SystemState)
+        if f.name != "processes" and (array := getattr(state, f.name)) is not None
+    }
     shown = {name: {k: np.array(v) for k, v in carried.items()} for name, carried in state.processes.items()}
     return {**arrays, "processes": shown}
 

@@ -27,6 +27,8 @@ class SystemState:
         backlog: Normalised virtual queues ``z`` (..., N, K+1); zero for absent devices.
         round_index: Rounds played (...), int.
         loss: Smoothed evaluation loss (...).
+        device_edge_ratio: Gain of each device to the base station over its CU's (..., N, K), > 0; ``None``
+            unless ``workload.distribution`` is ``devices``.
         processes: What processes show of themselves: arrays (..., ...) by name, by process.
     """
 
@@ -43,11 +45,16 @@ class SystemState:
     backlog: Array
     round_index: Array
     loss: Array
+    device_edge_ratio: Array | None = None
     processes: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
 
     def map(self, function: Callable[[Array], Array]) -> SystemState:
         """Apply one function to every array, for instance to add a batch axis."""
-        arrays = {f.name: function(getattr(self, f.name)) for f in fields(self) if f.name != "processes"}
+        arrays = {
+            f.name: function(array)
+            for f in fields(self)
+            if f.name != "processes" and (array := getattr(self, f.name)) is not None
+        }
         shown = {
             process: {name: function(array) for name, array in carried.items()}
             for process, carried in self.processes.items()

@@ -22,6 +22,7 @@ _RANGES = {
     "uplink_gain": (SMALLEST, LARGEST_NUMBER),
     "d2d_gain": (0.0, LARGEST_NUMBER),
     "cross_gain": (0.0, LARGEST_NUMBER),
+    "device_edge_ratio": (SMALLEST, LARGEST_NUMBER),
     "speed": (SMALLEST, LARGEST_NUMBER),
     "compute_power": (0.0, LARGEST_NUMBER),
     "memory_bytes": (0.0, LARGEST_NUMBER),

@@ -44,8 +44,10 @@ class Federation:
     """Clusters that train embedding and encoder in pipelines and exchange updates; the head is on the server.
 
     Within a round every cluster starts from the common model and takes H local steps with its own optimiser,
-    whose state lives on from round to round. In each local step the server updates the head once, with the
-    mean gradient over all that arrived from all clusters. A cluster none of whose micro-batches arrive in a
+    whose state lives on from round to round. With ``head`` ``copies`` each cluster has a head of its own
+    within the round, with its own optimiser, averaged like the rest. With ``common``, and in rounds of one
+    local step, the server updates one head once in each local step, with the mean gradient over all that
+    arrived from all clusters. A cluster none of whose micro-batches arrive in a
     local step makes no update in it, but its batch is used up, so the order of samples does not depend on
     arrivals. With FedProx (Li et al., 2020, arXiv 1812.06127) ``mu (w - w_round)`` is added to the clusters'
     gradients; then each cluster's gradient is clipped by its norm. Neither is done to the server's modules.
@@ -151,7 +153,8 @@ class Federation:
             Mean training loss over the samples that arrived, in nats; NaN if none did.
         """
         on_server = np.zeros_like(micro_batches) if server_blocks is None else server_blocks
-        server = self._server(server_mode)
+        copied = server_mode == COMMON and self._setup.head_copies
+        server = self._server(COPIES if copied else server_mode)
         server.begin_round(self._models, on_server)
         if self._moments is not None and moments is not None:
             self._moments.change_hands(moments)
@@ -324,7 +327,7 @@ class Federation:
         run = cls(setup, np.random.default_rng(0))  # what it draws is replaced
         try:
             run._set_state(tree)
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
             if isinstance(error, StateError):
                 raise
             raise StateError(f"learner/runs is damaged ({shortened(repr(error))}): {REMEDY}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -62,6 +62,7 @@ class TorchLearner:
         schedule_rounds: int = 100,
         device: str | None = None,
         moment_bits: int | None = None,
+        head: Literal["copies", "common"] = "copies",
     ) -> None:
         """Describe the training; nothing is loaded before the first reset.
 
@@ -82,6 +83,8 @@ class TorchLearner:
                 the first reset, so that a process may be forked before.
             moment_bits: Bits per number of moments that travel with their blocks, 16 or 32; None if
                 outcomes never say that any do.
+            head: Server's head in rounds of several local steps: ``copies``, one for each cluster that is
+                averaged at the end of the round, or ``common``, one that steps with the mean gradient.
 
         Raises:
             ScenarioError: If the task does not exist.
@@ -96,6 +99,7 @@ class TorchLearner:
         self._schedule_rounds = learning.schedule_rounds or schedule_rounds
         self._moment_bits = moment_bits
         self._device_name = learning.device if device is None else device
+        self._head = head
         self._prepared: tuple[TrainingSetup, EvaluationDesk] | None = None
         self._runs: list[Federation | None] = [None] * num_envs
         self._train_loss = np.full(num_envs, np.nan)
@@ -131,6 +135,7 @@ class TorchLearner:
             schedule_rounds=scenario.dynamics.rounds,
             device=device,
             moment_bits=None if migration is None else migration.moment_bits,
+            head=workload.head,
         )
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:
@@ -261,6 +266,7 @@ class TorchLearner:
             update_format=self._update_format,
             schedule_rounds=self._schedule_rounds,
             moment_bits=self._moment_bits,
+            head=self._head,
         )
         evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)
         return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)

@@ -1,4 +1,4 @@
-"""The server's side of a round: one head that follows all clusters, or SplitFed's copies and sequence."""
+"""The server's side of a round: one head that follows all clusters, copies of it, or SplitFed's sequence."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Server(Protocol):
 
 
 class CommonServer:
-    """CollaPipe's server: one head, one step in each local step with the mean gradient over all that arrived.
+    """One head for all: one step in each local step with the mean gradient over all that arrived.
 
     It runs no encoder blocks.
     """
@@ -162,7 +162,7 @@ class CommonServer:
 
 
 class CopiesServer:
-    """SplitFed V1: each cluster has its own server-side model within a round; then they are averaged.
+    """A server-side model for each cluster within a round, then averaged: ``head: copies``, and SplitFed V1.
 
     A copy starts every round from the common head and takes a step after each of its cluster's batches, with
     an optimiser of its own that lives on from round to round. The server's encoder blocks need no copies

@@ -38,6 +38,7 @@ class TrainingSetup:
         schedule_rounds: Rounds that the step sizes' schedule is laid out for.
         moment_bits: Bits per number of moments that travel with their blocks; None where plans change
             without that.
+        head: Server's head within a round: ``copies``, one for each cluster, or ``common``.
     """
 
     architecture: Architecture
@@ -55,6 +56,12 @@ class TrainingSetup:
     update_format: UpdateFormat
     schedule_rounds: int
     moment_bits: int | None = None
+    head: str = "copies"
+
+    @property
+    def head_copies(self) -> bool:
+        """Whether each cluster has a head of its own within a round: with one local step none need one."""
+        return self.head == "copies" and self.local_steps > 1
 
     @cached_property
     def data_digest(self) -> str:

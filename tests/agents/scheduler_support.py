@@ -53,6 +53,8 @@ PRICED = load_scenario(
         "budgets": {"device_energy_j": 24, "cu_energy_j": 10},
     }
 )
+RELAYED = PRICED.with_overrides({"workload.distribution": "relay", "name": "relayed"})
+"""CUs send new weights on to their devices."""
 
 
 class Idle:

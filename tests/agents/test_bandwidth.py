@@ -25,6 +25,7 @@ SCENARIOS = {
     "moving": support.MOVING,
     "arq": support.ARQ,
     "priced": support.PRICED,
+    "relayed": support.RELAYED,
 }
 
 

@@ -12,10 +12,10 @@ from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, package_title
 from collapipe_env.scenario import load_scenario
 
-SCENARIOS = [support.SMALL, support.MEDIUM, support.MOVING, support.ARQ, support.PRICED]
+SCENARIOS = [support.SMALL, support.MEDIUM, support.MOVING, support.ARQ, support.PRICED, support.RELAYED]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=["small", "medium", "moving", "arq", "priced"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=["small", "medium", "moving", "arq", "priced", "relayed"])
 def test_objective_is_what_the_reward_pays_for(scenario):
     env = CollaPipeVectorEnv(3, scenario, "surrogate", reward="lyapunov", autoreset_mode="Disabled")
     env.reset(seed=2)
@@ -27,7 +27,7 @@ def test_objective_is_what_the_reward_pays_for(scenario):
         np.testing.assert_allclose(-reward * scale, scheduler.objective(state, plan), rtol=1e-5)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=["small", "medium", "moving", "arq", "priced"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=["small", "medium", "moving", "arq", "priced", "relayed"])
 @pytest.mark.parametrize("mean", [0.0, 0.5, 5.0])
 def test_plans_are_better_than_those_of_the_bound(scenario, mean):
     exact, bound = DSSRA(scenario), DSSRABound(scenario)

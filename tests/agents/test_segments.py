@@ -69,7 +69,13 @@ def random_system(rng):
     if rng.random() < 0.5:
         overheads = Overheads(*(rng.uniform(0.0, most) for most in (1e8, 1e8, 0.1, 1e5, 0.1, 0.1, 0.1, 0.1)))
         radio_power = RadioPower(1.0, 1.8, 0.35, float(rng.uniform(0.0, 2.0)))
-        parameters = replace(parameters, overheads=overheads, radio_power=radio_power, d2d_snr_cap=1e3)
+        parameters = replace(
+            parameters,
+            overheads=overheads,
+            radio_power=radio_power,
+            d2d_snr_cap=1e3,
+            distribution=str(rng.choice(["cu", "relay"])),
+        )
     gain = 10.0 ** rng.uniform(-11, -7, (K + 1, K + 1))
     present = rng.random(K) < 0.85
     present[rng.integers(K)] = True

@@ -45,6 +45,8 @@ PRICED = UNEVEN.with_overrides(
     }
 )
 """Passes and messages cost whatever their size, radios draw more than they emit, and their rates end."""
+RELAYED = PRICED.with_overrides({"workload.distribution": "relay"})
+"""CUs send new weights on to their devices."""
 
 
 def first_state(scenario, rows, seed=0):
@@ -102,4 +104,8 @@ def simulated(problem, plan):
         max(h * each[k] for h, k in zip(plan.held, plan.devices, strict=True))
         for each in (problem.times.block_collect, problem.times.block_update)
     )
-    return (step / runs + update) * problem.numbers.local_steps + collect
+    to_device = problem.times.link_bit[0, 1:]
+    relay = sum(
+        h * problem.numbers.relay_bits * to_device[k] for h, k in zip(plan.held, plan.devices, strict=True)
+    )
+    return (step / runs + update) * problem.numbers.local_steps + collect + relay

@@ -50,6 +50,8 @@ def random_problem(rng: np.random.Generator, devices: int, blocks: int, half_dup
         server_backward=2.0 * float(server),
         server_weight=float(server),
         block_collect=rng.uniform(0.0, 0.5, devices),
+        link_bit=rng.uniform(0.0, 0.5, (devices + 1, devices + 1)),
+        relay_bits=float(rng.choice([0.0, 1.0])),
         memory_bytes=rng.uniform(0.3, 1.0, devices) * 1e9,
         overheads=Overheads(*extra.tolist()),
         block_launch=costly * rng.exponential(0.3, devices),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, SMALL, UNEVEN, decide, first_state
+from baseline_support import PRICED, RELAYED, SMALL, UNEVEN, decide, first_state
 
 from collapipe_env.baselines.greedy_dpp import GreedyDPP
 from collapipe_env.scenario import load_scenario
@@ -44,7 +44,11 @@ def slow_greedy(scheduler, state, n):
     return segments.tolist()
 
 
-@pytest.mark.parametrize("scenario", [SMALL, UNEVEN, PRICED, load_scenario("medium")], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "scenario",
+    [SMALL, UNEVEN, PRICED, RELAYED, load_scenario("medium")],
+    ids=["small", "uneven", "priced", "relayed", "medium"],
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_every_block_goes_where_it_adds_least(scenario, seed: int) -> None:
     state = first_state(scenario, 1, seed)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, SMALL, UNEVEN, decide, first_state
+from baseline_support import PRICED, RELAYED, SMALL, UNEVEN, decide, first_state
 from test_draft_pricing import random_plan
 
 from collapipe_env.allocation import Allocation
@@ -35,7 +35,7 @@ def seconds_of(plan: ScheduledPlan, parameters, state) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("duplex", ["full", "half"])
-@pytest.mark.parametrize("base", [UNEVEN, PRICED], ids=["uneven", "priced"])
+@pytest.mark.parametrize("base", [UNEVEN, PRICED, RELAYED], ids=["uneven", "priced", "relayed"])
 def test_a_plan_lasts_as_long_as_planned(base, duplex: str) -> None:
     scenario = base.with_overrides({"radio.d2d_duplex": duplex, **ROOMY})
     parameters, rng = system_parameters(scenario), np.random.default_rng(1)
@@ -140,6 +140,9 @@ def tiny(clusters: int, devices: int, blocks: int, **overrides):
     )
 
 
+COMMON_HEAD = {"workload.head": "common", "workload.local_steps": 3, "workload.distribution": "relay"}
+
+
 def radios(snr_cap_db: float | None) -> dict:
     return {
         "radio.snr_cap_db": snr_cap_db,
@@ -180,9 +183,13 @@ def test_the_oracle_equals_a_grid_over_plans_micro_batches_and_powers(snr_cap_db
     assert found.objective <= largest.objective <= least[16] * (1.0 + 1e-7)
 
 
-@pytest.mark.parametrize("snr_cap_db", [None, 20.0])
-def test_the_oracle_is_not_beaten_by_random_decisions_of_several_clusters(snr_cap_db) -> None:
-    scenario = tiny(2, 2, 2, **radios(snr_cap_db))
+@pytest.mark.parametrize(
+    ("snr_cap_db", "weights"),
+    [(None, {}), (20.0, {}), (20.0, {"workload.distribution": "relay"}), (None, COMMON_HEAD)],
+    ids=["free", "capped", "relayed", "common"],
+)
+def test_the_oracle_is_not_beaten_by_random_decisions_of_several_clusters(snr_cap_db, weights) -> None:
+    scenario = tiny(2, 2, 2, **radios(snr_cap_db), **weights)
     oracle = Oracle(scenario, drift="bound")
     state = first_state(scenario, 1, 7)
     best = oracle.solve(state[0])

@@ -17,7 +17,7 @@ BLOCKS, N, B = 4, 3, 6
 BETAS, EPS = (0.9, 0.98), 1e-8
 
 
-def small_learner(local_steps, seeds=(11,), **learning):
+def small_learner(local_steps, seeds=(11,), head="copies", **learning):
     defaults = {
         "evaluation_samples": 20, "evaluate_every": 100, "partition": "dirichlet",
         "learning_rate": 0.01, "server_learning_rate": 0.02, "warmup_rounds": 0,
@@ -32,6 +32,7 @@ def small_learner(local_steps, seeds=(11,), **learning):
         batch_size=B,
         local_steps=local_steps,
         num_envs=len(seeds),
+        head=head,
     )
     learner.reset([np.random.default_rng(seed) for seed in seeds])
     return learner
@@ -77,7 +78,7 @@ class PlainTraining:
 
     def __init__(self, twin):
         run = twin._runs[0]
-        self.run, self.learning = run, twin._learning
+        self.run, self.learning, self.kind_of_head = run, twin._learning, twin._head
         self.model, self.head_module = copy.deepcopy(run._models[0]), copy.deepcopy(run._head.module)
         self.common = {k: v.detach().clone() for k, v in self.model.named_parameters()}
         self.head = {k: v.detach().clone() for k, v in self.head_module.named_parameters()}
@@ -115,6 +116,8 @@ class PlainTraining:
         return weights
 
     def round(self, survived, micro_batches=(2, 3, 1), server_blocks=(0,) * N, mode=COMMON, gaps=None):
+        if mode == COMMON and survived.shape[1] > 1 and self.kind_of_head == "copies":
+            mode = COPIES
         clusters = [dict(self.common) for _ in range(N)]
         copies = [dict(self.head) for _ in range(N)]
         served = [

@@ -95,7 +95,7 @@ def test_explicit_common_server_is_the_default():
 def test_servers_differ_and_every_round_ends_with_one_model():
     heads = []
     for mode, count in ((COMMON, 0), (COPIES, 2), (SEQUENTIAL, 2), (SEQUENTIAL, 1)):
-        run, report = train(mode, count)
+        run, report = train(mode, count, head="common")
         assert np.isfinite(report.train_loss).all()
         assert all(torch.equal(row, run._parameters[0]) for row in run._parameters)
         heads.append(run._head.flat.values)

@@ -35,6 +35,10 @@ PRICED = {
     "d2d_snr_cap": 1e3,
 }
 """Parameters with all overheads, and radios that draw more than they emit."""
+RELAYED = {**PRICED, "distribution": "relay", "head": "common"}
+"""New weights are sent on by the CUs, and local steps wait for each other."""
+PRICES = {"free": {}, "priced": PRICED, "relayed": RELAYED, "heard": {"distribution": "devices"}}
+"""Forms of prices that every way of computing a round has to know."""
 
 
 def make_parameters(clusters, *, blocks=6, steps=1, link_errors="drop", **changes):
@@ -102,6 +106,7 @@ def make_state(rng, lead, clusters, devices, parameters, *, absent=0.0):
         backlog=rng.uniform(0.0, 3.0, (*lead, clusters, devices + 1)),
         round_index=np.zeros(lead, dtype=np.int64),
         loss=np.zeros(lead),
+        device_edge_ratio=10 ** rng.uniform(-1, 1, shape) if parameters.distribution == "devices" else None,
     )
 
 
@@ -159,7 +164,8 @@ def scalar_round(p, s, a):
     for n in range(N):
         on = [a.cu_power[n]] + [a.device_power[n, k] for k in range(K) if a.blocks[n, k] > 0]
         mean_power.append(sum(on) / len(on))
-    out = {key: [] for key in ("interference", "step", "collect", "upload", "delay", "energy", "survival")}
+    names = ("interference", "step", "collect", "upload", "relay", "energy", "survival")
+    out = {key: [] for key in names}
     for n in range(N):
         I = sum(s.cross_gain[m, n] * mean_power[m] for m in range(N) if m != n)  # noqa: E741
         noise = p.noise_density * p.d2d_bandwidth_hz + I
@@ -223,6 +229,12 @@ def scalar_round(p, s, a):
             energy[k] += drawn(k, radio.d2d_circuit_w) * t
             energy[0] += radio.receive_w * t
             collect = max(collect, t)
+        relay = 0.0
+        for k in chain[1:-1] if p.distribution == "relay" else ():
+            t = a.blocks[n, k - 1] * c.block_parameters * c.weight_bits / rate(0, k)
+            relay += t
+            energy[0] += drawn(0, radio.d2d_circuit_w) * t
+            energy[k] += radio.receive_w * t
         payload = (c.blocks * c.block_parameters + c.embedding_parameters) * c.weight_bits
         upload = payload / up
         energy[0] += drawn(0, radio.edge_circuit_w) * upload
@@ -230,9 +242,19 @@ def scalar_round(p, s, a):
         out["step"].append(step)
         out["collect"].append(collect)
         out["upload"].append(upload)
-        out["delay"].append(c.local_steps * step + collect + upload)
+        out["relay"].append(relay)
         out["energy"].append(energy)
         out["survival"].append(success if p.link_errors == "drop" else 1.0)
-    worst = p.bs_power_w * min(s.uplink_gain) / down_noise
+    paced = out["step"]
+    if p.head == "common" and c.local_steps > 1:
+        paced = [max(paced)] * N
+    parts = zip(out["relay"], paced, out["collect"], out["upload"], strict=True)
+    out["delay"] = [relay + c.local_steps * step + col + up for relay, step, col, up in parts]
+    heard = list(s.uplink_gain)
+    if p.distribution == "devices":
+        heard += [
+            s.uplink_gain[n] * s.device_edge_ratio[n, k] for n, k in np.ndindex(N, K) if s.present[n, k]
+        ]
+    worst = p.bs_power_w * min(heard) / down_noise
     broadcast = payload / (p.downlink_bandwidth_hz * math.log2(1.0 + worst))
     return {**out, "broadcast": broadcast, "total": max(out["delay"]) + broadcast}

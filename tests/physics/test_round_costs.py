@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from physics_support import PRICED, make_case, scalar_round
+from physics_support import PRICES, RELAYED, make_case, scalar_round
 
 from collapipe_env.learners.base import Arrivals, LearningReport
 from collapipe_env.physics.queues import update_backlog
@@ -30,7 +30,7 @@ def leaves(costs):
             yield field.name, value
 
 
-@pytest.mark.parametrize("prices", [{}, PRICED], ids=["free", "priced"])
+@pytest.mark.parametrize("prices", PRICES.values(), ids=PRICES)
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS, steps=st.integers(1, 3), clusters=st.integers(1, 4), devices=st.integers(1, 5))
@@ -44,6 +44,7 @@ def test_equals_a_scalar_round(mode, prices, seed, steps, clusters, devices):
     np.testing.assert_allclose(costs.local_step[0], expected["step"], **close)
     np.testing.assert_allclose(costs.collect[0], expected["collect"], **close)
     np.testing.assert_allclose(costs.upload[0], expected["upload"], **close)
+    np.testing.assert_allclose(costs.relay[0], expected["relay"], **close)
     np.testing.assert_allclose(costs.cluster_delay[0], expected["delay"], **close)
     np.testing.assert_allclose(costs.broadcast[0], expected["broadcast"], **close)
     np.testing.assert_allclose(costs.delay[0], expected["total"], **close)
@@ -52,7 +53,7 @@ def test_equals_a_scalar_round(mode, prices, seed, steps, clusters, devices):
     np.testing.assert_allclose(costs.energy_ratio, costs.energy / s.budget)
 
 
-@pytest.mark.parametrize("prices", [{}, PRICED], ids=["free", "priced"])
+@pytest.mark.parametrize("prices", PRICES.values(), ids=PRICES)
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS, clusters=st.integers(1, 4), devices=st.integers(1, 6), rows=st.integers(1, 4))
@@ -86,9 +87,10 @@ def test_modes_differ_as_they_should():
     assert (found["arq"].survival == 1.0).all()
 
 
+@pytest.mark.parametrize("prices", PRICES.values(), ids=PRICES)
 @pytest.mark.parametrize("groups", [False, True])
-def test_a_row_of_a_batch_is_the_row_alone(groups):
-    p, s, a = make_case(5, lead=(2, 3), groups=groups, absent=0.3, steps=2, **PRICED)
+def test_a_row_of_a_batch_is_the_row_alone(groups, prices):
+    p, s, a = make_case(5, lead=(2, 3), groups=groups, absent=0.3, steps=2, **prices)
     batch = dict(leaves(round_costs(p, s, a)))
     for place in np.ndindex(2, 3):
         for name, value in leaves(round_costs(p, s[place], a[place])):
@@ -103,12 +105,13 @@ def test_one_state_serves_many_candidates():
         np.testing.assert_allclose(batch.energy[i], round_costs(p, s, many[i]).energy, rtol=1e-13)
 
 
+@pytest.mark.parametrize("prices", PRICES.values(), ids=PRICES)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("groups", [False, True])
 @pytest.mark.parametrize("library", ["strict", "torch"])
-def test_runs_on_other_array_libraries(library, groups, mode):
+def test_runs_on_other_array_libraries(library, groups, mode, prices):
     convert = {"strict": array_api_strict.asarray, "torch": torch.asarray}[library]
-    p, s, a = make_case(3, groups=groups, absent=0.2, link_errors=mode, steps=2, **PRICED)
+    p, s, a = make_case(3, groups=groups, absent=0.2, link_errors=mode, steps=2, **prices)
     expected = dict(leaves(round_costs(p, s, a)))
     found = dict(leaves(round_costs(p, s.map(convert), a.map(convert))))
     assert set(found) == set(expected)
@@ -120,7 +123,7 @@ def test_runs_on_other_array_libraries(library, groups, mode):
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, groups=st.booleans(), mode=st.sampled_from(MODES), steps=st.integers(1, 3))
 def test_timeline_ends_with_the_round(seed, groups, mode, steps):
-    p, s, a = make_case(seed, groups=groups, absent=0.3, link_errors=mode, steps=steps, **PRICED)
+    p, s, a = make_case(seed, groups=groups, absent=0.3, link_errors=mode, steps=steps, **RELAYED)
     costs = round_costs(p, s, a)
     record = RoundRecord(
         state=s,
@@ -137,6 +140,13 @@ def test_timeline_ends_with_the_round(seed, groups, mode, steps):
         ends = {phase.label: phase.end_s for phase in timeline.phases}
         assert ends["upload"] == pytest.approx(costs.cluster_delay[row, cluster], rel=1e-9)
         assert timeline.end_s == pytest.approx(costs.delay[row], rel=1e-9)
+        first = timeline.phases[0]
+        assert (first.label, first.end_s) == ("relay", pytest.approx(costs.relay[row, cluster]))
+        waits = [
+            phase for phase in timeline.phases if phase.label == "wait" and phase.end_s <= ends["upload"]
+        ]
+        waited = sum(phase.end_s - phase.start_s for phase in waits)
+        assert waited == pytest.approx(steps * costs.barrier[row, cluster], rel=1e-9, abs=1e-9)
         lengths = [phase.end_s - phase.start_s for phase in timeline.phases if phase.label == "step"]
         expected = (costs.local_step - costs.allreduce - costs.update)[row, cluster]
         assert lengths == pytest.approx([expected] * steps, rel=1e-9)

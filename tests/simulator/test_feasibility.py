@@ -51,13 +51,13 @@ PLAYED = {
 }
 
 
-def tiny(seed, blocks=4, area=40.0, radio=None, overheads=None, **budgets):
+def tiny(seed, blocks=4, area=40.0, radio=None, overheads=None, workload=None, **budgets):
     """One cluster of three devices, small enough to try every split."""
     return load_scenario(
         {
             "base": "medium",
             "name": f"tiny-{seed}-{blocks}-{budgets}",
-            "workload": {"blocks": blocks},
+            "workload": {"blocks": blocks, **(workload or {})},
             "cluster": {"clusters": 1, "devices": 3, "layout_seed": seed, "area_side_m": area},
             "radio": radio or {},
             "overheads": overheads or {},
@@ -66,8 +66,8 @@ def tiny(seed, blocks=4, area=40.0, radio=None, overheads=None, **budgets):
     )
 
 
-def exact_least_use(scenario, powers):
-    """Least worst device's average over the sampled rounds, mixing all splits in each: a linear programme."""
+def exact_least_use(scenario, powers, first_node=1):
+    """Least worst node's average over the sampled rounds, mixing all splits in each: a linear programme."""
     parameters, sample = system_parameters(scenario), sample_rounds(scenario)
     L, K, F = scenario.blocks, scenario.max_devices, sample.rounds
     splits = [s for s in itertools.product(range(L + 1), repeat=K) if sum(s) == L]
@@ -87,7 +87,7 @@ def exact_least_use(scenario, powers):
                     device_power=np.full(blocks.shape, power),
                     cu_power=np.full(clusters, power),
                 ),
-            ).energy_ratio[:, :, 0, 1:]
+            ).energy_ratio[:, :, 0, first_node:]
             for power in powers
         ]
     )
@@ -96,8 +96,8 @@ def exact_least_use(scenario, powers):
     plans = len(use)
     solution = linprog(
         np.r_[np.zeros(F * plans), 1.0],
-        A_ub=np.c_[use.transpose(2, 1, 0).reshape(K, -1) / F, -np.ones(K)],
-        b_ub=np.zeros(K),
+        A_ub=np.c_[use.transpose(2, 1, 0).reshape(use.shape[2], -1) / F, -np.ones(use.shape[2])],
+        b_ub=np.zeros(use.shape[2]),
         A_eq=np.c_[np.kron(np.eye(F), np.ones(plans)), np.zeros(F)],
         b_eq=np.ones(F),
         bounds=[(0.0, 1.0)] * (F * plans) + [(None, None)],
@@ -141,6 +141,22 @@ def test_launches_updates_and_circuits_count_with_the_fewest_micro_batches(seed)
     assert found <= 1.1 * best
     free = energy_feasibility(tiny(seed, device_energy_j=2.0, cu_energy_j=1e4)).least_use[0, 0]
     assert found > 1.05 * free
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_relay_counts_and_plans_follow_it(seed):
+    """The CU's circuits take most of what it has; its uplink, whose rounds are others, next to nothing."""
+    radio = {"d2d_circuit_w": 5.0, "amplifier_efficiency": 0.35, "receive_w": 0.5, "snr_cap_db": 30.0}
+    options = {"radio": radio, "device_energy_j": 50.0, "cu_energy_j": 4.0, "area": 120.0}
+    scenario = tiny(seed, workload={"distribution": "relay", "weight_bits": 32}, **options)
+    parameters = system_parameters(scenario)
+    powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, 12)
+    best = exact_least_use(scenario, powers, first_node=0)
+    found = energy_feasibility(scenario).least_use[0, 0]
+    # Here all nodes have one power, there each its own.
+    assert 0.9 * best <= found <= 1.1 * best
+    free = tiny(seed, workload={"weight_bits": 32}, **options)
+    assert found > 1.1 * energy_feasibility(free).least_use[0, 0]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -53,6 +53,13 @@ VARIANTS = {
         },
         "budgets": {"device_energy_j": 40, "cu_energy_j": 20},
     },
+    "relayed": {  # CUs send new weights on, local steps wait for each other
+        "base": "small",
+        "workload": {"local_steps": 3, "distribution": "relay", "head": "common"},
+        "radio": {"d2d_circuit_w": 0.5, "receive_w": 0.5},
+        "budgets": {"device_energy_j": 60, "cu_energy_j": 20},
+    },
+    "heard": {"base": "small", "cluster": {"layout": "per_episode"}, "workload": {"distribution": "devices"}},
     "skewed": {  # the parts of the surrogate that other variants leave out
         "base": "small",
         "learning": {"partition": "dirichlet", "schedule": "cosine", "warmup_rounds": 1},
@@ -104,5 +111,5 @@ def arrays_of(state):
         if name == "processes":
             for process, carried in value.items():
                 yield from ((f"{process}/{key}", array) for key, array in carried.items())
-        else:
+        elif value is not None:
             yield name, value

@@ -91,6 +91,8 @@ class Condition:
         clusters = self.clusters(scenario)
         changes: dict[str, object] = {
             "workload.local_steps": self.local_steps,
+            # All clusters' samples go into each of its steps, as the surrogate's law has it.
+            "workload.head": "common",
             "learning.partition": self.partition,
             "learning.dirichlet_alpha": ALPHA,
         }

@@ -1,12 +1,13 @@
-"""Split training: the server runs the encoder's last blocks, too ([R], [X]; `algorithms.md` section 6).
+"""The server's side of a round: its head, and under split training the encoder's last blocks ([R], [X]).
 
 SplitFed V1 and PiPar keep a server-side model for every cluster; SplitFed V2 has one, which serves the
-clusters one after the other.
+clusters one after the other (`algorithms.md` section 6). CollaPipe's own server keeps a head for every
+cluster within a round, or one that steps once in each local step with the gradients of all clusters.
 """
 
 from __future__ import annotations
 
-from collapipe_env.allocation import SEQUENTIAL, Allocation
+from collapipe_env.allocation import COMMON, SEQUENTIAL, Allocation
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.parameters import SystemParameters
@@ -61,6 +62,38 @@ def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array
         costs.update_payload_bits - kept * costs.block_payload_bits,
         embedding + (costs.blocks - most) * block + (most - least) * costs.block_broadcast_bits(0),
     )
+
+
+def relay_payload(costs: WorkloadCosts, allocation: Allocation) -> Array | float:
+    """Bits about a block's new state that a CU sends on to its owner (..., N, 1), a mean over its blocks.
+
+    The mean matters only where the server trains a compressed block for some clusters and not for others:
+    those blocks, the last ones of their owners, are broadcast densely.
+    """
+    block = costs.block_broadcast_bits(allocation.blocks.shape[-2])
+    if allocation.server_blocks is None:
+        return block
+    xp = namespace(allocation.bandwidth)
+    kept = xp.astype(allocation.server_blocks, allocation.bandwidth.dtype)
+    dense = (xp.max(kept, axis=-1, keepdims=True) - kept) / (costs.blocks - kept)
+    return (block + dense * (costs.block_broadcast_bits(0) - block))[..., None]
+
+
+def paced_steps(allocation: Allocation, local_step: Array) -> Array:
+    """Local steps that end together, when the slowest cluster's does (..., N) [s] ([X]).
+
+    A common head steps with the gradients of all clusters, so nobody begins the next local step before.
+    Published split training has heads of its own and does not wait.
+
+    Args:
+        allocation: The plan.
+        local_step: ``T_step`` (..., N) [s].
+    """
+    xp = namespace(local_step)
+    longest = xp.broadcast_to(xp.max(local_step, axis=-1, keepdims=True), local_step.shape)
+    if allocation.server_mode is None:
+        return longest
+    return xp.where((allocation.server_mode == COMMON)[..., None], longest, local_step)
 
 
 def split_steps(

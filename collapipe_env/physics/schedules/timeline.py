@@ -23,7 +23,9 @@ from collapipe_env.physics.delay import gpipe_step
 
 Direction = Literal["forward", "backward", "weight"]
 ElementKind = Literal["hop", "compute", "uplink", "server"]
-PhaseLabel = Literal["migration", "step", "all-reduce", "update", "collect", "upload", "wait", "broadcast"]
+PhaseLabel = Literal[
+    "migration", "relay", "step", "all-reduce", "update", "collect", "upload", "wait", "broadcast"
+]
 
 SERVER_NODE = -1
 
@@ -82,9 +84,9 @@ class RoundTimeline:
     Attributes:
         elements: The pipeline, in forward order.
         events: What the elements did, in order of completion, for the local steps that were asked for.
-        phases: Migration of moments, local steps (one phase each), all-reduces, updates, collection, upload,
-            wait for the slowest cluster and broadcast, gapless and in order. Phases that take no time are
-            left out.
+        phases: Migration of moments, relay, local steps (one phase each), all-reduces, updates, waits of
+            local steps, collection, upload, wait for the slowest cluster and broadcast, gapless and in order.
+            Phases that take no time are left out.
     """
 
     elements: tuple[Element, ...]
@@ -289,6 +291,8 @@ def cluster_timeline(
     local_steps: int = 1,
     all_reduce_s: float = 0.0,
     update_s: float = 0.0,
+    relay_s: float = 0.0,
+    barrier_s: float = 0.0,
     collect_s: float = 0.0,
     upload_s: float = 0.0,
     broadcast_s: float = 0.0,
@@ -296,7 +300,7 @@ def cluster_timeline(
     drawn_steps: int | None = 1,
     scheduled: tuple[float, Sequence[Event]] | None = None,
 ) -> RoundTimeline:
-    """Build the whole round of a cluster: H local steps, collection, upload, wait, broadcast.
+    """Build the whole round of a cluster: relay, H local steps, collection, upload, wait, broadcast.
 
     Args:
         elements: The pipeline in forward order.
@@ -306,6 +310,8 @@ def cluster_timeline(
         all_reduce_s: Length of the gradient all-reduce that ends every local step (0 for stages of one
             device).
         update_s: Length of the optimiser's update that ends every local step.
+        relay_s: Length of the relay of new weights from the CU to the devices, which begins the round.
+        barrier_s: Wait for the slowest cluster that ends every local step.
         collect_s: Length of the collection of the segments by the CU.
         upload_s: Length of the update's upload.
         broadcast_s: Length of the new model's broadcast.
@@ -326,6 +332,8 @@ def cluster_timeline(
         "migration_s": migration_s,
         "all_reduce_s": all_reduce_s,
         "update_s": update_s,
+        "relay_s": relay_s,
+        "barrier_s": barrier_s,
         "collect_s": collect_s,
         "upload_s": upload_s,
         "broadcast_s": broadcast_s,
@@ -354,6 +362,7 @@ def cluster_timeline(
             now += length
 
     add("migration", migration_s)
+    add("relay", relay_s)
     for step in range(local_steps):
         if step < shown:
             events += [
@@ -362,6 +371,7 @@ def cluster_timeline(
         add("step", step_s)
         add("all-reduce", all_reduce_s)
         add("update", update_s)
+        add("wait", barrier_s)
     add("collect", collect_s)
     add("upload", upload_s)
     if broadcast_start_s is not None:

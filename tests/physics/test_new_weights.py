@@ -1,0 +1,195 @@
+"""New weights on their way to the devices, and local steps that wait for each other."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from physics_support import PRICED, make_case, scalar_round
+
+from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
+from collapipe_env.dynamics.system import device_edge_ratio
+from collapipe_env.physics.payload import message_bits
+from collapipe_env.physics.radio import path_gain_d2e, weakest_listener
+from collapipe_env.physics.schedules.split import relay_payload
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.layout import fixed_layout
+from collapipe_env.simulator.build import mean_state, reference_delay, system_parameters, workload_costs
+from collapipe_env.simulator.costs import general_round_costs, round_costs
+from collapipe_env.simulator.even_split import even_split
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def charged(parameters, **fields):
+    """The same parameters with other ways of new weights or of the head."""
+    return replace(parameters, **fields)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, groups=st.booleans(), steps=st.integers(1, 3), mode=st.sampled_from(["drop", "arq"]))
+def test_relay_adds_its_time_and_its_energy(seed, groups, steps, mode):
+    p, s, a = make_case(seed, groups=groups, absent=0.3, steps=steps, link_errors=mode, **PRICED)
+    free, relayed = round_costs(p, s, a), round_costs(charged(p, distribution="relay"), s, a)
+    assert (free.relay == 0.0).all()
+    assert (relayed.relay > 0.0).all()
+    np.testing.assert_allclose(relayed.cluster_delay, free.cluster_delay + relayed.relay, rtol=1e-12)
+    assert (relayed.delay > free.delay).all()
+    np.testing.assert_array_equal(relayed.local_step, free.local_step)
+    np.testing.assert_array_equal(relayed.broadcast, free.broadcast)
+    # Link by link, from the interference: every member of a group gets its whole stage.
+    noise = p.noise_density * p.d2d_bandwidth_hz + free.interference
+    snr = np.minimum((a.cu_power / noise)[..., None] * s.d2d_gain[..., 0, 1:], p.d2d_snr_cap)
+    rate = p.d2d_bandwidth_hz * np.log2(1.0 + snr)
+    sent = a.device_blocks * p.costs.block_parameters * 16.0 / rate
+    np.testing.assert_allclose(relayed.relay, sent.sum(axis=-1), rtol=1e-12)
+    more = relayed.energy - free.energy
+    radio = p.radio_power
+    drawn = radio.d2d_circuit_w + a.cu_power / radio.efficiency
+    tolerance = 1e-9 * free.energy
+    assert (np.abs(more[..., 0] - drawn * relayed.relay) <= tolerance[..., 0]).all()
+    assert (np.abs(more[..., 1:] - radio.receive_w * sent) <= tolerance[..., 1:]).all()
+
+
+def test_relay_by_hand():
+    """Two devices of 5 and 1 blocks: 5 w at one rate and then w at another."""
+    p, s, a = make_case(1, lead=(1,), clusters=2, devices=2, distribution="relay")
+    a = replace(a, blocks=np.array([[[5, 1], [0, 6]]]))
+    s.d2d_gain[0, 0, 0, 1:], s.d2d_gain[0, 0, 1:, 0] = (1e-8, 2e-9), (1e-8, 2e-9)
+    bits = (4 * 64**2 + 2 * 64 * 256 + 9 * 64 + 256) * 16.0  # of a block
+    for form in (round_costs, general_round_costs):
+        costs = form(p, s, a)
+        noise = 10 ** (-20.4) * 10e6 + costs.interference[0, 0]
+        rates = [10e6 * math.log2(1.0 + a.cu_power[0, 0] * gain / noise) for gain in (1e-8, 2e-9)]
+        assert costs.relay[0, 0] == pytest.approx(5 * bits / rates[0] + bits / rates[1], rel=1e-12)
+        expected = scalar_round(p, s[0], a[0])
+        np.testing.assert_allclose(costs.energy[0], expected["energy"], rtol=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, groups=st.booleans(), steps=st.integers(2, 3))
+def test_barrier_is_the_slowest_cluster_s_step(seed, groups, steps):
+    p, s, a = make_case(seed, groups=groups, absent=0.3, steps=steps, **PRICED)
+    copies, common = round_costs(p, s, a), round_costs(charged(p, head="common"), s, a)
+    longest = copies.local_step.max(axis=-1, keepdims=True)
+    np.testing.assert_allclose(common.barrier, longest - copies.local_step, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        common.cluster_delay, steps * longest + copies.collect + copies.upload, rtol=1e-12
+    )
+    assert (common.delay >= copies.delay).all()
+    assert (copies.barrier == 0.0).all()
+    # Waiting is free.
+    np.testing.assert_array_equal(common.energy, copies.energy)
+    np.testing.assert_array_equal(common.local_step, copies.local_step)
+
+
+@pytest.mark.parametrize("form", [round_costs, general_round_costs])
+def test_one_local_step_has_no_barrier(form):
+    p, s, a = make_case(4, lead=(3,), steps=1, **PRICED)
+    copies, common = form(p, s, a), form(charged(p, head="common"), s, a)
+    np.testing.assert_array_equal(copies.cluster_delay, common.cluster_delay)
+    np.testing.assert_array_equal(copies.delay, common.delay)
+    assert (common.barrier == 0.0).all()
+
+
+def test_published_split_training_waits_for_nobody():
+    p, s, a = make_case(2, lead=(3,), steps=2, head="common")
+    modes = np.array([COMMON, COPIES, SEQUENTIAL])
+    split = replace(
+        a,
+        micro_batches=np.ones_like(a.micro_batches),
+        server_blocks=np.zeros_like(a.micro_batches),
+        server_mode=modes,
+    )
+    costs, alone = round_costs(p, s, split), round_costs(charged(p, head="copies"), s, split)
+    assert (costs.barrier[0] > 0.0).any()
+    assert (costs.barrier[1:] == 0.0).all()
+    assert (costs.cluster_delay[0] > alone.cluster_delay[0]).sum() == 2
+    np.testing.assert_array_equal(costs.delay[1:], alone.delay[1:])
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS)
+def test_more_listeners_never_speed_the_broadcast_up(seed):
+    p, s, a = make_case(seed, absent=0.3, distribution="devices")
+    heard = round_costs(p, s, a)
+    alone = round_costs(p, replace(s, device_edge_ratio=None), a)
+    assert (heard.broadcast >= alone.broadcast).all()
+    np.testing.assert_array_equal(heard.cluster_delay, alone.cluster_delay)
+    np.testing.assert_array_equal(heard.energy, alone.energy)
+    # Those who are away are not waited for.
+    gone = replace(s, device_edge_ratio=np.where(s.present, s.device_edge_ratio, 1e-9))
+    np.testing.assert_array_equal(round_costs(p, gone, a).broadcast, heard.broadcast)
+
+
+def test_weakest_listener_by_hand():
+    gain, present = np.array([4.0, 10.0]), np.array([[True, True], [True, False]])
+    ratio = np.array([[0.5, 3.0], [2.0, 0.1]])
+    np.testing.assert_array_equal(weakest_listener(gain, ratio, present), [2.0, 10.0])
+    assert weakest_listener(gain, None, present) is gain
+
+
+@pytest.mark.parametrize("layout_seed", [0, 5])
+def test_ratio_is_that_of_the_path_losses(layout_seed):
+    scenario = load_scenario(
+        {
+            "base": "medium",
+            "cluster": {"layout_seed": layout_seed, "devices": [5, 3, 4, 5]},
+            "workload": {"distribution": "devices"},
+        }
+    )
+    layout = fixed_layout(scenario)
+    found = device_edge_ratio(scenario, layout)
+    for n, k in np.ndindex(found.shape):
+        x, y = layout.device_position[n, k]
+        near, far = math.hypot(*layout.cu_position[n]), max(math.hypot(x, y), scenario.cluster.hop_min_m)
+        assert found[n, k] == pytest.approx((near / far) ** 3.76, rel=1e-9)
+    np.testing.assert_allclose(
+        found * layout.d2e_path_gain[:, None],
+        path_gain_d2e(np.linalg.norm(layout.device_position, axis=-1)),
+        rtol=1e-9,
+    )
+    # Slots without a device stand on their CU.
+    np.testing.assert_allclose(found[~layout.present], 1.0, rtol=1e-12)
+    assert device_edge_ratio(load_scenario("medium"), layout) is None
+
+
+def test_reference_delay_holds_what_is_charged():
+    changes = {"workload.local_steps": 2}
+    medium = load_scenario("medium").with_overrides(changes)
+    before = reference_delay(medium)
+    for field in ({"distribution": "relay"}, {"distribution": "devices"}, {"head": "common"}):
+        scenario = medium.with_overrides({f"workload.{name}": value for name, value in field.items()})
+        parameters, state = system_parameters(scenario), mean_state(scenario, fixed_layout(scenario))
+        after = round_costs(parameters, state, even_split(parameters, state))
+        assert reference_delay(scenario) == pytest.approx(float(after.delay))
+        # Under the even split the cluster of the longest local step is the slowest anyway.
+        assert reference_delay(scenario) == before if "head" in field else reference_delay(scenario) > before
+
+
+def test_compressed_and_adapted_updates_are_sent_on_as_the_broadcast_has_them():
+    w = 789_760  # parameters of a block of medium
+    for fields, bits in (
+        ({"update_compression": "none"}, 16 * w),
+        ({"update_compression": "none", "weight_bits": 32}, 32 * w),
+        ({"update_compression": "lora", "lora_rank": 4}, 16 * 4 * (8 * 256 + 2 * 1024)),
+        ({"update_compression": "top-k", "top_k_share": 0.01}, message_bits(w, 4 * math.ceil(0.01 * w), 16)),
+    ):
+        scenario = load_scenario({"base": "medium", "workload": {"distribution": "relay", **fields}})
+        assert system_parameters(scenario).numbers.relay_bits == bits
+
+
+def test_densely_broadcast_blocks_count_in_the_mean():
+    """Clusters keep 4 and 2 of 6 blocks; the last 2 of the second one's 4 are trained densely elsewhere."""
+    _, _, a = make_case(1, lead=(), clusters=2)
+    scenario = load_scenario(
+        {"base": "small", "workload": {"blocks": 6, "update_compression": "top-k", "top_k_share": 0.01}}
+    )
+    costs = workload_costs(scenario)
+    plan = replace(a, server_blocks=np.array([4, 2]), server_mode=np.array(COPIES))
+    sparse, dense = costs.block_broadcast_bits(2), costs.block_broadcast_bits(0)
+    assert dense > sparse
+    np.testing.assert_allclose(relay_payload(costs, plan), [[sparse], [(2 * sparse + 2 * dense) / 4]])
+    assert relay_payload(costs, a) == sparse
