@@ -12,7 +12,7 @@ NO_OVERHEADS = {
     "edge_latency_s": 0.0,
     "server_s": 0.0,
 }
-"""The section ``overheads`` of a scenario in which passes, messages and updates cost nothing by themselves."""
+"""Section ``overheads`` of a scenario in which passes, messages and updates cost nothing by themselves."""
 
 
 def unpriced(source) -> Scenario:
