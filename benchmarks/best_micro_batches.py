@@ -7,25 +7,18 @@ python benchmarks/best_micro_batches.py --scenarios medium xlarge --block-s 0.03
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from collapipe_env.scenario import Scenario, fixed_layout, load_scenario
+from collapipe_env.scenario.overheads_section import OverheadSpec
 from collapipe_env.simulator.build import mean_state, system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 
-OVERHEADS = {
-    "block_s": 0.003,
-    "update_s": 0.005,
-    "message_s": 0.001,
-    "header_bits": 0.0,
-    "latency_s": 0.003,
-    "edge_message_s": 0.001,
-    "edge_latency_s": 0.015,
-    "server_s": 0.0005,
-}
+OVERHEADS = asdict(OverheadSpec())
+"""Overheads of the shipped scenarios."""
 
 
 def delays(scenario: Scenario) -> dict[int, float]:

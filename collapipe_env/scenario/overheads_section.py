@@ -16,30 +16,33 @@ REFERENCE_CLOCK_HZ = 1e9
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class OverheadSpec:
-    """Overheads and latencies ([X]); all zero, the default, is the form of the paper."""
+    """Overheads and latencies ([X]); all zero is the form of the paper.
+
+    The defaults are a judgement for phones and small boards (`docs/prices.md`).
+    """
 
     block_s: Annotated[
         float, real("time of launching a block's forward pass at 1 GHz, backward twice", "s", ge=0.0, le=1e3)
-    ] = 0.0
+    ] = 0.003
     update_s: Annotated[
         float,
         real("time of the optimiser's update of a million parameters at 1 GHz", "s", ge=0.0, le=1e3),
-    ] = 0.0
+    ] = 0.005
     message_s: Annotated[
         float, real("time of a device-to-device message besides its bits", "s", ge=0.0, le=1e3)
-    ] = 0.0
+    ] = 0.001
     header_bits: Annotated[
         float, real("bits of a device-to-device message besides its numbers", "bits", ge=0.0, le=1e9)
     ] = 0.0
     latency_s: Annotated[
         float, real("time a device-to-device message is under way after sending", "s", ge=0.0, le=1e3)
-    ] = 0.0
+    ] = 0.003
     edge_message_s: Annotated[
         float, real("time of a message on uplink or downlink besides its bits", "s", ge=0.0, le=1e3)
-    ] = 0.0
+    ] = 0.001
     edge_latency_s: Annotated[
         float, real("time a message on uplink or downlink is under way after sending", "s", ge=0.0, le=1e3)
-    ] = 0.0
+    ] = 0.015
     server_s: Annotated[
         float, real("time of launching the server's forward pass, backward twice", "s", ge=0.0, le=1e3)
-    ] = 0.0
+    ] = 0.0005

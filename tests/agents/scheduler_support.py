@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 
 import numpy as np
+from unpriced_support import unpriced
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.learners.base import LearningReport
@@ -12,7 +13,7 @@ from collapipe_env.simulator.world import World
 
 SMALL = load_scenario({"base": "small", "budgets": {"device_energy_j": 12}})
 MEDIUM = load_scenario("medium")
-MOVING = load_scenario(
+MOVING = unpriced(
     {
         "base": "small",
         "cluster": {"devices": [3, 2], "layout": "per_episode"},
@@ -21,7 +22,7 @@ MOVING = load_scenario(
         "budgets": {"device_energy_j": 40, "cu_energy_j": 6},
     }
 )
-ARQ = load_scenario(
+ARQ = unpriced(
     {
         "base": "small",
         "radio": {"link_errors": "arq", "waterfall_threshold": 2.0},

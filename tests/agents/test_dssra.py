@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scheduler_support as support
+from unpriced_support import unpriced
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.parallel_rounds import default_threads, solve_batch
@@ -110,10 +111,10 @@ def test_no_random_search_does_better(mean, silent, drift):
 
 
 def test_without_overheads_the_largest_number_of_micro_batches_is_never_beaten():
-    for name in SCENARIOS.keys() - {"priced", "relayed"}:
-        parameters = system_parameters(SCENARIOS[name])
-        state = support.loaded_state(SCENARIOS[name], 3, 4)
-        scheduler = DSSRA(SCENARIOS[name])
+    for scenario in map(unpriced, SCENARIOS.values()):
+        parameters = system_parameters(scenario)
+        state = support.loaded_state(scenario, 3, 4)
+        scheduler = DSSRA(scenario)
         allocation = support.decide(scheduler, state)
         values = [
             scheduler.objective(

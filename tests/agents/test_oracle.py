@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scheduler_support as support
 from scipy.optimize import differential_evolution
+from unpriced_support import unpriced
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.allocation import Allocation
@@ -49,8 +50,11 @@ def test_plans_are_all_splits_that_fit():
 
 @pytest.mark.parametrize("drift", ["bound", "exact"])
 @pytest.mark.parametrize("backlog", [0.0, 3.0])
-def test_one_cluster_equals_a_grid_over_plans_and_powers(backlog, drift):
+@pytest.mark.parametrize("priced", [False, True])
+def test_one_cluster_equals_a_grid_over_plans_and_powers(backlog, priced, drift):
     scenario = tiny(1, 2, 2, workload={"micro_batches": [1, 4]})
+    if not priced:
+        scenario = unpriced(scenario)
     oracle = Oracle(scenario, drift=drift)
     state = state_of(scenario, 3, backlog)
     levels = np.geomspace(scenario.devices.power_min_w, scenario.devices.power_max_w, 33)
@@ -67,7 +71,7 @@ def test_one_cluster_equals_a_grid_over_plans_and_powers(backlog, drift):
             )
             least = min(least, oracle.objective(state.map(lambda a: a[None]), grid).min())
     found = oracle.solve(state)
-    assert found.combinations == 3
+    assert found.combinations == (6 if priced else 3)
     assert found.objective <= least * (1.0 + 1e-7)
     idle = idle_drift(state.backlog) if drift == "exact" else 0.0
     assert least - idle <= (found.objective - idle) * 1.003  # the grid's coarseness
@@ -78,7 +82,7 @@ def test_one_cluster_equals_a_grid_over_plans_and_powers(backlog, drift):
 
 @pytest.mark.parametrize("drift", ["bound", "exact"])
 def test_shares_and_powers_equal_those_of_a_global_optimiser(drift):
-    scenario = tiny(2, 1, 1)
+    scenario = unpriced(tiny(2, 1, 1))
     oracle = Oracle(scenario, drift=drift)
     state = state_of(scenario, 5)
     low, high = np.log(scenario.devices.power_min_w), np.log(scenario.devices.power_max_w)
@@ -144,7 +148,7 @@ def test_dssra_is_close_to_the_oracle_and_never_better(tmp_path, capsys):
 
 
 def test_the_oracle_is_a_scheduler_with_feasible_decisions():
-    scenario = tiny(2, 2, 2)
+    scenario = unpriced(tiny(2, 2, 2))
     oracle = Oracle(scenario, restarts=0)
     assert isinstance(oracle, Scheduler)
     state = support.loaded_state(scenario, 2, seed=1)

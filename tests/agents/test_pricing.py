@@ -66,13 +66,14 @@ def test_costs_and_objective_are_the_simulators_and_no_other_shares_are_better(n
 
 
 def test_the_objective_is_that_of_the_oracles_plan():
-    oracle = Oracle(support.SMALL, drift="bound", restarts=0)
-    state = support.loaded_state(support.SMALL, 1, 3)
+    scenario = support.SMALL.with_overrides({"workload.micro_batches": [8, 32]})
+    oracle = Oracle(scenario, drift="bound", restarts=0)
+    state = support.loaded_state(scenario, 1, 3)
     state = replace(state, memory_cap=np.minimum(state.memory_cap, [[[4, 4, 0], [4, 4, 0]]]))
     solution = oracle.solve(state[0])
     plan = solution.allocation.map(lambda a: a[None])
     wrong = np.array([[0.9, 0.1]])  # must not matter
-    price = price_plan(support.SMALL, state, replace(plan, bandwidth=wrong))
+    price = price_plan(scenario, state, replace(plan, bandwidth=wrong))
     np.testing.assert_allclose(price.objective, solution.objective, rtol=1e-5)
     np.testing.assert_allclose(price.shares, plan.bandwidth, atol=0.01)
 
@@ -90,7 +91,12 @@ def test_worth_is_the_slope_of_the_objective_with_a_clusters_delay(name):
             # Slower devices of proportionally less power: the delay changes, no energy does.
             factor = np.ones(state.present.shape)
             factor[:, n] = 1.0 + side * 1e-3
-            other = replace(state, speed=state.speed * factor, compute_power=state.compute_power * factor)
+            other = replace(
+                state,
+                speed=state.speed * factor,
+                clock=state.clock * factor,
+                compute_power=state.compute_power * factor,
+            )
             values.append(price_plan(scenario, other, plan).objective)
             delays.append(
                 round_costs(system_parameters(scenario), other, price.costs.allocation).cluster_delay[:, n]

@@ -4,6 +4,7 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+from unpriced_support import unpriced
 
 from collapipe_env.allocation import ASYNC, Allocation
 from collapipe_env.baselines.planning.chain_problem import plan_times
@@ -14,7 +15,7 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
 
 SMALL = load_scenario("small")
-UNEVEN = load_scenario(
+UNEVEN = unpriced(
     {
         "base": "small",
         "cluster": {"devices": [3, 2], "layout": "per_episode"},

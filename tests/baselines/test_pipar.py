@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from baseline_support import SMALL, UNEVEN, first_state
 from test_splitfed import SLOW, SLOW_PRICED, SLOWER, split, strongest
+from unpriced_support import unpriced
 
 from collapipe_env.allocation import COPIES, SCHEDULES
 from collapipe_env.baselines.pipar import PiPar
@@ -44,7 +45,7 @@ def iteration(e, at, M):
     return through(backwards, back_to_cu)[-1]
 
 
-@pytest.mark.parametrize("scenario", [SMALL, SLOW, SLOWER], ids=["small", "slow", "slower"])
+@pytest.mark.parametrize("scenario", [unpriced(SMALL), SLOW, SLOWER], ids=["small", "slow", "slower"])
 def test_local_step_is_the_timetable_of_the_authors_code(scenario) -> None:
     scheduler, state = PiPar(scenario), first_state(scenario, 4, seed=6)
     decision = scheduler.act(None, state)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from baseline_support import PRICED, RELAYED, SMALL, UNEVEN, decide, first_state
 from test_draft_pricing import random_plan
+from unpriced_support import unpriced
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.baselines.adaptis import AdaPtis
@@ -68,9 +69,10 @@ def test_each_overhead_is_planned_for_every_micro_batch(field: str) -> None:
 
 
 def test_options_are_all_numbers_where_they_cost_and_the_largest_few_where_not() -> None:
-    free, priced = system_parameters(SMALL), system_parameters(PRICED)
+    free, priced = system_parameters(unpriced(SMALL)), system_parameters(PRICED)
     assert micro_batch_options(priced, None) == (1, 2, 4, 8, 16, 64)
     assert micro_batch_options(free, None) == (4, 16, 32, 64)
+    assert micro_batch_options(system_parameters(SMALL), None) == free.micro_batch_choices
     assert micro_batch_options(priced, 5) == micro_batch_options(free, 5) == (4,)
     for field in free.overheads._fields:
         costly = replace(free, overheads=free.overheads._replace(**{field: 1e-9}))

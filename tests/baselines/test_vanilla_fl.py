@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, SMALL, first_state, full_power_rates
+from baseline_support import PRICED, SMALL, UNEVEN, first_state, full_power_rates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +55,9 @@ def test_all_devices_take_part_in_the_shipped_scenarios(name: str) -> None:
     check_allocation(scheduler.parameters, state, scheduler.act(None, state))
 
 
-@pytest.mark.parametrize("overheads", [SMALL.overheads, PRICED.overheads], ids=["free", "priced"])
+@pytest.mark.parametrize(
+    "overheads", [UNEVEN.overheads, SMALL.overheads, PRICED.overheads], ids=["free", "shipped", "priced"]
+)
 @pytest.mark.parametrize("micro_batches", [1, 4])
 def test_round_in_closed_form(micro_batches: int, overheads) -> None:
     scenario = replace(SMALL, overheads=overheads)

@@ -3,12 +3,15 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ruamel.yaml import YAML
+from unpriced_support import NO_OVERHEADS, unpriced
 
-from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario import load_scenario, scenario_names
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -17,12 +20,28 @@ import best_micro_batches  # noqa: E402
 import pass_costs  # noqa: E402
 
 
-def test_the_page_shows_the_overheads_that_its_table_has_and_leaves_no_field_out(tmp_path):
+def test_the_page_shows_the_overheads_of_every_shipped_scenario_and_those_of_the_paper():
     page = (ROOT / "docs/prices.md").read_text()
-    path = tmp_path / "priced.yaml"
-    path.write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
-    shown = load_scenario(path).to_dict()["overheads"]
-    assert shown == best_micro_batches.OVERHEADS
+    shown, none = (
+        YAML(typ="safe").load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    )
+    for name in scenario_names():
+        assert load_scenario(name).to_dict()["overheads"] == shown["overheads"], name
+    assert load_scenario({}).to_dict()["overheads"] == shown["overheads"] == best_micro_batches.OVERHEADS
+    assert none["overheads"] == NO_OVERHEADS
+    assert load_scenario(none) == replace(unpriced("medium"), name="medium-unpriced")
+
+
+@pytest.mark.parametrize("name", ["small", "medium", "large"])
+def test_the_best_number_of_micro_batches_is_inside_its_range_and_without_prices_the_largest(name):
+    delays, free = (best_micro_batches.delays(s) for s in (load_scenario(name), unpriced(name)))
+    few, *inner, many = delays
+    assert min(delays[M] for M in inner) < 0.97 * min(delays[few], delays[many])
+    assert min(free, key=free.get) == many
+    # Where the bottleneck stays the same element, each micro-batch more costs as much as the one before.
+    extra = {M: delays[M] - free[M] for M in delays}
+    assert 0.0 < extra[few] < extra[many]
+    assert extra[64] - extra[32] == pytest.approx(2.0 * (extra[32] - extra[16]), rel=0.02)
 
 
 def test_the_table_of_the_page_is_that_of_its_command(capsys):

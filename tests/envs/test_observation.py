@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from env_support import VARIANTS, make_actions, make_env
+from unpriced_support import NO_OVERHEADS
 
 
 def scaled_gain(gain, near_m, far_m, offset, slope):
@@ -96,9 +97,10 @@ PROFILES = [
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [
-        ({"devices": {"profiles": PROFILES}, "overheads": {"block_s": 0.003}}, True),
-        ({"devices": {"profiles": PROFILES}, "overheads": {"update_s": 0.005}}, True),
-        ({"devices": {"profiles": PROFILES}, "overheads": {"message_s": 0.001}}, False),
+        ({"devices": {"profiles": PROFILES}}, True),
+        ({"devices": {"profiles": PROFILES}, "overheads": {**NO_OVERHEADS, "block_s": 0.003}}, True),
+        ({"devices": {"profiles": PROFILES}, "overheads": {**NO_OVERHEADS, "update_s": 0.005}}, True),
+        ({"devices": {"profiles": PROFILES}, "overheads": {**NO_OVERHEADS, "message_s": 0.001}}, False),
         ({"overheads": {"block_s": 0.003}}, False),  # the speed tells the clock
     ],
 )

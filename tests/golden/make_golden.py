@@ -1,10 +1,14 @@
 """Golden trajectories: what every id did when its version was last raised.
 
-Run this file (or ``make golden``) after an intended change of behaviour, and raise the ids' version.
+Run this file (or ``make golden``) after an intended change of what is shipped, and raise the ids' version.
+The folder ``unpriced`` holds longer trajectories in the same scenarios without overheads, so that a change of
+formulas is told from one of prices. They are older than the prices, and only ``--unpriced`` writes them anew.
 """
 
+import argparse
 import json
 import os
+import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -13,9 +17,14 @@ import numpy as np
 from collapipe_env.envs.registration import environment_ids
 
 FOLDER = Path(__file__).parent
-ROUNDS = 5
+UNPRICED = FOLDER / "unpriced"
+ROUNDS = {FOLDER: 3, UNPRICED: 5}
 SEED = 2024
 OBSERVATION_SAMPLE = 64
+
+sys.path.insert(0, str(FOLDER.parent))
+
+from unpriced_support import unpriced  # noqa: E402
 
 
 def golden_ids():
@@ -23,15 +32,17 @@ def golden_ids():
     return [name for name, _ in environment_ids() if "Surrogate" in name]
 
 
-def play_golden(name, rounds=ROUNDS):
+def play_golden(name, folder=FOLDER):
     """Play a few rounds with fixed random actions; returns plain numbers."""
     env = gym.make(name)
+    if folder == UNPRICED:
+        env = gym.make(name, scenario=unpriced(env.unwrapped.scenario))
     rng = np.random.default_rng(SEED)
     observation, info = env.reset(seed=SEED)
     stride = -(-observation.size // OBSERVATION_SAMPLE)
     initial_loss = info["loss"]
     played = []
-    for _ in range(rounds):
+    for _ in range(ROUNDS[folder]):
         action = rng.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
         following, reward, terminated, truncated, info = env.step(action)
         record = env.unwrapped.last_round
@@ -63,15 +74,18 @@ def _ramp(record):
     return 1.0 + np.arange(record.allocation.blocks.shape[-1])
 
 
-def write_golden(name):
+def write_golden(name, folder=FOLDER):
     """Write the file of an id, under another name first so that no half-written file is left behind."""
-    path = FOLDER / f"{name}.json"
+    path = folder / f"{name}.json"
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(play_golden(name), indent=1) + "\n", encoding="utf-8")
+    part.write_text(json.dumps(play_golden(name, folder), indent=1) + "\n", encoding="utf-8")
     os.replace(part, path)
     return path
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--unpriced", action="store_true", help="write the folder `unpriced` instead")
+    where = UNPRICED if parser.parse_args().unpriced else FOLDER
     for one in golden_ids():
-        print(write_golden(one))
+        print(write_golden(one, where))

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from unpriced_support import NO_OVERHEADS
 
 import collapipe_env.kernels.formulas  # noqa: F401 - registers the formulas for compiled code
 from collapipe_env.allocation import Allocation
@@ -30,7 +31,7 @@ OVERHEADS = {
 
 
 @pytest.mark.parametrize("links", ["drop", "arq"])
-@pytest.mark.parametrize("overheads", [{}, OVERHEADS], ids=["free", "priced"])
+@pytest.mark.parametrize("overheads", [NO_OVERHEADS, OVERHEADS], ids=["free", "priced"])
 def test_every_time_is_the_simulators(links: str, overheads: dict[str, float]) -> None:
     scenario = load_scenario(
         {
@@ -82,7 +83,7 @@ def test_every_time_is_the_simulators(links: str, overheads: dict[str, float]) -
         assert (held * times.block_update).max() == pytest.approx(charged.update[n], rel=1e-12, abs=0.0)
         collect = times.block_collect[:2] / costs.block_payload_bits
         np.testing.assert_allclose(times.link_bit[1:3, 0], collect, rtol=1e-12)
-        if overheads:
+        if overheads is OVERHEADS:
             assert (times.hop_overhead_forward[0, 1:3] > 0.002).all()
         elif links == "drop":  # nothing is repeated
             bits = costs.batch_size * costs.activation_bits

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from physics_support import make_case
+from unpriced_support import unpriced
 
 from collapipe_env.allocation import (
     ASYNC,
@@ -71,10 +72,13 @@ def test_only_time_and_memory_change(kind, groups):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("groups", [False, True])
 @pytest.mark.parametrize("kind", [ONE_F_ONE_B, ZERO_BUBBLE, ASYNC], ids=lambda k: SCHEDULES[k])
-def test_the_timeline_ends_with_the_round(kind, groups, seed):
+@pytest.mark.parametrize("priced", [False, True])
+def test_the_timeline_ends_with_the_round(priced, kind, groups, seed):
     scenario = load_scenario(
         {"base": "small", "workload": {"local_steps": 2}, "budgets": {"device_energy_j": 40}}
     )
+    if not priced:
+        scenario = unpriced(scenario)
     simulator = World(scenario, IdleLearner(1), 1)
     simulator.reset([np.random.default_rng(seed)])
     plan = scheduled(even_split(simulator.parameters, simulator.state), kind)
@@ -90,8 +94,16 @@ def test_the_timeline_ends_with_the_round(kind, groups, seed):
         timeline = cluster_round_timeline(record.costs, record, 0, n, 2, drawn_steps=None)
         assert timeline.end_s == pytest.approx(float(record.costs.delay[0]), rel=1e-9)
         steps = 2 * float((record.costs.local_step - record.costs.allreduce)[0, n])
-        last = max(e.end_s for e in timeline.events)
+        late = {"hop": 0.003, "uplink": 0.015} if priced else {}
+        last = max(e.end_s + late.get(timeline.elements[e.element].kind, 0.0) for e in timeline.events)
         expected = steps + (0.0 if kind == ASYNC else float(record.costs.allreduce[0, n]))
+        # After the last pass comes the update: 5 ms for a million parameters at 1 GHz, of all blocks of a
+        # device's group. If nobody waits for updates and all-reduces, all of them come last.
+        millions = (4 * (256 * 256 + 256) + 2 * 256 * 1024 + 1024 + 256 + 4 * 256) / 1e6
+        clocks = simulator.state.clock[0, n] / 1e9
+        held = np.array([[4, 2, 4], [2, 4, 4]])[n] if groups else plan.blocks[0, n]
+        update = (held * millions * 0.005 / clocks).max() if priced else 0.0
+        expected -= update * (2 if kind == ASYNC else 1)
         assert last == pytest.approx(expected, rel=1e-9)
         directions = {e.direction for e in timeline.events}
         assert ("weight" in directions) == (kind == ZERO_BUBBLE)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from random_scenarios import random_scenario
 from scipy.optimize import linprog
+from unpriced_support import NO_OVERHEADS
 
 import collapipe_env  # noqa: F401 - registers the environments
 from collapipe_env.agents.dssra import DSSRA
@@ -60,7 +61,7 @@ def tiny(seed, blocks=4, area=40.0, radio=None, overheads=None, workload=None, *
             "workload": {"blocks": blocks, **(workload or {})},
             "cluster": {"clusters": 1, "devices": 3, "layout_seed": seed, "area_side_m": area},
             "radio": radio or {},
-            "overheads": overheads or {},
+            "overheads": overheads or NO_OVERHEADS,
             "budgets": budgets,
         }
     )

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from unpriced_support import NO_OVERHEADS
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -11,11 +12,12 @@ ROUNDS = 3
 VARIANTS = {
     "small": {"base": "small"},
     "medium": {"base": "medium"},
-    "none": {"base": "small", "radio": {"link_errors": "none"}},
+    "none": {"base": "small", "radio": {"link_errors": "none"}, "overheads": NO_OVERHEADS},
     "arq": {
         "base": "small",
         "radio": {"link_errors": "arq", "diversity": 1},
         "workload": {"local_steps": 3},
+        "overheads": NO_OVERHEADS,
         "budgets": {"device_energy_j": 24, "cu_energy_j": 3},
     },
     "moving": {  # everything that is drawn anew or remembered
