@@ -138,7 +138,7 @@ class ClusterSpec:
     hop_min_m: Annotated[float, real("distance that shorter hops are counted as", "m", ge=0.1, le=1e4)] = 5.0
     layout_seed: Annotated[
         int, whole("seed of the fixed layout's positions, clocks and memories", 0, 2**63 - 1)
-    ] = 13
+    ] = 19
     layout: Annotated[
         Literal["fixed", "per_episode"],
         described("whether the layout is the same in every episode or redrawn; one of fixed, per_episode"),

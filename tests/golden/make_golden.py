@@ -21,22 +21,30 @@ UNPRICED = FOLDER / "unpriced"
 ROUNDS = {FOLDER: 3, UNPRICED: 5}
 SEED = 2024
 OBSERVATION_SAMPLE = 64
+YOUNGER = ("-Boards-v0", "-Phones-v0")
+"""Ids that are younger than the prices."""
+FORMER_LAYOUT = 13
+"""Layout of the scenario medium before it had prices."""
 
 sys.path.insert(0, str(FOLDER.parent))
 
 from unpriced_support import unpriced  # noqa: E402
 
 
-def golden_ids():
-    """Ids with a file of their own; their twins with the real learner share the system's part."""
-    return [name for name, _ in environment_ids() if "Surrogate" in name]
+def golden_ids(folder=FOLDER):
+    """Ids with a file in the folder; their twins with the real learner share the system's part."""
+    ids = [name for name, _ in environment_ids() if "Surrogate" in name]
+    return [name for name in ids if folder == FOLDER or not name.endswith(YOUNGER)]
 
 
 def play_golden(name, folder=FOLDER):
     """Play a few rounds with fixed random actions; returns plain numbers."""
     env = gym.make(name)
     if folder == UNPRICED:
-        env = gym.make(name, scenario=unpriced(env.unwrapped.scenario))
+        scenario = unpriced(env.unwrapped.scenario)
+        if scenario.cluster.clusters == 4:
+            scenario = scenario.with_overrides({"cluster.layout_seed": FORMER_LAYOUT})
+        env = gym.make(name, scenario=scenario)
     rng = np.random.default_rng(SEED)
     observation, info = env.reset(seed=SEED)
     stride = -(-observation.size // OBSERVATION_SAMPLE)
@@ -87,5 +95,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--unpriced", action="store_true", help="write the folder `unpriced` instead")
     where = UNPRICED if parser.parse_args().unpriced else FOLDER
-    for one in golden_ids():
+    for one in golden_ids(where):
         print(write_golden(one, where))

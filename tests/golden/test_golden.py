@@ -39,11 +39,17 @@ FOLDERS = pytest.mark.parametrize("folder", [FOLDER, UNPRICED], ids=["shipped", 
 
 @FOLDERS
 def test_every_id_has_its_file(folder):
-    assert {path.stem for path in folder.glob("*.json")} == set(golden_ids())
+    assert {path.stem for path in folder.glob("*.json")} == set(golden_ids(folder))
 
 
-@FOLDERS
-@pytest.mark.parametrize("name", golden_ids())
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        pytest.param(folder, name, id=f"{label}-{name}")
+        for folder, label in ((FOLDER, "shipped"), (UNPRICED, "unpriced"))
+        for name in golden_ids(folder)
+    ],
+)
 def test_golden_trajectory(name, folder):
     played, golden = play_golden(name, folder), stored(name, folder)
     assert len(golden["rounds"]) == ROUNDS[folder]
