@@ -16,7 +16,7 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
-from .bandwidth import share_band
+from .bandwidth import earliest_deadline, evaluate_shares, later_shares, share_band, weigh_delays
 from .closed_forms import minmax_upload
 from .cluster_costs import (
     FIXED_COST,
@@ -102,11 +102,12 @@ def evaluate(
         power: Powers of CUs and devices (N, K+1) [W].
         micro_batches: ``M`` (N,).
         share: First guess of the shares, with sum 1 (N,).
-        inputs: The environment.
+        inputs: The environment; under the exact drift it receives the CUs' prices.
         parameters: The scenario.
 
     Returns:
-        ``V max_n T_n + sum z e``, or ``V max_n T_n + L(t+1) - L(t)`` under the exact drift, and the plan.
+        ``V max_n T_n + sum z e``, or ``V max_n T_n + L(t+1) - L(t)`` less its least under the exact drift,
+        and the plan.
     """
     clusters = segments.shape[0]
     noise = noise_of(segments, power, inputs, parameters)
@@ -115,54 +116,102 @@ def evaluate(
         M = micro_batches[n]
         summarise_cluster(n, segments[n], power[n], M, noise[n], inputs, parameters, summary[n])
     share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
-    objective = share_band(summary, parameters, share, weight, delay)
-    plan = RoundPlan(segments, power, share, micro_batches, weight, noise)
     if inputs.exact[0] > 0.0:
-        return _exactly_shared(objective, plan, summary, inputs, parameters)
-    return objective, plan
+        objective = _share_exactly(summary, inputs, parameters, share, weight, delay)
+    else:
+        objective = share_band(summary, parameters, share, weight, delay)
+    return objective, RoundPlan(segments, power, share, micro_batches, weight, noise)
 
 
 @compiled_inner
-def _exactly_shared(
-    linear: float, plan: RoundPlan, summary: FloatArray, inputs: RoundInput, parameters: Parameters
-) -> tuple[float, RoundPlan]:
-    """A plan's exact objective, with shares that suit the CUs' queues after the round.
+def _share_exactly(
+    summary: FloatArray,
+    inputs: RoundInput,
+    parameters: Parameters,
+    share: FloatArray,
+    weight: FloatArray,
+    delay: FloatArray,
+) -> float:
+    """Shares that suit the CUs' queues after the round, and the exact objective.
 
-    Shares are best for given prices of the CUs' energy; those prices follow from the shares. Both settle by
-    steps of half the way, and the best shares met are kept.
+    The shares of the earliest deadline do not depend on prices. Where some CU's energy is worth more band,
+    shares are best for given prices of the CUs' energy, and those prices follow from the shares: both settle
+    by steps of half the way, and the best shares met are kept.
 
     Args:
-        linear: Objective at the present prices.
-        plan: The plan, its shares best for them.
-        summary: Summaries (N, SUMMARY + K + 1) at the present prices; overwritten.
+        summary: Summaries (N, SUMMARY + K + 1); the CUs' prices in it are overwritten.
         inputs: The environment; receives the CUs' prices.
         parameters: The scenario.
+        share: First guess with sum 1 (N,); receives the shares.
+        weight: Receives the weights (N,) [1/s].
+        delay: Receives ``T_n`` (N,) [s].
+
+    Returns:
+        ``V max_n T_n + L(t+1) - L(t)`` less its least.
     """
-    clusters = plan.share.shape[0]
-    best, best_plan = np.inf, plan
-    share, weight, delay = plan.share.copy(), plan.weight.copy(), np.empty(clusters)
-    for step in range(SHARE_STEPS + 1):
-        value, moved = linear, 0.0
+    clusters = share.shape[0]
+    most, slowest = np.empty(clusters), np.empty(clusters)
+    earliest = earliest_deadline(summary, parameters, share, most, slowest)
+    _reprice_uplinks(1.0, share, summary, inputs, parameters)
+    wanting = weigh_delays(summary, parameters, share, weight)
+    best = evaluate_shares(summary, parameters, share, delay) + _all_differences(
+        share, summary, inputs, parameters
+    )
+    if not wanting:
+        return best
+    first, trial, worth = share.copy(), share.copy(), weight.copy()
+    for step in range(SHARE_STEPS):
         for n in range(clusters):
-            value += exact_difference(n, share[n], summary[n], inputs, parameters)
-        if value < best:
-            best = value
-            best_plan = RoundPlan(
-                plan.segments, plan.power, share.copy(), plan.micro_batches, weight.copy(), plan.noise
-            )
-        if step == SHARE_STEPS:
-            break
+            trial[n] = first[n]
+        value = later_shares(earliest, most, slowest, summary, parameters, trial, worth, delay)
+        value += _all_differences(trial, summary, inputs, parameters)
+        better = value < best
+        best = min(best, value)
         for n in range(clusters):
-            joules, before = node_joules(0, share[n], summary[n], parameters), inputs.price[n, 0]
-            price = 0.5 * (before + price_after(inputs.backlog[n, 0], joules, inputs.budget[n, 0]))
-            moved = max(moved, abs(price - before) * joules)
-            summary[n, FIXED_COST] += (price - before) * summary[n, SUMMARY]
-            summary[n, UPLINK_PRICE] = price * summary[n, UPLINK_W]
-            inputs.price[n, 0] = price
+            share[n] = trial[n] if better else share[n]
+            weight[n] = worth[n] if better or step == 0 else weight[n]
+        moved = _reprice_uplinks(0.5, trial, summary, inputs, parameters)
         if moved <= SETTLED_PRICE * abs(value):
             break
-        linear = share_band(summary, parameters, share, weight, delay)
-    return best, best_plan
+    return best
+
+
+@compiled_inner
+def _all_differences(
+    share: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+) -> float:
+    """Sum of :func:`exact_difference` over the clusters."""
+    total = 0.0
+    for n in range(share.shape[0]):
+        total += exact_difference(n, share[n], summary[n], inputs, parameters)
+    return total
+
+
+@compiled_inner
+def _reprice_uplinks(
+    part: float, share: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+) -> float:
+    """Move the CUs' prices a part of the way to those after the round.
+
+    Args:
+        part: The part, 1 for all of the way.
+        share: ``beta`` (N,).
+        summary: Summaries (N, SUMMARY + K + 1); receives the prices.
+        inputs: The environment; receives the prices.
+        parameters: The scenario.
+
+    Returns:
+        Largest change of a CU's priced energy.
+    """
+    moved = 0.0
+    for n in range(share.shape[0]):
+        joules, before = node_joules(0, share[n], summary[n], parameters), inputs.price[n, 0]
+        change = part * (price_after(inputs.backlog[n, 0], joules, inputs.budget[n, 0]) - before)
+        moved = max(moved, abs(change) * joules)
+        summary[n, FIXED_COST] += change * summary[n, SUMMARY]
+        inputs.price[n, 0] = before + change
+        summary[n, UPLINK_PRICE] = inputs.price[n, 0] * summary[n, UPLINK_W]
+    return moved
 
 
 @compiled_inner
