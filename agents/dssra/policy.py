@@ -62,7 +62,7 @@ class DSSRA(StateScheduler):
         *,
         tradeoff_v: float | None = None,
         sweeps: int = 8,
-        exploring_sweeps: int = 8,
+        exploring_sweeps: int = 4,
         turns: int = 4,
         tolerance: float = 1e-3,
         convergence_weight: float = 0.0,

@@ -40,7 +40,6 @@ POWER_PASSES = 3  # coordinate passes over a cluster's powers
 LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan
 SHARE_STEPS = 6  # most steps of shares and the CUs' prices towards each other
 SETTLED_PRICE = 1e-3  # relative to the objective, what a step may change of a CU's priced energy at the end
-SAME_TERMS = 3e-3  # relative change of a cluster's terms up to which its last answer is given again
 SLOPE_STEP = 1e-3  # relative, of the finite differences
 
 
@@ -361,78 +360,9 @@ def improve_cluster(
     return before - cost, terms.micro_batches
 
 
-class Answers(NamedTuple):
-    """Each cluster's last answer, and the terms that it answered.
-
-    Attributes:
-        segments: Blocks (N, K).
-        power: Powers (N, K+1) [W].
-        micro_batches: ``M`` (N,).
-        gain: What the cluster's cost fell by (N,).
-        terms: The terms: weight, noise, share and price of interference (N, 4); no answer yet where the
-            weight is negative.
-        price: Prices of energy among the terms (N, K+1) [1/J].
-    """
-
-    segments: IntArray
-    power: FloatArray
-    micro_batches: FloatArray
-    gain: FloatArray
-    terms: FloatArray
-    price: FloatArray
-
-
-@compiled_inner
-def no_answers(clusters: int, devices: int) -> Answers:
-    """Answers before any is given."""
-    terms = np.empty((clusters, 4))
-    for n in range(clusters):
-        terms[n, 0] = -1.0
-    return Answers(
-        np.empty((clusters, devices), dtype=np.int64),
-        np.empty((clusters, devices + 1)),
-        np.empty(clusters),
-        np.empty(clusters),
-        terms,
-        np.empty((clusters, devices + 1)),
-    )
-
-
-@compiled_inner
-def _still_holds(
-    n: int,
-    answers: Answers,
-    terms: ClusterTerms,
-    segments: IntArray,
-    power: FloatArray,
-    inputs: RoundInput,
-    parameters: Parameters,
-    summary: FloatArray,
-) -> bool:
-    """Whether a cluster's terms are next to those of its last answer."""
-    if answers.terms[n, 0] < 0.0:
-        return False
-    for i, now in ((0, terms.delay_weight), (1, terms.noise_w), (2, terms.share)):
-        if abs(answers.terms[n, i] - now) > SAME_TERMS * now:
-            return False
-    M = answers.micro_batches[n]
-    summarise_cluster(n, segments, power, M, terms.noise_w, inputs, parameters, summary)
-    delay, cost = delay_and_cost(terms.share, summary, parameters)
-    change = abs(answers.terms[n, 3] - terms.interference_price) * mean_active_power(segments, power)
-    for i in range(power.shape[0]):
-        joules = node_joules(i, terms.share, summary, parameters)
-        change += abs(answers.price[n, i] - inputs.price[n, i]) * joules
-    return bool(change <= SAME_TERMS * (terms.delay_weight * delay + cost))
-
-
 @compiled_inner
 def propose(
-    plan: RoundPlan,
-    weight: FloatArray,
-    replans: int,
-    answers: Answers,
-    inputs: RoundInput,
-    parameters: Parameters,
+    plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, parameters: Parameters
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Every cluster's best answer to the others' present plans.
 
@@ -440,8 +370,6 @@ def propose(
         plan: The present plan.
         weight: ``w`` to use (N,) [1/s].
         replans: Most changes of a cluster's segments; 0 for the powers alone.
-        answers: Last answers, given again where hardly anything has changed; receives the new ones, but for
-            those of the powers alone.
         inputs: The environment.
         parameters: The scenario.
 
@@ -453,36 +381,13 @@ def propose(
     prices = interference_prices(plan, weight, inputs, parameters)
     segments, power, micro_batches = plan.segments.copy(), plan.power.copy(), plan.micro_batches.copy()
     least = LEAST_WEIGHT * parameters.tradeoff_v / clusters
-    gain, summary = np.empty(clusters), np.empty(SUMMARY + power.shape[1])
+    gain = np.empty(clusters)
     for n in range(clusters):
         M = micro_batches[n]
         terms = ClusterTerms(M, plan.noise[n], plan.share[n], max(weight[n], least), prices[n])
-        if replans > 0 and _still_holds(
-            n, answers, terms, segments[n], power[n], inputs, parameters, summary
-        ):
-            taken = micro_batches[n] == answers.micro_batches[n]
-            micro_batches[n] = answers.micro_batches[n]
-            for k in range(segments.shape[1]):
-                taken = taken and segments[n, k] == answers.segments[n, k]
-                segments[n, k] = answers.segments[n, k]
-            for i in range(power.shape[1]):
-                taken = taken and power[n, i] == answers.power[n, i]
-                power[n, i] = answers.power[n, i]
-            gain[n] = 0.0 if taken else answers.gain[n]
-            continue
-        for i in range(power.shape[1]):
-            answers.price[n, i] = inputs.price[n, i]
         gain[n], micro_batches[n] = improve_cluster(
             n, segments[n], power[n], terms, replans, inputs, parameters
         )
-        if replans > 0:
-            answers.terms[n, 0], answers.terms[n, 1] = terms.delay_weight, terms.noise_w
-            answers.terms[n, 2], answers.terms[n, 3] = terms.share, terms.interference_price
-            answers.micro_batches[n], answers.gain[n] = micro_batches[n], gain[n]
-            for k in range(segments.shape[1]):
-                answers.segments[n, k] = segments[n, k]
-            for i in range(power.shape[1]):
-                answers.power[n, i] = power[n, i]
     return segments, power, micro_batches, gain
 
 

@@ -36,7 +36,7 @@ from collapipe_env.physics.parameters import Parameters
 
 from .block_moves import best_move, largest, most_moves
 from .round_input import RoundInput, environment_row
-from .round_plan import Answers, RoundPlan, evaluate, first_guess, no_answers, propose, reprice
+from .round_plan import RoundPlan, evaluate, first_guess, propose, reprice
 
 REPLANS = 3  # most changes of a cluster's segments in one sweep
 STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic scale
@@ -78,7 +78,6 @@ def sweep(
     weight: FloatArray,
     replans: int,
     exploring: bool,
-    answers: Answers,
     inputs: RoundInput,
     parameters: Parameters,
 ) -> tuple[float, RoundPlan]:
@@ -93,14 +92,13 @@ def sweep(
         weight: ``w`` to use for the answers (N,) [1/s].
         replans: Most changes of a cluster's segments; 0 for the powers alone.
         exploring: Whether to explore.
-        answers: Each cluster's last answer.
         inputs: The environment.
         parameters: The scenario.
 
     Returns:
         The objective and plan afterwards: when refining the present ones if nothing helped.
     """
-    segments, power, micro_batches, gain = propose(plan, weight, replans, answers, inputs, parameters)
+    segments, power, micro_batches, gain = propose(plan, weight, replans, inputs, parameters)
     trial_segments, trial_power, trial_batches = segments, power, micro_batches
     if exploring:
         trial_power = half_way(plan.power, power)
@@ -167,7 +165,6 @@ def solve_rounds(
         while True:
             start = objective
             exploring = 0
-            answers = no_answers(clusters, devices)
             if turn < budget.turns:
                 exploring = budget.exploring_sweeps
                 weight = np.empty(clusters)
@@ -196,7 +193,7 @@ def solve_rounds(
                     reprice(plan, row, parameters)
                 before = objective
                 replans = 0 if powers_alone else REPLANS
-                objective, plan = sweep(objective, plan, weight, replans, explores, answers, row, parameters)
+                objective, plan = sweep(objective, plan, weight, replans, explores, row, parameters)
                 if explores:
                     exploring -= 1
                     if objective < best:
