@@ -224,13 +224,32 @@ def share_band(
     clusters = share.shape[0]
     most, slowest = np.empty(clusters), np.empty(clusters)
     earliest = earliest_deadline(summary, parameters, share, most, slowest)
+    if weigh_delays(summary, parameters, share, weight):
+        return later_shares(earliest, most, slowest, summary, parameters, share, weight, delay)
+    return evaluate_shares(summary, parameters, share, delay)
+
+
+@compiled_inner
+def weigh_delays(summary: FloatArray, parameters: Parameters, share: FloatArray, weight: FloatArray) -> bool:
+    """Weights of the clusters' delays at the shares that meet the earliest deadline.
+
+    Args:
+        summary: Summaries (N, SUMMARY + K + 1).
+        parameters: The scenario.
+        share: The shares (N,).
+        weight: Receives the weights (N,) [1/s], with sum ``V``.
+
+    Returns:
+        Whether some cluster's energy is worth more band, so that these shares are not the best.
+    """
+    clusters = share.shape[0]
     # Price of the band from sum w = V, then each w from its own stationarity condition.
     worth, inverse = parameters.tradeoff_v, 0.0
     delay_slope, cost_slope = np.empty(clusters), np.empty(clusters)
     for n in range(clusters):
-        delay[n], delay_slope[n], cost_slope[n] = delay_and_slopes(share[n], summary[n], parameters)
+        delay, delay_slope[n], cost_slope[n] = delay_and_slopes(share[n], summary[n], parameters)
         # With the most useful share the delay is flat.
-        delay_slope[n] = min(delay_slope[n], -1e-9 * delay[n])
+        delay_slope[n] = min(delay_slope[n], -1e-9 * delay)
         if share[n] > parameters.bandwidth_floor * (1.0 + 1e-6) or clusters == 1:
             worth += cost_slope[n] / delay_slope[n]
             inverse -= 1.0 / delay_slope[n]
@@ -243,17 +262,42 @@ def share_band(
             weight[n] = slack
         if slack < 0.0:
             wanting = True
+    return wanting and clusters > 1
+
+
+@compiled_inner
+def later_shares(
+    earliest: float,
+    most: FloatArray,
+    slowest: FloatArray,
+    summary: FloatArray,
+    parameters: Parameters,
+    share: FloatArray,
+    weight: FloatArray,
+    delay: FloatArray,
+) -> float:
+    """Better shares than those of the earliest deadline, where :func:`weigh_delays` says so.
+
+    Args:
+        earliest: Earliest common deadline [s].
+        most: Largest share that helps each cluster (N,).
+        slowest: Each cluster's delay with the least share (N,) [s].
+        summary: Summaries (N, SUMMARY + K + 1).
+        parameters: The scenario.
+        share: Shares at the earliest deadline (N,); receives the better ones.
+        weight: Receives ``w_n >= 0`` with sum ``V`` (N,) [1/s].
+        delay: Receives ``T_n`` (N,) [s].
+
+    Returns:
+        ``V max_n T_n + sum_n C_n``.
+    """
     objective = evaluate_shares(summary, parameters, share, delay)
-    if wanting and clusters > 1:
-        other_share, other_weight = share.copy(), weight.copy()
-        put_off_deadline(earliest, most, slowest, summary, parameters, other_share, other_weight)
-        other = evaluate_shares(summary, parameters, other_share, delay)
-        better = other < objective
-        for n in range(clusters):
-            share[n] = other_share[n] if better else share[n]
-            weight[n] = other_weight[n]
-        objective = evaluate_shares(summary, parameters, share, delay)
-    return objective
+    other = share.copy()
+    put_off_deadline(earliest, most, slowest, summary, parameters, other, weight)
+    if evaluate_shares(summary, parameters, other, delay) < objective:
+        for n in range(share.shape[0]):
+            share[n] = other[n]
+    return evaluate_shares(summary, parameters, share, delay)
 
 
 @compiled_leaf

@@ -231,14 +231,18 @@ def delay_and_cost(share: float, summary: FloatArray, parameters: Parameters) ->
 
 @compiled_leaf
 def node_drift(backlog: float, ratio: float) -> float:
-    """A node's part of ``L(t+1) - L(t)``, ``(max(z + e - 1, 0)^2 - z^2) / 2``.
+    """A node's part of ``L(t+1) - L(t)`` beyond that of a round without energy.
+
+    ``(max(z + e - 1, 0)^2 - max(z - 1, 0)^2) / 2``: like the bound's ``z e`` it begins at 0, so that relative
+    tolerances mean the same for both.
 
     Args:
         backlog: ``z``.
         ratio: ``e``, energy over budget.
     """
     after: float = update_backlog(backlog, ratio)
-    return 0.5 * (after * after - backlog * backlog)
+    least: float = update_backlog(backlog, 0.0)
+    return 0.5 * (after - least) * (after + least)
 
 
 @compiled_leaf
@@ -274,7 +278,7 @@ def price_after(backlog: float, joules: float, budget: float) -> float:
 def exact_difference(
     n: int, share: float, summary: FloatArray, inputs: RoundInput, parameters: Parameters
 ) -> float:
-    """Drift ``L(t+1) - L(t)`` of a cluster's nodes less their energies at the present prices.
+    """Drift of a cluster's nodes (:func:`node_drift`) less their energies at the present prices.
 
     Args:
         n: The cluster.

@@ -13,6 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.parameters import Parameters
@@ -66,7 +67,11 @@ def _record_type(numbers: Any) -> np.dtype[Any]:
 
 
 def solve_batch(
-    inputs: RoundInput, parameters: Parameters, budget: SearchBudget, threads: int
+    inputs: RoundInput,
+    parameters: Parameters,
+    budget: SearchBudget,
+    threads: int,
+    start: Allocation | None = None,
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Segments, powers, shares and micro-batches of all environments.
 
@@ -77,6 +82,7 @@ def solve_batch(
         parameters: The scenario.
         budget: How long to search each.
         threads: Most threads, >= 1.
+        start: Plans to begin with (E, ...); by default the search makes its own.
 
     Returns:
         Segments (E, N, K), powers (E, N, K+1) [W], shares (E, N) and ``M`` (E, N), whole numbers.
@@ -86,10 +92,15 @@ def solve_batch(
     power = np.empty((environments, clusters, devices + 1))
     share, micro_batches = np.empty((environments, clusters)), np.empty((environments, clusters))
 
+    if start is not None:
+        segments[...], power[...] = start.blocks, start.node_power
+        share[...], micro_batches[...] = start.bandwidth, start.micro_batches
     record: Any = as_record(parameters)
 
     def solve(first: int, last: int) -> None:
-        solve_rounds(first, last, inputs, record, budget, segments, power, share, micro_batches)
+        solve_rounds(
+            first, last, inputs, record, budget, start is not None, segments, power, share, micro_batches
+        )
 
     threads = min(threads, environments)
     if threads <= 1:

@@ -40,7 +40,8 @@ class DSSRA(StateScheduler):
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
         sweeps: Most refining block-coordinate sweeps in each turn of the search, >= 1.
         exploring_sweeps: Most exploring sweeps in each turn, >= 0.
-        turns: Most turns of exploring and refining per decision, >= 1.
+        turns: Most turns of exploring and refining per decision, >= 1; no more than two in systems with more
+            than 1,000 moves of a block between two devices of a cluster.
         tolerance: Relative improvement of the objective below which a turn is the last one.
         convergence_weight: Weight ``c >= 0`` of an additional term ``c sum_n -ln(survival_n)`` that steers
             away from lossy links: the part of the convergence bound that the decisions change, to first
@@ -65,9 +66,9 @@ class DSSRA(StateScheduler):
         *,
         tradeoff_v: float | None = None,
         sweeps: int = 8,
-        exploring_sweeps: int = 8,
+        exploring_sweeps: int = 4,
         turns: int = 4,
-        tolerance: float = 1e-3,
+        tolerance: float = 3e-4,
         convergence_weight: float = 0.0,
         drift: Literal["bound", "exact"] = "exact",
         threads: int | None = None,
@@ -90,11 +91,13 @@ class DSSRA(StateScheduler):
                 raise AllocationError(f"DSSRA({fault}, got {value!r})")
         self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
-    def allocate(self, state: SystemState) -> Allocation:
+    def allocate(self, state: SystemState, start: Allocation | None = None) -> Allocation:
         """Decide one round.
 
         Args:
             state: The system before the round (E, ...).
+            start: Feasible plan of CollaPipe's own form to begin the search with (E, ...); by default one of
+                closed forms.
 
         Returns:
             The allocation (E, ...); its objective is at most the even split's.
@@ -111,7 +114,7 @@ class DSSRA(StateScheduler):
         environments, N = state.present.shape[:2]
         require_room(inputs.cap, self.parameters.costs.blocks)
         blocks, power, bandwidth, micro_batches = solve_batch(
-            inputs, self._numbers, self.budget, self.threads
+            inputs, self._numbers, self.budget, self.threads, start
         )
         active = blocks > 0
         if inputs.held.shape[-2]:

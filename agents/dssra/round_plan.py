@@ -16,7 +16,7 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
-from .bandwidth import share_band
+from .bandwidth import earliest_deadline, evaluate_shares, later_shares, share_band, weigh_delays
 from .closed_forms import minmax_upload
 from .cluster_costs import (
     FIXED_COST,
@@ -42,7 +42,6 @@ POWER_PASSES = 3  # coordinate passes over a cluster's powers
 LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan
 SHARE_STEPS = 6  # most steps of shares and the CUs' prices towards each other
 SETTLED_PRICE = 1e-3  # relative to the objective, what a step may change of a CU's priced energy at the end
-SAME_TERMS = 3e-3  # relative change of a cluster's terms up to which its last answer is given again
 SLOPE_STEP = 1e-3  # relative, of the finite differences
 
 
@@ -104,11 +103,12 @@ def evaluate(
         power: Powers of CUs and devices (N, K+1) [W].
         micro_batches: ``M`` (N,).
         share: First guess of the shares, with sum 1 (N,).
-        inputs: The environment.
+        inputs: The environment; under the exact drift it receives the CUs' prices.
         parameters: The scenario.
 
     Returns:
-        ``V max_n T_n + sum z e``, or ``V max_n T_n + L(t+1) - L(t)`` under the exact drift, and the plan.
+        ``V max_n T_n + sum z e``, or ``V max_n T_n + L(t+1) - L(t)`` less its least under the exact drift,
+        and the plan.
     """
     clusters = segments.shape[0]
     noise = noise_of(segments, power, inputs, parameters)
@@ -118,54 +118,102 @@ def evaluate(
         M = micro_batches[n]
         summarise_cluster(n, segments[n], power[n], M, noise[n], inputs, parameters, summary[n])
     share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
-    objective = share_band(summary, parameters, share, weight, delay)
-    plan = RoundPlan(segments, power, share, micro_batches, weight, noise)
     if inputs.exact[0] > 0.0:
-        return _exactly_shared(objective, plan, summary, inputs, parameters)
-    return objective, plan
+        objective = _share_exactly(summary, inputs, parameters, share, weight, delay)
+    else:
+        objective = share_band(summary, parameters, share, weight, delay)
+    return objective, RoundPlan(segments, power, share, micro_batches, weight, noise)
 
 
 @compiled_inner
-def _exactly_shared(
-    linear: float, plan: RoundPlan, summary: FloatArray, inputs: RoundInput, parameters: Parameters
-) -> tuple[float, RoundPlan]:
-    """A plan's exact objective, with shares that suit the CUs' queues after the round.
+def _share_exactly(
+    summary: FloatArray,
+    inputs: RoundInput,
+    parameters: Parameters,
+    share: FloatArray,
+    weight: FloatArray,
+    delay: FloatArray,
+) -> float:
+    """Shares that suit the CUs' queues after the round, and the exact objective.
 
-    Shares are best for given prices of the CUs' energy; those prices follow from the shares. Both settle by
-    steps of half the way, and the best shares met are kept.
+    The shares of the earliest deadline do not depend on prices. Where some CU's energy is worth more band,
+    shares are best for given prices of the CUs' energy, and those prices follow from the shares: both settle
+    by steps of half the way, and the best shares met are kept.
 
     Args:
-        linear: Objective at the present prices.
-        plan: The plan, its shares best for them.
-        summary: Summaries (N, SUMMARY + K + 1) at the present prices; overwritten.
+        summary: Summaries (N, SUMMARY + K + 1); the CUs' prices in it are overwritten.
         inputs: The environment; receives the CUs' prices.
         parameters: The scenario.
+        share: First guess with sum 1 (N,); receives the shares.
+        weight: Receives the weights (N,) [1/s].
+        delay: Receives ``T_n`` (N,) [s].
+
+    Returns:
+        ``V max_n T_n + L(t+1) - L(t)`` less its least.
     """
-    clusters = plan.share.shape[0]
-    best, best_plan = np.inf, plan
-    share, weight, delay = plan.share.copy(), plan.weight.copy(), np.empty(clusters)
-    for step in range(SHARE_STEPS + 1):
-        value, moved = linear, 0.0
+    clusters = share.shape[0]
+    most, slowest = np.empty(clusters), np.empty(clusters)
+    earliest = earliest_deadline(summary, parameters, share, most, slowest)
+    _reprice_uplinks(1.0, share, summary, inputs, parameters)
+    wanting = weigh_delays(summary, parameters, share, weight)
+    best = evaluate_shares(summary, parameters, share, delay) + _all_differences(
+        share, summary, inputs, parameters
+    )
+    if not wanting:
+        return best
+    first, trial, worth = share.copy(), share.copy(), weight.copy()
+    for step in range(SHARE_STEPS):
         for n in range(clusters):
-            value += exact_difference(n, share[n], summary[n], inputs, parameters)
-        if value < best:
-            best = value
-            best_plan = RoundPlan(
-                plan.segments, plan.power, share.copy(), plan.micro_batches, weight.copy(), plan.noise
-            )
-        if step == SHARE_STEPS:
-            break
+            trial[n] = first[n]
+        value = later_shares(earliest, most, slowest, summary, parameters, trial, worth, delay)
+        value += _all_differences(trial, summary, inputs, parameters)
+        better = value < best
+        best = min(best, value)
         for n in range(clusters):
-            joules, before = node_joules(0, share[n], summary[n], parameters), inputs.price[n, 0]
-            price = 0.5 * (before + price_after(inputs.backlog[n, 0], joules, inputs.budget[n, 0]))
-            moved = max(moved, abs(price - before) * joules)
-            summary[n, FIXED_COST] += (price - before) * summary[n, SUMMARY]
-            summary[n, UPLINK_PRICE] = price * summary[n, UPLINK_W]
-            inputs.price[n, 0] = price
+            share[n] = trial[n] if better else share[n]
+            weight[n] = worth[n] if better or step == 0 else weight[n]
+        moved = _reprice_uplinks(0.5, trial, summary, inputs, parameters)
         if moved <= SETTLED_PRICE * abs(value):
             break
-        linear = share_band(summary, parameters, share, weight, delay)
-    return best, best_plan
+    return best
+
+
+@compiled_inner
+def _all_differences(
+    share: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+) -> float:
+    """Sum of :func:`exact_difference` over the clusters."""
+    total = 0.0
+    for n in range(share.shape[0]):
+        total += exact_difference(n, share[n], summary[n], inputs, parameters)
+    return total
+
+
+@compiled_inner
+def _reprice_uplinks(
+    part: float, share: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+) -> float:
+    """Move the CUs' prices a part of the way to those after the round.
+
+    Args:
+        part: The part, 1 for all of the way.
+        share: ``beta`` (N,).
+        summary: Summaries (N, SUMMARY + K + 1); receives the prices.
+        inputs: The environment; receives the prices.
+        parameters: The scenario.
+
+    Returns:
+        Largest change of a CU's priced energy.
+    """
+    moved = 0.0
+    for n in range(share.shape[0]):
+        joules, before = node_joules(0, share[n], summary[n], parameters), inputs.price[n, 0]
+        change = part * (price_after(inputs.backlog[n, 0], joules, inputs.budget[n, 0]) - before)
+        moved = max(moved, abs(change) * joules)
+        summary[n, FIXED_COST] += change * summary[n, SUMMARY]
+        inputs.price[n, 0] = before + change
+        summary[n, UPLINK_PRICE] = inputs.price[n, 0] * summary[n, UPLINK_W]
+    return moved
 
 
 @compiled_inner
@@ -316,78 +364,9 @@ def improve_cluster(
     return before - cost, terms.micro_batches
 
 
-class Answers(NamedTuple):
-    """Each cluster's last answer, and the terms that it answered.
-
-    Attributes:
-        segments: Blocks (N, K).
-        power: Powers (N, K+1) [W].
-        micro_batches: ``M`` (N,).
-        gain: What the cluster's cost fell by (N,).
-        terms: The terms: weight, noise, share and price of interference (N, 4); no answer yet where the
-            weight is negative.
-        price: Prices of energy among the terms (N, K+1) [1/J].
-    """
-
-    segments: IntArray
-    power: FloatArray
-    micro_batches: FloatArray
-    gain: FloatArray
-    terms: FloatArray
-    price: FloatArray
-
-
-@compiled_inner
-def no_answers(clusters: int, devices: int) -> Answers:
-    """Answers before any is given."""
-    terms = np.empty((clusters, 4))
-    for n in range(clusters):
-        terms[n, 0] = -1.0
-    return Answers(
-        np.empty((clusters, devices), dtype=np.int64),
-        np.empty((clusters, devices + 1)),
-        np.empty(clusters),
-        np.empty(clusters),
-        terms,
-        np.empty((clusters, devices + 1)),
-    )
-
-
-@compiled_inner
-def _still_holds(
-    n: int,
-    answers: Answers,
-    terms: ClusterTerms,
-    segments: IntArray,
-    power: FloatArray,
-    inputs: RoundInput,
-    parameters: Parameters,
-    summary: FloatArray,
-) -> bool:
-    """Whether a cluster's terms are next to those of its last answer."""
-    if answers.terms[n, 0] < 0.0:
-        return False
-    for i, now in ((0, terms.delay_weight), (1, terms.noise_w), (2, terms.share)):
-        if abs(answers.terms[n, i] - now) > SAME_TERMS * now:
-            return False
-    M = answers.micro_batches[n]
-    summarise_cluster(n, segments, power, M, terms.noise_w, inputs, parameters, summary)
-    delay, cost = delay_and_cost(terms.share, summary, parameters)
-    change = abs(answers.terms[n, 3] - terms.interference_price) * mean_active_power(segments, power)
-    for i in range(power.shape[0]):
-        joules = node_joules(i, terms.share, summary, parameters)
-        change += abs(answers.price[n, i] - inputs.price[n, i]) * joules
-    return bool(change <= SAME_TERMS * (terms.delay_weight * delay + cost))
-
-
 @compiled_inner
 def propose(
-    plan: RoundPlan,
-    weight: FloatArray,
-    replans: int,
-    answers: Answers,
-    inputs: RoundInput,
-    parameters: Parameters,
+    plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, parameters: Parameters
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Every cluster's best answer to the others' present plans.
 
@@ -395,8 +374,6 @@ def propose(
         plan: The present plan.
         weight: ``w`` to use (N,) [1/s].
         replans: Most changes of a cluster's segments; 0 for the powers alone.
-        answers: Last answers, given again where hardly anything has changed; receives the new ones, but for
-            those of the powers alone.
         inputs: The environment.
         parameters: The scenario.
 
@@ -408,36 +385,13 @@ def propose(
     prices = interference_prices(plan, weight, inputs, parameters)
     segments, power, micro_batches = plan.segments.copy(), plan.power.copy(), plan.micro_batches.copy()
     least = LEAST_WEIGHT * parameters.tradeoff_v / clusters
-    gain, summary = np.empty(clusters), np.empty(SUMMARY + power.shape[1])
+    gain = np.empty(clusters)
     for n in range(clusters):
         M = micro_batches[n]
         terms = ClusterTerms(M, plan.noise[n], plan.share[n], max(weight[n], least), prices[n])
-        if replans > 0 and _still_holds(
-            n, answers, terms, segments[n], power[n], inputs, parameters, summary
-        ):
-            taken = micro_batches[n] == answers.micro_batches[n]
-            micro_batches[n] = answers.micro_batches[n]
-            for k in range(segments.shape[1]):
-                taken = taken and segments[n, k] == answers.segments[n, k]
-                segments[n, k] = answers.segments[n, k]
-            for i in range(power.shape[1]):
-                taken = taken and power[n, i] == answers.power[n, i]
-                power[n, i] = answers.power[n, i]
-            gain[n] = 0.0 if taken else answers.gain[n]
-            continue
-        for i in range(power.shape[1]):
-            answers.price[n, i] = inputs.price[n, i]
         gain[n], micro_batches[n] = improve_cluster(
             n, segments[n], power[n], terms, replans, inputs, parameters
         )
-        if replans > 0:
-            answers.terms[n, 0], answers.terms[n, 1] = terms.delay_weight, terms.noise_w
-            answers.terms[n, 2], answers.terms[n, 3] = terms.share, terms.interference_price
-            answers.micro_batches[n], answers.gain[n] = micro_batches[n], gain[n]
-            for k in range(segments.shape[1]):
-                answers.segments[n, k] = segments[n, k]
-            for i in range(power.shape[1]):
-                answers.power[n, i] = power[n, i]
     return segments, power, micro_batches, gain
 
 

@@ -36,11 +36,12 @@ from collapipe_env.physics.parameters import Parameters
 
 from .block_moves import best_move, largest, most_moves
 from .round_input import RoundInput, environment_row
-from .round_plan import Answers, RoundPlan, evaluate, first_guess, no_answers, propose, reprice
+from .round_plan import RoundPlan, evaluate, first_guess, propose, reprice
 
 REPLANS = 3  # most changes of a cluster's segments in one sweep
 STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic scale
 SETTLED = 2  # sweeps in a row that change next to nothing and so end an exploring phase
+FEW_TURNS = 2  # most turns in systems that are too large for single moves
 MOST_ALONE = 8  # clusters that are tried one after the other when no common step helps
 
 
@@ -78,7 +79,6 @@ def sweep(
     weight: FloatArray,
     replans: int,
     exploring: bool,
-    answers: Answers,
     inputs: RoundInput,
     parameters: Parameters,
 ) -> tuple[float, RoundPlan]:
@@ -93,14 +93,13 @@ def sweep(
         weight: ``w`` to use for the answers (N,) [1/s].
         replans: Most changes of a cluster's segments; 0 for the powers alone.
         exploring: Whether to explore.
-        answers: Each cluster's last answer.
         inputs: The environment.
         parameters: The scenario.
 
     Returns:
         The objective and plan afterwards: when refining the present ones if nothing helped.
     """
-    segments, power, micro_batches, gain = propose(plan, weight, replans, answers, inputs, parameters)
+    segments, power, micro_batches, gain = propose(plan, weight, replans, inputs, parameters)
     trial_segments, trial_power, trial_batches = segments, power, micro_batches
     if exploring:
         trial_power = half_way(plan.power, power)
@@ -133,6 +132,7 @@ def solve_rounds(
     inputs: RoundInput,
     parameters: Parameters,
     budget: SearchBudget,
+    started: bool,
     segments: IntArray,
     power: FloatArray,
     share: FloatArray,
@@ -146,6 +146,7 @@ def solve_rounds(
         inputs: All environments, with a leading axis.
         parameters: The scenario.
         budget: How long to search each.
+        started: Whether the arrays below hold plans to begin with; else the search makes its own.
         segments: Receives the blocks (E, N, K).
         power: Receives the powers (E, N, K+1) [W].
         share: Receives the shares (E, N).
@@ -153,9 +154,14 @@ def solve_rounds(
     """
     clusters, devices = segments.shape[1:]
     moves = most_moves(clusters, devices)
+    turns = budget.turns if moves > 0 else min(budget.turns, FEW_TURNS)
     for e in range(first, last):
         row = environment_row(inputs, e)
-        first_segments, first_power, first_batches, first_share = first_guess(row, parameters)
+        if started:
+            first_segments, first_power = segments[e].copy(), power[e].copy()
+            first_batches, first_share = micro_batches[e].copy(), share[e].copy()
+        else:
+            first_segments, first_power, first_batches, first_share = first_guess(row, parameters)
         objective, plan = evaluate(first_segments, first_power, first_batches, first_share, row, parameters)
         exact = row.exact[0] > 0.0
         if exact:
@@ -167,8 +173,7 @@ def solve_rounds(
         while True:
             start = objective
             exploring = 0
-            answers = no_answers(clusters, devices)
-            if turn < budget.turns:
+            if turn < turns:
                 exploring = budget.exploring_sweeps
                 weight = np.empty(clusters)
                 for n in range(clusters):
@@ -196,7 +201,7 @@ def solve_rounds(
                     reprice(plan, row, parameters)
                 before = objective
                 replans = 0 if powers_alone else REPLANS
-                objective, plan = sweep(objective, plan, weight, replans, explores, answers, row, parameters)
+                objective, plan = sweep(objective, plan, weight, replans, explores, row, parameters)
                 if explores:
                     exploring -= 1
                     if objective < best:
@@ -210,10 +215,10 @@ def solve_rounds(
                 else:
                     powers_alone = False
                     idle = idle + 1 if before - objective <= enough else 0
-            if turn < budget.turns:
+            if turn < turns:
                 turn += 1
                 if start - objective <= budget.tolerance * abs(start):
-                    turn = budget.turns
+                    turn = turns
         for n in range(clusters):
             share[e, n], micro_batches[e, n] = plan.share[n], plan.micro_batches[n]
             power[e, n, 0] = plan.power[n, 0]

@@ -139,7 +139,31 @@ def _take_moments(
 
 
 @compiled_inner
-def relaxed_completions(problem: SegmentProblem) -> tuple[FloatArray, FloatArray]:
+def useful_blocks(problem: SegmentProblem, upper: float) -> IntArray:
+    """Most blocks of each device (K,) in any plan that costs at most ``upper``, by what they cost alone.
+
+    Args:
+        problem: The cluster.
+        upper: Objective of some known plan.
+    """
+    times, devices = problem.times, problem.cap.shape[0]
+    most = np.empty(devices, dtype=np.int64)
+    for k in range(devices):
+        most[k] = min(problem.cap[k], problem.total_blocks)
+        while most[k] > 0:
+            blocks = most[k]
+            forward = max(least_forward(times), blocks * times.block_forward[k])
+            backward = max(least_backward(times), blocks * times.block_backward[k])
+            alone = problem.block_cost[k, blocks] + problem.bottleneck_price * (forward + backward)
+            alone += problem.collect_price * blocks * times.block_collect[k]
+            if alone + problem.update_price * blocks * times.block_update[k] <= upper:
+                break
+            most[k] -= 1
+    return most
+
+
+@compiled_inner
+def relaxed_completions(problem: SegmentProblem, cap: IntArray) -> tuple[FloatArray, FloatArray]:
     """Lower bounds on completing a partial plan: the five parts of the objective, each on its own.
 
     The hop to the next device and what that device does are taken one after the other, which is quicker than
@@ -147,6 +171,7 @@ def relaxed_completions(problem: SegmentProblem) -> tuple[FloatArray, FloatArray
 
     Args:
         problem: The cluster.
+        cap: Most blocks of each device (K,), at most the problem's.
 
     Returns:
         ``bound[placed, last, part]`` after ``placed`` blocks of which ``last`` holds some, and
@@ -158,13 +183,16 @@ def relaxed_completions(problem: SegmentProblem) -> tuple[FloatArray, FloatArray
     devices = problem.cap.shape[0]
     bound = np.full((total_blocks + 1, devices + 1, 5), np.inf)
     through = np.full((total_blocks + 1, devices + 1, 5), np.inf)
+    before = 0  # blocks that the devices up to `last` can hold
+    for k in range(devices):
+        before += cap[k]
     for last in range(devices, -1, -1):
         if last > 0:
             bound[total_blocks, last, 0] = problem.hop_cost[last, 0]
             bound[total_blocks, last, 1] = times.hop_forward[last, 0]
             bound[total_blocks, last, 2] = times.hop_backward[last, 0]
             bound[total_blocks, last, 3] = bound[total_blocks, last, 4] = 0.0
-        for placed in range(total_blocks if last > 0 else 1):
+        for placed in range(1 if last > 0 else 0, min(before, total_blocks - 1) + 1):
             for node in range(last + 1, devices + 1):
                 if through[placed, node, 0] == np.inf:
                     continue
@@ -179,8 +207,9 @@ def relaxed_completions(problem: SegmentProblem) -> tuple[FloatArray, FloatArray
         if last == 0:
             break
         k = last - 1
-        for placed in range(total_blocks):
-            for blocks in range(1, min(problem.cap[k], total_blocks - placed) + 1):
+        before -= cap[k]
+        for placed in range(min(before, total_blocks - 1) + 1):
+            for blocks in range(1, min(cap[k], total_blocks - placed) + 1):
                 after = placed + blocks
                 if bound[after, last, 0] == np.inf:
                     continue
@@ -225,6 +254,44 @@ def _least_total(
     return total
 
 
+@compiled_leaf
+def _dive(problem: SegmentProblem, cap: IntArray, bound: FloatArray) -> float:
+    """Objective of a plan that is built by the least bound at every step: a first upper bound."""
+    times, total_blocks, nodes = problem.times, problem.total_blocks, problem.cap.shape[0] + 1
+    cost, forward, backward, collect, update = 0.0, least_forward(times), least_backward(times), 0.0, 0.0
+    placed, last = 0, 0
+    while placed < total_blocks:
+        least, next_node, next_blocks = np.inf, 0, 0
+        for node in range(last + 1, nodes):
+            k = node - 1
+            for blocks in range(1, min(cap[k], total_blocks - placed) + 1):
+                if bound[placed + blocks, node, 0] == np.inf:
+                    continue
+                total = _least_total(
+                    problem,
+                    cost + problem.hop_cost[last, node] + problem.block_cost[k, blocks],
+                    max(forward, max(times.hop_forward[last, node], blocks * times.block_forward[k])),
+                    max(backward, max(times.hop_backward[last, node], blocks * times.block_backward[k])),
+                    max(collect, blocks * times.block_collect[k]),
+                    max(update, blocks * times.block_update[k]),
+                    bound,
+                    placed + blocks,
+                    node,
+                )
+                if total < least:
+                    least, next_node, next_blocks = total, node, blocks
+        k = next_node - 1
+        cost += problem.hop_cost[last, next_node] + problem.block_cost[k, next_blocks]
+        forward = max(forward, max(times.hop_forward[last, next_node], next_blocks * times.block_forward[k]))
+        backward = max(
+            backward, max(times.hop_backward[last, next_node], next_blocks * times.block_backward[k])
+        )
+        collect = max(collect, next_blocks * times.block_collect[k])
+        update = max(update, next_blocks * times.block_update[k])
+        placed, last = placed + next_blocks, next_node
+    return float(least)
+
+
 @compiled_inner
 def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple[float, IntArray]:
     """Cheapest split of the blocks over the devices in index order, exact.
@@ -241,12 +308,15 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
     """
     times, total_blocks, devices = problem.times, problem.total_blocks, problem.cap.shape[0]
     nodes = devices + 1
-    bound, through = relaxed_completions(problem)
+    upper = upper_bound * (1.0 + 1e-12)  # rounding must not lose the known plan itself
+    cap = useful_blocks(problem, upper)
+    bound, through = relaxed_completions(problem, cap)
     segments = np.empty(devices, dtype=np.int64)
     for k in range(devices):
         segments[k] = 0
     if bound[0, 0, 0] == np.inf:
         return np.inf, segments
+    upper = min(upper, _dive(problem, cap, bound) * (1.0 + 1e-12))
 
     # Labels: [cost, slowest forward, slowest backward, longest collection, longest update, moments moved,
     # moments being sent]; [placed, last, blocks, parent, next label of the same place, 0 once dominated].
@@ -262,7 +332,6 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
     value[0, 1], value[0, 2] = least_forward(times), least_backward(times)
     link[0, 0], link[0, 1], link[0, 2], link[0, 3], link[0, 4], link[0, 5] = 0, 0, 0, -1, -1, 1
     count = int(np.int64(1))  # not a literal, for which Numba would compile the heap's functions twice
-    upper = upper_bound * (1.0 + 1e-12)  # rounding must not lose the known plan itself
     # A binary heap of labels, least bound first, and each label's bound.
     heap = np.empty(size, dtype=np.int64)
     key = np.empty(size)
@@ -302,7 +371,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
             )
             if lower > upper:
                 continue
-            for blocks in range(1, min(problem.cap[k], total_blocks - placed) + 1):
+            for blocks in range(1, min(cap[k], total_blocks - placed) + 1):
                 after = placed + blocks
                 if moves:
                     moved, sending, receiving = _take_moments(

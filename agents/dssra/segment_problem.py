@@ -92,7 +92,7 @@ def segment_problem(
             # Computing takes most of a device's energy: its drift counts exactly, transmissions at the price.
             drift = blocks * price[k + 1] * joules
             if exact:
-                drift = node_drift(z, blocks * joules / budget) - node_drift(z, 0.0)
+                drift = node_drift(z, blocks * joules / budget)
             block_cost[k, blocks] = blocks * each + drift
     moments_out, moments_in, moments_cost = _moments(n, power, inputs, parameters)
     return SegmentProblem(
