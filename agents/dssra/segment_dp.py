@@ -259,29 +259,41 @@ def _dive(problem: SegmentProblem, cap: IntArray, bound: FloatArray) -> float:
     """Objective of a plan that is built by the least bound at every step: a first upper bound."""
     times, total_blocks, nodes = problem.times, problem.total_blocks, problem.cap.shape[0] + 1
     cost, forward, backward, collect, update = 0.0, least_forward(times), least_backward(times), 0.0, 0.0
-    placed, last = 0, 0
+    placed, last, moves = 0, 0, problem.lead.shape[0] > 0
+    moved = sending = next_moved = next_sending = 0.0
     while placed < total_blocks:
         least, next_node, next_blocks = np.inf, 0, 0
         for node in range(last + 1, nodes):
             k = node - 1
+            longest, sent, received, moments = moved, sending, 0.0, 0.0
             for blocks in range(1, min(cap[k], total_blocks - placed) + 1):
+                if moves:
+                    longest, sent, received = _take_moments(
+                        problem, k, placed + blocks - 1, longest, sent, received
+                    )
+                    moments = problem.moments_cost[k, placed + blocks] - problem.moments_cost[k, placed]
                 if bound[placed + blocks, node, 0] == np.inf:
                     continue
                 total = _least_total(
                     problem,
-                    cost + problem.hop_cost[last, node] + problem.block_cost[k, blocks],
+                    cost + problem.hop_cost[last, node] + problem.block_cost[k, blocks] + moments,
                     max(forward, max(times.hop_forward[last, node], blocks * times.block_forward[k])),
                     max(backward, max(times.hop_backward[last, node], blocks * times.block_backward[k])),
                     max(collect, blocks * times.block_collect[k]),
                     max(update, blocks * times.block_update[k]),
+                    max(max(longest, received), sent),
                     bound,
                     placed + blocks,
                     node,
                 )
                 if total < least:
                     least, next_node, next_blocks = total, node, blocks
+                    next_moved, next_sending = max(longest, received), sent
         k = next_node - 1
         cost += problem.hop_cost[last, next_node] + problem.block_cost[k, next_blocks]
+        if moves:
+            cost += problem.moments_cost[k, placed + next_blocks] - problem.moments_cost[k, placed]
+            moved, sending = next_moved, next_sending
         forward = max(forward, max(times.hop_forward[last, next_node], next_blocks * times.block_forward[k]))
         backward = max(
             backward, max(times.hop_backward[last, next_node], next_blocks * times.block_backward[k])
