@@ -309,7 +309,7 @@ class Federation:
         run = cls(setup, np.random.default_rng(0))  # what it draws is replaced
         try:
             run._set_state(tree)
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
             if isinstance(error, StateError):
                 raise
             raise StateError(f"learner/runs is damaged ({shortened(repr(error))}): {REMEDY}") from None
