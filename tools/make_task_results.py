@@ -45,7 +45,7 @@ RECIPE: Mapping[str, object] = {
     "learning.learning_rate": 5e-3,
     "learning.server_learning_rate": 5e-3,
     "learning.schedule": "linear",
-    "learning.warmup_rounds": 10,
+    "learning.warmup_steps": 10,
     "learning.token_dropout": 0.3,
 }
 """Changes of the scenario for all sets, unless they say otherwise."""
@@ -55,6 +55,7 @@ READER: Mapping[str, object] = {**SLOWER, "learning.proxy.style": "bert"}
 TAGGER: Mapping[str, object] = {
     "workload.local_steps": 4,
     "workload.batch_size": 16,
+    "learning.warmup_steps": 40,
     "learning.learning_rate": 4e-3,
     "learning.server_learning_rate": 4e-3,
     "learning.token_dropout": 0.2,
@@ -65,6 +66,7 @@ WRITER: Mapping[str, object] = {
     **SLOWER,
     "workload.local_steps": 4,
     "workload.batch_size": 32,
+    "learning.warmup_steps": 40,
     "learning.token_dropout": 0.1,
     "learning.label_smoothing": 0.1,
     "learning.proxy.width": 64,

@@ -35,7 +35,7 @@ class TrainingSetup:
         units: Predictions that every training sample asks for, shape (samples,).
         hidden: Token that stands for a hidden one.
         update_format: Format of model updates on the air.
-        schedule_rounds: Rounds that the step sizes' schedule is laid out for.
+        schedule_steps: Local steps that the step sizes' schedule is laid out for.
     """
 
     architecture: Architecture
@@ -51,7 +51,7 @@ class TrainingSetup:
     units: FloatArray
     hidden: int
     update_format: UpdateFormat
-    schedule_rounds: int
+    schedule_steps: int
 
     @cached_property
     def data_digest(self) -> str:

@@ -76,7 +76,7 @@ def test_errors_and_noise_are_what_they_say():
 @pytest.mark.parametrize("condition", [FITTED[5], FITTED[8], FITTED[12], HELD_OUT[4]], ids=str)
 def test_predictions_are_those_of_the_learner(condition):
     scenario = prepared(SMALL, condition, ROUNDS)
-    assert scenario.learning.warmup_rounds > 0  # so that step sizes are compared, too
+    assert scenario.learning.warmup_steps > 0  # so that step sizes are compared, too
     played = outcomes_of(scenario, condition, 2, ROUNDS)
     learning = scenario.learning
     zeta = TRUTH.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)

@@ -25,7 +25,7 @@ N, B, H = 3, 8, 2
 
 def learner(num_envs=1, local_steps=H, **learning):
     defaults = {
-        "evaluation_samples": 40, "evaluate_every": 2, "partition": "dirichlet", "warmup_rounds": 0,
+        "evaluation_samples": 40, "evaluate_every": 2, "partition": "dirichlet", "warmup_steps": 0,
     }  # fmt: skip
     return TorchLearner(
         ARCHITECTURE,
@@ -272,10 +272,10 @@ def test_from_scenario_hands_the_update_format_and_the_schedule_on():
     subject.reset(rngs(0))
     setup = subject._runs[0]._setup
     assert setup.update_format == UpdateFormat(8, "top-k", 0.25)
-    assert setup.schedule_rounds == 17
-    other = TorchLearner.from_scenario(scenario(**changes, **{"learning.schedule_rounds": 9}), 1)
+    assert setup.schedule_steps == 17 * setup.local_steps == 34
+    other = TorchLearner.from_scenario(scenario(**changes, **{"learning.schedule_steps": 9}), 1)
     other.reset(rngs(0))
-    assert other._runs[0]._setup.schedule_rounds == 9
+    assert other._runs[0]._setup.schedule_steps == 9
 
 
 def test_unfit_workloads_are_refused():

@@ -55,7 +55,7 @@ VARIANTS = {
     },
     "skewed": {  # the parts of the surrogate that other variants leave out
         "base": "small",
-        "learning": {"partition": "dirichlet", "schedule": "cosine", "warmup_rounds": 1},
+        "learning": {"partition": "dirichlet", "schedule": "cosine", "warmup_steps": 1},
     },
 }
 
