@@ -20,7 +20,8 @@ class ProxySpec:
     vocabulary differ, and its style may, so that a paper-size system can be studied on a laptop.
 
     Attributes:
-        style: Style of blocks and embedding; None takes the workload's.
+        style: Style of blocks and embedding; None takes the workload's. The priced model stays as it is: its
+            FLOPs, parameters and activations are those of ``workload.style``.
         width: Model width d, a multiple of ``heads``.
         feedforward: Width of the feed-forward layer.
         heads: Attention heads.
@@ -31,7 +32,7 @@ class ProxySpec:
     style: Annotated[
         Literal["pre-ln", "transformer", "bert"] | None,
         described('style of blocks and embedding: "pre-ln", "transformer" or "bert"; empty = as priced'),
-    ] = None
+    ] = "bert"
     width: Annotated[int, whole("model width d, a multiple of heads", 2, 8192)] = 32
     feedforward: Annotated[int, whole("feed-forward width d_ff", 1, 65536)] = 64
     heads: Annotated[int, whole("attention heads, a divisor of the width", 1, 256)] = 2

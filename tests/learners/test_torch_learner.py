@@ -256,7 +256,9 @@ def scenario(proxy=None, **changes):
 def test_from_scenario_trains_the_proxy_or_the_priced_architecture():
     proxy = {"width": 8, "feedforward": 10, "heads": 2, "sequence_length": 7, "vocabulary": 150}
     trained = TorchLearner.from_scenario(scenario(proxy), 2).architecture
-    assert trained == Architecture(3, 8, 10, 2, 7, 150)
+    assert trained == Architecture(3, 8, 10, 2, 7, 150, "bert", learned_positions=7, token_types=2)
+    as_priced = TorchLearner.from_scenario(scenario({**proxy, "style": None}), 2).architecture
+    assert as_priced == Architecture(3, 8, 10, 2, 7, 150)
     priced = TorchLearner.from_scenario(scenario(), 1)
     assert priced.architecture == Architecture(3, 12, 20, 3, 9, 200)
     priced.reset(rngs(0))
