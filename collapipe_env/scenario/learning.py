@@ -187,7 +187,7 @@ class LearningSpec:
     ] = 0.99
     aggregation_floor: Annotated[float, real("floor tau of the aggregation", "1", gt=0, le=1)] = 1e-3
     token_dropout: Annotated[float, real("probability that a training token is hidden", "1", ge=0, lt=1)] = (
-        0.3
+        0.5
     )
     dropout: Annotated[float, real("dropout probability inside the model", "1", ge=0, lt=1)] = 0.0
     label_smoothing: Annotated[float, real("share of targets spread over all outputs", "1", ge=0, lt=1)] = 0.0
