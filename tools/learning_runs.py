@@ -188,11 +188,23 @@ def publish(
     write_text(picture.with_name("table.md"), table + "\n")
     print(table)
     if page:
-        named = ", ".join(f"{n} {v}" for n, v in versions().items() if n in ("collapipe-env", "torch"))
-        block = f"```bash\n{shlex.join(['python', *command_line])}\n```"
         PICTURES.mkdir(parents=True, exist_ok=True)
         copyfile(picture, PICTURES / picture.name)
-        stamp = f"{block}\n\n{named}. Finished {time.strftime('%Y-%m-%d')}."
-        write_parts(PAGE, {part: table, f"{part} command": stamp})
-        print(f"wrote {PAGE} and {PICTURES / picture.name}")
+        write_page(part, table, command_line)
+        print(f"wrote {PICTURES / picture.name}")
     print(f"wrote {picture.parent}/: {picture.name}, table.md")
+
+
+def write_page(part: str, content: str, command_line: Sequence[str]) -> None:
+    """Write a part of the page, and the command that made it.
+
+    Args:
+        part: Name of the page's part; the one of the command is called after it.
+        content: What is to stand there, in Markdown.
+        command_line: Script and arguments.
+    """
+    named = ", ".join(f"{n} {v}" for n, v in versions().items() if n in ("collapipe-env", "torch"))
+    block = f"```bash\n{shlex.join(['python', *command_line])}\n```"
+    stamp = f"{block}\n\n{named}. Finished {time.strftime('%Y-%m-%d')}."
+    write_parts(PAGE, {part: content, f"{part} command": stamp})
+    print(f"wrote {PAGE}")

@@ -45,16 +45,16 @@ RECIPE: Mapping[str, object] = {
     "learning.learning_rate": 5e-3,
     "learning.server_learning_rate": 5e-3,
     "learning.schedule": "linear",
-    "learning.warmup_rounds": 10,
+    "learning.warmup_steps": 10,
     "learning.token_dropout": 0.3,
 }
 """Changes of the scenario for all sets, unless they say otherwise."""
 SLOWER: Mapping[str, object] = {"learning.learning_rate": 3e-3, "learning.server_learning_rate": 3e-3}
-READER: Mapping[str, object] = {**SLOWER, "learning.proxy.style": "bert"}
 """Settings for classification."""
 TAGGER: Mapping[str, object] = {
     "workload.local_steps": 4,
     "workload.batch_size": 16,
+    "learning.warmup_steps": 40,
     "learning.learning_rate": 4e-3,
     "learning.server_learning_rate": 4e-3,
     "learning.token_dropout": 0.2,
@@ -65,6 +65,7 @@ WRITER: Mapping[str, object] = {
     **SLOWER,
     "workload.local_steps": 4,
     "workload.batch_size": 32,
+    "learning.warmup_steps": 40,
     "learning.token_dropout": 0.1,
     "learning.label_smoothing": 0.1,
     "learning.proxy.width": 64,
@@ -101,7 +102,7 @@ class DataSet:
 SETS: Mapping[str, DataSet] = {
     "reviews": DataSet(
         "Reviews (embedded)", "classification", EMBEDDED, 300, ("accuracy",),
-        READER,
+        SLOWER,
     ),
     "entities": DataSet(
         "Entities (embedded, synthetic)", "ner", EMBEDDED, 300, ("entity_f1",),
@@ -110,16 +111,19 @@ SETS: Mapping[str, DataSet] = {
     "messages": DataSet("Messages (embedded)", "translation", EMBEDDED, 400, ("bleu", "chrf"), WRITER),
     "sst2": DataSet(
         "SST-2", "classification", "cls/sst2", 600, ("accuracy",),
-        {**READER, "learning.proxy.vocabulary": 4000},
+        {**SLOWER, "learning.proxy.vocabulary": 4000},
     ),
     "cola": DataSet(
         "CoLA", "classification", "cls/cola", 600, ("mcc", "accuracy"),
-        {"learning.token_dropout": 0.1, "learning.weight_decay": 0.01, "learning.proxy.sequence_length": 24},
+        {
+            "learning.proxy.style": "pre-ln", "learning.token_dropout": 0.1, "learning.weight_decay": 0.01,
+            "learning.proxy.sequence_length": 24,
+        },
     ),
     "ag_news": DataSet(
         "AG News (7,600 rows)", "classification", "cls/ag_news", 800, ("accuracy",),
         {
-            **READER, "learning.text_column": "1+2", "learning.label_column": 0,
+            **SLOWER, "learning.text_column": "1+2", "learning.label_column": 0,
             "learning.proxy.vocabulary": 4000, "learning.proxy.sequence_length": 48,
         },
     ),

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, overall
+from collapipe_env.evaluation.constant_answers import constant_answer_notes
 from collapipe_env.evaluation.labels import SERVER_NOTE, notes
 from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
@@ -151,9 +152,9 @@ def heading(plan: EvaluationPlan) -> str:
 
 
 def notes_below(comparison: ScenarioComparison) -> list[str]:
-    """Lines below the table: marks, the trained agent, the target, and who could not play."""
+    """Lines below the table: marks, the trained agent, the target, a constant answer, who could not play."""
     impossible = [f"{name}: not possible: {reason}" for name, reason in comparison.impossible.items()]
-    return [*notes([comparison]), comparison.goal, *impossible]
+    return [*notes([comparison]), comparison.goal, *constant_answer_notes(comparison.plan), *impossible]
 
 
 def explanation(comparisons: Sequence[ScenarioComparison]) -> str:

@@ -32,7 +32,7 @@ def learn_rows(
         arrived: Micro-batches whose gradients arrived (E, N, H).
         micro_batches: ``M`` (E, N).
         survival: Probability that a micro-batch survives a local step (E, N).
-        factors: Share of the full step size in each round.
+        factors: Share of the full step size in each local step of each round (rounds, H).
         round_index: Rounds played before this one (E,).
         progress: Progress before it (E,).
         reached: Progress after it (E,), written.
@@ -51,6 +51,7 @@ def learn_rows(
                 own = arrived[e, n, h] * (batch_size / micro_batches[e, n])
                 samples += own
                 squares += own * own
-            made += step_progress(terms, samples, imbalance_of(N, samples, squares), error)
-        reached[e] = progress[e] + made * factors[round_index[e]]
+            step = step_progress(terms, samples, imbalance_of(N, samples, squares), error)
+            made += step * factors[round_index[e], h]
+        reached[e] = progress[e] + made
         loss[e] = loss_at(curve, reached[e])

@@ -47,7 +47,8 @@ ABOUT = (
     "the command in each entry. Errors are root mean squares over all evaluations [nat]: of single runs "
     "under the conditions of the fit and under the held-out ones, and of each condition's mean over seeds. "
     "The seed noise is that between two seeds of a condition over sqrt(2): about as closely single runs can "
-    "be followed. The held-out runs stand in surrogate_runs.json."
+    "be followed. The held-out runs stand in surrogate_runs.json. An entry that says stale is of runs with "
+    "other settings than the defaults of today; a fit made anew does not say it."
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.arrays import Array, BoolArray, IntArray, namespace
+from collapipe_env.arrays import Array, BoolArray, FloatArray, IntArray, namespace
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.errors import StateError
 from collapipe_env.kernels.surrogate import learn_rows
@@ -117,11 +117,16 @@ def step_terms(
     )
 
 
-def progress(constants: SurrogateConstants, outcome: SurrogateOutcome, heterogeneity: float) -> Array:
-    """Return the progress of one round with full step sizes (E,), at least 0 and at most ``H rate``.
+def progress(
+    constants: SurrogateConstants,
+    outcome: SurrogateOutcome,
+    heterogeneity: float,
+    factors: Array | None = None,
+) -> Array:
+    """Return the progress of one round (E,), at least 0 and at most ``H rate``.
 
-    Each local step makes ``rate / (1 + u)``, where ``u`` is the sum of the bound's other terms in units of
-    the squared gradient norm::
+    Each local step of full size makes ``rate / (1 + u)``, where ``u`` is the sum of the bound's other terms
+    in units of the squared gradient norm::
 
         u = noise / (N S) + H^2 (drift noise / S + zeta^2) + participation zeta^2 I + error eps
 
@@ -135,13 +140,12 @@ def progress(constants: SurrogateConstants, outcome: SurrogateOutcome, heterogen
         constants: Fitted constants.
         outcome: The round's outcome.
         heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
+        factors: Share of the full step size in each local step (E, H), in [0, 1]; None for 1 in all.
     """
     terms = step_terms(constants, outcome.clusters, outcome.local_steps, heterogeneity)
     samples = outcome.surviving_samples.sum(axis=1)
-    made: Array = step_progress(terms, samples, outcome.imbalance, outcome.error_probability[:, None]).sum(
-        axis=-1
-    )
-    return made
+    made: Array = step_progress(terms, samples, outcome.imbalance, outcome.error_probability[:, None])
+    return (made if factors is None else made * factors).sum(axis=-1)
 
 
 class SurrogateLearner:
@@ -175,7 +179,8 @@ class SurrogateLearner:
             num_envs: ``E``.
             batch_size: Samples ``B`` of a cluster's mini-batch.
             heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
-            step_factor: Share of the full step size in a round, in [0, 1]; None for 1 in all.
+            step_factor: Share of the full step size in a local step, counted over all rounds, in [0, 1]; None
+                for 1 in all.
             backend: Where the arrays live.
         """
         self.constants = constants
@@ -186,7 +191,7 @@ class SurrogateLearner:
         self._curve = CurveTerms(c.initial_loss, c.floor_loss, c.shape, c.head_share, c.head_speed)
         self._terms: StepTerms | None = None
         self._backend = backend
-        self._factors = np.ones(0)
+        self._factors = np.ones((0, 1))
         self._progress = backend.array(np.zeros(num_envs))
         self._round = backend.array(np.zeros(num_envs, dtype=np.int64))
         # No environment has played more rounds than this since its reset.
@@ -233,7 +238,7 @@ class SurrogateLearner:
         counts = outcome.arrivals.counts
         if self._terms is None:
             self._terms = step_terms(self.constants, counts.shape[1], counts.shape[2], self.heterogeneity)
-        factors = self._factors_until(self._longest)
+        factors = self._next_factors(counts.shape[2])
         if self._backend is NUMPY:
             reached, loss = np.empty(len(counts)), np.empty(len(counts))
             learn_rows(
@@ -283,10 +288,8 @@ class SurrogateLearner:
             surviving_samples=arrived * samples[..., None],
             error_probability=1.0 - xp.mean(survival, axis=-1),
         )
-        made = progress(self.constants, outcome, self.heterogeneity)
-        if self._step_factor is not None:
-            made = made * factors[rounds]
-        reached = progress_made + made
+        scaled = None if self._step_factor is None else factors[rounds]
+        reached = progress_made + progress(self.constants, outcome, self.heterogeneity, scaled)
         return reached, loss_at(self.constants, reached)
 
     def get_state(self) -> Tree:
@@ -322,24 +325,39 @@ class SurrogateLearner:
         if (tree["round"] != np.maximum(rounds, 0)).any():
             raise StateError(f"learner/round does not agree with the system's rounds: {REMEDY}")
 
-    def _factors_until(self, last: int) -> Array:
-        """The step sizes' factors, in a table that grows where it is too short for a round."""
-        if last >= len(self._factors):
-            self._longest = last = int(self._round.max())
-        if last >= len(self._factors):
-            rounds, factor = max(2 * last, 64), self._step_factor
-            table = np.ones(rounds) if factor is None else np.array([factor(t) for t in range(rounds)])
-            self._factors = self._backend.array(table)
+    def _next_factors(self, local_steps: int) -> Array:
+        """The step sizes' factors (rounds, H), in a table that grows where it is too short for a round."""
+        if self._longest >= len(self._factors):
+            self._longest = int(self._round.max())
+        if self._longest >= len(self._factors):
+            rounds = max(2 * self._longest, 64)
+            self._factors = self._backend.array(factor_table(self._step_factor, rounds, local_steps))
         return self._factors
 
 
+def factor_table(step_factor: Callable[[int], float] | None, rounds: int, local_steps: int) -> FloatArray:
+    """Return the share of the full step size in each local step of each round (rounds, H).
+
+    Args:
+        step_factor: The share as a function of the local step, counted over all rounds; None for 1 in all.
+        rounds: Rounds from the first on.
+        local_steps: ``H``.
+    """
+    if step_factor is None:
+        return np.ones((rounds, local_steps))
+    return np.array([step_factor(t) for t in range(rounds * local_steps)]).reshape(rounds, local_steps)
+
+
 def step_factors(scenario: Scenario) -> Callable[[int], float] | None:
-    """Return the share of the full step size as a function of the round; None if it is 1 in all rounds."""
-    learning = scenario.learning
-    if learning.schedule == "constant" and learning.warmup_rounds == 0:
+    """Return the share of the full step size as a function of the local step, counted over all rounds.
+
+    None if it is 1 in all steps.
+    """
+    learning, local_steps = scenario.learning, scenario.workload.local_steps
+    if learning.schedule == "constant" and learning.warmup_steps == 0:
         return None
     from collapipe_env.learners.step_sizes import step_factor
 
-    rounds = learning.schedule_rounds or scenario.dynamics.rounds
+    steps = learning.schedule_steps or scenario.dynamics.rounds * local_steps
     # Not a lambda, which could not be pickled.
-    return partial(step_factor, learning.schedule, warmup_rounds=learning.warmup_rounds, rounds=rounds)
+    return partial(step_factor, learning.schedule, warmup_steps=learning.warmup_steps, steps=steps)

@@ -20,7 +20,8 @@ class ProxySpec:
     vocabulary differ, and its style may, so that a paper-size system can be studied on a laptop.
 
     Attributes:
-        style: Style of blocks and embedding; None takes the workload's.
+        style: Style of blocks and embedding; None takes the workload's. The priced model stays as it is: its
+            FLOPs, parameters and activations are those of ``workload.style``.
         width: Model width d, a multiple of ``heads``.
         feedforward: Width of the feed-forward layer.
         heads: Attention heads.
@@ -31,7 +32,7 @@ class ProxySpec:
     style: Annotated[
         Literal["pre-ln", "transformer", "bert"] | None,
         described('style of blocks and embedding: "pre-ln", "transformer" or "bert"; empty = as priced'),
-    ] = None
+    ] = "bert"
     width: Annotated[int, whole("model width d, a multiple of heads", 2, 8192)] = 32
     feedforward: Annotated[int, whole("feed-forward width d_ff", 1, 65536)] = 64
     heads: Annotated[int, whole("attention heads, a divisor of the width", 1, 256)] = 2
@@ -85,10 +86,10 @@ class LearningSpec:
         server_learning_rate: Step size of the server's optimiser, which trains the task head or decoder.
         weight_decay: Decoupled weight decay of matrices (biases and norms are spared).
         gradient_clip: Largest norm of a cluster's gradient in a local step; 0 leaves it as it is.
-        schedule: Change of the step sizes over the rounds.
-        warmup_rounds: Rounds in which step sizes grow linearly to their full value.
-        schedule_rounds: Rounds that the schedule is laid out for, more than those of the warm-up if it falls
-            to 0 (linear, cosine); None takes the episode's.
+        schedule: Change of the step sizes over the local steps; a round has ``workload.local_steps`` of them.
+        warmup_steps: Local steps in which step sizes grow linearly to their full value.
+        schedule_steps: Local steps that the schedule is laid out for, more than those of the warm-up if it
+            falls to 0 (linear, cosine); None takes the episode's: rounds times local steps.
         proximal: Weight mu of FedProx's pull towards the round's common model. The first local step starts
             there, so the pull shows only with ``workload.local_steps`` above 1.
         aggregation: Rule by which the server turns the clusters' mean update into the next model.
@@ -160,14 +161,14 @@ class LearningSpec:
     gradient_clip: Annotated[float, real("largest norm of a gradient, 0 for any", "1", ge=0, le=1e6)] = 0.0
     schedule: Annotated[
         Literal["constant", "linear", "cosine", "inverse-sqrt"],
-        described('step sizes over the rounds: "constant", "linear", "cosine" or "inverse-sqrt"'),
+        described('step sizes over the local steps: "constant", "linear", "cosine" or "inverse-sqrt"'),
     ] = "constant"
-    warmup_rounds: Annotated[
-        int, whole("rounds in which step sizes grow to their full value", 0, 1_000_000)
+    warmup_steps: Annotated[
+        int, whole("local steps in which step sizes grow to their full value", 0, 1_000_000)
     ] = 10
-    schedule_rounds: Annotated[
-        Annotated[int, whole("rounds that the schedule is laid out for", 1, 10_000_000)] | None,
-        described("rounds that the schedule is laid out for, range 1 to 1e7; empty = the episode's"),
+    schedule_steps: Annotated[
+        Annotated[int, whole("local steps that the schedule is laid out for", 1, 1_000_000_000)] | None,
+        described("local steps that the schedule is laid out for, range 1 to 1e9; empty = the episode's"),
     ] = None
     proximal: Annotated[float, real("FedProx's mu", "1", ge=0, le=1e6)] = 0.0
     aggregation: Annotated[
@@ -186,7 +187,7 @@ class LearningSpec:
     ] = 0.99
     aggregation_floor: Annotated[float, real("floor tau of the aggregation", "1", gt=0, le=1)] = 1e-3
     token_dropout: Annotated[float, real("probability that a training token is hidden", "1", ge=0, lt=1)] = (
-        0.3
+        0.5
     )
     dropout: Annotated[float, real("dropout probability inside the model", "1", ge=0, lt=1)] = 0.0
     label_smoothing: Annotated[float, real("share of targets spread over all outputs", "1", ge=0, lt=1)] = 0.0
@@ -223,11 +224,11 @@ class LearningSpec:
                 "momentum to 0"
             )
         falls_to_zero = self.schedule in ("linear", "cosine")
-        if falls_to_zero and self.schedule_rounds is not None and self.schedule_rounds <= self.warmup_rounds:
+        if falls_to_zero and self.schedule_steps is not None and self.schedule_steps <= self.warmup_steps:
             raise ValueError(
-                f"schedule_rounds = {self.schedule_rounds} ends schedule = {self.schedule!r} within "
-                f"warmup_rounds = {self.warmup_rounds}, so step sizes would fall to 0 at once; raise "
-                "schedule_rounds or lower warmup_rounds"
+                f"schedule_steps = {self.schedule_steps} ends schedule = {self.schedule!r} within "
+                f"warmup_steps = {self.warmup_steps}, so step sizes would fall to 0 at once; raise "
+                "schedule_steps or lower warmup_steps"
             )
         if self.checkpoint is not None and self.proxy is not None:
             raise ValueError(

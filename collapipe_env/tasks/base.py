@@ -156,7 +156,11 @@ class TaskData:
 
 
 class Task(Protocol):
-    """A task of the federation. Implementations keep no state: one instance serves every learner."""
+    """A task of the federation. Implementations keep no state: one instance serves every learner.
+
+    A task may also have ``constant_answer(spec, part)``: the share of the part ``"dev"`` or ``"test"`` in
+    which the best answer that is always the same is right. Reports hold training against it.
+    """
 
     name: str
     metrics: tuple[str, ...]

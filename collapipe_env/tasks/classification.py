@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -75,6 +77,17 @@ class Classification:
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return the labels of the training part: as numbers if all are, else in alphabetical order."""
         return _classes(_texts(spec, stamp_of(spec.dataset))[0].labels)
+
+    def constant_answer(self, spec: TaskSpec, part: Literal["dev", "test"]) -> float:
+        """Return the accuracy of naming the most frequent class of the training part every time, in [0, 1].
+
+        Raises:
+            DataError: If the data cannot be read.
+        """
+        train, dev, test = _texts(spec, stamp_of(spec.dataset))
+        labels = np.array((dev if part == "dev" else test).labels)
+        most_frequent = Counter(train.labels).most_common(1)[0][0]
+        return float(np.mean(labels == most_frequent))
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the pooled linear head."""

@@ -119,7 +119,7 @@ class Federation:
         self._moments: BlockMoments | None = None
         if setup.moment_bits is not None:
             self._moments = BlockMoments(self._models, self._flats, self._optimizers, setup.moment_bits)
-        self._step_sizes = StepSizes(learning, setup.schedule_rounds)
+        self._step_sizes = StepSizes(learning, setup.schedule_steps)
         rounding = torch.Generator(device).manual_seed(int(self._noise_rng.integers(2**63)))
         self._exchange = Exchange(self._models[0], self._flats[0], wire, learning, rounding)
         self._servers: dict[int, Server] = {COMMON: CommonServer(self._head)}
@@ -159,7 +159,7 @@ class Federation:
         if self._moments is not None and moments is not None:
             self._moments.change_hands(moments)
             server.forget(np.flatnonzero((moments == LOST).any(axis=0)).tolist())
-        self._step_sizes.next_round([*self._optimizers, *server.optimizers()])
+        self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
         self._common.copy_(self._parameters[0])
         trained = len(self._models[0].blocks) - int(on_server[0])
         idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
@@ -233,6 +233,8 @@ class Federation:
         losses: list[Tensor] = []
         units_of_losses: list[float] = []
         for step in range(setup.local_steps):
+            if step:  # the first one's are set, since predictions of stale weights begin with them
+                self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
             server.begin_step()
             for n, stream in enumerate(self._streams):
                 tokens, targets, units = self._next_batch(stream)
@@ -292,7 +294,7 @@ class Federation:
     @property
     def rounds(self) -> int:
         """Number of rounds trained."""
-        return self._step_sizes.round
+        return self._step_sizes.step // self._setup.local_steps
 
     def get_state(self) -> Tree:
         """Return everything that decides how the run goes on, as copies; between rounds only."""
@@ -309,7 +311,7 @@ class Federation:
                 for mode, server in self._servers.items()
             },
             "exchange": self._exchange.get_state(),
-            "round": self._step_sizes.round,
+            "round": self.rounds,
             "noise_rng": generator_tree(self._noise_rng),
         }
 
@@ -356,7 +358,8 @@ class Federation:
         rng = generator_of(tree["noise_rng"], "noise_rng")
         if rng is None or type(tree["round"]) is not int or tree["round"] < 0:
             raise StateError(f"learner/runs: noise_rng or round is damaged: {REMEDY}")
-        self._noise_rng, self._step_sizes.round = rng, tree["round"]
+        self._noise_rng = rng
+        self._step_sizes.step = tree["round"] * self._setup.local_steps
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies of the modules would not share their parameters with the flat vectors any more.

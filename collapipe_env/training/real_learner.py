@@ -59,7 +59,7 @@ class TorchLearner:
         local_steps: int,
         num_envs: int,
         update_format: UpdateFormat | None = None,
-        schedule_rounds: int = 100,
+        schedule_steps: int = 100,
         device: str | None = None,
         moment_bits: int | None = None,
         head: Literal["copies", "common"] = "copies",
@@ -77,8 +77,8 @@ class TorchLearner:
             local_steps: Local steps per round, H.
             num_envs: Environments E.
             update_format: Format of model updates on the air; None for plain single precision.
-            schedule_rounds: Rounds that the step sizes' schedule is laid out for, unless
-                ``learning.schedule_rounds`` says it.
+            schedule_steps: Local steps that the step sizes' schedule is laid out for, unless
+                ``learning.schedule_steps`` says it.
             device: PyTorch device to train on, by name; None takes ``learning.device``. It is asked for at
                 the first reset, so that a process may be forked before.
             moment_bits: Bits per number of moments that travel with their blocks, 16 or 32; None if
@@ -96,7 +96,7 @@ class TorchLearner:
         self._learning = learning
         self._clusters, self._batch_size, self._local_steps = clusters, batch_size, local_steps
         self._update_format = update_format or UpdateFormat()
-        self._schedule_rounds = learning.schedule_rounds or schedule_rounds
+        self._schedule_steps = learning.schedule_steps or schedule_steps
         self._moment_bits = moment_bits
         self._device_name = learning.device if device is None else device
         self._head = head
@@ -132,7 +132,7 @@ class TorchLearner:
                 workload.lora_rank,
                 workload.lora_alpha,
             ),
-            schedule_rounds=scenario.dynamics.rounds,
+            schedule_steps=scenario.dynamics.rounds * workload.local_steps,
             device=device,
             moment_bits=None if migration is None else migration.moment_bits,
             head=workload.head,
@@ -264,7 +264,7 @@ class TorchLearner:
             units=self._task.units(torch.tensor(data.train.targets)).double().numpy(),
             hidden=data.hidden,
             update_format=self._update_format,
-            schedule_rounds=self._schedule_rounds,
+            schedule_steps=self._schedule_steps,
             moment_bits=self._moment_bits,
             head=self._head,
         )

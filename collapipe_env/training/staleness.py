@@ -30,7 +30,7 @@ class WeightVersions:
     the version is first carried on by ``min(s, g)`` steps of the optimiser's own rule: AdamW
     ``w - min(s, g) lr m_hat / (sqrt(v_hat) + eps)`` with PyTorch's bias correction, SGD
     ``w - min(s, g) lr (last gradient applied)``, and SGD with momentum ``w - min(s, g) lr (velocity)``. The
-    learning rate is that of the round.
+    learning rate is that of the local step that made the version, and of the round's first for version 0.
 
     Of XPipe only the idea is public: mini-batches overlap, and weights predicted by the optimiser's rule mend
     the staleness. Reconstructed [R] are the gap per stage, the rule above, that forward and backward of a

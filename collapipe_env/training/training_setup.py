@@ -35,7 +35,7 @@ class TrainingSetup:
         units: Predictions that every training sample asks for, shape (samples,).
         hidden: Token that stands for a hidden one.
         update_format: Format of model updates on the air.
-        schedule_rounds: Rounds that the step sizes' schedule is laid out for.
+        schedule_steps: Local steps that the step sizes' schedule is laid out for.
         moment_bits: Bits per number of moments that travel with their blocks; None where plans change
             without that.
         head: Server's head within a round: ``copies``, one for each cluster, or ``common``.
@@ -54,7 +54,7 @@ class TrainingSetup:
     units: FloatArray
     hidden: int
     update_format: UpdateFormat
-    schedule_rounds: int
+    schedule_steps: int
     moment_bits: int | None = None
     head: str = "copies"
 

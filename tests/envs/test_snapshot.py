@@ -123,7 +123,7 @@ def test_whole_environment_of_gymnasium_can_be_pickled():
 
 
 def test_learning_schedule_can_be_pickled():
-    scenario = {"base": "small", "learning": {"schedule": "cosine", "warmup_rounds": 2}}
+    scenario = {"base": "small", "learning": {"schedule": "cosine", "warmup_steps": 2}}
     env = CollaPipeVectorEnv(2, scenario, "surrogate")
     env.reset(seed=0)
     actions = make_actions(env, 4, lead=(2,))

@@ -19,7 +19,7 @@ def make(local_steps=1, seed=11, update_format=None, architecture=None, **learni
         setup,
         update_format=update_format or UpdateFormat(),
         architecture=architecture or setup.architecture,
-        schedule_rounds=learning.get("schedule_rounds", 100),
+        schedule_steps=learning.get("schedule_steps", 100),
     )
     run = learner._runs[0] = Federation(setup, np.random.default_rng(seed))
     return learner, run

@@ -20,7 +20,7 @@ BETAS, EPS = (0.9, 0.98), 1e-8
 def small_learner(local_steps, seeds=(11,), head="copies", **learning):
     defaults = {
         "evaluation_samples": 20, "evaluate_every": 100, "partition": "dirichlet",
-        "learning_rate": 0.01, "server_learning_rate": 0.02, "warmup_rounds": 0,
+        "learning_rate": 0.01, "server_learning_rate": 0.02, "warmup_steps": 0,
     }  # fmt: skip
     learner = TorchLearner(
         Architecture(BLOCKS, 8, 12, 2, 7, 200),

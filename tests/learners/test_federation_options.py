@@ -1,11 +1,15 @@
 """Options of local training inside real runs: FedProx, momentum, clipping, and schedules."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from federation_support import make, parts_of, train
 from learner_support import N
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
+from collapipe_env.training.federation import Federation
 from collapipe_env.training.staleness import next_step
 
 
@@ -125,7 +129,7 @@ def test_clipping_is_by_cluster_and_step():
 
 @pytest.mark.parametrize("mode", [COMMON, COPIES, SEQUENTIAL])
 def test_clusters_and_server_follow_the_schedule(mode):
-    options = {"schedule": "linear", "warmup_rounds": 1, "schedule_rounds": 5}
+    options = {"schedule": "linear", "warmup_steps": 1, "schedule_steps": 5}
     learner, run = make(learning_rate=0.01, server_learning_rate=0.04, **options)
     for factor in (1 / 2, 1, 3 / 4, 1 / 2, 1 / 4, 0, 0):
         before = torch.cat([run._parameters[0], run._head.flat.values])
@@ -140,21 +144,64 @@ def test_clusters_and_server_follow_the_schedule(mode):
         assert (float(moved.abs().max()) > 1e-5) == (factor > 0)
 
 
+@pytest.mark.parametrize("mode", [COMMON, COPIES, SEQUENTIAL])
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "inverse-sqrt"])
+def test_a_schedule_counts_local_steps_whatever_their_number_in_a_round(schedule, mode):
+    """Three rounds of four steps have the step sizes of twelve rounds of one, optimiser by optimiser."""
+    used = {}
+    for local_steps, rounds in ((1, 12), (4, 3)):
+        # One head for all in every local step: with copies each round of several steps has the copies' optimisers.
+        learner, run = make(local_steps, head="common", schedule=schedule, warmup_steps=5, schedule_steps=11)
+        seen = used[local_steps] = []
+
+        def note(optimizer, *_, seen=seen):
+            seen.append(optimizer.param_groups[0]["lr"])
+
+        run._optimizers[1].register_step_pre_hook(note)
+        served = run._server(mode)
+        served.begin_round(run._models, np.ones(N, int) if mode != COMMON else np.zeros(N, int))
+        served.optimizers()[0].register_step_pre_hook(note)
+        train(learner, rounds, server_blocks=None if mode == COMMON else (1,) * N, mode=mode)
+    # A cluster's optimiser steps once a local step; a server in sequence once for every cluster.
+    assert len(used[1]) == 12 * (1 + (N if mode == SEQUENTIAL else 1))
+    assert used[4] == used[1]
+    assert len(set(used[1])) > 4
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_lone_cluster_trains_the_same_in_few_long_rounds_and_many_short_ones():
+    """Without others to be averaged with, only the schedule could tell a round's last step from its first."""
+    options = {"schedule": "cosine", "warmup_steps": 5, "schedule_steps": 14, "partition": "iid"}
+    models = []
+    for local_steps, rounds in ((1, 12), (4, 3)):
+        learner, _ = make(local_steps, **options)
+        run = Federation(replace(learner._runs[0]._setup, clusters=1), np.random.default_rng(3))
+        for _ in range(rounds):
+            run.train_round(np.array([[4]]), np.array([2]), np.ones((1, local_steps, 2), dtype=bool))
+        assert run.rounds == rounds
+        models.append(torch.cat([run._parameters[0], run._head.flat.values]))
+    torch.testing.assert_close(*models, rtol=0, atol=1e-9)
+
+
 def test_a_round_without_arrivals_counts_for_the_schedule():
-    learner, run = make(schedule="linear", schedule_rounds=4)
+    learner, run = make(schedule="linear", schedule_steps=4)
     train(learner, 1, clusters=(False,) * N)
     train(learner, 1)
     assert run._optimizers[0].param_groups[0]["lr"] == pytest.approx(0.01 * 3 / 4)
+    learner, run = make(4, schedule="linear", schedule_steps=16)
+    train(learner, 1, clusters=(False,) * N)
+    train(learner, 1)
+    assert run._optimizers[0].param_groups[0]["lr"] == pytest.approx(0.01 * (1 - 7 / 16))
 
 
 @pytest.mark.parametrize(
     ("optimizer", "momentum"), [("adamw", 0.0), ("sgd", 0.0), ("sgd", 0.6)], ids=["adamw", "sgd", "momentum"]
 )
-def test_predictions_of_stale_weights_use_the_rounds_step_size(optimizer, momentum):
-    learner, run = make(optimizer=optimizer, momentum=momentum, schedule="cosine", schedule_rounds=4)
+def test_predictions_of_stale_weights_use_the_present_step_size(optimizer, momentum):
+    learner, run = make(optimizer=optimizer, momentum=momentum, schedule="cosine", schedule_steps=4)
     train(learner, 1)
     full = next_step(run._optimizers[0], applied=True)
-    run._step_sizes.next_round(run._optimizers)
+    run._step_sizes.next_step(run._optimizers)
     factor = run._optimizers[0].param_groups[0]["lr"] / 0.01
     assert factor == pytest.approx((1 + 0.5**0.5) / 2)
     torch.testing.assert_close(next_step(run._optimizers[0], applied=True), factor * full)

@@ -45,7 +45,7 @@ LEARNING = [
     {"proximal": 0.7},
     {"aggregation": "fedyogi", "aggregation_rate": 0.1, "aggregation_floor": 0.1},
     {"samples_per_pass": 1},
-    {"schedule": "linear", "schedule_rounds": 3},
+    {"schedule": "linear", "schedule_steps": 3},
     {"token_dropout": 0.5},
 ]
 

@@ -1,4 +1,4 @@
-"""Step sizes over the rounds, against PyTorch's own schedulers and the formulas of the papers."""
+"""Step sizes over the local steps, against PyTorch's own schedulers and the formulas of the papers."""
 
 import math
 import warnings
@@ -15,23 +15,23 @@ from collapipe_env.scenario.learning import LearningSpec
 SCHEDULES = ["constant", "linear", "cosine", "inverse-sqrt"]
 
 
-def ours(schedule, warmup, rounds, count):
-    """Step sizes that an optimiser really gets, round by round."""
-    learning = LearningSpec(schedule=schedule, warmup_rounds=warmup)
+def ours(schedule, warmup, steps, count):
+    """Step sizes that an optimiser really gets, local step by local step."""
+    learning = LearningSpec(schedule=schedule, warmup_steps=warmup)
     optimizers = [torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate) for rate in (0.5, 0.02)]
-    step_sizes = StepSizes(learning, rounds)
+    step_sizes = StepSizes(learning, steps)
     seen = []
     for _ in range(count):
-        step_sizes.next_round(optimizers)
+        step_sizes.next_step(optimizers)
         seen.append([optimizer.param_groups[0]["lr"] for optimizer in optimizers])
     np.testing.assert_allclose(np.array(seen)[:, 0], 25 * np.array(seen)[:, 1], rtol=1e-12)
     return [first for first, _ in seen]
 
 
-def pytorchs(schedule, warmup, rounds):
+def pytorchs(schedule, warmup, steps):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
     lr = torch.optim.lr_scheduler
-    rest = rounds - warmup
+    rest = steps - warmup
     after = {
         "constant": lambda: lr.ConstantLR(optimizer, factor=1.0),
         "linear": lambda: lr.LinearLR(optimizer, start_factor=1.0, end_factor=0.0, total_iters=rest),
@@ -44,7 +44,7 @@ def pytorchs(schedule, warmup, rounds):
     else:
         scheduler = after()
     seen = []
-    for _ in range(rounds):
+    for _ in range(steps):
         seen.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         with warnings.catch_warnings():
@@ -69,27 +69,25 @@ def test_inverse_sqrt_is_the_transformers():
 
 @given(
     schedule=st.sampled_from(SCHEDULES),
-    round_index=st.integers(0, 500),
+    step=st.integers(0, 500),
     warmup=st.integers(0, 50),
-    rounds=st.integers(1, 200),
+    steps=st.integers(1, 200),
 )
-def test_never_negative_never_above_full_and_past_the_end_as_at_the_end(
-    schedule, round_index, warmup, rounds
-):
-    factor = step_factor(schedule, round_index, warmup, rounds)
+def test_never_negative_never_above_full_and_past_the_end_as_at_the_end(schedule, step, warmup, steps):
+    factor = step_factor(schedule, step, warmup, steps)
     assert 0 <= factor <= 1
-    if round_index >= max(rounds, warmup) and schedule in ("linear", "cosine"):
+    if step >= max(steps, warmup) and schedule in ("linear", "cosine"):
         assert factor == pytest.approx(0, abs=1e-12)
-    if round_index == warmup < rounds:
+    if step == warmup < steps:
         assert factor == 1
 
 
 def test_an_optimiser_that_comes_later_has_its_own_full_step_size():
-    step_sizes = StepSizes(LearningSpec(schedule="linear", warmup_rounds=0), 10)
+    step_sizes = StepSizes(LearningSpec(schedule="linear", warmup_steps=0), 10)
     first, second = (torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=r) for r in (1.0, 3.0))
     for _ in range(5):
-        step_sizes.next_round([first])
-    step_sizes.next_round([first, second])
+        step_sizes.next_step([first])
+    step_sizes.next_step([first, second])
     assert [o.param_groups[0]["lr"] for o in (first, second)] == pytest.approx([0.5, 1.5])
 
 

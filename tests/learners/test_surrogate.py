@@ -217,17 +217,32 @@ def test_progress_is_proportional_to_the_step_sizes():
     np.testing.assert_allclose(losses, loss_at(CONSTANTS, np.cumsum(factors) * one), rtol=1e-12)
 
 
+def test_every_local_step_has_its_own_step_size():
+    """Three local steps a round follow the closed form with the factors of their own places."""
+    share, H, rounds = 0.97, 3, 70  # more rounds than the table of factors begins with
+    learner = learner_of(step_factor=lambda t: share**t)
+    losses = [float(learner.train_round(outcome(local_steps=H)).loss[0]) for _ in range(rounds)]
+    u = 90.0 / (4 * 48.0) + H**2 * 0.05 * 90.0 / 48.0 + 0.4 * 0.25
+    done = H * np.arange(1, rounds + 1)
+    made = 0.02 / (1.0 + u) * (1.0 - share**done) / (1.0 - share)
+    np.testing.assert_allclose(losses, loss_at(CONSTANTS, made), rtol=1e-12)
+
+
 def test_scenario_decides_step_sizes_and_skew():
     plain = load_scenario("small").with_overrides(
-        {"learning.schedule": "constant", "learning.warmup_rounds": 0}
+        {"learning.schedule": "constant", "learning.warmup_steps": 0}
     )
     assert step_factors(plain) is None
     factor = step_factors(
         plain.with_overrides(
-            {"learning.schedule": "linear", "learning.warmup_rounds": 4, "learning.schedule_rounds": 24}
+            {"learning.schedule": "linear", "learning.warmup_steps": 4, "learning.schedule_steps": 24}
         )
     )
     assert [factor(t) for t in (0, 4, 14, 24)] == pytest.approx([0.2, 1.0, 0.5, 0.0])
+    # An episode of 10 rounds of 4 local steps has 40 of them.
+    changes = {"learning.schedule": "linear", "workload.local_steps": 4, "dynamics.rounds": 10}
+    factor = step_factors(plain.with_overrides(changes))
+    assert [factor(t) for t in (0, 10, 39, 40)] == pytest.approx([1.0, 0.75, 0.025, 0.0])
     losses = {}
     for kind in ("iid", "dirichlet", "length", "quantity"):
         scenario = plain.with_overrides({"learning.partition": kind, "learning.dirichlet_alpha": 0.3})

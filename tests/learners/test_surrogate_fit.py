@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_errors_and_noise_are_what_they_say():
 @pytest.mark.parametrize("condition", [FITTED[5], FITTED[8], FITTED[12], HELD_OUT[4]], ids=str)
 def test_predictions_are_those_of_the_learner(condition):
     scenario = prepared(SMALL, condition, ROUNDS)
-    assert scenario.learning.warmup_rounds > 0  # so that step sizes are compared, too
+    assert scenario.learning.warmup_steps > 0  # so that step sizes are compared, too
     played = outcomes_of(scenario, condition, 2, ROUNDS)
     learning = scenario.learning
     zeta = TRUTH.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)
@@ -216,6 +217,14 @@ def test_shipped_fits_state_their_errors_and_commands():
         )
         assert f"fit_surrogate --scenario {preset} --task {task} " in entry["command"]
         assert entry["r2_held_out"] > 0.0
+
+
+def test_fits_that_are_behind_the_defaults_are_named_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "surrogate.md").read_text()
+    _, told = page.split("say so in their entry (`stale`)")
+    told = told.split("Other scenarios take")[0]
+    for key, entry in json.loads(fits_file().read_text())["fits"].items():
+        assert (f"`{key}`" in told) == ("stale" in entry), key
 
 
 @pytest.mark.parametrize("key", sorted(load_fits()))

@@ -25,7 +25,7 @@ N, B, H = 3, 8, 2
 
 def learner(num_envs=1, local_steps=H, **learning):
     defaults = {
-        "evaluation_samples": 40, "evaluate_every": 2, "partition": "dirichlet", "warmup_rounds": 0,
+        "evaluation_samples": 40, "evaluate_every": 2, "partition": "dirichlet", "warmup_steps": 0,
     }  # fmt: skip
     return TorchLearner(
         ARCHITECTURE,
@@ -256,7 +256,9 @@ def scenario(proxy=None, **changes):
 def test_from_scenario_trains_the_proxy_or_the_priced_architecture():
     proxy = {"width": 8, "feedforward": 10, "heads": 2, "sequence_length": 7, "vocabulary": 150}
     trained = TorchLearner.from_scenario(scenario(proxy), 2).architecture
-    assert trained == Architecture(3, 8, 10, 2, 7, 150)
+    assert trained == Architecture(3, 8, 10, 2, 7, 150, "bert", learned_positions=7, token_types=2)
+    as_priced = TorchLearner.from_scenario(scenario({**proxy, "style": None}), 2).architecture
+    assert as_priced == Architecture(3, 8, 10, 2, 7, 150)
     priced = TorchLearner.from_scenario(scenario(), 1)
     assert priced.architecture == Architecture(3, 12, 20, 3, 9, 200)
     priced.reset(rngs(0))
@@ -272,10 +274,10 @@ def test_from_scenario_hands_the_update_format_and_the_schedule_on():
     subject.reset(rngs(0))
     setup = subject._runs[0]._setup
     assert setup.update_format == UpdateFormat(8, "top-k", 0.25)
-    assert setup.schedule_rounds == 17
-    other = TorchLearner.from_scenario(scenario(**changes, **{"learning.schedule_rounds": 9}), 1)
+    assert setup.schedule_steps == 17 * setup.local_steps == 34
+    other = TorchLearner.from_scenario(scenario(**changes, **{"learning.schedule_steps": 9}), 1)
     other.reset(rngs(0))
-    assert other._runs[0]._setup.schedule_rounds == 9
+    assert other._runs[0]._setup.schedule_steps == 9
 
 
 def test_unfit_workloads_are_refused():

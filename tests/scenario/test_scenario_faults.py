@@ -153,8 +153,8 @@ def test_wrong_type(mapping: dict[str, Any], place: str, allowed: str) -> None:
             r"learning: momentum = 0\.9 is for optimizer = 'sgd'.*set momentum to 0",
         ),
         (
-            {"learning": {"schedule": "cosine", "schedule_rounds": 10}},
-            r"learning: schedule_rounds = 10 ends schedule = 'cosine' within warmup_rounds = 10.*raise",
+            {"learning": {"schedule": "cosine", "schedule_steps": 10}},
+            r"learning: schedule_steps = 10 ends schedule = 'cosine' within warmup_steps = 10.*raise",
         ),
         ({"devices": {"profiles": []}}, r"devices: profiles must hold at least one"),
         ({"devices": {"power_min_w": 0.3}}, r"devices: power_min_w = 0\.3 is above power_max_w = 0\.2"),

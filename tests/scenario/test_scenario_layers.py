@@ -1,10 +1,14 @@
 """Layers of a scenario: preset, what a task needs, a named model, and fields of its own."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario, scenario_names
 from collapipe_env.scenario.loading import _task_fields
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.tasks import task_names
 from collapipe_env.tasks.base import trained_architecture
 
@@ -142,6 +146,19 @@ def test_a_proxy_may_have_a_style_of_its_own():
         load_scenario("bert-small").with_overrides({"learning.proxy.style": "pre-ln"})
     )
     assert (back.style, back.learned_positions, back.token_types) == ("pre-ln", 0, 0)
+
+
+def test_the_proxy_of_classification_is_in_berts_style_and_the_priced_model_is_not():
+    for name in ("small", "medium", "large", "xlarge"):
+        scenario = load_scenario(name)
+        assert (scenario.workload.style, trained_architecture(scenario).style) == ("pre-ln", "bert")
+        priced = scenario.with_overrides({"learning.proxy.style": None})
+        assert trained_architecture(priced).style == "pre-ln"
+        np.testing.assert_equal(
+            dataclasses.asdict(system_parameters(priced)), dataclasses.asdict(system_parameters(scenario))
+        )
+    wider = load_scenario({"base": "small", "learning": {"proxy": {"width": 64}}})
+    assert wider.learning.proxy.style == "bert"
 
 
 def test_fields_that_contradict_the_style_are_refused():

@@ -37,6 +37,17 @@ def test_embedded_reviews():
     assert (data.train.tokens[:, 0] != PADDING).all()
 
 
+def test_the_constant_answer_is_the_most_frequent_class_of_training(tmp_path):
+    task = get_task("classification")
+    assert task.constant_answer(spec(), "test") == pytest.approx(293 / 475)
+    assert task.constant_answer(spec(), "dev") == pytest.approx(153 / 245)
+    # Where another class is more frequent in the part that is asked for, training's still counts.
+    for part, labels in (("train", "aaab"), ("dev", "abb"), ("test", "bbbba")):
+        lines = [f"sentence {i} of {part}\t{label}" for i, label in enumerate(labels)]
+        (tmp_path / f"{part}.tsv").write_text("\n".join(lines) + "\n")
+    assert task.constant_answer(spec(dataset=str(tmp_path)), "test") == pytest.approx(1 / 5)
+
+
 def test_strata_are_classes_and_lengths_count_tokens():
     data = get_task("classification").load(spec())
     np.testing.assert_array_equal(data.strata, data.train.targets)

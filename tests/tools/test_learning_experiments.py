@@ -192,7 +192,7 @@ def test_examples_of_the_page_are_valid(tmp_path):
 
 def test_the_page_has_all_its_marks():
     page = (learning_runs.DOCS / "learning.md").read_text()
-    for part in ("experiments", "experiments command", "tasks", "tasks command"):
+    for part in ("experiments", "experiments command", "choice", "choice command", "tasks", "tasks command"):
         assert page.count(generated_parts.BEGIN.format(part)) == 1
         assert page.count(generated_parts.END.format(part)) == 1
 

@@ -13,7 +13,7 @@ SCENARIO = {
     "cluster": {"layout": "per_episode"},
     "radio": {"fading_correlation": 0.7, "d2e_shadowing_db": 8.0},
     "dynamics": {"rounds": 3, "load_levels": [0.5, 0.75, 1.0], "load_stay_probability": 0.6},
-    "learning": {"schedule": "cosine", "warmup_rounds": 1},
+    "learning": {"schedule": "cosine", "warmup_steps": 1},
     "budgets": {"device_energy_j": 6, "cu_energy_j": 1.5},
 }
 

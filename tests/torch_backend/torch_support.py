@@ -64,7 +64,7 @@ VARIANTS = {
     "heard": {"base": "small", "cluster": {"layout": "per_episode"}, "workload": {"distribution": "devices"}},
     "skewed": {  # the parts of the surrogate that other variants leave out
         "base": "small",
-        "learning": {"partition": "dirichlet", "schedule": "cosine", "warmup_rounds": 1},
+        "learning": {"partition": "dirichlet", "schedule": "cosine", "warmup_steps": 1},
     },
 }
 

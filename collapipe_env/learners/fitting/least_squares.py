@@ -35,7 +35,7 @@ class _Batch:
         partition: Spread of their data.
         skew: Skew of the partition.
         outcome: Rounds of all of them, one run after the other.
-        factors: Shares of the full step size (runs, R).
+        factors: Shares of the full step size (runs, R, H).
         losses: Real losses (runs, evaluations).
     """
 
@@ -62,7 +62,9 @@ class _Batch:
     def predicted(self, constants: SurrogateConstants) -> FloatArray:
         """Return the surrogate's losses, shaped as :attr:`losses`."""
         zeta = constants.heterogeneity.get(self.partition, 0.0) * self.skew
-        made = progress(constants, self.outcome, zeta).reshape(self.factors.shape) * self.factors
+        runs, rounds, steps = self.factors.shape
+        factors = self.factors.reshape(runs * rounds, steps)
+        made = progress(constants, self.outcome, zeta, factors).reshape(runs, rounds)
         reached = np.concatenate((np.zeros((len(made), 1)), np.cumsum(made, axis=1)), axis=1)
         losses: FloatArray = loss_at(constants, reached[:, ::EVALUATE_EVERY])
         return losses
@@ -123,7 +125,7 @@ class _Search:
         self._initial = float(np.mean([run.losses[0] for run in runs]))
         self._lowest = float(losses.min())
         self._scale = OUTLIER * max(float(losses.std()), 1e-6)
-        self._steps = float(np.median([run.factors.sum() * run.outcome.local_steps for run in runs]))
+        self._steps = float(np.median([run.factors.sum() for run in runs]))
         self._samples = float(max(run.outcome.surviving_samples.sum(axis=1).max() for run in runs))
         # A partition that was never run has no constant to be found.
         made = {run.condition.partition for run in runs}

@@ -17,7 +17,7 @@ from collapipe_env.errors import DataError
 from collapipe_env.files import read_json, write_json
 from collapipe_env.learners.base import Arrivals, RoundOutcome
 from collapipe_env.learners.fitting.conditions import Condition
-from collapipe_env.learners.surrogate import SurrogateOutcome, skew, step_factors
+from collapipe_env.learners.surrogate import SurrogateOutcome, factor_table, skew, step_factors
 from collapipe_env.scenario import Scenario
 
 EVALUATE_EVERY = 2
@@ -32,7 +32,7 @@ class Run:
         condition: Its condition.
         seed: Its seed.
         outcome: All its rounds at once, in place of environments: arrived samples (R, N, H).
-        factors: Share of the full step size in each round (R,).
+        factors: Share of the full step size in each local step of each round (R, H).
         skew: Skew of the partition, in [0, 1].
         losses: Evaluation losses [nat]: of the untrained model, then after every ``EVALUATE_EVERY``-th
             round (1 + R // EVALUATE_EVERY,).
@@ -105,14 +105,14 @@ def run_of(scenario: Scenario, condition: Condition, seed: int, rounds: int, los
             "finite ones; delete it from the file of runs to make it again"
         )
     trained = prepared(scenario, condition, rounds)
-    factor = step_factors(trained)
+    steps = trained.workload.local_steps
     return Run(
         condition=condition,
         seed=seed,
         outcome=SurrogateOutcome.of(
             outcomes_of(trained, condition, seed, rounds), trained.workload.batch_size
         ),
-        factors=np.array([1.0 if factor is None else factor(t) for t in range(rounds)]),
+        factors=factor_table(step_factors(trained), rounds, steps),
         skew=skew(trained.learning, trained.clusters),
         losses=np.asarray(losses, dtype=np.float64),
     )

@@ -1,0 +1,107 @@
+"""The choice of hyper-parameters: which value is taken, and what sees the test part."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+import choose_learning
+import generated_parts
+import learning_runs
+
+from collapipe_env.scenario import load_scenario
+
+
+@pytest.fixture
+def played(monkeypatch, tmp_path):
+    """Runs whose scores follow from their settings; returns the scenarios that were played, in order."""
+    scenarios = []
+
+    def train(plans, processes):
+        assert processes == 1
+        ((name, plan),) = plans.items()
+        scenarios.append(plan.scenario)
+        return {name: [Run(plan.scenario, seed) for seed in range(plan.episodes)]}
+
+    class Run:
+        initial_loss = 0.7
+
+        def __init__(self, scenario, seed):
+            learning = scenario.learning
+            score = 0.7 + 0.002 * seed
+            score += 0.05 * (learning.proxy.style == "bert")
+            score += 0.02 * (learning.token_dropout == 0.5)
+            # On average better than the start, but not from seed to seed.
+            score += (0.03, -0.02)[seed % 2] * (learning.learning_rate == 2e-3)
+            score -= 0.04 * (learning.warmup_steps == 30)
+            # Before the last quarter everything is worse, and that must not count.
+            rounds = scenario.dynamics.rounds
+            self.metric = np.where(np.arange(rounds) < 0.75 * rounds, 0.0, score)
+            self.loss = 1.0 - self.metric
+            self.delay = np.ones(rounds)
+
+    page = tmp_path / "learning.md"
+    marks = [
+        f"{generated_parts.BEGIN.format(part)}\nold\n{generated_parts.END.format(part)}"
+        for part in ("choice", "choice command")
+    ]
+    page.write_text("\n".join(["Words before", *marks, ""]))
+    monkeypatch.setattr(learning_runs, "train", train)
+    monkeypatch.setattr(learning_runs, "PAGE", page)
+    return scenarios
+
+
+def test_fields_are_chosen_one_after_another_on_dev_and_tested_once(played, tmp_path):
+    arguments = ["--seeds", "4", "--work", str(tmp_path / "work")]
+    assert choose_learning.main(arguments) == 0
+    parts = [scenario.learning.evaluation_split for scenario in played]
+    assert parts == ["dev"] * (len(parts) - 2) + ["test"] * 2
+    start, choice = (scenario.learning for scenario in played[-2:])
+    assert (start.proxy.style, start.token_dropout, start.learning_rate) == ("pre-ln", 0.3, 3e-3)
+    assert (choice.proxy.style, choice.token_dropout, choice.learning_rate) == ("bert", 0.5, 3e-3)
+    assert (choice.gradient_clip, choice.warmup_steps) == (0.0, 10)
+    # What was chosen before is kept while later fields are tried.
+    assert {scenario.learning.proxy.style for scenario in played[2:-2]} == {"bert"}
+    text = (tmp_path / "learning.md").read_text()
+    assert "| style | **bert** | 0.753" in text
+    assert "| warm-up | **10** |" in text
+    assert "the start has accuracy 0.703" in text
+    assert "tools/choose_learning.py --seeds 4" in text
+
+
+def test_the_test_part_can_be_left_alone(played, tmp_path):
+    work = tmp_path / "work"
+    assert choose_learning.main(["--no-test", "--no-page", "--work", str(work)]) == 0
+    assert {scenario.learning.evaluation_split for scenario in played} == {"dev"}
+    assert "test part" not in (work / "table.md").read_text()
+    assert "old" in (tmp_path / "learning.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("scores", "present", "better"),
+    [
+        ([0.8, 0.8], [0.7, 0.7], True),
+        ([0.8], [0.7], True),
+        ([0.7], [0.7], False),
+        ([0.8, 0.7], [0.7, 0.78], False),  # gains 0.1 and -0.08: mean 0.01, standard error 0.09
+        ([0.8, 0.73], [0.7, 0.72], True),  # gains 0.1 and 0.01: mean 0.055, standard error 0.045
+    ],
+)
+def test_a_value_must_be_better_by_more_than_chance(scores, present, better):
+    assert choose_learning.clearly_better(np.array(scores), np.array(present)) is better
+
+
+def test_the_start_is_the_first_value_of_every_field_and_all_are_valid():
+    small = load_scenario("small")
+    for candidates in choose_learning.FIELDS.values():
+        for values in candidates:
+            assert small.with_overrides(values) is not None
+    names = [name for candidates in choose_learning.FIELDS.values() for name in candidates[0]]
+    assert len(names) == len(set(names))
+
+
+def test_bad_options_are_refused(capsys):
+    assert choose_learning.main(["--rounds", "0"]) == 2
+    assert "--rounds" in capsys.readouterr().err
