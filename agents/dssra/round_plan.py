@@ -26,10 +26,10 @@ from .cluster_costs import (
     delay_and_cost,
     exact_difference,
     mean_active_power,
-    node_joules,
     price_after,
     reprice_cluster,
     summarise_cluster,
+    uplink_joules,
 )
 from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
@@ -204,7 +204,8 @@ def _reprice_uplinks(
     """
     moved = 0.0
     for n in range(share.shape[0]):
-        joules, before = node_joules(0, share[n], summary[n], parameters), inputs.price[n, 0]
+        before = inputs.price[n, 0]
+        joules = summary[n, SUMMARY] + uplink_joules(share[n], summary[n], parameters)
         change = part * (price_after(inputs.backlog[n, 0], joules, inputs.budget[n, 0]) - before)
         moved = max(moved, abs(change) * joules)
         summary[n, FIXED_COST] += change * summary[n, SUMMARY]
