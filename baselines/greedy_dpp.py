@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
-from collapipe_env.agents.dssra.segment_dp import SegmentProblem, plan_cost
+from collapipe_env.agents.dssra.segment_plan import SegmentProblem, plan_cost
 from collapipe_env.agents.dssra.segment_problem import segment_problem
 from collapipe_env.arrays import IntArray
 from collapipe_env.compiled import called_from_python, compiled

@@ -104,9 +104,11 @@ def states_of(scenario: Scenario, count: int, seed: int) -> Iterator[SystemState
 
 def objective(scheduler: DSSRA, state: SystemState, plan: Allocation) -> FloatArray:
     """Objective of a plan without what nothing decides (E,)."""
-    value = scheduler.objective(state, plan)
-    value = value - scheduler.tradeoff_v * round_costs(scheduler.parameters, state, plan).broadcast
-    return value - idle_drift(state.backlog) if scheduler.drift == "exact" else value
+    given = scheduler.tradeoff_v * round_costs(scheduler.parameters, state, plan).broadcast
+    if scheduler.drift == "exact":
+        given = given + idle_drift(state.backlog)
+    value: FloatArray = scheduler.objective(state, plan) - given
+    return value
 
 
 def gaps(scheduler: DSSRA, state: SystemState, starts: int, rng: np.random.Generator) -> FloatArray:

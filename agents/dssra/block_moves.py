@@ -1,6 +1,6 @@
 """Single blocks moved between two devices of a cluster, judged by the true objective of the whole round.
 
-Prices are slopes, so the answers of ``round_plan.propose`` can settle where no cluster's proposal helps
+Prices are slopes, so the answers of ``cluster_answers.propose`` can settle where no cluster's proposal helps
 although one block elsewhere would: the segments have local optima. Trying every move at the powers at hand
 leaves the worst of them. A move is first priced for its cluster alone, shares kept: the objective is convex
 in the clusters' delays, so that this is hardly ever more than the move really costs, and only moves that

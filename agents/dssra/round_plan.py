@@ -7,7 +7,6 @@ tells what a watt of mean power is worth. With these prices every cluster improv
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
 from .bandwidth import earliest_deadline, evaluate_shares, later_shares, share_band, weigh_delays
-from .closed_forms import minmax_upload
 from .cluster_costs import (
     FIXED_COST,
     SUMMARY,
@@ -26,20 +24,14 @@ from .cluster_costs import (
     delay_and_cost,
     exact_difference,
     mean_active_power,
-    node_joules,
     price_after,
     reprice_cluster,
     summarise_cluster,
+    uplink_joules,
 )
 from .moving import set_moving_noise
-from .moving_powers import search_moving_powers
-from .power_search import cluster_cost, search_powers, starting_power
-from .round_input import ClusterTerms, RoundInput
-from .segment_dp import best_segments, plan_cost
-from .segment_problem import segment_problem
+from .round_input import RoundInput
 
-POWER_PASSES = 3  # coordinate passes over a cluster's powers
-LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan
 SHARE_STEPS = 6  # most steps of shares and the CUs' prices towards each other
 SETTLED_PRICE = 1e-3  # relative to the objective, what a step may change of a CU's priced energy at the end
 SLOPE_STEP = 1e-3  # relative, of the finite differences
@@ -207,7 +199,8 @@ def _reprice_uplinks(
     """
     moved = 0.0
     for n in range(share.shape[0]):
-        joules, before = node_joules(0, share[n], summary[n], parameters), inputs.price[n, 0]
+        before = inputs.price[n, 0]
+        joules = summary[n, SUMMARY] + uplink_joules(share[n], summary[n], parameters)
         change = part * (price_after(inputs.backlog[n, 0], joules, inputs.budget[n, 0]) - before)
         moved = max(moved, abs(change) * joules)
         summary[n, FIXED_COST] += change * summary[n, SUMMARY]
@@ -262,178 +255,3 @@ def interference_prices(
             if n != m:
                 price[n] += inputs.cross_gain[n, m] * slope
     return price
-
-
-@compiled_inner
-def best_micro_batches(
-    n: int,
-    segments: IntArray,
-    power: FloatArray,
-    terms: ClusterTerms,
-    inputs: RoundInput,
-    parameters: Parameters,
-) -> ClusterTerms:
-    """The terms with the number of micro-batches that suits segments and powers best.
-
-    Args:
-        n: The cluster.
-        segments: Blocks of each device (K,).
-        power: Powers of the CU and the devices (K+1,) [W].
-        terms: What the rest of the plan leaves it, and prices.
-        inputs: The environment.
-        parameters: The scenario.
-    """
-    if inputs.choices.shape[0] == 1:
-        return terms
-    summary = np.empty(SUMMARY + power.shape[0])
-    best = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
-    noise_w, share, weight, price = terms.noise_w, terms.share, terms.delay_weight, terms.interference_price
-    for choice in range(inputs.choices.shape[0]):
-        other = ClusterTerms(inputs.choices[choice], noise_w, share, weight, price)
-        cost = cluster_cost(n, segments, power, other, inputs, parameters, summary)
-        if cost < best:
-            best, terms = cost, other
-    return terms
-
-
-@compiled_inner
-def improve_cluster(
-    n: int,
-    segments: IntArray,
-    power: FloatArray,
-    terms: ClusterTerms,
-    replans: int,
-    inputs: RoundInput,
-    parameters: Parameters,
-) -> tuple[float, float]:
-    """Better segments and powers of one cluster at given prices, in place.
-
-    The exact segments for the present powers compete, after both had their powers searched, with the
-    present segments; the winner is replanned until its segments stay.
-
-    Args:
-        n: The cluster.
-        segments: Blocks of each device (K,).
-        power: Powers of the CU and the devices (K+1,) [W].
-        terms: What the rest of the plan leaves it, and prices.
-        replans: Most changes of the segments; 0 for the powers alone.
-        inputs: The environment.
-        parameters: The scenario.
-
-    Returns:
-        What the cluster's cost fell by, at these prices, and its number of micro-batches.
-    """
-    scratch = np.empty(SUMMARY + power.shape[0])
-    before = cluster_cost(n, segments, power, terms, inputs, parameters, scratch)
-    terms = best_micro_batches(n, segments, power, terms, inputs, parameters)
-    cost, exact, moves = np.inf, inputs.exact[0] > 0.0, inputs.held.shape[1] > 0
-    planned, trial = segments, power.copy()
-    for attempt in range(replans + 1):
-        if attempt > 0:
-            for k in range(segments.shape[0]):
-                if segments[k] == 0:
-                    power[k + 1] = starting_power(
-                        n, k + 1, terms.delay_weight, terms.noise_w, inputs, parameters
-                    )
-            problem = segment_problem(n, power, terms, inputs, parameters)
-            planned = best_segments(problem, plan_cost(problem, segments))[1]
-            stays = True
-            for k in range(segments.shape[0]):
-                stays = stays and planned[k] == segments[k]
-            if stays:
-                break
-            for i in range(power.shape[0]):
-                trial[i] = power[i]
-        if exact:
-            M = terms.micro_batches
-            summarise_cluster(n, planned, trial, M, terms.noise_w, inputs, parameters, scratch)
-            reprice_cluster(n, terms.share, scratch, inputs, parameters)
-        found = search_powers(n, planned, trial, terms, inputs, parameters, POWER_PASSES)
-        if exact or moves:
-            found = cluster_cost(n, planned, trial, terms, inputs, parameters, scratch)
-        found = search_moving_powers(n, planned, trial, terms, found, inputs, parameters)
-        if found >= cost:
-            break
-        cost = found
-        for k in range(segments.shape[0]):
-            segments[k] = planned[k]
-        for i in range(power.shape[0]):
-            power[i] = trial[i]
-        if attempt > 0:
-            terms = best_micro_batches(n, segments, power, terms, inputs, parameters)
-    return before - cost, terms.micro_batches
-
-
-@compiled_inner
-def propose(
-    plan: RoundPlan, weight: FloatArray, replans: int, inputs: RoundInput, parameters: Parameters
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    """Every cluster's best answer to the others' present plans.
-
-    Args:
-        plan: The present plan.
-        weight: ``w`` to use (N,) [1/s].
-        replans: Most changes of a cluster's segments; 0 for the powers alone.
-        inputs: The environment.
-        parameters: The scenario.
-
-    Returns:
-        New segments (N, K), powers (N, K+1), micro-batches (N,) and what every cluster's cost should fall by
-        (N,).
-    """
-    clusters = weight.shape[0]
-    prices = interference_prices(plan, weight, inputs, parameters)
-    segments, power, micro_batches = plan.segments.copy(), plan.power.copy(), plan.micro_batches.copy()
-    least = LEAST_WEIGHT * parameters.tradeoff_v / clusters
-    gain = np.empty(clusters)
-    for n in range(clusters):
-        M = micro_batches[n]
-        terms = ClusterTerms(M, plan.noise[n], plan.share[n], max(weight[n], least), prices[n])
-        gain[n], micro_batches[n] = improve_cluster(
-            n, segments[n], power[n], terms, replans, inputs, parameters
-        )
-    return segments, power, micro_batches, gain
-
-
-@compiled_inner
-def first_guess(
-    inputs: RoundInput, parameters: Parameters
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    """Closed-form powers, each cluster's exact segments for them, and shares that end all uploads together.
-
-    Args:
-        inputs: The environment.
-        parameters: The scenario.
-
-    Returns:
-        Segments (N, K), powers (N, K+1), micro-batches (N,) and shares (N,).
-    """
-    clusters, devices = inputs.cap.shape
-    micro_batches = inputs.micro_batches.copy()
-    weight = parameters.tradeoff_v / clusters
-    segments = np.empty((clusters, devices), dtype=np.int64)
-    power = np.empty((clusters, devices + 1))
-    typical = math.sqrt(parameters.power_min_w * parameters.power_max_w)
-    for n in range(clusters):
-        power[n, 0] = typical
-        for k in range(devices):
-            segments[n, k], power[n, k + 1] = 0, typical
-    noise = noise_of(segments, power, inputs, parameters)
-    snr_hz, update_bits = np.empty(clusters), np.empty(clusters)
-    for n in range(clusters):
-        for i in range(devices + 1):
-            power[n, i] = starting_power(n, i, weight, noise[n], inputs, parameters)
-        snr = power[n, 0] * inputs.uplink_gain[n] / parameters.uplink_noise_w
-        snr_hz[n] = snr * parameters.uplink_bandwidth_hz
-        update_bits[n] = parameters.update_bits
-    share = minmax_upload(update_bits, snr_hz, parameters.uplink_bandwidth_hz)
-    for n in range(clusters):
-        share[n] = parameters.bandwidth_floor + (1.0 - clusters * parameters.bandwidth_floor) * share[n]
-        terms = ClusterTerms(micro_batches[n], noise[n], share[n], weight, 0.0)
-        problem = segment_problem(n, power[n], terms, inputs, parameters)
-        planned = best_segments(problem, np.inf)[1]
-        for k in range(devices):
-            segments[n, k] = planned[k]
-        terms = best_micro_batches(n, segments[n], power[n], terms, inputs, parameters)
-        micro_batches[n] = terms.micro_batches
-    return segments, power, micro_batches, share

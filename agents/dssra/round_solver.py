@@ -35,8 +35,9 @@ from collapipe_env.compiled import compiled, compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
 from .block_moves import best_move, largest, most_moves
+from .cluster_answers import first_guess, propose
 from .round_input import RoundInput, environment_row
-from .round_plan import RoundPlan, evaluate, first_guess, propose, reprice
+from .round_plan import RoundPlan, evaluate, reprice
 
 REPLANS = 3  # most changes of a cluster's segments in one sweep
 STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic scale

@@ -19,7 +19,7 @@ from collapipe_env.physics.parameters import Parameters
 from .cluster_costs import node_drift
 from .moving import lead_of, moments_airtime
 from .round_input import ClusterTerms, RoundInput
-from .segment_dp import SegmentProblem
+from .segment_plan import SegmentProblem
 
 
 @compiled_inner

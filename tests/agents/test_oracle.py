@@ -132,10 +132,12 @@ def test_the_problem_is_convex_in_the_logarithms(links, drift):
         assert (values[2] <= 0.5 * (values[0] + values[1]) * (1.0 + 1e-12)).all()
 
 
-def test_dssra_is_close_to_the_oracle_and_never_better(tmp_path, capsys):
+@pytest.mark.parametrize("drift", ["exact", "bound"])
+def test_dssra_is_close_to_the_oracle_and_never_better(tmp_path, capsys, drift):
     path = tmp_path / "gap.json"
     # One of each shape with lossless queues, one of each with repeats.
-    assert dssra_gap.main(["--instances", "8", "--seed", "4", "--restarts", "1", "--output", str(path)]) == 0
+    arguments = ["--instances", "8", "--seed", "4", "--restarts", "1", "--drift", drift]
+    assert dssra_gap.main([*arguments, "--output", str(path)]) == 0
     assert "goal" in capsys.readouterr().out
     content = json.loads(path.read_text())
     assert list(tmp_path.iterdir()) == [path]

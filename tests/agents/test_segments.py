@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collapipe_env.agents.dssra import segment_dp
+from collapipe_env.agents.dssra import segment_dp, segment_plan
 from collapipe_env.agents.dssra import segment_problem as pricing
 from collapipe_env.agents.dssra.round_input import ClusterTerms, round_input
-from collapipe_env.agents.dssra.segment_dp import SegmentProblem
+from collapipe_env.agents.dssra.segment_plan import SegmentProblem
 from collapipe_env.allocation import Allocation
 from collapipe_env.compiled import called_from_python
 from collapipe_env.physics.cluster_times import ClusterTimes
@@ -22,7 +22,7 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 best_segments = called_from_python(segment_dp.best_segments)
-plan_cost = called_from_python(segment_dp.plan_cost)
+plan_cost = called_from_python(segment_plan.plan_cost)
 segment_problem = called_from_python(pricing.segment_problem)
 
 

@@ -150,7 +150,7 @@ def test_a_schedule_counts_local_steps_whatever_their_number_in_a_round(schedule
     """Three rounds of four steps have the step sizes of twelve rounds of one, optimiser by optimiser."""
     used = {}
     for local_steps, rounds in ((1, 12), (4, 3)):
-        # One head for all in every local step: with copies each round of several steps has the copies' optimisers.
+        # With copies of the head a round of several steps would step the copies.
         learner, run = make(local_steps, head="common", schedule=schedule, warmup_steps=5, schedule_steps=11)
         seen = used[local_steps] = []
 

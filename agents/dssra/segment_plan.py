@@ -1,0 +1,131 @@
+"""Cost of a split of a cluster's blocks over its devices, at given powers, bandwidth and micro-batches ([R]).
+
+The objective is the true GPipe objective: costs that add up over blocks and hops, plus a price on the slowest
+forward element, on the slowest backward element, on the longest collection, on the longest update and on the
+phase in which moments of moved blocks travel.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.compiled import compiled_leaf
+from collapipe_env.physics.cluster_times import ClusterTimes
+
+
+class SegmentProblem(NamedTuple):
+    """Times of one cluster and the prices of its plans; node 0 is the CU, node k + 1 device k.
+
+    Attributes:
+        total_blocks: ``L`` >= 1.
+        cap: Blocks each device can hold (K,), 0 for absent ones.
+        times: Times of its blocks, hops, uplink and server.
+        block_cost: Additive cost of so many blocks on each device (K, L+1), >= 0, 0 for none.
+        hop_cost: Additive cost of the hop from node i to node j, both directions (K+1, K+1), >= 0.
+        bottleneck_price: Price of the slowest elements [1/s], >= 0.
+        collect_price: Price of the longest collection [1/s], >= 0.
+        update_price: Price of the longest update of a local step [1/s], >= 0.
+        lead: Device that sends a block's moments (L,), -1 for none; no blocks at all (0,) where a change of
+            plan costs nothing. A device leads blocks in a row unless it held chunks; then the phase is no
+            more than a lower bound.
+        moments_out: Airtime of a block's moments at their sender if a device takes the block (K, L) [s].
+        moments_in: Airtime at the device, or at the CU that passes them on (K, L) [s].
+        moments_cost: Additive cost of the moments of so many first blocks if a device takes them (K, L+1).
+        through_cu: Whether moments travel over the CU.
+        moving_price: Price of the moments' phase [1/s], >= 0.
+    """
+
+    total_blocks: int
+    cap: IntArray
+    times: ClusterTimes
+    block_cost: FloatArray
+    hop_cost: FloatArray
+    bottleneck_price: float
+    collect_price: float
+    update_price: float
+    lead: IntArray
+    moments_out: FloatArray
+    moments_in: FloatArray
+    moments_cost: FloatArray
+    through_cu: bool
+    moving_price: float
+
+
+@compiled_leaf
+def least_forward(times: ClusterTimes) -> float:
+    """Forward element that every plan has at least: the uplink or the server [s]."""
+    return max(times.uplink, times.server_forward)
+
+
+@compiled_leaf
+def least_backward(times: ClusterTimes) -> float:
+    """Backward element that every plan has at least: the downlink or the server [s]."""
+    return max(times.downlink, times.server_backward)
+
+
+@compiled_leaf
+def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
+    """Objective of a plan.
+
+    ``sum_k block_cost_k(d_k) + sum_hops hop_cost + bottleneck_price (max forward element + max backward
+    element) + collect_price max_k d_k block_collect_k + update_price max_k d_k block_update_k``. Elements
+    are the used devices' compute (``d_k`` times its time per block), the hops CU -> first -> ... -> last ->
+    CU between used devices, and the two
+    least elements. Delays enter ``block_cost`` and ``hop_cost`` with their price. Where blocks change hands,
+    the price and cost of moments come on top.
+
+    Args:
+        problem: The cluster.
+        segments: Blocks ``d`` of each device (K,).
+
+    Returns:
+        The objective; infinity for no blocks at all.
+    """
+    times = problem.times
+    cost, forward, backward, collect, update = 0.0, least_forward(times), least_backward(times), 0.0, 0.0
+    last, placed, moved, sending = 0, 0, 0.0, 0.0
+    for k in range(segments.shape[0]):
+        blocks = segments[k]
+        if blocks > 0:
+            if problem.lead.shape[0] > 0:
+                cost += problem.moments_cost[k, placed + blocks] - problem.moments_cost[k, placed]
+                receiving = 0.0
+                for block in range(placed, placed + blocks):
+                    moved, sending, receiving = take_moments(problem, k, block, moved, sending, receiving)
+                moved = max(moved, receiving)
+                placed += blocks
+            cost += problem.hop_cost[last, k + 1] + problem.block_cost[k, blocks]
+            forward = max(forward, max(times.hop_forward[last, k + 1], blocks * times.block_forward[k]))
+            backward = max(backward, max(times.hop_backward[last, k + 1], blocks * times.block_backward[k]))
+            collect = max(collect, blocks * times.block_collect[k])
+            update = max(update, blocks * times.block_update[k])
+            last = k + 1
+    if last == 0:
+        return np.inf
+    forward = max(forward, times.hop_forward[last, 0])
+    backward = max(backward, times.hop_backward[last, 0])
+    total: float = cost + problem.hop_cost[last, 0] + problem.collect_price * collect
+    total += problem.update_price * update + problem.moving_price * max(moved, sending)
+    total += problem.bottleneck_price * (forward + backward)
+    return total
+
+
+@compiled_leaf
+def take_moments(
+    problem: SegmentProblem, k: int, block: int, moved: float, sending: float, receiving: float
+) -> tuple[float, float, float]:
+    """Sums of the moments' phase when a device takes the next block.
+
+    Directly, ``moved`` is the longest time of a sender or receiver that is done, ``sending`` that of the
+    block's sender so far and ``receiving`` that of the device so far. Over the CU, ``moved`` and ``sending``
+    are what it receives and sends.
+    """
+    out, into = problem.moments_out[k, block], problem.moments_in[k, block]
+    if problem.through_cu:
+        return moved + out, sending + into, 0.0
+    if block > 0 and problem.lead[block] != problem.lead[block - 1]:
+        moved, sending = max(moved, sending), 0.0
+    return moved, sending + out, receiving + into
