@@ -151,7 +151,7 @@ def round_input(
 
 
 def _held(parameters: SystemParameters, state: SystemState) -> npt.NDArray[np.int8]:
-    """Who held which block (..., N, L, K), without blocks where that does not matter."""
+    """Holders of every block in the round before (..., N, L, K), without blocks where they do not matter."""
     previous, rules = state.processes.get("migration"), parameters.migration
     if previous is None or rules is None or not rules.moves:
         *lead, devices = state.present.shape

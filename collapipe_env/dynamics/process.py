@@ -265,7 +265,7 @@ PROCESSES: Registry[type[Process]] = Registry(
         "shadowing": "collapipe_env.dynamics.shadowing:Shadowing",
         "fading": "collapipe_env.dynamics.fading:Fading",
         "load": "collapipe_env.dynamics.load:Load",
-        "migration": "collapipe_env.dynamics.migration:PreviousPlan",
+        "migration": "collapipe_env.dynamics.previous_plan:PreviousPlan",
     },
     reserved=("layout", "arrivals", "learner"),
     hint="one of your own is registered with collapipe_env.register_process",

@@ -11,7 +11,6 @@ from gymnasium.envs.registration import register, registry
 from gymnasium.vector import VectorEnv
 
 from collapipe_env.errors import ScenarioError, nearest_name
-from collapipe_env.scenario.names import LADDER, REALISTIC
 
 ENTRY_POINT = "collapipe_env.envs.env:CollaPipeEnv"
 VECTOR_ENTRY_POINT = "collapipe_env.envs.registration:make_vector"
@@ -20,6 +19,9 @@ BACKENDS = ("numpy", "torch")
 TORCH_ONLY = ("device", "dtype", "draws", "check_actions", "compiled")
 """Arguments that the torch backend has and the other has not."""
 
+# Named here, not imported: reading scenarios takes pydantic, which `import collapipe_env` does without.
+LADDER = ("small", "medium", "large", "xlarge")
+REALISTIC = ("boards", "phones")
 TASKS = {"classification": "Classification", "ner": "NER", "translation": "Translation"}
 """The tasks, by the word that stands in the ids."""
 PRESET_TASK = "classification"

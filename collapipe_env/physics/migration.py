@@ -14,7 +14,7 @@ from collapipe_env.arrays import Array, concatenate, namespace
 from collapipe_env.physics.schedules.segments import pipeline_blocks
 
 STAY, TRAVEL, LOST = range(3)
-"""What becomes of a block's moments: they stay, travel to another device, or start again from zero."""
+"""Fates of a block's moments: they stay, travel to another device, or start again from zero."""
 
 
 class Migration(NamedTuple):

@@ -38,7 +38,12 @@ def act(scheduler, state):
 @pytest.mark.parametrize("duplex", ["full", "half"])
 def test_leaving_sets_out_by_their_bound_loses_nothing(duplex: str, link_aware: bool) -> None:
     scenario = load_scenario(
-        {"base": "medium", "workload": {"local_steps": 2}, "radio": {"d2d_duplex": duplex}}
+        {
+            "base": "medium",
+            "workload": {"local_steps": 2},
+            "radio": {"d2d_duplex": duplex},
+            "budgets": {"device_energy_j": 1000, "cu_energy_j": 1000},
+        }
     )
     parameters = system_parameters(scenario)
     for problem in chain_problems(parameters, first_state(scenario, 2, seed=4)).values():

@@ -22,11 +22,12 @@ import pass_costs  # noqa: E402
 
 def test_the_page_shows_the_overheads_of_every_shipped_scenario_and_those_of_the_paper():
     page = (ROOT / "docs/prices.md").read_text()
-    shown, none = (
+    shown, none, *_ = (
         YAML(typ="safe").load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     )
     for name in scenario_names():
-        assert load_scenario(name).to_dict()["overheads"] == shown["overheads"], name
+        own = {"update_s": 0.025} if name == "phones" else {}
+        assert load_scenario(name).to_dict()["overheads"] == shown["overheads"] | own, name
     assert load_scenario({}).to_dict()["overheads"] == shown["overheads"] == best_micro_batches.OVERHEADS
     assert none["overheads"] == NO_OVERHEADS
     assert load_scenario(none) == replace(unpriced("medium"), name="medium-unpriced")

@@ -165,8 +165,9 @@ def test_reference_delay_holds_what_is_charged():
         parameters, state = system_parameters(scenario), mean_state(scenario, fixed_layout(scenario))
         after = round_costs(parameters, state, even_split(parameters, state))
         assert reference_delay(scenario) == pytest.approx(float(after.delay))
-        # Under the even split the cluster of the longest local step is the slowest anyway.
-        assert reference_delay(scenario) == before if "head" in field else reference_delay(scenario) > before
+        # The cluster of the longest local step may be the slowest anyway.
+        more = reference_delay(scenario) - before
+        assert more >= 0.0 if "head" in field else more > 0.0
 
 
 def test_compressed_and_adapted_updates_are_sent_on_as_the_broadcast_has_them():

@@ -27,7 +27,13 @@ VARIANTS = {
         "dynamics": {"load_levels": [0.5, 0.75, 1.0], "load_stay_probability": 0.6},
         "budgets": {"device_energy_j": 6, "cu_energy_j": 1.5},
     },
-    "uneven": {"base": "medium", "cluster": {"devices": [5, 3, 4, 5]}, "workload": {"local_steps": 2}},
+    "uneven": {
+        "base": "medium",
+        "cluster": {"devices": [5, 3, 4, 5]},
+        "workload": {"local_steps": 2},
+        "budgets": {"device_energy_j": 40, "cu_energy_j": 4},
+    },
+    "moments": {"base": "small", "dynamics": {"processes": {"migration": {}}}},
     "priced": {  # overheads of passes and messages, radios that draw more than they emit
         "base": "small",
         "devices": {
