@@ -22,9 +22,9 @@ def main() -> None:
     inner = env.unwrapped
     assert isinstance(inner, CollaPipeEnv)
     scheduler = DSSRA(inner.scenario)
-    observation, _ = env.reset(seed=0)
+    env.reset(seed=0)
     for _ in range(10):
-        observation, *_ = env.step(scheduler.act(observation[None], inner.state)[0])
+        inner.step_allocation(scheduler.allocate(inner.state))
     TARGET.parent.mkdir(parents=True, exist_ok=True)
     imsave(TARGET, inner.render())
     print(f"wrote {TARGET}")
