@@ -26,7 +26,9 @@ def main() -> None:
     for _ in range(10):
         inner.step_allocation(scheduler.allocate(inner.state))
     TARGET.parent.mkdir(parents=True, exist_ok=True)
-    imsave(TARGET, inner.render())
+    picture = inner.render()
+    assert picture is not None
+    imsave(TARGET, picture)
     print(f"wrote {TARGET}")
 
 
