@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.scenario import Scenario, load_scenario
 
 FORMS: tuple[Literal["bound", "exact"], ...] = ("bound", "exact")
@@ -61,9 +62,7 @@ class Course:
 
 def play(scenario: Scenario, form: Literal["bound", "exact"], rounds: int, episodes: int) -> Course:
     """Play all episodes at once."""
-    env = CollaPipeVectorEnv(
-        episodes, scenario, "surrogate", autoreset_mode="Disabled", max_episode_steps=rounds
-    )
+    env = CollaPipeVectorEnv(episodes, lasting(scenario, rounds), "surrogate", autoreset_mode="Disabled")
     env.reset(seed=0)
     scheduler = DSSRA(scenario, drift=form)
     scheduler.allocate(env.state)  # compiled before it is timed

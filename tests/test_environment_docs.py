@@ -1,5 +1,6 @@
 """The examples of docs/environment.md about actions, observations and rewards run as they stand there."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -7,9 +8,12 @@ import numpy as np
 import pytest
 
 import collapipe_env
+from collapipe_env.envs.registration import environment_ids, short_ids
 from collapipe_env.envs.rewards import REWARDS
+from collapipe_env.scenario.names import PRESETS
 
-DOCS = Path(__file__).parents[1] / "docs" / "environment.md"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs" / "environment.md"
 
 
 def example(*sections: str) -> str:
@@ -64,3 +68,17 @@ def test_the_docs_name_every_registration():
     for name in collapipe_env.__all__:
         if name.startswith("register_"):
             assert f"`collapipe_env.{name}" in text or f"`{name}`" in text
+
+
+def test_the_readme_names_every_shipped_scenario_and_every_id():
+    text = (ROOT / "README.md").read_text()
+    for name in PRESETS:
+        assert f"`{name}`" in text
+    told = set()
+    for pattern in re.findall(r"`(CollaPipe[^`]*-v0)`", text):
+        options = [part.strip("<>").split(",") for part in re.findall(r"<[^>]*>|[^<>]+", pattern)]
+        told |= {"".join(parts) for parts in itertools.product(*options)}
+    registered = {name for name, _ in (*environment_ids(), *short_ids())}
+    # "<...>" stands for the sizes of the id before it.
+    sizes = {name for name, _ in short_ids() if name.startswith("CollaPipeSurrogate")}
+    assert registered - sizes <= told

@@ -12,6 +12,7 @@ import tyro
 from collapipe_env.cli.common import (
     DATASET_OPTION,
     SCHEDULERS_HELP,
+    SHIPPED,
     TASK_OPTION,
     chosen_learners,
     chosen_scenario,
@@ -51,9 +52,10 @@ Examples:
 class Options:
     """All options."""
 
-    scenarios: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME|FILE ...")] = ("small", "medium")
-    """Shipped scenarios (small, medium, large, xlarge; bert-small, bert-base,
-    transformer-base) or YAML files."""
+    scenarios: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(metavar="NAME|FILE ...", help=f"Shipped scenarios ({SHIPPED}) or YAML files."),
+    ] = ("small", "medium")
     task: Annotated[str | None, TASK_OPTION] = None
     dataset: Annotated[str | None, DATASET_OPTION] = None
     schedulers: Annotated[

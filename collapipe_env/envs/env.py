@@ -61,12 +61,15 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     :attr:`observation_layout`, whose ``physical(observation)`` undoes the scaling:
     per device (N, K) energy backlog, compute speed, memory cap in blocks,
     gain of the hop to it, gain to the CU, presence; per cluster (N,) uplink gain and CU backlog; the
-    round and the smoothed loss.
+    round and the smoothed loss. Features that only some scenarios have follow: ``device_clock``, and those
+    of processes, such as ``migration_blocks``.
 
     **Transition**. The allocation fixes delay ``T``, energies ``E`` and the loss of micro-batches; the
     learner trains one round (H local steps of the cut pipeline in every cluster, aggregation, server
     update); virtual queues move, ``z <- max(z + E / Ebar - 1, 0)``; fading, loads and the next round's
-    channels are drawn. Layout and shadowing are drawn once per episode or fixed by the scenario.
+    channels are drawn, and other processes of the scenario move. Layout and shadowing are drawn once per
+    episode or fixed by the scenario. Delay and energy include the scenario's prices of passes, messages and
+    updates, and under ``migration`` that of a change of plan.
 
     **Reward** (``reward=``): ``"lyapunov"`` (default), the exact drift plus penalty
     ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``; ``"drift_plus_penalty"``, its denser

@@ -19,5 +19,5 @@ SCENARIOS: Registry[Scenario | None] = Registry("scenario", dict.fromkeys(PRESET
 
 
 def scenario_names() -> tuple[str, ...]:
-    """Return the names of the presets (the ladder from the smallest on, published models), then of others."""
+    """Return the names of the presets (the ladder from the smallest on first), then those of others."""
     return SCENARIOS.names()

@@ -104,12 +104,12 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
     What it says of an episode is what plans can do, not what a policy does: a policy that meets the budgets
     in the long run still begins with empty queues, and has used a few per cent more than its budgets after
     100 rounds. Where budgets lie near the border, that is far more episodes over budget than
-    :attr:`FeasibilityReport.share` says: under DSSRA's bound with ``V = 1e-4`` it was 77 % against 22 %, and
-    100 % against 62 %. With only those episodes counted in which DSSRA uses more than 5 % above some budget
-    (``energy_ratio_max`` over 1.05), the two agreed within 11 points in all scenarios that were tried but
-    one, of a fixed layout, where it was 40 % against 62 %. A search can also fail
-    to find what exists: in episodes in which devices spend most of their energy on their radio, the
-    least use may come out some per cent too high.
+    :attr:`FeasibilityReport.share` says: under DSSRA's bound with ``V = 1e-4`` it was 45 % against 6 % in the
+    same episodes. With only those episodes counted in which DSSRA uses more than 5 % above some budget
+    (``energy_ratio_max`` over 1.05), the two agreed within 3 points in four scenarios that were tried, and
+    with a layout per episode it was 28 % against 16 % (``modelling_notes.md``). A search can also fail to
+    find what exists: in episodes in which devices spend most of their energy on their radio, the least use
+    may come out some per cent too high.
 
     Args:
         scenario: The scenario.

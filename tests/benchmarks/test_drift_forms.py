@@ -4,6 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+from collapipe_env.scenario import load_scenario
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import drift_forms
@@ -17,6 +19,16 @@ def test_both_forms_play_the_same_episodes(tmp_path, capsys):
     assert "| `small` |" in capsys.readouterr().out
     assert 0.9 < row["exact"]["delay_s"] / row["bound"]["delay_s"] < 1.1
     assert row["exact"]["milliseconds"] > 0.0
+
+
+def test_episodes_may_be_longer_than_the_scenarios(tmp_path):
+    path = tmp_path / "forms.json"
+    rounds = load_scenario("small").dynamics.rounds + 1
+    arguments = ["--scenarios", "small", "--rounds", str(rounds), "--episodes", "1", "--output", str(path)]
+    assert drift_forms.main(arguments) == 0
+    row = json.loads(path.read_text())["rows"][0]
+    # DSSRA uses up the budget of the worst node, in long episodes too.
+    assert 0.9 < row["exact"]["worst_energy"] < 1.2
 
 
 def test_bad_options_are_refused(capsys):
