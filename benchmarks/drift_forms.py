@@ -87,7 +87,7 @@ def compare(options: Options) -> None:
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for name in options.scenarios:
-        scenario = load_scenario(name).with_overrides({"dynamics.rounds": options.rounds})
+        scenario = load_scenario(name)
         bound, exact = (play(scenario, form, options.rounds, options.episodes) for form in FORMS)
         change = 100.0 * (exact.delay_s / bound.delay_s - 1.0)
         print(

@@ -13,7 +13,7 @@ import drift_forms
 
 def test_both_forms_play_the_same_episodes(tmp_path, capsys):
     path = tmp_path / "forms.json"
-    arguments = ["--scenarios", "small", "--rounds", "101", "--episodes", "1", "--output", str(path)]
+    arguments = ["--scenarios", "small", "--rounds", "6", "--episodes", "2", "--output", str(path)]
     assert drift_forms.main(arguments) == 0
     row = json.loads(path.read_text())["rows"][0]
     assert "| `small` |" in capsys.readouterr().out
