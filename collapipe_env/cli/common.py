@@ -27,6 +27,7 @@ from collapipe_env.evaluation.scheduler_loading import require_scheduler
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.learners.factory import FORMER, LEARNERS, own_learner
 from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import LEARNED, scheduler_names
 from collapipe_env.task_registry import task_names
 
@@ -42,8 +43,7 @@ Options = TypeVar("Options")
 LEARNER_OPTIONS = ("--learner", "--train-learner")
 SCENARIO_OPTION = tyro.conf.arg(
     metavar="NAME|FILE",
-    help="A shipped scenario (small, medium, large, xlarge; bert-small, bert-base, transformer-base) or a "
-    "YAML file.",
+    help=f"A shipped scenario ({SHIPPED}) or a YAML file.",
 )
 LEARNER_OPTION = tyro.conf.arg(
     metavar="NAME",

@@ -28,6 +28,7 @@ from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
+from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
@@ -51,9 +52,10 @@ Examples:
 class Options:
     """All options."""
 
-    scenarios: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME|FILE ...")] = ("small", "medium")
-    """Shipped scenarios (small, medium, large, xlarge; bert-small, bert-base,
-    transformer-base) or YAML files."""
+    scenarios: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(metavar="NAME|FILE ...", help=f"Shipped scenarios ({SHIPPED}) or YAML files."),
+    ] = ("small", "medium")
     task: Annotated[str | None, TASK_OPTION] = None
     dataset: Annotated[str | None, DATASET_OPTION] = None
     schedulers: Annotated[

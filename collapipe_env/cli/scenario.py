@@ -13,11 +13,13 @@ from collapipe_env.cli.common import SCENARIO_OPTION, TASK_OPTION, chosen_scenar
 from collapipe_env.errors import shortened
 from collapipe_env.evaluation.run_directory import differences
 from collapipe_env.scenario import Scenario, block_bytes
+from collapipe_env.scenario.names import SHIPPED
 
-DESCRIPTION = """Show a scenario with all its fields, check one, or name the differences of two.
+DESCRIPTION = f"""Show a scenario with all its fields, check one, or name the differences of two.
 
-A scenario is a shipped one (small, medium, large, xlarge; bert-small, bert-base, transformer-base) or a YAML
-file. Exit status: 0; 1 from check if an energy budget cannot be met; 2 for a scenario that cannot be used.
+A scenario is a shipped one ({SHIPPED}) or
+a YAML file. Exit status: 0; 1 from check if an energy budget cannot be met; 2 for a scenario that cannot be
+used.
 
 Examples:
   collapipe scenario show medium > my_scenario.yaml
