@@ -28,10 +28,10 @@ from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
-from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import LEARNED, scheduler_names
 
 DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.
