@@ -21,5 +21,5 @@ SCENARIOS: Registry[Scenario | None] = Registry("scenario", dict.fromkeys(PRESET
 
 
 def scenario_names() -> tuple[str, ...]:
-    """Return the names of the presets (the ladder from the smallest on, the others), then of registered ones."""
+    """Return the names of the presets (the ladder from the smallest on), then of registered ones."""
     return SCENARIOS.names()
