@@ -17,7 +17,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.sac.policies import SACPolicy
 
 import collapipe_env
-from collapipe_env.envs.observation import ObservationBuilder
+from collapipe_env.envs.observed_processes import observation_builder
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.errors import CheckpointError, reason, shown
 from collapipe_env.scenario import Scenario
@@ -73,7 +73,7 @@ class LearnedScheduler(PolicyScheduler):
 def observation_and_action(scenario: Scenario) -> tuple[spaces.Box, spaces.Box]:
     """The spaces of a scenario's environment, without building one."""
     size = action_codec(scenario).action_size
-    return ObservationBuilder(scenario).space(), spaces.Box(-1.0, 1.0, (size,), np.float32)
+    return observation_builder(scenario).space(), spaces.Box(-1.0, 1.0, (size,), np.float32)
 
 
 class BacklogLens(BaseFeaturesExtractor):
@@ -100,7 +100,7 @@ class BacklogLens(BaseFeaturesExtractor):
 
 def policy_options(parameters: HyperParameters, scenario: Scenario) -> dict[str, Any]:
     """Keyword arguments of the Stable-Baselines3 policy."""
-    layout = ObservationBuilder(scenario).layout
+    layout = observation_builder(scenario).layout
     factor = np.ones(layout.size, dtype=np.float32)
     for name in ("device_backlog", "cu_backlog"):
         factor[layout[name].slice] = scenario.budgets.backlog_cap / parameters.backlog_unit

@@ -27,7 +27,7 @@ from collapipe_env.evaluation.scheduler_loading import require_scheduler
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.learners.factory import FORMER, LEARNERS, own_learner
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.names import LADDER, PUBLISHED, REALISTIC
+from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import LEARNED, scheduler_names
 from collapipe_env.task_registry import task_names
 
@@ -40,8 +40,6 @@ SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
 Options = TypeVar("Options")
 
 
-SHIPPED = "; ".join(", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC))
-"""Names of the shipped scenarios, in their groups."""
 LEARNER_OPTIONS = ("--learner", "--train-learner")
 SCENARIO_OPTION = tyro.conf.arg(
     metavar="NAME|FILE",

@@ -12,7 +12,6 @@ import tyro
 from collapipe_env.cli.common import (
     DATASET_OPTION,
     SCHEDULERS_HELP,
-    SHIPPED,
     TASK_OPTION,
     chosen_learners,
     chosen_scenario,
@@ -32,6 +31,7 @@ from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import LEARNED, scheduler_names
 
 DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import tyro
 
-from collapipe_env.cli.common import SCENARIO_OPTION, SHIPPED, TASK_OPTION, chosen_scenario, run_command
+from collapipe_env.cli.common import SCENARIO_OPTION, TASK_OPTION, chosen_scenario, run_command
 from collapipe_env.errors import shortened
 from collapipe_env.evaluation.run_directory import differences
 from collapipe_env.scenario import Scenario, block_bytes
+from collapipe_env.scenario.names import SHIPPED
 
 DESCRIPTION = f"""Show a scenario with all its fields, check one, or name the differences of two.
 
@@ -127,7 +128,7 @@ def _print_wrapped(line: str, indent: int) -> None:
 
 def _sizes(scenario: Scenario) -> list[tuple[str, str]]:
     """Return the sizes of a scenario, as names and texts."""
-    from collapipe_env.envs.observation import ObservationBuilder
+    from collapipe_env.envs.observed_processes import observation_builder
     from collapipe_env.simulator.build import action_codec
 
     devices = scenario.cluster.devices_per_cluster
@@ -139,6 +140,6 @@ def _sizes(scenario: Scenario) -> list[tuple[str, str]]:
         ("encoder blocks", f"{scenario.blocks}, {block_bytes(scenario) / 1e6:,.1f} MB of memory each"),
         ("task", f"{workload.task}, data: {scenario.learning.dataset}"),
         ("episode", f"{dynamics.rounds:,} rounds, layout {scenario.cluster.layout}"),
-        ("observation", f"{ObservationBuilder(scenario).layout.size:,} numbers"),
+        ("observation", f"{observation_builder(scenario).layout.size:,} numbers"),
         ("action", f"{action_codec(scenario).action_size:,} numbers"),
     ]

@@ -14,8 +14,8 @@ from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.arrays import Array, BoolArray, at_least, namespace, total
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.codec import ActionCodec
-from collapipe_env.envs.observation import ObservationBuilder, ObservationLayout
-from collapipe_env.envs.observed_processes import clock_features, observed_features
+from collapipe_env.envs.observation import ObservationLayout
+from collapipe_env.envs.observed_processes import observation_builder
 from collapipe_env.envs.rewards import OwnReward, Reward, make_reward
 from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.errors import AllocationError
@@ -82,8 +82,7 @@ class BatchMDP:
         self.world = World(scenario, make_learner(learner, scenario, num_envs, backend), num_envs, backend)
         # Asked once: that a class has certain methods is slow to find out.
         self._quick = self.world.learner if isinstance(self.world.learner, QuickLearner) else None
-        added = clock_features(scenario) + observed_features(self.world.system.processes)
-        self.observer = ObservationBuilder(scenario, added)
+        self.observer = observation_builder(scenario)
         on_numpy = backend is NUMPY
         self._observe = backend.fuse(self.observer.build if on_numpy else self.observer.build_generic)
         choices = backend.array(np.array(self.codec.micro_batch_choices))

@@ -6,10 +6,21 @@ from collections.abc import Iterable
 from functools import partial
 
 from collapipe_env.arrays import Array, namespace
-from collapipe_env.dynamics.process import Observed, Process
-from collapipe_env.envs.observation import FeatureSource
+from collapipe_env.dynamics.process import Observed, Process, active_processes
+from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
+
+
+def observation_builder(scenario: Scenario) -> ObservationBuilder:
+    """Builder of the observations of a scenario's environments, with everything that the scenario adds.
+
+    Args:
+        scenario: The scenario.
+    """
+    return ObservationBuilder(
+        scenario, clock_features(scenario) + observed_features(active_processes(scenario))
+    )
 
 
 def observed_features(processes: Iterable[Process]) -> tuple[FeatureSource, ...]:

@@ -13,11 +13,13 @@ REALISTIC = ("boards", "phones")
 """Scenarios with radios that draw what measured ones draw."""
 PRESETS = LADDER + PUBLISHED + REALISTIC
 """Names of the files in ``presets``."""
+SHIPPED = "; ".join(", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC))
+"""All of them as help texts show them."""
 
 SCENARIOS: Registry[Scenario | None] = Registry("scenario", dict.fromkeys(PRESETS))
 """Registered scenarios by name; ``None`` for those of the package, whose files are read on use."""
 
 
 def scenario_names() -> tuple[str, ...]:
-    """Return the names of the presets (the ladder from the smallest on first), then those of others."""
+    """Return the names of the presets (the ladder from the smallest on), then of registered ones."""
     return SCENARIOS.names()

@@ -20,10 +20,12 @@ def _read(given: object) -> object:
     if not isinstance(given, Mapping):
         raise ValueError(f"{shown(given)} is no mapping of processes to their fields")
     # In one order, so that scenarios that say the same are equal.
-    return tuple((name, _spec(name, fields)) for name, fields in sorted(given.items()))
+    specs = ((name, _spec(name, fields)) for name, fields in sorted(given.items()))
+    return tuple((name, spec) for name, spec in specs if spec is not None)
 
 
 def _spec(name: str, fields: object) -> Any:
+    """Fields of a process as its ``Spec``; ``None`` where it is switched off, as one of the base may be."""
     # Imported late: processes know of scenarios.
     from collapipe_env.dynamics.process import PROCESSES
 
@@ -35,8 +37,12 @@ def _spec(name: str, fields: object) -> Any:
         raise ValueError(f"the process {name!r} has no fields here: it reads other sections of the scenario")
     if isinstance(fields, kind):
         return fields
+    if fields is False or (isinstance(fields, str) and fields == "off"):
+        return None
     if not isinstance(fields, Mapping):
-        raise ValueError(f"{name} is {shown(fields)}, not a mapping of its fields; {{}} for their defaults")
+        raise ValueError(
+            f"{name} is {shown(fields)}, not a mapping of its fields; {{}} for their defaults, off without it"
+        )
     known = [field.name for field in dataclasses.fields(kind)]
     for field in fields:
         if field not in known:

@@ -103,6 +103,29 @@ def test_training_saves_an_agent_that_plays(tmp_path: Path, algorithm: str) -> N
     assert np.array_equal(first, actions(files.best))
 
 
+MIXED = [{"switched_capacitance": 1e-27}, {"name": "board", "flops_per_cycle": 32, "active_power_w": 6.0}]
+
+
+@pytest.mark.parametrize(
+    ("added", "changes"),
+    [
+        ("migration_blocks", {"dynamics": {"rounds": 5, "processes": {"migration": {}}}}),
+        ("device_clock", {"dynamics": {"rounds": 5}, "devices": {"profiles": MIXED}}),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_an_agent_sees_what_its_scenario_adds(tmp_path: Path, algorithm: str, added: str, changes) -> None:
+    scenario = load_scenario({"base": "small", **changes})
+    files = TrainingFiles(tmp_path)
+    train(plan(algorithm, scenario=scenario), files, say=lambda _: None)
+    env = CollaPipeVectorEnv(2, scenario, "surrogate")
+    observation, _ = env.reset(seed=0)
+    assert added in env.observation_layout
+    assert LearnedScheduler.load(files.best, scenario).act(observation, env.state).shape == (2, 18)
+    with pytest.raises(CheckpointError, match=f"observations of {observation.shape[1]} numbers"):
+        LearnedScheduler.load(files.best, SCENARIO)
+
+
 def test_validation_of_the_saved_agent_is_the_recorded_one(trained: TrainingFiles) -> None:
     state = training_state(trained)
     saved = read_checkpoint(trained.best)

@@ -1,13 +1,17 @@
 """The console script: which command it runs, and what a wrong one is answered."""
 
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
 import collapipe_env
 from collapipe_env.cli.main import COMMANDS, main
+
+PRESETS = sorted(p.stem for p in (Path(collapipe_env.__file__).parent / "scenario/presets").iterdir())
 
 
 def test_the_console_script_is_installed_with_the_package() -> None:
@@ -46,6 +50,23 @@ def test_every_long_command_explains_itself_under_its_own_name(name: str, capsys
     assert f"usage: collapipe {name}" in text
     assert "Ctrl-C keeps the work done" in text
     assert "--schedulers NAME" in text
+
+
+@pytest.mark.parametrize("command", [["train"], ["evaluate"], ["compare"], ["scenario"]])
+def test_help_names_every_shipped_scenario(command: list[str], capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*command, "--help"])
+    assert stop.value.code == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "boards" in PRESETS
+    assert [name for name in PRESETS if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_readme_names_every_shipped_scenario() -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    names = re.search(r"A scenario is a name \((.*?)\)", text, re.DOTALL)
+    assert names is not None
+    assert sorted(re.findall("`([a-z-]+)`", names[1])) == PRESETS
 
 
 def test_help_needs_no_heavy_library() -> None:

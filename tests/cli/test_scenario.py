@@ -34,7 +34,8 @@ def test_a_file_is_shown_with_all_that_it_leaves_to_its_base(tmp_path: Path, cap
 
 def test_check_prints_the_sizes_of_the_environment(tmp_path: Path, capsys) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("base: medium\ncluster: {clusters: 3, devices: [4, 6, 5]}\n")
+    text = "base: medium\ncluster: {clusters: 3, devices: [4, 6, 5]}\n"
+    file.write_text(text + "dynamics: {processes: {migration: {}}}\n")  # which the observation shows
     assert run("check", file) == 0
     output = capsys.readouterr().out
     env = CollaPipeVectorEnv(1, load_scenario(file), "surrogate")

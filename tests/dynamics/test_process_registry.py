@@ -52,10 +52,24 @@ def test_without_processes_nothing_of_a_scenario_changes(wind):
     assert [p.name for p in active_processes(plain)] == ["shadowing", "fading"]
 
 
+@pytest.mark.parametrize("off", ["off", False])
+def test_a_process_of_the_base_is_switched_off(off):
+    boards = load_scenario("boards")
+    assert load_scenario({"base": "boards", "dynamics": {"processes": {}}}).dynamics == boards.dynamics
+    free = load_scenario({"base": "boards", "name": "boards", "dynamics": {"processes": {"migration": off}}})
+    assert free.dynamics.processes == ()
+    assert free == boards.with_overrides({"dynamics.processes.migration": off})
+    assert free == load_scenario(free.to_dict())
+    assert free.with_overrides({"dynamics.processes.migration": {}}) == boards
+
+
 @pytest.mark.parametrize(
     ("processes", "message"),
     [
         ({"wnd": {}}, "process 'wnd' is not known: did you mean 'wind'"),
+        ({"wnd": "off"}, "process 'wnd' is not known: did you mean 'wind'"),
+        ({"fading": "off"}, "'fading' has no fields here"),
+        ({"wind": None}, "wind is None, not a mapping of its fields; {} for their defaults, off without it"),
         ({"wind": {"sped": 1.0}}, r"wind has no field 'sped'; did you mean 'speed'"),
         ({"wind": {"speed": "fast"}}, r"wind\.speed = 'fast'"),
         ({"wind": 5}, r"wind is 5, not a mapping"),
