@@ -1,7 +1,8 @@
 """Learning under lost moments: the real learner with a share of its blocks' moments reset before every round.
 
-Says what ``migration.moments: reset`` costs in loss, and which part of a round's progress that is, for the
-surrogate. Every share trains on the same batches; differences to no resets are paired, seed by seed. Run::
+Says what ``migration.moments: reset`` costs in loss, and which part of a round's progress that is; the
+surrogate leaves resets out. Every share trains on the same batches; differences to no resets are paired, seed
+by seed. Run::
 
     python benchmarks/moment_resets.py
     python benchmarks/moment_resets.py --scenario medium --rounds 200 --seeds 5

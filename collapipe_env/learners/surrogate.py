@@ -16,18 +16,11 @@ from collapipe_env.kernels.surrogate import learn_rows
 from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
 from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, imbalance_of, loss_at, step_progress
-from collapipe_env.physics.migration import LOST
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
     from collapipe_env.scenario.learning import LearningSpec
-
-RESET_PENALTY = 0.55
-"""Share of a round's progress that is lost where the moments of all blocks start from zero before it ([X]).
-
-Found by `benchmarks/moment_resets.py` on `small` with AdamW; for a part of the blocks in proportion.
-"""
 
 
 def skew(learning: LearningSpec, clusters: int) -> float:
@@ -258,19 +251,10 @@ class SurrogateLearner:
             reached, loss = self._learn(
                 counts, outcome.micro_batches, outcome.survival, factors, self._round, self._progress
             )
-        if outcome.moments is not None:
-            reached, loss = self._held_up(outcome.moments, reached)
         self._progress = reached
         self._round = self._round + 1
         self._longest += 1
         return LearningReport(loss=loss, metric=self._no_metric, train_loss=loss)
-
-    def _held_up(self, moments: Array, reached: Array) -> tuple[Array, Array]:
-        """Progress and loss after a round before which some blocks' moments were lost."""
-        xp = namespace(reached)
-        lost = xp.mean(xp.astype(moments == LOST, reached.dtype), axis=(-2, -1))
-        reached = self._progress + (1.0 - RESET_PENALTY * lost) * (reached - self._progress)
-        return reached, loss_at(self.constants, reached)
 
     def _learned(
         self,

@@ -11,7 +11,6 @@ from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.learners import surrogate_fits
 from collapipe_env.learners.base import Arrivals, RoundOutcome
 from collapipe_env.learners.surrogate import (
-    RESET_PENALTY,
     SurrogateLearner,
     SurrogateOutcome,
     progress,
@@ -20,7 +19,6 @@ from collapipe_env.learners.surrogate import (
 )
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for, read_fits
 from collapipe_env.physics.loss_curve import loss_at
-from collapipe_env.physics.migration import LOST
 from collapipe_env.scenario import load_scenario
 
 CONSTANTS = SurrogateConstants(
@@ -338,27 +336,3 @@ def test_task_without_a_fit_is_refused_by_name(monkeypatch, tmp_path):
 def test_damaged_fits_are_refused(tmp_path, entries, named):
     with pytest.raises(DataError, match=named):
         read_fits(write_fits(tmp_path, entries))
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_lost_moments_hold_progress_up_in_proportion(share):
-    scenario = load_scenario("small")
-    plain, other = (SurrogateLearner.from_scenario(scenario, 2) for _ in range(2))
-    rngs = [np.random.default_rng(e) for e in range(2)]
-    M = np.full((2, 2), 4)
-    outcome = RoundOutcome(
-        blocks=np.full((2, 2, 1), 6),
-        micro_batches=M,
-        arrivals=Arrivals.of(np.ones((2, 2, 1, 64), bool), M),
-        survival=np.ones((2, 2)),
-    )
-    lost = np.zeros((2, 2, 6), int)
-    lost[0, :, : int(6 * share)] = LOST
-    for learner in (plain, other):
-        learner.reset(rngs)
-    for _ in range(3):
-        plain.train_round(outcome)
-        other.train_round(replace(outcome, moments=lost))
-    made, held_up = (learner.get_state()["progress"] for learner in (plain, other))
-    assert held_up[0] == pytest.approx((1.0 - RESET_PENALTY * share) * made[0], rel=1e-12)
-    assert held_up[1] == made[1]
