@@ -40,7 +40,7 @@ class DSSRA(StateScheduler):
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
         sweeps: Most refining block-coordinate sweeps in each turn of the search, >= 1.
         exploring_sweeps: Most exploring sweeps in each turn, >= 0.
-        turns: Most turns of exploring and refining per decision, >= 1; no more than two in systems with more
+        turns: Most turns of exploring and refining per decision, >= 1; no more than one in systems with more
             than 1,000 moves of a block between two devices of a cluster.
         tolerance: Relative improvement of the objective below which a turn is the last one.
         convergence_weight: Weight ``c >= 0`` of an additional term ``c sum_n -ln(survival_n)`` that steers

@@ -42,7 +42,7 @@ from .round_plan import RoundPlan, evaluate, reprice
 REPLANS = 3  # most changes of a cluster's segments in one sweep
 STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic scale
 SETTLED = 2  # sweeps in a row that change next to nothing and so end an exploring phase
-FEW_TURNS = 2  # most turns in systems that are too large for single moves
+FEW_TURNS = 1  # most turns in systems that are too large for single moves
 MOST_ALONE = 8  # clusters that are tried one after the other when no common step helps
 
 
