@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -29,21 +29,14 @@ from collapipe_env.arrays import FloatArray
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.queues import idle_drift
 from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario.overheads_section import OverheadSpec
 from collapipe_env.simulator.build import action_codec
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.world import World
 
 FORMS: tuple[Literal["exact", "bound"], ...] = ("exact", "bound")
-OVERHEADS = {
-    "block_s": 0.003,
-    "update_s": 0.005,
-    "message_s": 0.001,
-    "latency_s": 0.003,
-    "edge_message_s": 0.001,
-    "edge_latency_s": 0.015,
-    "server_s": 0.0005,
-}
+OVERHEADS = asdict(OverheadSpec())
 FREE = dict.fromkeys(OVERHEADS, 0.0)
 ROWS, APART = 8, 3
 """Environments that are played at once, and rounds between the states that are taken from them."""

@@ -294,10 +294,12 @@ def later_shares(
     objective = evaluate_shares(summary, parameters, share, delay)
     other = share.copy()
     put_off_deadline(earliest, most, slowest, summary, parameters, other, weight)
-    if evaluate_shares(summary, parameters, other, delay) < objective:
+    better = evaluate_shares(summary, parameters, other, delay)
+    if better < objective:
         for n in range(share.shape[0]):
             share[n] = other[n]
-    return evaluate_shares(summary, parameters, share, delay)
+        return better
+    return evaluate_shares(summary, parameters, share, delay)  # the delays once more
 
 
 @compiled_leaf

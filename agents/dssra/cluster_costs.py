@@ -31,12 +31,12 @@ from collapipe_env.physics.queues import update_backlog
 from collapipe_env.physics.radio import (
     expected_transmissions,
     failure_exponent,
-    seconds_per_bit,
     shannon_rate,
     usable_snr,
 )
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
+from .hops import hop_of
 from .moving import moving_costs
 from .round_input import RoundInput
 
@@ -57,14 +57,6 @@ LOSS_PRICE = 10  # price of a unit of the failure exponent
 UPLINK_W = 11  # power that sending on the uplink draws [W]
 SUMMARY = 12
 # Then the energy of each node, the CU's uplink apart [J].
-
-
-@compiled_leaf
-def hop_of(snr: float, parameters: Parameters) -> tuple[float, float]:
-    """Airtime of one bit on a device-to-device link, repeats included [s], and its failure exponent."""
-    exponent = failure_exponent(snr, parameters.waterfall_threshold)
-    rate = shannon_rate(usable_snr(snr, parameters.d2d_snr_cap), parameters.d2d_bandwidth_hz)
-    return seconds_per_bit(rate, exponent, parameters.repeat), exponent
 
 
 @compiled_leaf

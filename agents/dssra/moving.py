@@ -8,11 +8,11 @@ their own; the tests hold the two together.
 from __future__ import annotations
 
 from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.compiled import compiled_leaf
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.radio import failure_exponent, seconds_per_bit, shannon_rate, usable_snr
 
+from .hops import hop_of
 from .round_input import RoundInput
 
 
@@ -31,9 +31,7 @@ def moments_airtime(
         parameters: The scenario.
     """
     snr = power[sender] * inputs.gain[n, sender, receiver] / inputs.moving_noise[n]
-    exponent = failure_exponent(snr, parameters.waterfall_threshold)
-    rate = shannon_rate(usable_snr(snr, parameters.d2d_snr_cap), parameters.d2d_bandwidth_hz)
-    seconds: float = parameters.moment_bits * seconds_per_bit(rate, exponent, parameters.repeat)
+    seconds: float = parameters.moment_bits * hop_of(snr, parameters)[0]
     return seconds
 
 
@@ -96,40 +94,6 @@ def moving_costs(
         drawn = radio_power(power[0], radio.d2d_circuit_w, radio.efficiency)
         energy[0] += drawn * from_cu + radio.receive_w * at_cu
     return duration
-
-
-@compiled_inner
-def set_moving_noise(
-    segments: IntArray, power: FloatArray, inputs: RoundInput, parameters: Parameters
-) -> None:
-    """Set the noise plus interference of the phase in which moments move, under a plan.
-
-    All clusters' CUs, old and new owners disturb each other.
-
-    Args:
-        segments: Blocks (N, K).
-        power: Powers of CUs and devices (N, K+1) [W].
-        inputs: The environment; receives the noise (N,) [W].
-        parameters: The scenario.
-    """
-    clusters, devices = segments.shape
-    blocks = inputs.held.shape[1]
-    if blocks == 0:
-        return
-    for n in range(clusters):
-        inputs.moving_noise[n] = parameters.noise_density * parameters.d2d_bandwidth_hz
-    for m in range(clusters):
-        total, active = power[m, 0], 1
-        for k in range(devices):
-            involved = segments[m, k] > 0
-            for block in range(blocks):
-                involved = involved or inputs.held[m, block, k] > 0
-            if involved:
-                total += power[m, k + 1]
-                active += 1
-        for n in range(clusters):
-            if n != m:
-                inputs.moving_noise[n] += inputs.cross_gain[m, n] * (total / active)
 
 
 @compiled_leaf

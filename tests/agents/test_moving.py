@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.dssra import DSSRA, round_plan
 from collapipe_env.agents.dssra import moving as phase
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.baselines.oracle import Oracle
@@ -16,7 +16,7 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 
 moving_costs = called_from_python(phase.moving_costs)
-set_moving_noise = called_from_python(phase.set_moving_noise)
+set_moving_noise = called_from_python(round_plan.set_moving_noise)
 
 
 def scenario_with(base="small", route="direct", moments="move", **sections):

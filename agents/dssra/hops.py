@@ -1,0 +1,17 @@
+"""One device-to-device link: what a bit on it takes, for messages of the pipeline and moments alike."""
+
+from __future__ import annotations
+
+# Registers the formulas for compiled code.
+import collapipe_env.kernels.formulas  # noqa: F401
+from collapipe_env.compiled import compiled_leaf
+from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.radio import failure_exponent, seconds_per_bit, shannon_rate, usable_snr
+
+
+@compiled_leaf
+def hop_of(snr: float, parameters: Parameters) -> tuple[float, float]:
+    """Airtime of one bit on a device-to-device link, repeats included [s], and its failure exponent."""
+    exponent = failure_exponent(snr, parameters.waterfall_threshold)
+    rate = shannon_rate(usable_snr(snr, parameters.d2d_snr_cap), parameters.d2d_bandwidth_hz)
+    return seconds_per_bit(rate, exponent, parameters.repeat), exponent
