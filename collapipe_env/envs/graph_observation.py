@@ -1,0 +1,311 @@
+"""The graph observation: control units, devices and hops of any system, in features free of its size.
+
+Every number is a physical quantity in SI units, mostly as a natural logarithm, or a count; nothing is scaled by
+constants of a scenario. So one policy reads systems of any size, layout, budget and workload. Times are those
+of a whole round. Powers are unknown before the decision: radio features hold at the reference power, the
+geometric mean of the least and the greatest.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from collapipe_env.arrays import Array, Constant, at_most, log1p, namespace
+from collapipe_env.kernels.graph_rows import GraphScales, GraphSystem, graph_rows
+from collapipe_env.physics import radio
+from collapipe_env.physics.delay import edge_time, stage_time
+from collapipe_env.physics.energy import radio_power
+from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
+from collapipe_env.simulator.state import SystemState
+
+LEAST_SECONDS = 1e-4
+"""Added to times that may be zero before their logarithm [s]."""
+LEAST_RATIO = 1e-3
+"""Added to ratios that may be zero before their logarithm."""
+LARGEST_SNR = math.exp(10.0)
+"""Where a scenario has no cap of the SNR, the context shows this one (43 dB)."""
+PASSES = 1.0 + BACKWARD_OVER_FORWARD
+"""Forward and backward pass in forward passes."""
+
+
+@dataclass(frozen=True)
+class GraphFeature:
+    """One feature of the graph observation.
+
+    Attributes:
+        name: Its name.
+        description: What it holds.
+        unit: Unit of what the logarithm was taken of, or of the number itself.
+    """
+
+    name: str
+    description: str
+    unit: str
+
+
+def _features(*rows: tuple[str, str, str]) -> tuple[GraphFeature, ...]:
+    return tuple(GraphFeature(*row) for row in rows)
+
+
+DEVICE_FEATURES = _features(
+    ("log_block_s", "log of the time of one block's passes over the mini-batch", "s"),
+    ("log_launch_s", "log of the time of one block's launches for one micro-batch, plus 0.1 ms", "s"),
+    ("log_update_s", "log of the time of one block's optimiser updates, plus 0.1 ms", "s"),
+    ("log_block_load", "log of the energy of one block's passes over the energy budget", "1"),
+    ("log_radio_load", "log of the energy of a second of sending over the energy budget", "1/s"),
+    ("log_backlog", "log of 1 plus the energy queue z", "budgets"),
+    ("capacity", "blocks that the memory holds, at most L", "blocks"),
+    ("previous_blocks", "blocks held in the round before, 0 where migration is free", "blocks"),
+)
+CU_FEATURES = _features(
+    ("log_upload_s", "log of the time of the update's upload at a share of 1/N", "s"),
+    ("log_uplink_s", "log of the time of the activations on the uplink at a share of 1/N", "s"),
+    ("log_downlink_s", "log of the time of the gradients on the downlink at a share of 1/N", "s"),
+    ("log_uplink_snr", "log of the uplink's signal to noise ratio at a share of 1/N", "1"),
+    ("log_radio_load", "log of the energy of a second of sending on the uplink over the budget", "1/s"),
+    ("log_backlog", "log of 1 plus the energy queue z", "budgets"),
+    ("log_interference", "log of 1 plus interference over noise, all other clusters sending", "1"),
+    ("log_server_s", "log of the server's time for the mini-batch, plus 0.1 ms", "s"),
+)
+HOP_FEATURES = _features(
+    ("log_hop_s", "log of the time of activations and gradients on the hop, without interference", "s"),
+    ("log_hop_snr", "log of the hop's signal to noise ratio, without interference", "1"),
+)
+CONTEXT_FEATURES = _features(
+    ("log_clusters", "log of N", "1"),
+    ("log_blocks", "log of L", "blocks"),
+    ("log_tradeoff_v", "log of V", "1/s"),
+    ("log_local_steps", "log of H", "1"),
+    ("log_batch_size", "log of B", "samples"),
+    ("log_micro_batches", "log of the largest number of micro-batches", "1"),
+    ("log_power_min", "log of the least transmit power", "W"),
+    ("log_power_max", "log of the greatest transmit power", "W"),
+    ("log_message_s", "log of the time of a device-to-device message besides its bits, plus 0.1 ms", "s"),
+    ("log_latency_s", "log of the latency of a device-to-device message, plus 0.1 ms", "s"),
+    ("log_edge_message_s", "the same as log_message_s on uplink and downlink", "s"),
+    ("log_edge_latency_s", "the same as log_latency_s on uplink and downlink", "s"),
+    ("log_server_launch_s", "log of the server's launches for one micro-batch, plus 0.1 ms", "s"),
+    ("log_collect_ratio", "log of the bits of a block's update over those of a hop in a round", "1"),
+    ("log_moments_ratio", "log of the bits of a moved block over those of a hop, plus 0.001", "1"),
+    ("log_relay_ratio", "log of the bits of a block's new state over those of a hop, plus 0.001", "1"),
+    ("log_circuit", "log of 1 plus the circuits of a device-to-device sender over the reference power", "1"),
+    ("log_receiver", "log of 1 plus the power of a receiver over the reference power", "1"),
+    ("log_snr_cap", "log of the greatest SNR that device-to-device rates use, at most 10", "1"),
+    ("floor", "least share of the uplink of a cluster times N", "1"),
+    ("through_cu", "1 where moments of moved blocks travel over the CU", "1"),
+    ("repeat", "1 where lost packets are sent again", "1"),
+    ("drop", "1 where lost packets are missed", "1"),
+    ("common_head", "1 where local steps wait for the slowest cluster", "1"),
+)
+
+
+class GraphArrays(NamedTuple):
+    """A graph observation; leading batch axes ``...``.
+
+    Attributes:
+        cu: Features of control units (..., N, len(CU_FEATURES)).
+        device: Features of devices (..., N, K, len(DEVICE_FEATURES)), 0 for absent ones.
+        hop: Features of hops from node to node (..., N, K+1, K+1, len(HOP_FEATURES)), node 0 the CU; 0 for a
+            node itself and for absent devices.
+        present: 1 where a device is there (..., N, K).
+        context: Features of the system (..., len(CONTEXT_FEATURES)).
+    """
+
+    cu: Array
+    device: Array
+    hop: Array
+    present: Array
+    context: Array
+
+
+class GraphObserver:
+    """Builds graph observations of states on any array library.
+
+    Args:
+        parameters: Scalars of the scenario.
+    """
+
+    def __init__(self, parameters: SystemParameters) -> None:
+        self.parameters = parameters
+        costs = parameters.costs
+        self.reference_w = math.sqrt(parameters.power_min_w * parameters.power_max_w)
+        self._hop_bits = costs.local_steps * costs.batch_size * (costs.activation_bits + costs.gradient_bits)
+
+    @cached_property
+    def context(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Features of the system (len(CONTEXT_FEATURES),)."""
+        p, costs = self.parameters, self.parameters.costs
+        numbers, extra, reference = p.numbers, p.overheads, self.reference_w
+        H = costs.local_steps
+
+        def seconds(value: float) -> float:
+            return math.log(H * value + LEAST_SECONDS)
+
+        def ratio(bits: float) -> float:
+            return math.log(bits / self._hop_bits + LEAST_RATIO)
+
+        values = {
+            "log_clusters": math.log(p.clusters),
+            "log_blocks": math.log(costs.blocks),
+            "log_tradeoff_v": math.log(p.tradeoff_v),
+            "log_local_steps": math.log(H),
+            "log_batch_size": math.log(costs.batch_size),
+            "log_micro_batches": math.log(p.micro_batch_choices[-1]),
+            "log_power_min": math.log(p.power_min_w),
+            "log_power_max": math.log(p.power_max_w),
+            "log_message_s": seconds(extra.message_s),
+            "log_latency_s": seconds(extra.latency_s),
+            "log_edge_message_s": seconds(extra.edge_message_s),
+            "log_edge_latency_s": seconds(extra.edge_latency_s),
+            "log_server_launch_s": seconds(PASSES * extra.server_s),
+            "log_collect_ratio": math.log(costs.block_payload_bits / self._hop_bits),
+            "log_moments_ratio": ratio(numbers.moment_bits),
+            "log_relay_ratio": ratio(numbers.relay_bits),
+            "log_circuit": math.log1p(p.radio_power.d2d_circuit_w / reference),
+            "log_receiver": math.log1p(p.radio_power.receive_w / reference),
+            "log_snr_cap": math.log(min(p.d2d_snr_cap, LARGEST_SNR)),
+            "floor": p.bandwidth_floor * p.clusters,
+            "through_cu": float(numbers.through_cu),
+            "repeat": float(numbers.repeat),
+            "drop": float(numbers.drop),
+            "common_head": float(numbers.barrier),
+        }
+        return np.array([values[feature.name] for feature in CONTEXT_FEATURES])
+
+    @cached_property
+    def _context(self) -> Constant:
+        return Constant(self.context)
+
+    @cached_property
+    def scales(self) -> GraphScales:
+        """Numbers for compiled loops."""
+        return GraphScales(self.reference_w, PASSES, self._hop_bits, LEAST_SECONDS)
+
+    def build(self, state: SystemState) -> GraphArrays:
+        """Graph observations of states in NumPy arrays, by a compiled loop.
+
+        Args:
+            state: The system (E, ...).
+
+        Returns:
+            Fresh arrays, float32.
+        """
+        E, N, K = state.present.shape
+        single = np.float32
+        graph = GraphArrays(
+            cu=np.empty((E, N, len(CU_FEATURES)), single),
+            device=np.empty((E, N, K, len(DEVICE_FEATURES)), single),
+            hop=np.empty((E, N, K + 1, K + 1, len(HOP_FEATURES)), single),
+            present=np.empty((E, N, K), single),
+            context=np.empty((E, len(CONTEXT_FEATURES)), single),
+        )
+        graph.context[:] = self.context
+        numbers = self.parameters.numbers
+        graph_rows(self.scales, numbers, self.system(state), graph.cu, graph.device, graph.hop, graph.present)
+        return graph
+
+    def system(self, state: SystemState) -> GraphSystem:
+        """Arrays of a state (E, ...) that the compiled loop reads."""
+        previous = state.processes.get("migration")
+        free = previous is None or self.parameters.numbers.moment_bits == 0.0
+        return GraphSystem(
+            state.uplink_gain,
+            state.d2d_gain,
+            state.cross_gain,
+            state.speed,
+            state.clock,
+            state.compute_power,
+            state.memory_cap,
+            state.present,
+            state.budget,
+            state.backlog,
+            np.empty((0, 0, 0), np.int64) if previous is None or free else previous["blocks"],
+        )
+
+    def build_generic(self, state: SystemState) -> GraphArrays:
+        """Graph observations of states of any array library.
+
+        Args:
+            state: The system (..., ).
+
+        Returns:
+            Arrays of the state's library and real type.
+        """
+        xp = namespace(state.backlog)
+        present = xp.astype(state.present, state.speed.dtype)
+        lead = tuple(state.uplink_gain.shape[:-1])
+        context = self._context.like(state.backlog)
+        return GraphArrays(
+            cu=self._control_units(state),
+            device=xp.stack(self._devices(state), axis=-1) * present[..., None],
+            hop=self._hops(state, present),
+            present=present,
+            context=xp.broadcast_to(context, (*lead, context.shape[0])),
+        )
+
+    def _devices(self, state: SystemState) -> tuple[Array, ...]:
+        p, costs = self.parameters, self.parameters.costs
+        xp, real, H = namespace(state.backlog), state.speed.dtype, costs.local_steps
+        block_s = (PASSES * H) * stage_time(costs.batch_size, 1.0, costs.block_forward_flops, state.speed)
+        budget = state.budget[..., 1:]
+        drawn = radio_power(self.reference_w, p.radio_power.d2d_circuit_w, p.radio_power.efficiency)
+        previous = state.processes.get("migration")
+        held = xp.zeros_like(block_s)
+        if previous is not None and p.numbers.moment_bits > 0.0:
+            held = xp.astype(previous["blocks"], real)
+        return (
+            xp.log(block_s),
+            xp.log((PASSES * H * p.overheads.block_cycles) / state.clock + LEAST_SECONDS),
+            xp.log((H * p.overheads.update_cycles) / state.clock + LEAST_SECONDS),
+            xp.log(state.compute_power * block_s / budget),
+            xp.log(drawn / budget),
+            log1p(state.backlog[..., 1:]),
+            at_most(xp.astype(state.memory_cap, real), costs.blocks),
+            held,
+        )
+
+    def _control_units(self, state: SystemState) -> Array:
+        p, costs = self.parameters, self.parameters.costs
+        xp, H, N = namespace(state.backlog), costs.local_steps, p.clusters
+        gain, share = state.uplink_gain, 1.0 / p.clusters
+        power = xp.full_like(gain, self.reference_w)
+        rate = radio.uplink_rate(
+            xp.full_like(gain, share), power, gain, p.uplink_noise_w, p.uplink_bandwidth_hz
+        )
+        downlink = radio.downlink_rate(share, p.bs_power_w, gain, p.downlink_noise_w, p.downlink_bandwidth_hz)
+        drawn = radio_power(self.reference_w, p.radio_power.edge_circuit_w, p.radio_power.efficiency)
+        noise = p.noise_density * p.d2d_bandwidth_hz
+        heard = radio.interference(state.cross_gain, power) / noise
+        server = (PASSES * H * costs.batch_size) * p.numbers.server_seconds + LEAST_SECONDS
+        columns = (
+            xp.log(costs.update_payload_bits / rate),
+            xp.log(H * edge_time(costs.batch_size, costs.activation_bits, rate)),
+            xp.log(H * edge_time(costs.batch_size, costs.gradient_bits, downlink)),
+            xp.log((self.reference_w * N / p.uplink_noise_w) * gain),
+            xp.log(drawn / state.budget[..., 0]),
+            log1p(state.backlog[..., 0]),
+            log1p(heard),
+            xp.full_like(gain, math.log(server)),
+        )
+        return xp.stack(columns, axis=-1)
+
+    def _hops(self, state: SystemState, present: Array) -> Array:
+        p = self.parameters
+        xp = namespace(present)
+        K = present.shape[-1]
+        snr = (self.reference_w / (p.noise_density * p.d2d_bandwidth_hz)) * state.d2d_gain
+        itself = xp.eye(K + 1, dtype=xp.bool)
+        if hasattr(present, "device") and xp is not np:
+            itself = xp.eye(K + 1, dtype=xp.bool, device=present.device)
+        there = xp.concat((xp.ones_like(present[..., :1]), present), axis=-1) > 0.5
+        used = there[..., :, None] & there[..., None, :] & ~itself
+        snr = xp.where(used, snr, 1.0)
+        rate = radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
+        columns = (xp.log(self._hop_bits / rate), xp.log(snr))
+        return xp.where(used[..., None], xp.stack(columns, axis=-1), 0.0)
