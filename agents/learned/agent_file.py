@@ -22,14 +22,12 @@ import numpy.typing as npt
 import safetensors.numpy
 
 from collapipe_env.errors import CheckpointError, reason, shortened, shown
-from collapipe_env.files import parse_json, read_regular, without_nan, write_bytes
+from collapipe_env.files import ARCHIVE_BYTES, parse_json, read_regular, without_nan, write_bytes
 
 FORMAT = "collapipe-env playing agent"
 FORMAT_VERSION = 1
 ENTRY = "collapipe"
 """Name of the only text in the file's header."""
-LARGEST_FILE = 1024**3
-"""Bytes of the largest file that is read."""
 LARGEST_HEADER = 16 * 1024**2
 """Bytes of its header: the record, and names and shapes of the tensors."""
 MOST_TENSORS = 10_000
@@ -146,7 +144,7 @@ def read_agent_file(path: Path) -> AgentFile:
         CheckpointError: If the file is missing, too large, damaged, of another program or of a newer version.
     """
     try:
-        content = read_regular(path, LARGEST_FILE)
+        content = read_regular(path, ARCHIVE_BYTES)
     except FileNotFoundError:
         raise CheckpointError(
             f"{path} does not exist: give the path of an agent that collapipe zoo export wrote"
