@@ -227,7 +227,7 @@ def _raw_record(texts: Mapping[str, str], place: str) -> dict[str, Any]:
 
 
 def _record(raw: Mapping[str, Any], place: str) -> AgentRecord:
-    fields = {}
+    fields: dict[str, Any] = {}
     for name, kind in _KINDS.items():
         value = raw.get(name)
         fine = isinstance(value, kind) and not isinstance(value, bool)
