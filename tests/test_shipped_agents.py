@@ -99,6 +99,8 @@ def test_a_name_leads_to_its_file(folder: Path) -> None:
     assert zoo.agent_path(other) == zoo.agent_path(str(other)) == other
     assert zoo.shown_agent(other) == "runs/best.zip"
     assert load_agent("zoo:tiny-ppo", SCENARIO).name == "PPO"
+    with pytest.raises(CheckpointError, match=r"^zoo:tiny-ppo was trained on 'tiny'"):
+        load_agent("zoo:tiny-ppo", "medium")
 
 
 def test_unknown_names_get_the_nearest(folder: Path) -> None:

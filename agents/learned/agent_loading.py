@@ -10,7 +10,7 @@ from collapipe_env.errors import CheckpointError
 from collapipe_env.files import open_regular
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import Scheduler
-from collapipe_env.zoo.shipped_agents import agent_path
+from collapipe_env.zoo.shipped_agents import agent_path, shown_agent
 
 from .agent_file import AgentFile, is_agent_file, read_agent_file
 from .algorithms import ALGORITHMS, AgentAlgorithm
@@ -36,7 +36,7 @@ def load_agent(source: str | Path, scenario: str | Path | Mapping[str, Any] | Sc
     chosen = load_scenario(scenario)
     if _only_plays(path):
         agent = read_agent_file(path)
-        return _algorithm(agent.record.algorithm, path).from_agent_file(agent, chosen, str(path))
+        return _algorithm(agent.record.algorithm, path).from_agent_file(agent, chosen, shown_agent(path))
     from .checkpoint import read_metadata
 
     return _algorithm(read_metadata(path)["algorithm"], path).from_checkpoint(path, chosen)

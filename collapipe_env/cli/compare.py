@@ -46,7 +46,7 @@ Examples:
   collapipe compare --scenarios small medium
   collapipe compare --schedulers dssra pipeline titanic --seeds 20 --rounds 500
   collapipe compare --agents medium=runs/medium-ppo-seed0/checkpoints/best.zip
-  collapipe compare --schedulers dssra zoo:NAME  # an agent that collapipe zoo lists
+  collapipe compare --schedulers dssra zoo:NAME  # one of collapipe zoo
 """
 
 

@@ -41,7 +41,8 @@ done, as does SIGTERM; the same command goes on from there.
 Examples:
   collapipe evaluate --scenario small
   collapipe evaluate --schedulers dssra titanic --seeds 10 --learner real
-  collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip  # or zoo:NAME
+  collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
+  collapipe evaluate --agent zoo:NAME     # one of collapipe zoo
 """
 
 

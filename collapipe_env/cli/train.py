@@ -43,7 +43,8 @@ Examples:
   {program} --scenario small --algo sac
   {program} --task translation  # or ner: another task
   {program} --evaluate-only --seeds 10
-  {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip  # or zoo:NAME
+  {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip
+  {program} --agent zoo:NAME     # one of collapipe zoo
   tensorboard --logdir runs
 """
 

@@ -18,16 +18,17 @@ from collapipe_env.files import read_regular
 from collapipe_env.zoo import shipped_agents
 from collapipe_env.zoo.shipped_agents import PREFIX, agent_path, shipped_agent
 
-DESCRIPTION = """List the trained agents that come with the package, show one, or write a file of that kind.
+DESCRIPTION = """List the trained agents that come with the package, or show one.
 
 An agent of the zoo plays as --agent zoo:NAME, or as zoo:NAME among --schedulers. Its file is compared with
-the checksum of the index whenever it is loaded, and nothing in it is executed.
+the checksum of the index whenever it is loaded, and nothing in it is executed. export writes such a file of
+an agent of your own, which plays as --agent FILE.
 
 Examples:
   collapipe zoo
   collapipe zoo show NAME
   collapipe evaluate --agent zoo:NAME
-  collapipe zoo export runs/medium-ppo-seed0/checkpoints/best.zip agent.safetensors
+  collapipe zoo export checkpoints/best.zip agent.safetensors
 """
 LARGEST_CARD = 1024**2
 """Bytes of the largest card that is printed."""
@@ -79,13 +80,15 @@ class Show:
 
 @dataclass(frozen=True)
 class Export:
-    """Write what plays of a checkpoint as one .safetensors file, without what only training needs."""
+    """Write what plays of a checkpoint, without what only training needs."""
 
     checkpoint: Annotated[
         tyro.conf.Positional[Path],
         tyro.conf.arg(metavar="CHECKPOINT", help="A checkpoint of collapipe train."),
     ]
-    out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT", help="The file to write.")]
+    out: Annotated[
+        tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT", help="The .safetensors file to write.")
+    ]
 
     def run(self) -> None:
         """Write the file and print its size."""
