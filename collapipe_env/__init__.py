@@ -16,6 +16,7 @@ from collapipe_env.envs.registration import register_environments
 from collapipe_env.moved_modules import forward_moved_modules
 
 if TYPE_CHECKING:
+    from collapipe_env.agents.learned.agent_loading import load_agent
     from collapipe_env.agents.learned.policy_scheduler import PolicyScheduler
     from collapipe_env.allocation import Allocation
     from collapipe_env.dynamics.process import Process, register_process
@@ -41,6 +42,7 @@ __all__ = [
     "Scheduler",
     "__version__",
     "evaluate",
+    "load_agent",
     "load_scenario",
     "register_learner",
     "register_process",
@@ -61,6 +63,7 @@ _HOMES = {
     "Scenario": "collapipe_env.scenario",
     "Scheduler": "collapipe_env.schedulers",
     "evaluate": "collapipe_env.evaluation.evaluate",
+    "load_agent": "collapipe_env.agents.learned.agent_loading",
     "load_scenario": "collapipe_env.scenario",
     "register_process": "collapipe_env.dynamics.process",
     "register_learner": "collapipe_env.learners.factory",

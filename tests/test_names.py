@@ -21,6 +21,7 @@ SHARED = {
     "queues": "energy queues, and their compiled loop",
     "scenario": "scenarios, and their command",
     "surrogate": "the surrogate learner, and its compiled loop",
+    "zoo": "agents that come with the package, and their command",
 }
 """Names that several modules or folders have, with the one meaning that they share."""
 

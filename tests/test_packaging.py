@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -89,6 +90,34 @@ def test_wheel_holds_policies_types_presets_and_notices(wheel_names):
     notices = [f"collapipe_env/data/{folder}/NOTICE" for folder in sorted(data)]
     assert sorted(n for n in names if n.endswith("NOTICE")) == notices
     assert not [n for n in names if "__pycache__" in n or n.endswith(".pyc")]
+
+
+def test_archives_hold_every_agent_of_the_zoo(wheel, unpacked):
+    """Also what is added later: weights, cards and index, byte for byte."""
+    folder = ROOT / "collapipe_env" / "zoo"
+    held = contents(wheel)
+    index = json.loads((folder / "index.json").read_text())
+    names = [name for agent in index["agents"] for name in (agent["file"], f"{agent['name']}.md")]
+    for name in ("index.json", *names):
+        content = (folder / name).read_bytes()
+        assert held[f"collapipe_env/zoo/{name}"] == content
+        assert (unpacked / "collapipe_env" / "zoo" / name).read_bytes() == content
+
+
+def test_archives_take_weights_along(tmp_path):
+    """A file like those of the zoo is neither ignored by Git nor left out of a wheel."""
+    copy = tmp_path / "checkout"
+    shutil.copytree(
+        ROOT,
+        copy,
+        symlinks=True,
+        ignore=shutil.ignore_patterns(".git", ".venv", "runs", "*_cache", "__pycache__"),
+    )
+    (copy / "collapipe_env/zoo/example.safetensors").write_bytes(b"weights")
+    (copy / "collapipe_env/zoo/example.md").write_bytes(b"card")
+    held = contents(build_wheel(copy, tmp_path))
+    assert held["collapipe_env/zoo/example.safetensors"] == b"weights"
+    assert held["collapipe_env/zoo/example.md"] == b"card"
 
 
 def modules_below(folder):

@@ -37,6 +37,7 @@ class TrainingPlan:
         reward: Name of the reward.
         validate_every: Transitions between two validations.
         validation_episodes: Episodes of a validation.
+        command: Command that asks for it, for the record.
     """
 
     scenario: Scenario
@@ -49,6 +50,7 @@ class TrainingPlan:
     reward: str
     validate_every: int
     validation_episodes: int = 16
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,8 @@ def _save(path: Path, plan: TrainingPlan, model: Model, state: TrainingState) ->
         "learner": plan.learner,
         "reward": plan.reward,
         "seconds": state.seconds,
+        "validation_episodes": plan.validation_episodes,
+        "command": plan.command,
     }
     history = [score.to_dict() for score in state.history]
     save_model(path, model, plan.algorithm, plan.parameters, plan.scenario, training, history)

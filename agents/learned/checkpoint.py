@@ -8,12 +8,13 @@ refused.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
@@ -24,10 +25,13 @@ from collapipe_env.archives import open_zip, require_tensors
 from collapipe_env.errors import CheckpointError, reason, shortened, shown
 from collapipe_env.files import ARCHIVE_BYTES, parse_json, read_regular, without_nan, write_bytes
 
+from .agent_file import Shapes, is_shapes
 from .hyperparameters import HyperParameters, parameters_from_dict
 
 FORMAT = "collapipe-env agent"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READ_VERSIONS = (1, FORMAT_VERSION)
+"""Versions that are read; the first did not name features and decisions."""
 LARGEST_METADATA = 16 * 1024**2
 """Bytes that ``metadata.json`` may unpack to."""
 
@@ -42,6 +46,9 @@ class SavedAgent:
         scenario: The scenario it was trained on, as plain data.
         observation_size: Length ``D`` of the observations it reads.
         action_size: Length of its actions.
+        features: Shape of each feature of the observation by its name, in their order; empty in files of
+            format version 1.
+        decisions: Shape of each part of the action, in the same way.
         steps: Transitions it was trained on.
         training: How it was trained (seed, reward, learner, ...), plain data.
         history: Its validations, oldest first, plain data.
@@ -55,6 +62,8 @@ class SavedAgent:
     scenario: dict[str, Any]
     observation_size: int
     action_size: int
+    features: Shapes
+    decisions: Shapes
     steps: int
     training: dict[str, Any]
     history: list[dict[str, Any]]
@@ -97,14 +106,31 @@ def write_checkpoint(
 
 
 def read_checkpoint(path: Path) -> SavedAgent:
-    """Read a checkpoint without executing anything from it.
+    """Read a checkpoint of PPO or SAC without executing anything from it.
 
     Raises:
         CheckpointError: If the file is missing, damaged, of another program or of a newer version.
     """
+    with _opened(path) as archive:
+        return _read(path, archive)
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return ``metadata.json`` of a checkpoint of any algorithm; ``algorithm`` and ``history`` are checked.
+
+    Raises:
+        CheckpointError: As for :func:`read_checkpoint`.
+    """
+    with _opened(path) as archive:
+        return _metadata(path, archive)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive; whatever is raised at damage becomes one line."""
     try:
         with open_zip(read_regular(path, ARCHIVE_BYTES)) as archive:
-            return _read(path, archive)
+            yield archive
     except FileNotFoundError:
         raise CheckpointError(
             f"{path} does not exist: give the path of an agent that collapipe train saved, such as "
@@ -123,7 +149,7 @@ def read_checkpoint(path: Path) -> SavedAgent:
         ) from None
 
 
-def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
+def _metadata(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     names = set(archive.namelist())
     if "metadata.json" not in names:
         if "data" in names and any(name.endswith(".pth") for name in names):
@@ -143,7 +169,24 @@ def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
             f"{path}: metadata.json unpacks to {size:,} bytes, above the limit of {LARGEST_METADATA:,}: this "
             "is no saved agent"
         )
-    metadata = _metadata(path, archive.read("metadata.json"))
+    metadata = _parsed(path, archive.read("metadata.json"))
+    for name, kind in (("algorithm", str), ("history", list)):
+        if not isinstance(metadata.get(name), kind):
+            raise CheckpointError(f"{path}: {name} is missing from metadata.json or has the wrong type")
+    if not all(isinstance(entry, dict) for entry in metadata["history"]):
+        raise CheckpointError(f"{path}: history in metadata.json must be a list of objects")
+    return metadata
+
+
+def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
+    metadata = _metadata(path, archive)
+    if metadata["format_version"] == 1:
+        metadata = {**metadata, "features": {}, "decisions": {}}
+    for name, kind in _FIELDS.items():
+        shapes = name in ("features", "decisions")
+        if not (is_shapes(metadata.get(name)) if shapes else isinstance(metadata.get(name), kind)):
+            raise CheckpointError(f"{path}: {name} is missing from metadata.json or has the wrong type")
+    names = set(archive.namelist())
     for name in ("policy.pt", "training.pt"):
         if name not in names:
             raise CheckpointError(f"{path} lacks {name}: copy it again, or train anew with --fresh")
@@ -152,7 +195,7 @@ def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}; train anew with --fresh") from None
     policy = _tensors(path, archive, "policy.pt")
-    _require_weights(path, policy, parameters)
+    require_weights(str(path), "policy.pt", policy, parameters)
     broken = [name for name, value in policy.items() if not bool(torch.isfinite(value).all())]
     if broken:
         raise CheckpointError(
@@ -165,7 +208,7 @@ def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
     )
 
 
-def _metadata(path: Path, content: bytes) -> dict[str, Any]:
+def _parsed(path: Path, content: bytes) -> dict[str, Any]:
     try:
         metadata = parse_json(content)
     except ValueError as error:
@@ -174,17 +217,12 @@ def _metadata(path: Path, content: bytes) -> dict[str, Any]:
         ) from None
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise CheckpointError(f"{path} is foreign: its metadata.json does not say format = {FORMAT!r}")
-    if metadata.get("format_version") != FORMAT_VERSION:
+    if metadata.get("format_version") not in READ_VERSIONS:
+        known = " and ".join(map(str, READ_VERSIONS))
         raise CheckpointError(
             f"{path} has format version {shown(metadata.get('format_version'))}; this collapipe-env reads "
-            f"{FORMAT_VERSION}: use the version that wrote it ({shown(metadata.get('package_version'))}) or "
-            "train anew"
+            f"{known}: use the version that wrote it ({shown(metadata.get('package_version'))}) or train anew"
         )
-    for name, kind in _FIELDS.items():
-        if not isinstance(metadata.get(name), kind):
-            raise CheckpointError(f"{path}: {name} is missing from metadata.json or has the wrong type")
-    if not all(isinstance(entry, dict) for entry in metadata["history"]):
-        raise CheckpointError(f"{path}: history in metadata.json must be a list of objects")
     return metadata
 
 
@@ -210,8 +248,18 @@ def _tensors(path: Path, archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
     return state
 
 
-def _require_weights(path: Path, policy: Mapping[Any, Any], parameters: HyperParameters) -> None:
-    """Refuse what is no weight of a policy of that size, before anything is computed with it."""
+def require_weights(place: str, member: str, policy: Mapping[Any, Any], parameters: HyperParameters) -> None:
+    """Refuse what is no weight of a policy of that size, before anything is computed with it.
+
+    Args:
+        place: File of the agent, for errors.
+        member: Part of the file that holds the weights, for errors.
+        policy: Weights by their names.
+        parameters: Hyper-parameters, which give the least number of weights.
+
+    Raises:
+        CheckpointError: Names what is none.
+    """
     for name, value in policy.items():
         # A view can have any shape on the memory of a single number.
         fine = (
@@ -225,7 +273,7 @@ def _require_weights(path: Path, policy: Mapping[Any, Any], parameters: HyperPar
         if not fine:
             found = f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else shown(value)
             raise CheckpointError(
-                f"{path}: policy.pt holds {found} under {shown(name)}, where weights of torch.float32 by "
+                f"{place}: {member} holds {found} under {shown(name)}, where weights of torch.float32 by "
                 "their names are expected: this is no saved agent"
             )
     widths = parameters.hidden_units
@@ -233,6 +281,6 @@ def _require_weights(path: Path, policy: Mapping[Any, Any], parameters: HyperPar
     found_weights = sum(value.numel() for value in policy.values())
     if found_weights < least:
         raise CheckpointError(
-            f"{path}: policy.pt holds {found_weights:,} weights, but hidden_units of {shown(list(widths))} "
+            f"{place}: {member} holds {found_weights:,} weights, but hidden_units of {shown(list(widths))} "
             f"need {least:,} at least: this is no saved agent"
         )

@@ -23,6 +23,7 @@ from collapipe_env.errors import CheckpointError, reason, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
 
+from .agent_layout import decisions_of, features_of, require_same_layout
 from .checkpoint import SavedAgent, read_checkpoint, write_checkpoint
 from .hyperparameters import (
     HyperParameters,
@@ -34,6 +35,8 @@ from .hyperparameters import (
 from .policy_scheduler import PolicyScheduler
 
 Model = PPO | SAC
+TRAINING_ONLY = ("mlp_extractor.value_net.", "value_net.", "critic.", "critic_target.")
+"""Beginnings of the names of weights that decide nothing."""
 
 
 class LearnedScheduler(PolicyScheduler):
@@ -56,15 +59,21 @@ class LearnedScheduler(PolicyScheduler):
     @classmethod
     def restore(cls, saved: SavedAgent, scenario: Scenario, place: str) -> LearnedScheduler:
         """Like :meth:`load`, for a checkpoint that was read already; ``place`` is for errors."""
-        require_sizes(saved, scenario, place)
+        require_fitting(saved, scenario, place)
         observation, action = observation_and_action(scenario)
         parameters = saved.parameters
         kind: type[ActorCriticPolicy] | type[SACPolicy]
         kind = ActorCriticPolicy if isinstance(parameters, PPOParameters) else SACPolicy
         options = policy_options(parameters, scenario)
         policy = kind(observation, action, lambda _: 0.0, **options)
+        # Files of agents that only play leave out what training alone reads.
+        weights = {
+            name: torch.zeros_like(value)
+            for name, value in policy.state_dict().items()
+            if name.startswith(TRAINING_ONLY)
+        }
         try:
-            policy.load_state_dict(saved.policy)
+            policy.load_state_dict(weights | saved.policy)
         except (RuntimeError, TypeError) as error:
             raise _wrong_weights(place, error) from None
         return cls(policy, saved.algorithm.upper())
@@ -91,7 +100,7 @@ class BacklogLens(BaseFeaturesExtractor):
 
     def __init__(self, space: spaces.Box, factor: npt.NDArray[np.float32]) -> None:
         super().__init__(space, int(space.shape[0]))
-        self.register_buffer("factor", torch.from_numpy(factor))
+        self.register_buffer("factor", torch.from_numpy(factor.copy()))  # actor and critics have their own
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Magnified observations (E, D)."""
@@ -200,6 +209,8 @@ def save_model(
         "scenario": scenario.to_dict(),
         "observation_size": int(observation.shape[0]),
         "action_size": int(action.shape[0]),
+        "features": features_of(scenario),
+        "decisions": decisions_of(scenario),
         "steps": int(model.num_timesteps),
         "training": training,
         "history": history,
@@ -213,7 +224,7 @@ def restore_model(model: Model, saved: SavedAgent, scenario: Scenario, place: st
     Raises:
         CheckpointError: If they do not fit.
     """
-    require_sizes(saved, scenario, place)
+    require_fitting(saved, scenario, place)
     states: dict[str, Any] = dict(saved.optimisers)
     log_ent_coef = states.pop("log_ent_coef", None)
     try:
@@ -247,12 +258,15 @@ def _require_moments(name: str, optimiser: torch.optim.Optimizer) -> None:
                 raise ValueError(f"{key} in {name} has another shape than its weights, or is not finite")
 
 
-def require_sizes(saved: SavedAgent, scenario: Scenario, place: str) -> None:
-    """Refuse an agent of other sizes than the scenario's.
+def require_fitting(saved: SavedAgent, scenario: Scenario, place: str) -> None:
+    """Refuse an agent that reads or decides something else than a scenario shows and asks for.
 
     Raises:
-        CheckpointError: Names both.
+        CheckpointError: Names the features and decisions that differ; sizes alone for a file without names.
     """
+    if saved.features and saved.decisions:
+        require_same_layout(saved.scenario.get("name"), saved.features, saved.decisions, scenario, place)
+        return
     observation, action = observation_and_action(scenario)
     wanted = (int(observation.shape[0]), int(action.shape[0]))
     found = (saved.observation_size, saved.action_size)

@@ -34,7 +34,7 @@ from collapipe_env.task_registry import task_names
 NARROWEST = 40
 """Columns of the narrowest terminal that help is laid out for; with very few, tyro does not end."""
 OWN_HELP = "or one of your own: file.py:Name, package.module:Name."
-UNTRAINED_HELP = f"{', '.join(scheduler_names())}; {OWN_HELP}"
+UNTRAINED_HELP = f"{', '.join(scheduler_names())}, zoo:NAME (see collapipe zoo); {OWN_HELP}"
 SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
 
 Options = TypeVar("Options")

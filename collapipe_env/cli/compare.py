@@ -33,6 +33,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import LEARNED, scheduler_names
+from collapipe_env.zoo.shipped_agents import agent_path
 
 DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.
 
@@ -45,6 +46,7 @@ Examples:
   collapipe compare --scenarios small medium
   collapipe compare --schedulers dssra pipeline titanic --seeds 20 --rounds 500
   collapipe compare --agents medium=runs/medium-ppo-seed0/checkpoints/best.zip
+  collapipe compare --schedulers dssra zoo:NAME  # one of collapipe zoo
 """
 
 
@@ -63,8 +65,10 @@ class Options:
         tyro.conf.arg(metavar="NAME ...", help=f"Who is compared: {SCHEDULERS_HELP}"),
         hint("default: all, and agent where --agents gives one"),
     ] = None
-    agents: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SCENARIO=FILE ..."), hint("default: none")] = ()
-    """Saved agents, at most one for each scenario; they play as 'agent'."""
+    agents: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="SCENARIO=FILE|SCENARIO=zoo:NAME ..."), hint("default: none")
+    ] = ()
+    """Saved agents, or agents of the zoo, at most one for each scenario; they play as 'agent'."""
     reference: Annotated[
         str | None, tyro.conf.arg(metavar="NAME"), hint("default: dssra, or the first scheduler")
     ] = None
@@ -187,7 +191,8 @@ def _agents(options: Options, scenarios: dict[str, Scenario]) -> dict[str, Path]
         if not equals or not file:
             raise CheckpointError(
                 f"--agents {entry!r}: write SCENARIO=FILE, for instance "
-                "medium=runs/medium-ppo-seed0/checkpoints/best.zip"
+                "medium=runs/medium-ppo-seed0/checkpoints/best.zip (one of the zoo plays every scenario as a "
+                "scheduler: --schedulers dssra zoo:NAME)"
             )
         if name not in scenarios:
             raise CheckpointError(
@@ -195,7 +200,7 @@ def _agents(options: Options, scenarios: dict[str, Scenario]) -> dict[str, Path]
             )
         if name in found:
             raise CheckpointError(f"--agents gives {name!r} more than once: give one agent for each scenario")
-        file_digest(Path(file))
-        load_scheduler(LEARNED, scenarios[name], Path(file))
-        found[name] = Path(file)
+        found[name] = agent_path(file)
+        file_digest(found[name])
+        load_scheduler(LEARNED, scenarios[name], found[name])
     return found

@@ -31,6 +31,7 @@ from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.files import write_text
 from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED
+from collapipe_env.zoo.shipped_agents import agent_path
 
 DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario.
 
@@ -41,6 +42,7 @@ Examples:
   collapipe evaluate --scenario small
   collapipe evaluate --schedulers dssra titanic --seeds 10 --learner real
   collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
+  collapipe evaluate --agent zoo:NAME     # one of collapipe zoo
 """
 
 
@@ -56,8 +58,8 @@ class Options:
         tyro.conf.arg(metavar="NAME ...", help=f"Who plays: {SCHEDULERS_HELP}"),
         hint("default: dssra pipeline random, and agent with --agent"),
     ] = None
-    agent: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: none")] = None
-    """A saved agent, which plays as 'agent'."""
+    agent: Annotated[Path | None, tyro.conf.arg(metavar="FILE|zoo:NAME"), hint("default: none")] = None
+    """A saved agent, or one of the zoo, which plays as 'agent'."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/evaluate-<scenario>")
     ] = None
@@ -95,17 +97,18 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     play = options.play
     scenario = chosen_scenario(options.scenario, options.task, options.dataset)
     played = lasting(scenario, play.rounds)
-    agent = None if options.agent is None else file_digest(options.agent)
+    agent = None if options.agent is None else agent_path(options.agent)
+    digest = None if agent is None else file_digest(agent)
     for name in options.names:  # what cannot work is known before anything is written
-        load_scheduler(name, played, options.agent)
+        load_scheduler(name, played, agent)
     (learner,) = chosen_learners([scenario], play.learner)
     run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
-    asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
+    asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": digest}
     with started(run, command_line(program, given), asked, fresh=play.fresh) as continued:
         print(f"{'going on in' if continued else 'writing to'} {run.path}")
         write_text(run.scenario, played.to_yaml())
         play_and_report(
-            [play.plan(scenario, options.names, options.agent, learner, run.episodes_of, play.threads)],
+            [play.plan(scenario, options.names, agent, learner, run.episodes_of, play.threads)],
             run,
             lambda: record(program, given, scenario=played.to_dict(), options=asdict(options)),
             processes=play.workers,

@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": "play schedulers, or a saved agent, on one scenario",
     "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
     "scenario": "show a scenario, check it, or name the differences of two",
+    "zoo": "list the trained agents that come with the package, or show one",
     "warm-up": "compile everything now, so that later runs start at once",
 }
 """Name and purpose of each command; its module has the same name, with underscores."""

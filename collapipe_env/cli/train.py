@@ -26,6 +26,7 @@ from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.files import read_json, write_text
 from collapipe_env.schedulers import LEARNED
+from collapipe_env.zoo.shipped_agents import agent_path
 
 if TYPE_CHECKING:
     from collapipe_env.agents.learned.agent_training import TrainingFiles
@@ -43,6 +44,7 @@ Examples:
   {program} --task translation  # or ner: another task
   {program} --evaluate-only --seeds 10
   {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip
+  {program} --agent zoo:NAME     # one of collapipe zoo
   tensorboard --logdir runs
 """
 
@@ -87,6 +89,8 @@ class Job:
         )
         options.check(self._scenario)
         torch.set_num_threads(options.training.threads)
+        given_agent = options.evaluation.agent
+        self._agent = None if given_agent is None else agent_path(given_agent)
         self._run = RunDirectory(options.output.out or self._default_folder())
         self._reward = registered_name(REWARDS, options.training.reward)
         self._train_learner, self._learner = chosen_learners(
@@ -121,7 +125,7 @@ class Job:
 
     def _default_folder(self) -> Path:
         name = folder_name(self._scenario.name)
-        agent = self._options.evaluation.agent
+        agent = self._agent
         if agent is not None:
             return Path("runs") / f"{name}-agent-{file_digest(agent)[:8]}"
         training = self._options.training
@@ -184,8 +188,8 @@ class Job:
         """Return the options that decide the agent: a folder holds the results of one agent only."""
         options = self._options
         common = {"scenario": self._scenario.to_dict()}
-        if options.evaluation.agent is not None:
-            return {**common, "agent": file_digest(options.evaluation.agent)}
+        if self._agent is not None:
+            return {**common, "agent": file_digest(self._agent)}
         training = options.training
         return {
             **common,
@@ -205,7 +209,7 @@ class Job:
         return TrainingFiles(self._run.path)
 
     def _agent_file(self) -> Path:
-        return self._options.evaluation.agent or self._files.best
+        return self._agent or self._files.best
 
     def _train(self) -> None:
         from collapipe_env.agents.learned.agent_training import TrainingPlan, train, training_state
@@ -240,6 +244,7 @@ class Job:
             learner=self._train_learner,
             reward=self._reward,
             validate_every=max(options.steps // 20, 1),
+            command=command_line(self._program, self._given),
         )
         state = train(plan, files)
         if state.best is not None:
@@ -251,13 +256,13 @@ class Job:
 
     def _history(self) -> list[dict[str, Any]]:
         """Return the validations of the agent's training, if the agent is evaluated."""
-        from collapipe_env.agents.learned.checkpoint import read_checkpoint
+        from collapipe_env.agents.learned.agent_loading import agent_history
 
         if LEARNED not in self._options.evaluation.schedulers:
             return []
         latest = self._files.latest
         own = self._options.evaluation.agent is None and latest.exists()
-        return read_checkpoint(latest if own else self._agent_file()).history
+        return agent_history(latest if own else self._agent_file())
 
     def _evaluate(self, history: list[dict[str, Any]]) -> None:
 

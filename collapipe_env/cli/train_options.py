@@ -84,8 +84,10 @@ class EvaluationOptions(EpisodeOptions):
     ] = (LEARNED, "dssra", "pipeline", "random")
     evaluate_only: bool = False
     """Do not train: evaluate the best agent found in the run directory."""
-    agent: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: the one trained here")] = None
-    """Do not train: evaluate this saved agent."""
+    agent: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE|zoo:NAME"), hint("default: the one trained here")
+    ] = None
+    """Do not train: evaluate this saved agent, or one of the zoo."""
 
 
 @dataclass(frozen=True)

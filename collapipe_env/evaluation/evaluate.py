@@ -37,6 +37,7 @@ from collapipe_env.files import without_nan, write_text
 from collapipe_env.learners.factory import LEARNERS, present_name
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED, SCHEDULERS, Factory, Scheduler
+from collapipe_env.zoo.shipped_agents import agent_path
 
 Player: TypeAlias = str | Factory | Scheduler
 """A scheduler as :func:`evaluate` takes it: a name, a factory, or a scheduler itself."""
@@ -166,7 +167,7 @@ def evaluate(
         rounds: Rounds of an episode, >= 1, also beyond the scenario's own; the scenario's by default.
         learner: ``"surrogate"`` for the fitted loss, ``"real"`` to really train in every round, or a
             registered name.
-        agent: A saved agent, which ``collapipe train`` made.
+        agent: A saved agent, which ``collapipe train`` made, or ``"zoo:NAME"``.
         reference: Name of the scheduler that the others are held against; DSSRA if it plays, else the first.
         processes: Episodes played at once. With more than one, each is played in a process of its own:
             schedulers then have to be names, or classes and functions at the top level of a module, and a
@@ -196,7 +197,7 @@ def evaluate(
     LEARNERS.require(learner)
     played = lasting(chosen, rounds)
     length = chosen.dynamics.rounds if rounds is None else rounds
-    file = None if agent is None else Path(agent)
+    file = None if agent is None else agent_path(agent)
     if file is not None and LEARNED not in names:
         names = (LEARNED, *names)
     if file is None and LEARNED in names:

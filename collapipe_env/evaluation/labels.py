@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from collapipe_env.schedulers import LEARNED
+from collapipe_env.zoo.shipped_agents import is_shipped, shown_agent
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.comparison import ScenarioComparison
@@ -52,5 +53,6 @@ def notes(comparisons: Sequence[ScenarioComparison]) -> list[str]:
         plan, results = comparison.plan, comparison.results
         if LEARNED in results and plan.agent is not None:
             place = f" in {comparison.name}" if len(comparisons) > 1 else ""
-            lines.append(f"{results[LEARNED][0].title}{place}: trained agent, from {plan.agent}")
-    return lines
+            lines.append(f"{results[LEARNED][0].title}{place}: trained agent, from {shown_agent(plan.agent)}")
+    shipped = {name: e[0].title for c in comparisons for name, e in c.results.items() if is_shipped(name)}
+    return lines + [f"{title}: trained agent, from {name}" for name, title in shipped.items()]

@@ -32,6 +32,7 @@ from collapipe_env.learners.surrogate_fits import fits_digest
 from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED, Factory
+from collapipe_env.zoo.shipped_agents import agent_path, is_shipped
 
 FORMAT = 4
 """Of an episode's file; episodes in another format are measured again."""
@@ -132,7 +133,7 @@ def evaluate_all(
         processes: Worker processes.
         tolerant: A scheduler that cannot play a scenario is left out there, and the rest goes on. Nothing is
             stored of that, so the next run tries again. Data and files that cannot be used still end
-            everything.
+            everything, but an agent of the zoo that does not fit a scenario does not.
         lines: Print a line for each episode that ends.
 
     Returns:
@@ -157,7 +158,8 @@ def evaluate_all(
     with _Progress(units, missing, len(plans) > 1, lines) as progress:
 
         def failed(unit: Unit, error: CollaPipeError) -> None:
-            if not tolerant or isinstance(error, DataError | CheckpointError):
+            files = isinstance(error, DataError | CheckpointError) and not is_shipped(unit.scheduler)
+            if not tolerant or files:
                 raise error
             impossible.setdefault((id(unit.plan), unit.scheduler), str(error))
             progress.failed(unit, error)
@@ -299,7 +301,8 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
 def _identity(plan: EvaluationPlan, name: str, code: OwnCode | None) -> bytes:
     """Everything that a scheduler's decisions depend on besides its name and the package's version."""
     if code is None:
-        return read_regular(plan.agent, ARCHIVE_BYTES) if name == LEARNED and plan.agent is not None else b""
+        file = agent_path(name) if is_shipped(name) else plan.agent if name == LEARNED else None
+        return b"" if file is None else read_regular(file, ARCHIVE_BYTES)
     if code.digest is None:
         return secrets.token_bytes(16)  # nobody knows whether it is still the same: measured in every call
     try:

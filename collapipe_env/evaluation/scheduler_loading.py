@@ -20,6 +20,7 @@ from collapipe_env.schedulers import (
     register_scheduler,
     scheduler_names,
 )
+from collapipe_env.zoo.shipped_agents import PREFIX, is_shipped, shipped_agent
 
 __all__ = [
     "DEFAULT_SCHEDULERS",
@@ -52,7 +53,9 @@ def registered(names: tuple[str, ...]) -> dict[str, Factory]:
 
 
 def package_title(name: str) -> str:
-    """Return the title of one of the package's own schedulers, which is not built for that."""
+    """Return the title of one of the package's own schedulers or agents, which is not built for that."""
+    if is_shipped(name):
+        return name.removeprefix(PREFIX)
     return str(getattr(SCHEDULERS.get(name), "name", name))
 
 
@@ -62,7 +65,7 @@ def make_scheduler(
     """Build a scheduler.
 
     Args:
-        name: One of :func:`~collapipe_env.schedulers.scheduler_names`, a registered one,
+        name: One of :func:`~collapipe_env.schedulers.scheduler_names`, a registered one, ``zoo:NAME``,
             ``package.module:Name`` or ``path/to/file.py:Name``.
         scenario: What it is to schedule.
         factories: Schedulers that were handed over in Python, by name.
@@ -70,7 +73,12 @@ def make_scheduler(
     Raises:
         ScenarioError: If there is no such scheduler; names the nearest.
         SchedulerError: If one of the user's own cannot be imported or built.
+        CheckpointError: If one of the zoo cannot be read or does not fit.
     """
+    if is_shipped(name):
+        shipped = _agent(name, scenario)
+        shipped.name = name.removeprefix(PREFIX)  # several of one algorithm may play together
+        return shipped
     own = own_code(name, factories)
     if own is not None:
         return OwnScheduler(name, own, scenario)
@@ -95,7 +103,7 @@ def own_code(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> OwnC
     if factory is not None:
         ready = factory.scheduler if isinstance(factory, ReadyMade) else None
         return python_code(factory, factory if ready is None else type(ready))
-    return import_factory(name) if is_reference(name) else None
+    return import_factory(name) if is_reference(name) and not is_shipped(name) else None
 
 
 def load_scheduler(
@@ -114,14 +122,18 @@ def load_scheduler(
         SchedulerError: If one of the user's own cannot be imported or built.
         CheckpointError: If the agent cannot be read or does not fit.
     """
-    if name != LEARNED:
+    if name != LEARNED:  # also zoo:NAME, which needs no file
         return make_scheduler(name, scenario, factories)
     if agent is None:
         raise ScenarioError(f"scheduler {LEARNED!r} is a trained agent: give the path of one")
-    # Imported late: Stable-Baselines3 is slow to import and the others do not need it.
-    from collapipe_env.agents.learned.sb3_models import LearnedScheduler
+    return _agent(agent, scenario)
 
-    return LearnedScheduler.load(agent, scenario)
+
+def _agent(source: str | Path, scenario: Scenario) -> Scheduler:
+    # Imported late: the libraries of agents are slow to import and the others do not need them.
+    from collapipe_env.agents.learned.agent_loading import load_agent
+
+    return load_agent(source, scenario)
 
 
 def require_scheduler(name: str, *, learned: bool = False) -> None:
@@ -134,7 +146,11 @@ def require_scheduler(name: str, *, learned: bool = False) -> None:
     Raises:
         ScenarioError: Names the nearest one.
         SchedulerError: If code of the user's own cannot be imported.
+        CheckpointError: If the zoo has no such agent.
     """
+    if is_shipped(name):
+        shipped_agent(name)
+        return
     if not (name in SCHEDULERS or (learned and name == LEARNED)) and own_code(name) is None:
         raise ScenarioError(str(SCHEDULERS.unknown(name, (LEARNED,) if learned else ())))
 

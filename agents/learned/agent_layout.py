@@ -1,0 +1,106 @@
+"""Names and shapes of what an agent reads and decides, and the check that a scenario has the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from collapipe_env.envs.observed_processes import observation_builder
+from collapipe_env.errors import CheckpointError, shortened, shown
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import action_codec
+
+from .agent_file import Shapes
+
+MOST_NAMED = 3
+"""Differences that a message names; the others are counted."""
+
+
+def features_of(scenario: Scenario) -> Shapes:
+    """Shapes of the features of a scenario's flat observation.
+
+    Args:
+        scenario: The scenario.
+    """
+    return {name: list(part.shape) for name, part in observation_builder(scenario).layout.items()}
+
+
+def decisions_of(scenario: Scenario) -> Shapes:
+    """Shapes of the parts of a scenario's action.
+
+    Args:
+        scenario: The scenario.
+    """
+    return {name: list(part.shape) for name, part in action_codec(scenario).parts.items()}
+
+
+def numbers(shapes: Shapes) -> int:
+    """Numbers that parts of these shapes have together."""
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+def differences(kind: str, trained: Shapes, present: Shapes) -> Iterator[str]:
+    """Yield the differences of two layouts, in words.
+
+    Args:
+        kind: Name of a part: ``"feature"`` or ``"decision"``.
+        trained: Layout that the agent was trained with.
+        present: Layout of the scenario that it is to play.
+    """
+    for name, shape in trained.items():
+        if name not in present:
+            yield f"{kind} {_name(name)} {_text(shape)} is missing in this scenario"
+        elif present[name] != shape:
+            yield f"{kind} {name} is {_text(present[name])} in this scenario, {_text(shape)} in training"
+    for name, shape in present.items():
+        if name not in trained:
+            yield f"{kind} {name} {_text(shape)} of this scenario was not there in training"
+    common = [name for name in trained if name in present]
+    for name, other in zip(common, (name for name in present if name in trained), strict=True):
+        if name != other:
+            yield f"{kind}s stand in another order, {other} in place of {name}"
+            return
+
+
+def require_same_layout(
+    trained_on: object,
+    features: Shapes,
+    decisions: Shapes,
+    scenario: Scenario,
+    place: str,
+) -> None:
+    """Refuse an agent whose observation or action is not that of a scenario, by name and shape.
+
+    Args:
+        trained_on: Name of what the agent was trained on.
+        features: Features that it reads.
+        decisions: Parts of the action that it decides.
+        scenario: The scenario that it is to play.
+        place: File of the agent, for the error.
+
+    Raises:
+        CheckpointError: Names the features and decisions that differ.
+    """
+    present = features_of(scenario), decisions_of(scenario)
+    found = [
+        *differences("feature", features, present[0]),
+        *differences("decision", decisions, present[1]),
+    ]
+    if not found:
+        return
+    more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    raise CheckpointError(
+        f"{place} was trained on {shown(trained_on)} (observations of {numbers(features)} numbers, actions "
+        f"of {numbers(decisions)}); scenario {scenario.name!r} has {numbers(present[0])} and "
+        f"{numbers(present[1])}: {shortened('; '.join(found[:MOST_NAMED]), 600)}{more}: choose the agent's "
+        "own scenario with --scenario, or train one for this"
+    )
+
+
+def _name(name: str) -> str:
+    """A name from a file as messages show it."""
+    return shown(name)[1:-1]
+
+
+def _text(shape: list[int]) -> str:
+    return str(tuple(shape))

@@ -1,0 +1,68 @@
+"""Algorithms that agents are trained with, by name: how a checkpoint becomes an agent that plays.
+
+One entry an algorithm; commands, the zoo and ``load_agent`` know nothing else of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from collapipe_env.errors import CheckpointError
+from collapipe_env.registry import Registry
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import Scheduler
+
+from .agent_file import AgentFile
+
+
+class AgentAlgorithm(Protocol):
+    """Everything that is asked of an algorithm's agents after training."""
+
+    def playing_part(self, checkpoint: Path) -> AgentFile:
+        """Return what plays of a checkpoint: record and weights, without what only training needs.
+
+        Args:
+            checkpoint: A file that training saved.
+
+        Raises:
+            CheckpointError: If it cannot be read.
+        """
+        ...
+
+    def from_checkpoint(self, checkpoint: Path, scenario: Scenario) -> Scheduler:
+        """Build the scheduler of a checkpoint.
+
+        Args:
+            checkpoint: A file that training saved.
+            scenario: What it is to schedule.
+
+        Raises:
+            CheckpointError: If it cannot be read, or does not fit the scenario.
+        """
+        ...
+
+    def from_agent_file(self, agent: AgentFile, scenario: Scenario, place: str) -> Scheduler:
+        """Build the scheduler of an agent's file.
+
+        Args:
+            agent: Its content.
+            scenario: What it is to schedule.
+            place: Path of the file, for errors.
+
+        Raises:
+            CheckpointError: If the weights do not fit the record, or the agent does not fit the scenario;
+                names the feature or decision that differs.
+        """
+        ...
+
+
+ALGORITHMS: Registry[AgentAlgorithm] = Registry(
+    "algorithm",
+    {
+        "ppo": "collapipe_env.agents.learned.sb3_agents:SB3_AGENTS",
+        "sac": "collapipe_env.agents.learned.sb3_agents:SB3_AGENTS",
+    },
+    error=CheckpointError,
+)
+"""Algorithms by name; each is imported when it is asked for."""

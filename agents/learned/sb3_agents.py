@@ -1,0 +1,80 @@
+"""Agents of Stable-Baselines3 after training: what plays of them, and its scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from collapipe_env.errors import CheckpointError
+from collapipe_env.scenario import Scenario
+
+from .agent_file import AgentFile, AgentRecord
+from .agent_layout import numbers
+from .algorithms import AgentAlgorithm
+from .checkpoint import SavedAgent, read_checkpoint, require_weights
+from .hyperparameters import parameters_from_dict
+from .sb3_models import TRAINING_ONLY, LearnedScheduler
+
+
+class _SB3Agents:
+    """PPO and SAC; see :class:`~.algorithms.AgentAlgorithm`."""
+
+    def playing_part(self, checkpoint: Path) -> AgentFile:
+        """The policy without value networks and optimisers."""
+        saved = read_checkpoint(checkpoint)
+        if not saved.features:
+            raise CheckpointError(
+                f"{checkpoint} does not name the features that it reads, as it is of format version 1: go on "
+                "with its training by this version, or train anew"
+            )
+        record = AgentRecord(
+            algorithm=saved.algorithm,
+            hyperparameters=asdict(saved.parameters),
+            scenario=saved.scenario,
+            systems={},
+            features=saved.features,
+            decisions=saved.decisions,
+            steps=saved.steps,
+            training=saved.training,
+            history=saved.history,
+            package_version=saved.package_version,
+        )
+        weights = {
+            name: value.numpy() for name, value in saved.policy.items() if not name.startswith(TRAINING_ONLY)
+        }
+        return AgentFile(record, weights)
+
+    def from_checkpoint(self, checkpoint: Path, scenario: Scenario) -> LearnedScheduler:
+        """The most likely action of a checkpoint's policy."""
+        return LearnedScheduler.load(checkpoint, scenario)
+
+    def from_agent_file(self, agent: AgentFile, scenario: Scenario, place: str) -> LearnedScheduler:
+        """The most likely action of the policy; names of features and decisions have to be the scenario's."""
+        record, tensors = agent
+        try:
+            parameters = parameters_from_dict(record.algorithm, record.hyperparameters)
+        except CheckpointError as error:
+            raise CheckpointError(f"{place}: {error}") from None
+        weights = {name: torch.from_numpy(value.copy()) for name, value in tensors.items()}
+        require_weights(place, "the file", weights, parameters)
+        saved = SavedAgent(
+            algorithm=record.algorithm,
+            parameters=parameters,
+            scenario=record.scenario,
+            observation_size=numbers(record.features),
+            action_size=numbers(record.decisions),
+            features=record.features,
+            decisions=record.decisions,
+            steps=record.steps,
+            training=record.training,
+            history=record.history,
+            package_version=record.package_version,
+            policy=weights,
+            optimisers={},
+        )
+        return LearnedScheduler.restore(saved, scenario, place)
+
+
+SB3_AGENTS: AgentAlgorithm = _SB3Agents()

@@ -1,0 +1,139 @@
+"""``collapipe zoo``: list the agents that come with the package, show one, or write such a file."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from collapipe_env.cli.common import run_command
+from collapipe_env.errors import CheckpointError
+from collapipe_env.files import read_regular
+from collapipe_env.zoo import shipped_agents
+from collapipe_env.zoo.shipped_agents import PREFIX, agent_path, shipped_agent
+
+DESCRIPTION = """List the trained agents that come with the package, or show one.
+
+An agent of the zoo plays as --agent zoo:NAME, or as zoo:NAME among --schedulers. Its file is compared with
+the checksum of the index whenever it is loaded, and nothing in it is executed. export writes such a file of
+an agent of your own, which plays as --agent FILE.
+
+Examples:
+  collapipe zoo
+  collapipe zoo show NAME
+  collapipe evaluate --agent zoo:NAME
+  collapipe zoo export checkpoints/best.zip agent.safetensors
+"""
+LARGEST_CARD = 1024**2
+"""Bytes of the largest card that is printed."""
+
+
+@dataclass(frozen=True)
+class List:
+    """Print the agents in a table."""
+
+    def run(self) -> None:
+        """Print name, algorithm, scenario, size and figures of each."""
+        agents = shipped_agents.shipped_agents().values()
+        if not agents:
+            print("no agents are shipped yet: collapipe train makes one of your own")
+            return
+        header = ("name", "algorithm", "trained on", "size", "figures")
+        rows = [
+            (agent.name, agent.algorithm, agent.trained_on, _size(agent.size), agent.figures)
+            for agent in agents
+        ]
+        widths = [max(len(row[column]) for row in [header, *rows]) for column in range(4)]
+        below = " " * (sum(widths) + 8)
+        columns = max(shutil.get_terminal_size().columns, len(below) + 30)
+        for *cells, figures in [header, *rows]:
+            line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
+            print(textwrap.fill(f"{line}  {figures}", columns, subsequent_indent=below))
+
+
+@dataclass(frozen=True)
+class Show:
+    """Print an agent's card and the path of its file, whose checksum is verified."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME", help="Name of an agent.")]
+
+    def run(self) -> None:
+        """Print card and path."""
+        agent = shipped_agent(self.name)
+        path = agent_path(f"{PREFIX}{agent.name}")
+        card = path.with_name(agent.card)
+        try:
+            text = read_regular(card, LARGEST_CARD).decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError(
+                f"cannot read the card {card} ({getattr(error, 'strerror', None) or error}): "
+                f"{shipped_agents.REMEDY}"
+            ) from None
+        print(f"{text.rstrip()}\n\n{path}")
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write what plays of a checkpoint, without what only training needs."""
+
+    checkpoint: Annotated[
+        tyro.conf.Positional[Path],
+        tyro.conf.arg(metavar="CHECKPOINT", help="A checkpoint of collapipe train."),
+    ]
+    out: Annotated[
+        tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT", help="The .safetensors file to write.")
+    ]
+
+    def run(self) -> None:
+        """Write the file and print its size."""
+        from collapipe_env.agents.learned.agent_file import packed_agent
+        from collapipe_env.agents.learned.agent_loading import playing_part
+        from collapipe_env.files import write_bytes
+
+        if self.out.suffix != ".safetensors":
+            raise CheckpointError(f"{self.out} must end in .safetensors, which says how to read it")
+        record, tensors = playing_part(self.checkpoint)
+        content = packed_agent(record, tensors, str(self.out))
+        write_bytes(self.out, content)
+        weights = sum(value.size for value in tensors.values())
+        print(
+            f"{self.out}: {record.algorithm} trained on {record.trained_on}, {weights:,} weights, "
+            f"{_size(len(content))}"
+        )
+
+
+Options = (
+    Annotated[List, tyro.conf.subcommand("list")]
+    | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
+)
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe zoo") -> int:
+    """Run the command line; without arguments, the agents are listed.
+
+    Args:
+        arguments: Without the program's name; those of this process by default.
+        program: Name of the command, for help and notes.
+
+    Returns:
+        The exit status: 0, or 2 for bad input.
+    """
+    kind: Any = Options
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["list"]
+
+    def run(command: List | Show | Export, *_: object) -> None:
+        command.run()
+
+    return run_command(kind, run, DESCRIPTION, given, program)
+
+
+def _size(count: int) -> str:
+    """A number of bytes, in words."""
+    return f"{count / 1000:,.0f} kB" if count < 1_000_000 else f"{count / 1e6:,.1f} MB"

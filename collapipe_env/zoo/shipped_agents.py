@@ -1,0 +1,170 @@
+"""Index of the agents that come with the package: names, files, checksums.
+
+``zoo:NAME`` stands for a file wherever an agent's is named. It is looked up here, and its SHA-256 compared
+with the index before anything reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapipe_env.errors import CheckpointError, DataError, nearest_name, shown
+from collapipe_env.files import ARCHIVE_BYTES, read_json, read_regular, write_json
+
+FORMAT = "collapipe-env zoo"
+FORMAT_VERSION = 1
+FOLDER = Path(__file__).parent
+"""Folder of the index, the files and the cards."""
+INDEX = "index.json"
+PREFIX = "zoo:"
+NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+REMEDY = "install the package again"
+
+
+@dataclass(frozen=True)
+class ShippedAgent:
+    """Entry of the index.
+
+    Attributes:
+        name: Name: lower-case letters, digits and hyphens, at most 40, beginning with a letter.
+        sha256: SHA-256 of its file.
+        size: Bytes of its file.
+        algorithm: Algorithm that it was trained with.
+        trained_on: Name of the scenario, or range of systems, that it was trained on.
+        description: What it is, in one line.
+        figures: Its main figures, in one line, with the episodes that they were measured on.
+        command: Command that trained it.
+    """
+
+    name: str
+    sha256: str
+    size: int
+    algorithm: str
+    trained_on: str
+    description: str
+    figures: str
+    command: str
+
+    @property
+    def file(self) -> str:
+        """Name of its file."""
+        return f"{self.name}.safetensors"
+
+    @property
+    def card(self) -> str:
+        """Name of its card, a text in Markdown."""
+        return f"{self.name}.md"
+
+
+def shipped_agents() -> dict[str, ShippedAgent]:
+    """Return the agents of the index by their names, in its order.
+
+    Raises:
+        DataError: If the index is missing or damaged.
+    """
+    place = FOLDER / INDEX
+    content = read_json(place, REMEDY)
+    if content.get("format") != FORMAT or content.get("format_version") != FORMAT_VERSION:
+        raise DataError(
+            f"{place} does not say format = {FORMAT!r}, format_version = {FORMAT_VERSION}: {REMEDY}"
+        )
+    entries = content.get("agents")
+    if not isinstance(entries, list):
+        raise DataError(f"{place}: agents is no list: {REMEDY}")
+    agents = [_agent(entry, place) for entry in entries]
+    found = {agent.name: agent for agent in agents}
+    if len(found) != len(agents):
+        raise DataError(f"{place} lists an agent twice: {REMEDY}")
+    return found
+
+
+def is_shipped(source: object) -> bool:
+    """Whether a text or path has the form ``zoo:NAME``."""
+    return isinstance(source, str | Path) and str(source).startswith(PREFIX)
+
+
+def shipped_agent(name: str) -> ShippedAgent:
+    """Return the entry of a name, with or without ``zoo:`` before it.
+
+    Raises:
+        CheckpointError: If there is none; names the nearest.
+        DataError: If the index is missing or damaged.
+    """
+    agents = shipped_agents()
+    wanted = name.removeprefix(PREFIX)
+    if wanted in agents:
+        return agents[wanted]
+    hint = nearest_name(wanted, agents) if agents else "no agents are shipped yet"
+    raise CheckpointError(f"the zoo has no agent {shown(wanted)}: {hint} (collapipe zoo lists them)")
+
+
+def agent_path(source: str | Path) -> Path:
+    """Return the path of an agent's file; that of ``zoo:NAME`` once its content is that of the index.
+
+    Args:
+        source: A path, or ``zoo:NAME``.
+
+    Raises:
+        CheckpointError: If there is no such agent in the zoo, or its file is missing or damaged.
+        DataError: If the index is missing or damaged.
+    """
+    if not is_shipped(source):
+        return Path(source)
+    agent = shipped_agent(str(source))
+    path = FOLDER / agent.file
+    try:
+        content = read_regular(path, ARCHIVE_BYTES)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read {path} of {PREFIX}{agent.name} ({error.strerror}): {REMEDY}"
+        ) from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != agent.sha256:
+        raise CheckpointError(
+            f"{path} is not the file of {PREFIX}{agent.name}: it has {len(content):,} bytes with SHA-256 "
+            f"{found[:12]}..., the index names {agent.size:,} bytes with {agent.sha256[:12]}...: {REMEDY}"
+        )
+    return path
+
+
+def shown_agent(path: Path) -> str:
+    """Return an agent's file as tables and records name it: ``zoo:NAME`` for a shipped one."""
+    return f"{PREFIX}{path.stem}" if path.parent == FOLDER else str(path)
+
+
+def write_index(agents: Iterable[ShippedAgent]) -> None:
+    """Write the index; the one before stays until the new one is complete.
+
+    Raises:
+        DataError: If it cannot be written.
+    """
+    entries = []
+    for agent in agents:
+        plain = dataclasses.asdict(agent)
+        entries.append({"name": plain.pop("name"), "file": agent.file, **plain})
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION, "agents": entries}
+    write_json(FOLDER / INDEX, content)
+
+
+def _agent(entry: Any, place: Path) -> ShippedAgent:
+    """Entry of the index from plain data."""
+    kinds = {field.name: int if field.name == "size" else str for field in dataclasses.fields(ShippedAgent)}
+    named = entry if isinstance(entry, dict) else {}
+    for name, kind in kinds.items():
+        if not isinstance(named.get(name), kind):
+            raise DataError(
+                f"{place}: {name} of {shown(named.get('name'))} is missing or of the wrong type: {REMEDY}"
+            )
+    agent = ShippedAgent(**{name: named[name] for name in kinds})
+    if not NAME.fullmatch(agent.name) or named.get("file") != agent.file:
+        raise DataError(
+            f"{place}: agent {shown(agent.name)} with file {shown(named.get('file'))}: a name is of "
+            f"lower-case letters, digits and hyphens, and the file is called like it: {REMEDY}"
+        )
+    return agent

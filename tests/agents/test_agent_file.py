@@ -1,0 +1,232 @@
+"""Files of agents that only play: what is written is read back, and nothing else is believed."""
+
+import dataclasses
+import json
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from damage_support import damaged
+from safetensors import safe_open
+
+from collapipe_env.agents.learned.agent_file import (
+    ENTRY,
+    LARGEST_HEADER,
+    MOST_TENSORS,
+    AgentRecord,
+    read_agent_file,
+    write_agent_file,
+)
+from collapipe_env.errors import CheckpointError
+
+RECORD = AgentRecord(
+    algorithm="ppo",
+    hyperparameters={"hidden_units": [8], "gamma": 0.9},
+    scenario={"name": "small"},
+    systems={},
+    features={"device_backlog": [2, 3], "round": []},
+    decisions={"segments": [2, 3]},
+    steps=48,
+    training={"command": "collapipe train", "seed": 3, "seconds": 1.5},
+    history=[{"steps": 16, "mean_delay": 9.0}],
+    package_version="0.1.0",
+)
+TENSORS = {
+    "b.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "a.scale": np.array(2.5),
+    "counts": np.array([1, 2], dtype=np.int64),
+    "empty": np.zeros((0, 3), dtype=np.float32),
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "agent.safetensors"
+    write_agent_file(path, RECORD, TENSORS)
+    return path
+
+
+def record_of(file: Path) -> dict[str, Any]:
+    with safe_open(file, "numpy") as opened:
+        return json.loads(opened.metadata()[ENTRY])
+
+
+def refusal(file: Path) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        read_agent_file(file)
+    message = str(caught.value)
+    assert str(file) in message
+    assert len(message) < 2000
+    assert "\n" not in message
+    return message
+
+
+def packed(file: Path, header: Any, data: bytes = b"") -> Path:
+    """A file with a header of one's own."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return file
+
+
+def test_content_is_read_back(file: Path) -> None:
+    record, tensors = read_agent_file(file)
+    assert record == RECORD
+    assert list(record.features) == ["device_backlog", "round"]
+    assert record.trained_on == "small"
+    assert tensors.keys() == TENSORS.keys()
+    for name, value in TENSORS.items():
+        assert tensors[name].dtype == value.dtype
+        assert np.array_equal(tensors[name], value)
+
+
+def test_any_reader_of_the_format_reads_it(file: Path) -> None:
+    loaded = safetensors.numpy.load_file(file)
+    assert np.array_equal(loaded["b.weight"], TENSORS["b.weight"])
+    assert record_of(file)["format"] == "collapipe-env playing agent"
+    with safe_open(file, "numpy") as opened:
+        assert set(opened.metadata()) == {ENTRY}
+
+
+def test_the_same_content_gives_the_same_bytes(file: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.safetensors"
+    write_agent_file(again, RECORD, dict(reversed(TENSORS.items())))
+    assert again.read_bytes() == file.read_bytes()
+
+
+def test_damage_of_any_kind_is_refused(file: Path, tmp_path: Path) -> None:
+    whole, chance, odd = file.read_bytes(), random.Random(5), tmp_path / "odd.safetensors"
+    for _ in range(400):
+        content = damaged(whole, chance)
+        if content != whole:
+            odd.write_bytes(content)
+            refusal(odd)
+
+
+def test_every_bit_of_the_weights_counts(file: Path) -> None:
+    whole = bytearray(file.read_bytes())
+    whole[-1] ^= 1
+    file.write_bytes(whole)
+    assert "damaged: its content does not have the SHA-256 that it names" in refusal(file)
+
+
+def test_an_edited_record_is_refused(file: Path) -> None:
+    content = (
+        file.read_bytes().replace(b'steps\\":48', b'steps\\":49').replace(b'steps\\": 48', b'steps\\": 49')
+    )
+    assert content != file.read_bytes()
+    file.write_bytes(content)
+    assert "damaged" in refusal(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "else"}, "is foreign"),
+        ({"format_version": 2}, "has format version 2; this collapipe-env reads 1"),
+        ({"sha256": "0"}, "is damaged"),
+    ],
+)
+def test_other_formats_are_named(file: Path, change: dict, message: str) -> None:
+    text = json.dumps({**record_of(file), **change})
+    file.write_bytes(safetensors.numpy.save(TENSORS, {ENTRY: text}))
+    assert message in refusal(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": "48"}, "steps is missing from its record or has the wrong type"),
+        ({"steps": True}, "steps is missing"),
+        ({"features": {"round": 3}}, "features is missing"),
+        ({"features": {"round": [-1]}}, "features is missing"),
+        ({"decisions": [1]}, "decisions is missing"),
+        ({"history": [1]}, "history is missing"),
+        ({"systems": {"name": "any"}}, "must name a scenario or a range of systems"),
+        ({"scenario": {}}, "must name a scenario or a range of systems"),
+    ],
+)
+def test_records_of_the_wrong_form_are_named(tmp_path: Path, change: dict, message: str) -> None:
+    file = tmp_path / "odd.safetensors"
+    write_agent_file(file, dataclasses.replace(RECORD, **change), TENSORS)
+    assert message in refusal(file)
+
+
+def test_an_agent_for_several_systems_needs_no_scenario(file: Path) -> None:
+    systems = {"name": "2 to 16 clusters", "clusters": [2, 16]}
+    write_agent_file(file, dataclasses.replace(RECORD, scenario={}, systems=systems), TENSORS)
+    assert read_agent_file(file).record.trained_on == "2 to 16 clusters"
+
+
+def test_tensors_that_cannot_play_are_not_written(tmp_path: Path) -> None:
+    file = tmp_path / "agent.safetensors"
+    with pytest.raises(CheckpointError, match=r"tensor 'half' is of type float16: give one of float32"):
+        write_agent_file(file, RECORD, {"half": np.zeros(2, dtype=np.float16)})
+    with pytest.raises(CheckpointError, match="weights w are not finite"):
+        write_agent_file(file, RECORD, {"w": np.array([1.0, np.nan])})
+    assert not file.exists()
+
+
+def test_weights_that_are_not_finite_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collapipe_env.agents.learned.agent_file._require_finite", lambda *_: None)
+    write_agent_file(file, RECORD, {"w": np.array([1.0, np.inf])})
+    monkeypatch.undo()
+    assert "weights w are not finite" in refusal(file)
+
+
+def test_files_of_other_programs(tmp_path: Path) -> None:
+    file = tmp_path / "odd.safetensors"
+    for content in (b"", b"PK\x03\x04", b"hello, this is a text", safetensors.numpy.save(TENSORS)):
+        file.write_bytes(content)
+        assert "is no agent that collapipe zoo export wrote" in refusal(file)
+    file.unlink()
+    assert "does not exist" in refusal(file)
+    file.mkdir()
+    assert "cannot read" in refusal(file)
+
+
+def test_headers_beyond_the_limits_are_refused_unread(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(content: bytes) -> None:
+        raise AssertionError("tensors were read")
+
+    texts = {"__metadata__": {ENTRY: json.dumps(record_of(file))}}
+    monkeypatch.setattr(safetensors.numpy, "load", never)
+    odd = tmp_path / "odd.safetensors"
+    odd.write_bytes(struct.pack("<Q", LARGEST_HEADER + 1) + b"{}")
+    assert "is no agent" in refusal(odd)
+    empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    many = {f"t{i}": empty for i in range(MOST_TENSORS + 1)}
+    assert f"lists {MOST_TENSORS + 1:,} tensors, above the limit" in refusal(packed(odd, {**texts, **many}))
+    half = {"w": {**empty, "dtype": "F16"}}
+    assert "tensor 'w' is of type 'F16'" in refusal(packed(odd, {**texts, **half}))
+    assert "tensor 'w' is of type None" in refusal(packed(odd, {**texts, "w": 3}))
+    for text, reason in (
+        (b'{"a": ' * 500 + b"1" + b"}" * 500, "nested deeper than 64 levels"),
+        (b'{"a": ' + b"9" * 2000 + b"}", "an integer of"),
+        (b'{"a": ', "header is damaged"),
+    ):
+        assert reason in refusal(packed(odd, text))
+        inner = {"__metadata__": {ENTRY: text.decode()}}
+        if reason != "header is damaged":
+            assert reason in refusal(packed(odd, inner))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"shape": [2**40, 2**40], "data_offsets": [0, 8]},
+        {"shape": [1], "data_offsets": [0, 4]},
+        {"shape": [2], "data_offsets": [4, 12]},
+        {"shape": [-2], "data_offsets": [0, 8]},
+        {"shape": "2", "data_offsets": [0, 8]},
+        {"shape": [2]},
+    ],
+)
+def test_tensors_that_claim_other_bytes_are_refused(file: Path, entry: dict) -> None:
+    header = {"__metadata__": {ENTRY: json.dumps(record_of(file))}, "w": {"dtype": "F32", **entry}}
+    assert "is damaged" in refusal(packed(file, header, bytes(8)))

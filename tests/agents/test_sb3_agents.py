@@ -1,0 +1,219 @@
+"""Agents of Stable-Baselines3 as files that only play: the same decisions, without the rest."""
+
+import dataclasses
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from zoo_support import COMMAND, SCENARIO, trained_agent
+
+import collapipe_env
+from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
+from collapipe_env.agents.learned.agent_loading import agent_history, load_agent, playing_part
+from collapipe_env.agents.learned.checkpoint import read_checkpoint
+from collapipe_env.agents.learned.sb3_models import LearnedScheduler
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import CheckpointError
+from collapipe_env.scenario import load_scenario
+
+
+@pytest.fixture(scope="module", params=["ppo", "sac"])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory) -> Path:
+    return trained_agent(tmp_path_factory.mktemp(request.param), request.param).best
+
+
+@pytest.fixture
+def file(checkpoint: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "agent.safetensors"
+    write_agent_file(path, *playing_part(checkpoint))
+    return path
+
+
+def observations() -> np.ndarray:
+    env = CollaPipeVectorEnv(num_envs=5, scenario=SCENARIO, learner="surrogate")
+    return env.reset(seed=1)[0]
+
+
+def test_it_decides_as_its_checkpoint_does(checkpoint: Path, file: Path) -> None:
+    seen = observations()
+    expected = LearnedScheduler.load(checkpoint, SCENARIO).act(seen, None)  # type: ignore[arg-type]
+    assert np.array_equal(load_agent(checkpoint, SCENARIO).act(seen, None), expected)
+    assert np.array_equal(load_agent(str(file), SCENARIO.to_dict()).act(seen, None), expected)
+    assert collapipe_env.load_agent is load_agent
+
+
+def test_the_policy_is_a_plain_network_of_its_tensors(checkpoint: Path, file: Path) -> None:
+    """The actions, computed by hand from the file."""
+    record, tensors = read_agent_file(file)
+    names = {"ppo": ("", "mlp_extractor.policy_net.0", "action_net")}
+    names["sac"] = ("actor.", "actor.latent_pi.0", "actor.mu")
+    before, hidden, last = names[record.algorithm]
+    seen = observations() * tensors[f"{before}features_extractor.factor"]
+    units = seen @ tensors[f"{hidden}.weight"].T + tensors[f"{hidden}.bias"]
+    units = np.tanh(units) if record.algorithm == "ppo" else np.maximum(units, 0.0)
+    actions = units @ tensors[f"{last}.weight"].T + tensors[f"{last}.bias"]
+    actions = np.clip(actions, -1.0, 1.0) if record.algorithm == "ppo" else np.tanh(actions)
+    played = load_agent(file, SCENARIO).act(observations(), None)  # type: ignore[arg-type]
+    assert played == pytest.approx(actions, abs=1e-5)
+
+
+def test_the_file_holds_what_plays_and_no_more(checkpoint: Path, file: Path) -> None:
+    saved, (record, tensors) = read_checkpoint(checkpoint), read_agent_file(file)
+    left_out = {name.split(".")[0] for name in saved.policy.keys() - tensors.keys()}
+    assert (
+        left_out
+        == {
+            "ppo": {"value_net", "mlp_extractor"},
+            "sac": {"critic", "critic_target"},
+        }[record.algorithm]
+    )
+    assert all(np.array_equal(tensors[name], saved.policy[name].numpy()) for name in tensors)
+    assert record.scenario == SCENARIO.to_dict()
+    assert record.training["command"] == COMMAND
+    assert record.training["seed"] == 0
+    assert record.training["seconds"] > 0
+    assert record.steps == saved.steps
+    assert agent_history(file) == agent_history(checkpoint) == saved.history
+    assert record.history == saved.history != []
+    assert record.features["device_backlog"] == [2, 3]
+    assert record.decisions["segments"] == [2, 3]
+
+
+def test_the_fingerprint_does_not_depend_on_what_only_training_needs(file: Path) -> None:
+    first, again = (load_agent(file, SCENARIO) for _ in range(2))
+    assert isinstance(first, LearnedScheduler)
+    assert isinstance(again, LearnedScheduler)
+    assert first.fingerprint() == again.fingerprint()
+
+
+MIXED = [{"switched_capacitance": 1e-27}, {"name": "board", "flops_per_cycle": 32, "active_power_w": 6.0}]
+ADDING_CLOCKS = load_scenario({"base": "small", "name": "clocks", "devices": {"profiles": MIXED}})
+ADDING_MOVES = load_scenario({"base": "small", "name": "moves", "dynamics": {"processes": {"migration": {}}}})
+
+
+@pytest.mark.parametrize("only_plays", [False, True], ids=["checkpoint", "file"])
+@pytest.mark.parametrize(
+    ("trained_on", "played", "message"),
+    [
+        (ADDING_CLOCKS, SCENARIO, r"feature device_clock \(2, 3\) is missing in this scenario: choose"),
+        (
+            SCENARIO,
+            ADDING_CLOCKS,
+            r"feature device_clock \(2, 3\) of this scenario was not there in training",
+        ),
+        (
+            ADDING_CLOCKS,
+            ADDING_MOVES,
+            r"feature device_clock \(2, 3\) is missing in this scenario; feature migration_blocks \(2, 3\)",
+        ),
+        (
+            SCENARIO,
+            load_scenario("medium"),
+            r"feature device_backlog is \(4, 5\) in this scenario, \(2, 3\) in training; .*; and \d+ more",
+        ),
+    ],
+)
+def test_a_mismatch_says_which_feature_differs(
+    tmp_path: Path, trained_on, played, message: str, only_plays: bool
+) -> None:
+    agent = trained_agent(tmp_path / "run", "ppo", trained_on).best
+    load_agent(agent, trained_on)
+    if only_plays:
+        write_agent_file(tmp_path / "agent.safetensors", *playing_part(agent))
+        agent = tmp_path / "agent.safetensors"
+        load_agent(agent, trained_on)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_agent(agent, played)
+    assert str(caught.value).startswith(f"{agent} was trained on '{trained_on.name}'")
+
+
+def test_decisions_and_their_order_are_compared(checkpoint: Path, tmp_path: Path) -> None:
+    record, tensors = playing_part(checkpoint)
+    file = tmp_path / "agent.safetensors"
+    parts = dict(record.decisions)
+    for odd, message in (
+        ({**parts, "route": [2]}, r"decision route \(2,\) is missing in this scenario"),
+        ({**parts, "bandwidth": [3]}, r"decision bandwidth is \(2,\) in this scenario, \(3,\) in training"),
+        (dict(list(parts.items())[:-1]), r"decision bandwidth \(2,\) of this scenario was not there"),
+        (dict(reversed(parts.items())), r"decisions stand in another order, segments in place of bandwidth"),
+    ):
+        write_agent_file(file, dataclasses.replace(record, decisions=odd), tensors)
+        with pytest.raises(CheckpointError, match=message):
+            load_agent(file, SCENARIO)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"algorithm": "pp0"}, r"algorithm 'pp0' is not known: did you mean 'ppo'"),
+        ({"hyperparameters": {}}, r"hyper-parameters .* are missing or not known"),
+        ({"features": {}}, r"observations of 0 numbers"),
+    ],
+)
+def test_records_that_no_policy_fits_are_named(
+    checkpoint: Path, tmp_path: Path, change: dict, message: str
+) -> None:
+    record, tensors = playing_part(checkpoint)
+    file = tmp_path / "agent.safetensors"
+    write_agent_file(file, dataclasses.replace(record, **change), tensors)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_agent(file, SCENARIO)
+    assert str(file) in str(caught.value)
+
+
+def test_weights_that_do_not_fit_the_record_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+    record, tensors = playing_part(checkpoint)
+    file = tmp_path / "agent.safetensors"
+
+    def refusal(hidden: list[int], weights: dict[str, np.ndarray]) -> str:
+        parameters = {**record.hyperparameters, "hidden_units": hidden}
+        write_agent_file(file, dataclasses.replace(record, hyperparameters=parameters), weights)
+        with pytest.raises(CheckpointError) as caught:
+            load_agent(file, SCENARIO)
+        return str(caught.value)
+
+    name = next(name for name in tensors if name.endswith("weight"))
+    assert "do not fit its own description" in refusal([9], tensors)
+    assert "do not fit its own description" in refusal([8], {**tensors, "more": np.zeros(1, np.float32)})
+    short = {key: value for key, value in tensors.items() if key != name}
+    assert "do not fit its own description" in refusal([8], short)
+    assert "hidden_units of [8192, 8192" in refusal([8192] * 100, tensors)
+    assert "where weights of torch.float32" in refusal([8], {**tensors, name: tensors[name].astype(float)})
+
+
+def test_checkpoints_without_names_play_by_their_sizes_and_are_not_exported(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    former = tmp_path / "former.zip"
+    with zipfile.ZipFile(checkpoint) as old, zipfile.ZipFile(former, "w") as new:
+        for member in old.namelist():
+            content = old.read(member)
+            if member == "metadata.json":
+                described = json.loads(content)
+                assert described.pop("features")
+                assert described.pop("decisions")
+                content = json.dumps({**described, "format_version": 1}).encode()
+            new.writestr(member, content)
+    seen = observations()
+    expected = load_agent(checkpoint, SCENARIO).act(seen, None)
+    assert np.array_equal(load_agent(former, SCENARIO).act(seen, None), expected)
+    with pytest.raises(CheckpointError, match="scenario 'medium' has 130 and 52"):
+        load_agent(former, "medium")
+    with pytest.raises(CheckpointError, match="does not name the features that it reads"):
+        playing_part(former)
+
+
+def test_a_checkpoint_of_the_present_version_must_name_its_features(checkpoint: Path, tmp_path: Path) -> None:
+    for odd in (None, {"round": "x"}):
+        with zipfile.ZipFile(checkpoint) as old, zipfile.ZipFile(tmp_path / "odd.zip", "w") as new:
+            for member in old.namelist():
+                content = old.read(member)
+                if member == "metadata.json":
+                    content = json.dumps({**json.loads(content), "features": odd}).encode()
+                new.writestr(member, content)
+        with pytest.raises(
+            CheckpointError, match=r"features is missing from metadata\.json or has the wrong"
+        ):
+            read_checkpoint(tmp_path / "odd.zip")

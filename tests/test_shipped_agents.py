@@ -1,0 +1,163 @@
+"""The zoo: every file is what its index says, and names lead to files that were checked."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from zoo_support import SCENARIO, trained_agent, use_zoo
+
+from collapipe_env.agents.learned.agent_file import packed_agent, read_agent_file
+from collapipe_env.agents.learned.agent_loading import load_agent, playing_part
+from collapipe_env.errors import CheckpointError, DataError
+from collapipe_env.zoo import shipped_agents as zoo
+
+PACKAGE_ZOO = zoo.FOLDER
+
+
+def put(folder: Path, name: str, content: bytes) -> zoo.ShippedAgent:
+    """Write an agent's file and card, and the index with it alone."""
+    agent = zoo.ShippedAgent(
+        name=name,
+        sha256=hashlib.sha256(content).hexdigest(),
+        size=len(content),
+        algorithm="ppo",
+        trained_on="tiny",
+        description="An example.",
+        figures="delay 1 s",
+        command="collapipe train",
+    )
+    (folder / f"{name}.safetensors").write_bytes(content)
+    (folder / f"{name}.md").write_text(f"# {name}\n\n{agent.sha256} {agent.command}\n")
+    zoo.write_index([agent])
+    return agent
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory) -> bytes:
+    checkpoint = trained_agent(tmp_path_factory.mktemp("agent"), "ppo").best
+    return packed_agent(*playing_part(checkpoint), "agent")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch, content: bytes) -> Path:
+    """A zoo of one agent, ``tiny-ppo``."""
+    found = use_zoo(tmp_path / "zoo", monkeypatch)
+    put(found, "tiny-ppo", content)
+    return found
+
+
+def require_whole(folder: Path) -> int:
+    """Compare every file of a zoo with its index; returns the number of agents."""
+    entries = json.loads((folder / "index.json").read_text())["agents"]
+    files = {path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".md", ".json")}
+    listed = {name for entry in entries for name in (entry["file"], f"{entry['name']}.md")}
+    assert files == listed | {"index.json"}
+    for entry in entries:
+        held = (folder / entry["file"]).read_bytes()
+        assert hashlib.sha256(held).hexdigest() == entry["sha256"], entry["name"]
+        assert len(held) == entry["size"]
+        record, _ = read_agent_file(folder / entry["file"])
+        assert (record.algorithm, record.trained_on) == (entry["algorithm"], entry["trained_on"])
+        card = (folder / f"{entry['name']}.md").read_text()
+        assert entry["sha256"] in card
+        assert entry["command"] in card
+    return len(entries)
+
+
+def test_every_shipped_file_is_the_one_of_the_index() -> None:
+    assert require_whole(PACKAGE_ZOO) == len(zoo.shipped_agents())
+
+
+def shipped() -> list[str]:
+    return [entry["name"] for entry in json.loads((PACKAGE_ZOO / "index.json").read_text())["agents"]]
+
+
+@pytest.mark.parametrize("name", shipped() or ["tiny-ppo"])
+def test_every_agent_loads_for_what_it_was_trained_on(name: str, request: pytest.FixtureRequest) -> None:
+    """Those of the package; as long as it has none, an example."""
+    if not shipped():
+        request.getfixturevalue("folder")
+    record, _ = read_agent_file(zoo.agent_path(f"zoo:{name}"))
+    scheduler = load_agent(f"zoo:{name}", record.scenario or "medium")
+    assert callable(scheduler.act)
+
+
+def test_damage_of_a_zoo_is_found(folder: Path) -> None:
+    assert require_whole(folder) == 1
+    (folder / "tiny-ppo.safetensors").write_bytes(b"else")
+    with pytest.raises(AssertionError, match="tiny-ppo"):
+        require_whole(folder)
+
+
+def test_a_name_leads_to_its_file(folder: Path) -> None:
+    path = folder / "tiny-ppo.safetensors"
+    assert zoo.agent_path("zoo:tiny-ppo") == zoo.agent_path(Path("zoo:tiny-ppo")) == path
+    assert zoo.shown_agent(path) == "zoo:tiny-ppo"
+    other = Path("runs/best.zip")
+    assert zoo.agent_path(other) == zoo.agent_path(str(other)) == other
+    assert zoo.shown_agent(other) == "runs/best.zip"
+    assert load_agent("zoo:tiny-ppo", SCENARIO).name == "PPO"
+    with pytest.raises(CheckpointError, match=r"^zoo:tiny-ppo was trained on 'tiny'"):
+        load_agent("zoo:tiny-ppo", "medium")
+
+
+def test_unknown_names_get_the_nearest(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no agent 'tiny-pp': did you mean 'tiny-ppo'\?"):
+        load_agent("zoo:tiny-pp", SCENARIO)
+    zoo.write_index([])
+    with pytest.raises(CheckpointError, match=r"no agent 'tiny-ppo': no agents are shipped yet"):
+        load_agent("zoo:tiny-ppo", SCENARIO)
+
+
+def test_another_content_is_refused_before_it_is_read(folder: Path, content: bytes, monkeypatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("it was read")
+
+    monkeypatch.setattr("collapipe_env.agents.learned.agent_loading.read_agent_file", never)
+    changed = content[:-1] + bytes([content[-1] ^ 1])
+    for odd in (changed, content[:-4], b""):
+        (folder / "tiny-ppo.safetensors").write_bytes(odd)
+        sizes = f"it has {len(odd):,} bytes .* the index names {len(content):,} bytes"
+        with pytest.raises(CheckpointError, match=rf"is not the file of zoo:tiny-ppo: {sizes}"):
+            load_agent("zoo:tiny-ppo", SCENARIO)
+    (folder / "tiny-ppo.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"cannot read .*tiny-ppo\.safetensors of zoo:tiny-ppo"):
+        load_agent("zoo:tiny-ppo", SCENARIO)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "x"}, "does not say format = 'collapipe-env zoo'"),
+        ({"format_version": 2}, "format_version = 1"),
+        ({"agents": {}}, "agents is no list"),
+        ({"agents": [3]}, "name of None is missing"),
+        ({"size": "3"}, "size of 'tiny-ppo' is missing or of the wrong type"),
+        ({"name": "../tiny"}, "agent '../tiny' with file"),
+        ({"file": "other.safetensors"}, "with file 'other.safetensors'"),
+    ],
+)
+def test_a_damaged_index_is_named(folder: Path, change: dict, message: str) -> None:
+    index = json.loads((folder / "index.json").read_text())
+    target = index if change.keys() <= index.keys() else index["agents"][0]
+    target.update(change)
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(DataError, match=re.escape(message)):
+        zoo.shipped_agents()
+
+
+def test_no_name_stands_twice(folder: Path) -> None:
+    index = json.loads((folder / "index.json").read_text())
+    index["agents"] *= 2
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(DataError, match="lists an agent twice"):
+        zoo.shipped_agents()
+
+
+def test_the_index_is_read_back(folder: Path, content: bytes) -> None:
+    agent = put(folder, "tiny-sac", content)
+    assert zoo.shipped_agents() == {"tiny-sac": agent}
+    (entry,) = json.loads((folder / "index.json").read_text())["agents"]
+    assert entry["file"] == "tiny-sac.safetensors"

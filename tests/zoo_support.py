@@ -1,0 +1,47 @@
+"""A small agent that was really trained, and zoos in a folder of their own."""
+
+from pathlib import Path
+
+from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train
+from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.zoo import shipped_agents as zoo
+
+SCENARIO = load_scenario({"name": "tiny", "base": "small", "dynamics": {"rounds": 4}})
+TINY = {
+    "ppo": PPOParameters(rollout_steps=4, minibatch=8, epochs=1, hidden_units=(8,)),
+    "sac": SACParameters(
+        buffer_size=200, learning_starts=8, minibatch=8, gradient_steps=1, hidden_units=(8,)
+    ),
+}
+COMMAND = "collapipe train --scenario tiny.yaml"
+
+
+def trained_agent(
+    folder: Path, algorithm: str, scenario: Scenario = SCENARIO, seed: int = 0
+) -> TrainingFiles:
+    """Train a few steps."""
+    files = TrainingFiles(folder)
+    plan = TrainingPlan(
+        scenario=scenario,
+        algorithm=algorithm,  # type: ignore[arg-type]
+        parameters=TINY[algorithm],
+        steps=32,
+        envs=2,
+        seed=seed,
+        learner="surrogate",
+        reward="drift_plus_penalty",
+        validate_every=8,
+        validation_episodes=2,
+        command=COMMAND,
+    )
+    train(plan, files, say=lambda _: None)
+    return files
+
+
+def use_zoo(folder: Path, monkeypatch) -> Path:
+    """Let the package's zoo be a folder, empty at first."""
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(zoo, "FOLDER", folder)
+    zoo.write_index([])
+    return folder

@@ -1,0 +1,136 @@
+"""Add a trained agent to the zoo: the agents that come with the package.
+
+``python tools/add_to_zoo.py runs/m/checkpoints/best.zip medium-ppo --description "PPO on medium"`` writes
+the file of weights, a card made of the training's record, and the entry of the index. The entry comes last,
+so an interrupted run leaves no agent half-written. With ``latest.zip`` beside ``best.zip``, the card has the
+whole curve of the training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from zoo_card import best_of, card, validation_figures
+
+from collapipe_env.agents.learned.agent_file import AgentFile, packed_agent
+from collapipe_env.agents.learned.agent_loading import playing_part
+from collapipe_env.agents.learned.algorithms import ALGORITHMS
+from collapipe_env.errors import CheckpointError, CollaPipeError, DataError
+from collapipe_env.files import read_regular, write_bytes, write_text
+from collapipe_env.zoo import shipped_agents as zoo
+
+LARGEST_NOTES = 1024**2
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Add a trained agent to the zoo."""
+
+    checkpoint: tyro.conf.Positional[Path]
+    """A checkpoint of collapipe train, or a file that collapipe zoo export wrote."""
+    name: tyro.conf.Positional[str]
+    """Lower-case letters, digits and hyphens."""
+    description: str
+    """What it is, in one line."""
+    figures: Annotated[str | None, tyro.conf.arg(help_behavior_hint="(default: the best validation)")] = None
+    """Its main figures in one line, with episodes and rounds."""
+    command: Annotated[str | None, tyro.conf.arg(help_behavior_hint="(default: as recorded)")] = None
+    """Command that trained it."""
+    notes: Path | None = None
+    """Text in Markdown that is added to the card: how it was compared, further limits of use."""
+    replace: bool = False
+    """Write over the agent that has this name."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    options = tyro.cli(Options, description=__doc__, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    try:
+        agent = add(options)
+    except CollaPipeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(
+        f"{zoo.PREFIX}{agent.name}: {agent.size:,} bytes, SHA-256 {agent.sha256}\n{zoo.FOLDER / agent.file}"
+    )
+    return 0
+
+
+def add(options: Options) -> zoo.ShippedAgent:
+    """Write file, card and entry of an agent.
+
+    Raises:
+        CollaPipeError: If the checkpoint cannot be read, the name is taken or of another form, or something
+            that the card needs is not known.
+    """
+    if not zoo.NAME.fullmatch(options.name):
+        raise CheckpointError(
+            f"name {options.name!r}: use lower-case letters, digits and hyphens, at most 40, beginning with "
+            "a letter"
+        )
+    listed = zoo.shipped_agents()
+    if options.name in listed and not options.replace:
+        raise CheckpointError(
+            f"the zoo has an agent {options.name!r} already: choose a name, or give --replace"
+        )
+    record, tensors = with_whole_curve(options.checkpoint)
+    ALGORITHMS.require(record.algorithm)
+    command = options.command or str(record.training.get("command") or "")
+    figures = options.figures or validation_figures(record)
+    for option, value in (("--command", command), ("--figures", figures)):
+        if not value:
+            raise CheckpointError(f"{options.checkpoint} does not record what {option} is to say: give it")
+    record = dataclasses.replace(record, training={**record.training, "command": command})
+    content = packed_agent(record, tensors, str(options.checkpoint))
+    agent = zoo.ShippedAgent(
+        name=options.name,
+        sha256=hashlib.sha256(content).hexdigest(),
+        size=len(content),
+        algorithm=record.algorithm,
+        trained_on=record.trained_on,
+        description=" ".join(options.description.split()),
+        figures=" ".join(figures.split()),
+        command=command,
+    )
+    weights = sum(value.size for value in tensors.values())
+    text = card(agent, record, weights, "" if options.notes is None else _notes(options.notes))
+    others = [entry for entry in listed.values() if entry.name != agent.name]
+    if len(others) < len(listed):
+        zoo.write_index(others)  # no entry may stand beside the file of another
+    write_bytes(zoo.FOLDER / agent.file, content)
+    write_text(zoo.FOLDER / agent.card, text)
+    zoo.write_index(sorted([*others, agent], key=lambda entry: entry.name))
+    return agent
+
+
+def with_whole_curve(checkpoint: Path) -> AgentFile:
+    """What plays of a checkpoint, with the record of the whole training if ``latest.zip`` stands beside it.
+
+    ``best.zip`` was written when training went on, so it knows nothing of the validations after it.
+    """
+    found = playing_part(checkpoint)
+    latest = checkpoint.with_name("latest.zip")
+    if checkpoint.name == "best.zip" and latest.exists():
+        last = playing_part(latest).record
+        before = found.record.history
+        if last.history[: len(before)] == before and before[-1:] == [best_of(last.history)]:
+            record = dataclasses.replace(found.record, history=last.history, training=last.training)
+            return AgentFile(record, found.tensors)
+        raise CheckpointError(f"{latest} is not of the training that {checkpoint} is the best version of")
+    return found
+
+
+def _notes(path: Path) -> str:
+    try:
+        return read_regular(path, LARGEST_NOTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path} ({error}): give a text in UTF-8") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
