@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numba
 from numba.core import event
+from numba.extending import register_jitable
 
 from collapipe_env.inner_compiler import INNER_OPTIONS
 
@@ -68,6 +69,17 @@ def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
         function: A function of numbers, NumPy arrays and named tuples of either that returns numbers.
     """
     return _compile_inner(function, _nrt=False)
+
+
+def jitable(function: Callable[P, R]) -> Callable[P, R]:
+    """Let compiled code call a function that works on numbers and arrays alike; Python calls it as it is.
+
+    Args:
+        function: A function of numbers or arrays.
+    """
+    register: Any = register_jitable
+    registered: Callable[P, R] = register(function)
+    return registered
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:

@@ -62,6 +62,7 @@ ALGORITHMS: Registry[AgentAlgorithm] = Registry(
     {
         "ppo": "collapipe_env.agents.learned.sb3_agents:SB3_AGENTS",
         "sac": "collapipe_env.agents.learned.sb3_agents:SB3_AGENTS",
+        "graph": "collapipe_env.agents.learned.graph.graph_files:GRAPH_AGENTS",
     },
     error=CheckpointError,
 )

@@ -1,9 +1,9 @@
 """The graph observation: control units, devices and hops of any system, in features free of its size.
 
-Every number is a physical quantity in SI units, mostly as a natural logarithm, or a count; nothing is scaled by
-constants of a scenario. So one policy reads systems of any size, layout, budget and workload. Times are those
-of a whole round. Powers are unknown before the decision: radio features hold at the reference power, the
-geometric mean of the least and the greatest.
+Every number is a physical quantity in SI units, mostly as a natural logarithm, or a count; nothing is scaled
+by constants of a scenario. So one policy reads systems of any size, layout, budget and workload. Times are
+those of a whole round. Powers are unknown before the decision: radio features hold at the reference power,
+the geometric mean of the least and the greatest.
 """
 
 from __future__ import annotations

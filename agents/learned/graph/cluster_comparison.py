@@ -1,0 +1,106 @@
+"""Costs from which the graph net learns: each cluster's part of the exact drift plus penalty.
+
+The net's most likely plan is priced with its best shares of the uplink. That gives what a second of each
+cluster's delay is worth and what a watt disturbs the others by; with these prices every cluster's cost is its
+own, and other counts of blocks and micro-batches are compared cluster by cluster.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.agents.dssra.cluster_costs import (
+    SUMMARY,
+    delay_and_cost,
+    mean_active_power,
+    node_drift,
+    node_joules,
+    summarise_cluster,
+)
+from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
+from collapipe_env.agents.dssra.round_plan import evaluate, interference_prices, reprice
+from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.physics.parameters import Parameters
+
+
+@compiled_inner
+def _cluster_cost(
+    n: int,
+    segments: IntArray,
+    power: FloatArray,
+    micro_batches: float,
+    noise: float,
+    share: float,
+    weight: float,
+    deadline: float,
+    disturbance: float,
+    inputs: RoundInput,
+    parameters: Parameters,
+    summary: FloatArray,
+) -> float:
+    """A cluster's part of the drift plus penalty at the prices of a plan."""
+    summarise_cluster(n, segments, power, micro_batches, noise, inputs, parameters, summary)
+    delay = delay_and_cost(share, summary, parameters)[0]
+    cost = weight * (delay - deadline)
+    if weight == 0.0 and delay > deadline:
+        # It has time to spare under the plan, but not any amount of it.
+        cost = parameters.tradeoff_v / parameters.clusters * (delay - deadline)
+    for i in range(power.shape[0]):
+        joules = node_joules(i, share, summary, parameters)
+        cost += node_drift(inputs.backlog[n, i], joules / inputs.budget[n, i])
+    return cost + disturbance * mean_active_power(segments, power)
+
+
+@compiled
+def compare_counts(
+    inputs: RoundInput,
+    parameters: Parameters,
+    segments: IntArray,
+    power: FloatArray,
+    micro_batches: FloatArray,
+    samples: IntArray,
+    choices: FloatArray,
+    share: FloatArray,
+    worth: FloatArray,
+    sample_cost: FloatArray,
+    choice_cost: FloatArray,
+) -> None:
+    """Price plans, and other counts and numbers of micro-batches of single clusters beside them.
+
+    Args:
+        inputs: The environments (E, ...), of the exact drift.
+        parameters: The scenario.
+        segments: The plans' blocks (E, N, K).
+        power: Their powers (E, N, K+1) [W].
+        micro_batches: Their ``M`` (E, N).
+        samples: Other blocks (E, N, S, K).
+        choices: Numbers of micro-batches (C,).
+        share: Receives the plans' best shares (E, N); a first guess with sum 1 before.
+        worth: Receives the worth of a second of each cluster's delay (E, N) [1/s].
+        sample_cost: Receives the costs of the samples (E, N, S).
+        choice_cost: Receives the costs of the plan's blocks with each number (E, N, C).
+    """
+    environments, clusters, nodes = power.shape
+    summary = np.empty(SUMMARY + nodes)
+    for e in range(environments):
+        row = environment_row(inputs, e)
+        _, plan = evaluate(segments[e], power[e], micro_batches[e], share[e], row, parameters)
+        reprice(plan, row, parameters)
+        disturbance = interference_prices(plan, plan.weight, row, parameters)
+        deadline = 0.0
+        for n in range(clusters):
+            M, noise = micro_batches[e, n], plan.noise[n]
+            summarise_cluster(n, segments[e, n], power[e, n], M, noise, row, parameters, summary)
+            deadline = max(deadline, delay_and_cost(plan.share[n], summary, parameters)[0])
+        for n in range(clusters):
+            share[e, n], worth[e, n] = plan.share[n], plan.weight[n]
+            terms = (plan.noise[n], plan.share[n], plan.weight[n], deadline, disturbance[n])
+            for s in range(samples.shape[2]):
+                sample_cost[e, n, s] = _cluster_cost(
+                    n, samples[e, n, s], power[e, n], micro_batches[e, n], *terms, row, parameters, summary
+                )
+            for c in range(choices.shape[0]):
+                choice_cost[e, n, c] = _cluster_cost(
+                    n, segments[e, n], power[e, n], choices[c], *terms, row, parameters, summary
+                )

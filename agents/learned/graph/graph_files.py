@@ -1,0 +1,146 @@
+"""Files of graph nets: versions to go on training from, and agents that only play."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from collapipe_env.agents.learned.agent_file import AgentFile, AgentRecord, Shapes, read_agent_file
+from collapipe_env.agents.learned.algorithms import AgentAlgorithm
+from collapipe_env.envs.graph_observation import (
+    CONTEXT_FEATURES,
+    CU_FEATURES,
+    DEVICE_FEATURES,
+    HOP_FEATURES,
+)
+from collapipe_env.errors import CheckpointError, shortened
+from collapipe_env.scenario import Scenario
+
+from .graph_parameters import GraphParameters, graph_parameters_from_dict
+from .graph_scheduler import GraphScheduler, packed_weights
+from .net import GraphNet, NetShape
+
+DECISIONS: Shapes = {
+    "blocks": [1],
+    "device_power": [1],
+    "cu_power": [1],
+    "micro_batches": [1],
+    "bandwidth": [1],
+}
+"""Decisions of the net, each of one device or control unit."""
+ADAM = "adam."
+"""Prefix of the tensors that only training needs."""
+
+
+def net_shape(parameters: GraphParameters) -> NetShape:
+    """Sizes of the net of some hyper-parameters."""
+    p = parameters
+    return NetShape(p.width, p.layers, p.heads, p.hidden, p.edge_hidden)
+
+
+def features() -> Shapes:
+    """Features that the net reads, each of one device, control unit, hop or system."""
+    groups = (
+        ("device", DEVICE_FEATURES),
+        ("cu", CU_FEATURES),
+        ("hop", HOP_FEATURES),
+        ("context", CONTEXT_FEATURES),
+    )
+    return {f"{group}/{feature.name}": [1] for group, listed in groups for feature in listed}
+
+
+def graph_record(
+    parameters: GraphParameters,
+    steps: int,
+    training: Mapping[str, Any],
+    history: list[dict[str, Any]],
+    package_version: str,
+) -> AgentRecord:
+    """Record of a graph net's file.
+
+    Args:
+        parameters: Its hyper-parameters.
+        steps: Gradient steps so far.
+        training: Record of the training.
+        history: Validations, oldest first.
+        package_version: Version of the package.
+    """
+    return AgentRecord(
+        algorithm="graph",
+        hyperparameters=asdict(parameters),
+        scenario={},
+        systems={"name": f"random systems of up to {parameters.most_clusters} clusters"},
+        features=features(),
+        decisions=DECISIONS,
+        steps=steps,
+        training=dict(training),
+        history=history,
+        package_version=package_version,
+    )
+
+
+def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, dict[str, torch.Tensor]]:
+    """Hyper-parameters and weights of a graph net's file, checked against each other.
+
+    Args:
+        agent: Content of the file.
+        place: Its path, for errors.
+
+    Raises:
+        CheckpointError: If the weights are not those of such a net, or it was trained with other features.
+    """
+    record, tensors = agent
+    try:
+        parameters = graph_parameters_from_dict(record.hyperparameters)
+    except CheckpointError as error:
+        raise CheckpointError(f"{place}: {error}") from None
+    for kind, found, present in (
+        ("feature", record.features, features()),
+        ("decision", record.decisions, DECISIONS),
+    ):
+        odd = [name for name in (*found, *present) if (name in found) != (name in present)]
+        if odd or list(found) != list(present):
+            named = shortened(", ".join(dict.fromkeys(odd))) if odd else "their order"
+            raise CheckpointError(
+                f"{place} was trained with other {kind}s than this version has ({named}): use the version "
+                f"that wrote it ({shortened(record.package_version)}), or train anew"
+            )
+    with torch.device("meta"):  # only shapes are wanted
+        wanted = {
+            name: tuple(value.shape) for name, value in GraphNet(net_shape(parameters)).state_dict().items()
+        }
+    own = {name: value for name, value in tensors.items() if not name.startswith(ADAM)}
+    for name in dict.fromkeys((*wanted, *own)):
+        shape = own[name].shape if name in own else None
+        if shape != wanted.get(name) or own[name].dtype != np.float32:
+            raise CheckpointError(
+                f"{place}: weights {shortened(name)} of shape {shape} are not those of its hyper-parameters, "
+                f"which need {wanted.get(name)}: this is no saved graph net"
+            )
+    return parameters, {name: torch.from_numpy(value.copy()) for name, value in own.items()}
+
+
+class _GraphAgents:
+    """Graph nets; see :class:`~collapipe_env.agents.learned.algorithms.AgentAlgorithm`."""
+
+    def playing_part(self, checkpoint: Path) -> AgentFile:
+        """The net without the optimiser's moments."""
+        record, tensors = read_agent_file(checkpoint)
+        return AgentFile(record, {name: v for name, v in tensors.items() if not name.startswith(ADAM)})
+
+    def from_checkpoint(self, checkpoint: Path, scenario: Scenario) -> GraphScheduler:
+        """The net of a version that training saved."""
+        return self.from_agent_file(read_agent_file(checkpoint), scenario, str(checkpoint))
+
+    def from_agent_file(self, agent: AgentFile, scenario: Scenario, place: str) -> GraphScheduler:
+        """The net, for a scenario of any size."""
+        parameters, weights = require_graph_net(agent, place)
+        return GraphScheduler(scenario, packed_weights(weights, parameters.layers), parameters.heads)
+
+
+GRAPH_AGENTS: AgentAlgorithm = _GraphAgents()

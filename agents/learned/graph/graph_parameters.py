@@ -1,0 +1,105 @@
+"""Hyper-parameters of the graph net and of its training."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from collapipe_env.errors import CheckpointError, ScenarioError, shortened, shown
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphParameters:
+    """Graph net, trained through the model of the system: one set of weights for every size."""
+
+    learning_rate: float = 2e-3
+    """Adam's step size at the start; it falls in a straight line."""
+    final_learning_rate: float = 6e-5
+    """Step size at the end."""
+    clusters: int = 128
+    """Clusters of a gradient step, over all environments of a group."""
+    most_clusters: int = 16
+    """Largest number of clusters of the systems trained on."""
+    random_groups: int = 8
+    """Groups of random systems, beside one each of small and medium with fixed and with new layouts."""
+    samples: int = 8
+    """Samples of the counts of blocks of each cluster."""
+    entropy: float = 0.02
+    """Weight of the entropy of the counts at the start; it falls as the square of what is left."""
+    final_entropy: float = 0.001
+    """Weight of the entropy at the end."""
+    counts_weight: float = 5.0
+    """Weight of the counts of blocks in the loss; the objective's is 1."""
+    micro_batches_weight: float = 3.0
+    """Weight of the numbers of micro-batches in the loss."""
+    shares_weight: float = 2.0
+    """Weight of the net's own shares in the loss."""
+    width: int = 32
+    """Numbers of a token."""
+    layers: int = 2
+    """Layers of attention."""
+    heads: int = 4
+    """Heads of attention, a divisor of the width."""
+    hidden: int = 64
+    """Units of a feed-forward layer."""
+    edge_hidden: int = 16
+    """Units of the layer that reads hops."""
+
+
+_RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
+    (("clusters", "most_clusters", "random_groups", "samples"), 2, 4096, "a number from 2 to 4096"),
+    (("layers", "heads"), 1, 16, "a number from 1 to 16"),
+    (("width", "hidden", "edge_hidden"), 1, 1024, "a number from 1 to 1024"),
+    (("learning_rate",), math.ulp(0.0), 1.0, "a number above 0, at most 1"),
+    (
+        ("final_learning_rate", "entropy", "final_entropy", "counts_weight", "micro_batches_weight",
+         "shares_weight"),
+        0.0, 1e3, "a number from 0 to 1000",
+    ),
+)  # fmt: skip
+
+
+def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
+    """Refuse hyper-parameters out of range.
+
+    Args:
+        parameters: What to check.
+        prefix: Put before names in errors, for instance ``"--graph."``.
+
+    Raises:
+        ScenarioError: Names the first value at fault and its range.
+    """
+    for names, low, high, words in _RANGES:
+        for name in names:
+            value = getattr(parameters, name)
+            if not low <= value <= high:
+                option = f"{prefix}{name.replace('_', '-')}" if prefix.startswith("-") else f"{prefix}{name}"
+                raise ScenarioError(f"{option} = {shown(value)}: {words} is needed")
+    if parameters.width % parameters.heads:
+        raise ScenarioError(
+            f"{prefix}width = {parameters.width} is no multiple of {prefix}heads = {parameters.heads}"
+        )
+
+
+def graph_parameters_from_dict(values: Mapping[str, Any]) -> GraphParameters:
+    """Rebuild hyper-parameters from a file's plain data.
+
+    Raises:
+        CheckpointError: If a field is missing, unknown, of another type or out of range.
+    """
+    fields = {field.name: field for field in dataclasses.fields(GraphParameters)}
+    if set(values) != set(fields):
+        odd = shortened(", ".join(sorted(map(str, set(values) ^ set(fields)))))
+        raise CheckpointError(f"hyper-parameters {odd} are missing or not known to this version")
+    for name, field in fields.items():
+        kinds = (int,) if isinstance(field.default, int) else (int, float)
+        if not isinstance(values[name], kinds) or isinstance(values[name], bool):
+            raise CheckpointError(f"hyper-parameter {name} = {shown(values[name])} has the wrong type")
+    parameters = GraphParameters(**values)
+    try:
+        check_graph_parameters(parameters, "hyper-parameter ")
+    except ScenarioError as error:
+        raise CheckpointError(str(error)) from None
+    return parameters

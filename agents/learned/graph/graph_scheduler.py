@@ -1,0 +1,127 @@
+"""The graph net as a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.agents.dssra.parallel_rounds import as_record
+from collapipe_env.agents.dssra.round_input import round_input
+from collapipe_env.allocation import Allocation
+from collapipe_env.envs.graph_observation import GraphObserver
+from collapipe_env.errors import AllocationError
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import StateScheduler
+from collapipe_env.simulator.refusal import require_room
+from collapipe_env.simulator.state import SystemState
+
+from .compiled_net import NetWeights
+from .decision_rows import Fixed, decide_rows
+from .net_inputs import shared_columns
+
+
+class GraphScheduler(StateScheduler):
+    """Plays the graph net; deterministic, and the same for a row in any batch.
+
+    Args:
+        scenario: The scenario to schedule.
+        weights: The net's weights, from :func:`packed_weights`.
+        heads: Heads of attention.
+        exact_shares: Whether the uplink is shared out exactly for the net's segments and powers, as DSSRA
+            does; otherwise the net decides shares, too.
+        tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
+
+    Raises:
+        AllocationError: An argument is out of its range.
+    """
+
+    name = "graph net"
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        weights: NetWeights,
+        heads: int,
+        *,
+        exact_shares: bool = True,
+        tradeoff_v: float | None = None,
+    ) -> None:
+        super().__init__(scenario)
+        V = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
+        if not 0.0 < V < np.inf:
+            raise AllocationError(f"{self.name}(tradeoff_v: expected a finite number above 0, got {V!r})")
+        parameters = replace(self.parameters, tradeoff_v=V)
+        self._observer = GraphObserver(parameters)
+        self._record: Any = as_record(parameters.numbers)
+        self._weights = weights
+        self._fixed = Fixed(
+            shared=np.array(shared_columns(self._observer.context, np.float64(0.0))),
+            log_worth=float(np.log(V / parameters.clusters)),
+            heads=heads,
+            exact_shares=int(exact_shares),
+        )
+
+    def allocate(self, state: SystemState) -> Allocation:
+        """Decide one round.
+
+        Args:
+            state: The system before the round (E, ...).
+
+        Returns:
+            The allocation (E, ...).
+
+        Raises:
+            AllocationError: The devices present in some cluster cannot hold the encoder.
+        """
+        inputs = round_input(self.parameters, state, exact_drift=True)
+        require_room(inputs.cap, self.parameters.costs.blocks)
+        E, N, K = state.present.shape
+        blocks, power = np.empty((E, N, K), np.int64), np.empty((E, N, K + 1))
+        share, micro_batches = np.empty((E, N)), np.empty((E, N))
+        decide_rows(
+            0,
+            E,
+            self._observer.scales,
+            self._observer.system(state),
+            inputs,
+            self._record,
+            self._fixed,
+            self._weights,
+            blocks,
+            power,
+            share,
+            micro_batches,
+        )
+        return Allocation(
+            blocks=blocks,
+            micro_batches=micro_batches.astype(np.int64),
+            bandwidth=share,
+            device_power=power[..., 1:],
+            cu_power=power[..., 0],
+        )
+
+
+def packed_weights(state: Mapping[str, Any], layers: int) -> NetWeights:
+    """Weights for compiled decisions.
+
+    Args:
+        state: Weights by the names of :class:`~.net.GraphNet`, arrays or tensors on the CPU.
+        layers: Layers of attention.
+    """
+
+    def get(name: str, part: str) -> Any:
+        array = np.asarray(state[f"{name}.{part}"], dtype=np.float32)
+        return np.ascontiguousarray(array.T if array.ndim == 2 else array)
+
+    packed = {}
+    for field in NetWeights._fields:
+        name, _, kind = field.rpartition("_")
+        part = "weight" if kind == "w" else "bias"
+        if f"{name}.{part}" in state:
+            packed[field] = get(name, part)
+        else:
+            packed[field] = np.stack([get(f"layers.{i}.{name}", part) for i in range(layers)])
+    return NetWeights(**packed)

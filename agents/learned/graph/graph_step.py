@@ -1,0 +1,216 @@
+"""One step of the graph net's training: no labels, only the physics.
+
+1. The net's most likely plan is priced, with exact shares of the uplink (``cluster_comparison``).
+2. Powers learn from the gradient of the exact drift plus penalty through the physics in PyTorch. Shares and
+   the worth of every cluster's delay are held: the shares are the best ones, so to first order nothing is
+   left out (envelope theorem).
+3. Counts of blocks learn by score function: samples of the net's distribution, each cluster on its own, cost
+   what they would at the plan's prices; the mean of the samples is the baseline. A little entropy keeps
+   trying others.
+4. Micro-batches learn from the costs of all their numbers, weighted by their probabilities.
+5. The net's own shares learn from the exact ones.
+6. The environments play the most likely plan.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from collapipe_env.agents.dssra.round_input import round_input
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.envs.graph_observation import GraphArrays
+from collapipe_env.simulator.costs import round_costs
+
+from .cluster_comparison import compare_counts
+from .counts import sample_counts
+from .net import GraphNet, NetAnswer
+from .net_inputs import net_inputs
+from .shares import deadline_shares
+from .training_groups import Group
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the parts of the loss.
+
+    Attributes:
+        counts: Of the counts of blocks.
+        micro_batches: Of the numbers of micro-batches.
+        shares: Of the net's own shares.
+    """
+
+    counts: float = 5.0
+    micro_batches: float = 3.0
+    shares: float = 2.0
+
+
+class Losses(NamedTuple):
+    """Parts of the loss of a step, per cluster and over the objective's size.
+
+    Attributes:
+        total: Loss whose gradient is taken.
+        objective: Drift plus penalty of the most likely plan.
+        micro_batches: Regret of the most likely number of micro-batches.
+        shares: Divergence of the exact shares from the net's own.
+        entropy: Entropy of the counts of a cluster, estimated from the samples [nat].
+    """
+
+    total: torch.Tensor
+    objective: float
+    micro_batches: float
+    shares: float
+    entropy: float
+
+
+class Plan(NamedTuple):
+    """The net's plan before shares.
+
+    Attributes:
+        answer: What the net says.
+        counts: Most likely blocks (E, N, K).
+        samples: Sampled blocks (E, N, S, K).
+        log_chance: Logarithms of their probabilities (E, N, S).
+        power: Powers of CUs and devices (E, N, K+1) [W].
+        choice_logits: Logits of the numbers of micro-batches (E, N, C).
+        micro_batches: The most likely ones (E, N).
+    """
+
+    answer: NetAnswer
+    counts: IntArray
+    samples: IntArray
+    log_chance: FloatArray
+    power: torch.Tensor
+    choice_logits: torch.Tensor
+    micro_batches: FloatArray
+
+
+def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator) -> Plan:
+    """The net's plan for the present states of a group, with gradients.
+
+    Args:
+        net: The net.
+        group: The environments.
+        samples: Samples ``S`` of the counts of each cluster.
+        rng: Draws them.
+    """
+    state, p = group.env.state, group.parameters
+    graph = GraphArrays(*(torch.from_numpy(array) for array in group.observer.build(state)))
+    answer = net(net_inputs(graph), p.costs.blocks)
+    E, N, K, C = answer.logits.shape
+    cap = np.where(state.present, state.memory_cap, 0).reshape(E * N, K)
+    counts, drawn = np.empty((E * N, K), np.int64), np.empty((E * N, samples, K), np.int64)
+    log_chance = np.empty((E * N, samples))
+    logits = answer.logits.detach().numpy().astype(np.float64).reshape(E * N, K, C)
+    sample_counts(logits, cap, p.costs.blocks, rng.random((E * N, samples, K)), counts, drawn, log_chance)
+    low, high = math.log(p.power_min_w), math.log(p.power_max_w)
+    power = torch.exp(low + (high - low) * answer.power.double())
+    log2 = torch.from_numpy(np.log2(group.choices)).float()
+    choice_logits = -answer.sharpness[..., None] * (log2 - answer.log2_micro_batches[..., None]) ** 2
+    chosen = choice_logits.argmax(dim=-1).numpy()
+    return Plan(
+        answer,
+        counts.reshape(E, N, K),
+        drawn.reshape(E, N, samples, K),
+        log_chance.reshape(E, N, samples),
+        power,
+        choice_logits,
+        group.choices[chosen],
+    )
+
+
+def learn_and_play(
+    net: GraphNet, group: Group, samples: int, entropy: float, weights: Weights, rng: np.random.Generator
+) -> Losses:
+    """The loss of one round of a group, which then plays the most likely plan.
+
+    Args:
+        net: The net.
+        group: The environments.
+        samples: Samples of the counts of each cluster, >= 2.
+        entropy: Weight of the entropy of the counts.
+        weights: Those of the other parts.
+        rng: Draws the samples.
+    """
+    state, p = group.env.state, group.parameters
+    plan = planned(net, group, samples, rng)
+    E, N, _ = plan.counts.shape
+    power = np.ascontiguousarray(plan.power.detach().numpy())
+    share, worth = np.full((E, N), 1.0 / N), np.empty((E, N))
+    sample_cost, choice_cost = np.empty((E, N, samples)), np.empty((E, N, len(group.choices)))
+    inputs = round_input(p, state, plan.micro_batches, exact_drift=True)
+    compare_counts(
+        inputs, group.record, plan.counts, power, plan.micro_batches, plan.samples, group.choices,
+        share, worth, sample_cost, choice_cost,
+    )  # fmt: skip
+    objective, unit = _objective(plan, group, share, worth)
+
+    relative = (sample_cost - sample_cost.min(axis=-1, keepdims=True)) / unit[:, None, None]
+    # Rare and very bad samples must not drown the others.
+    relative = np.minimum(relative, 2.0) + entropy * plan.log_chance
+    advantage = (relative - relative.mean(axis=-1, keepdims=True)) * (1.0 / (samples - 1))
+    taken = torch.gather(plan.answer.logits, -1, torch.from_numpy(plan.samples).movedim(2, -1)).sum(dim=-2)
+    counts = (torch.from_numpy(advantage).float() * taken).sum()
+
+    regret = (choice_cost - choice_cost.min(axis=-1, keepdims=True)) / unit[:, None, None]
+    regrets = torch.from_numpy(np.minimum(regret, 3.0)).float()
+    micro_batches = (plan.choice_logits.softmax(dim=-1) * regrets).sum()
+
+    exact = torch.from_numpy(share)
+    own = deadline_shares(plan.answer.busy.double(), plan.answer.weight.double(), p.bandwidth_floor)
+    shares = (exact * (exact / own).log()).sum() * N
+    total = (
+        objective.float()
+        + weights.counts * counts
+        + weights.micro_batches * micro_batches
+        + weights.shares * shares.float()
+    ) / (E * N)
+
+    group.env.step_allocation(
+        Allocation(
+            blocks=plan.counts,
+            micro_batches=plan.micro_batches.astype(np.int64),
+            bandwidth=share,
+            device_power=power[..., 1:],
+            cu_power=power[..., 0],
+        )
+    )
+    group.age += 1
+    likeliest = plan.choice_logits.argmax(dim=-1, keepdim=True)
+    return Losses(
+        total=total,
+        objective=float(objective.detach()) / (E * N),
+        micro_batches=float(regrets.gather(-1, likeliest).mean()),
+        shares=float(shares.detach()) / (E * N),
+        entropy=float(-plan.log_chance.mean()),
+    )
+
+
+def _objective(
+    plan: Plan, group: Group, share: FloatArray, worth: FloatArray
+) -> tuple[torch.Tensor, FloatArray]:
+    """Sum of the clusters' parts over the size of their environment's objective, and that size (E,)."""
+    p = group.parameters
+    state = group.env.state.map(torch.from_numpy)
+    costs = round_costs(
+        p,
+        state,
+        Allocation(
+            blocks=torch.from_numpy(plan.counts),
+            micro_batches=torch.from_numpy(plan.micro_batches.astype(np.int64)),
+            bandwidth=torch.from_numpy(share),
+            device_power=plan.power[..., 1:],
+            cu_power=plan.power[..., 0],
+        ),
+    )
+    after = torch.clamp(state.backlog + costs.energy_ratio - 1.0, min=0.0)
+    drift = 0.5 * (after * after).sum(dim=-1)
+    priced = (state.backlog * costs.energy_ratio).sum(dim=(-2, -1))
+    size = (p.tradeoff_v * costs.delay + priced + drift.sum(dim=-1)).detach() / p.clusters
+    parts = torch.from_numpy(worth) * costs.cluster_delay + drift
+    return (parts / size[:, None]).sum(), size.numpy()

@@ -1,0 +1,262 @@
+"""Training of the graph net: resumable, interruptible, with the best version kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from collapipe_env import __version__
+from collapipe_env.agents.learned.agent_file import Tensors, read_agent_file, write_agent_file
+from collapipe_env.agents.learned.curves import curves_logger
+from collapipe_env.agents.learned.validation import Score
+from collapipe_env.errors import CheckpointError
+from collapipe_env.progress import progress_bar
+
+from .graph_files import ADAM, graph_record, net_shape, require_graph_net
+from .graph_parameters import GraphParameters
+from .graph_scheduler import packed_weights
+from .graph_step import Losses, Weights, learn_and_play
+from .graph_validation import GraphValidator, validation_scenarios
+from .net import GraphNet
+from .training_groups import Curriculum, Group
+
+CURVE_EVERY = 50
+"""Gradient steps between two entries of the curves."""
+MOST_SKIPPED = 100
+"""Steps in a row without a finite gradient after which training is given up."""
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """Training to be done.
+
+    Attributes:
+        parameters: Hyper-parameters.
+        steps: Gradient steps in all.
+        seed: Governs weights, systems, episodes and samples.
+        validate_every: Gradient steps between two validations.
+        command: Command that trains it, for the record.
+    """
+
+    parameters: GraphParameters
+    steps: int
+    seed: int
+    validate_every: int
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class GraphFiles:
+    """Files of a training run."""
+
+    folder: Path
+
+    @property
+    def latest(self) -> Path:
+        """The last version, from which training goes on."""
+        return self.folder / "checkpoints" / "latest.safetensors"
+
+    @property
+    def best(self) -> Path:
+        """The best version, which only plays."""
+        return self.folder / "checkpoints" / "best.safetensors"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder for ``tensorboard --logdir``."""
+        return self.folder / "tensorboard"
+
+
+class GraphTraining:
+    """A training of the graph net, begun or gone on with.
+
+    A resumed training draws new systems and episodes; weights, moments of the optimiser and schedules go on.
+
+    Args:
+        plan: What to train.
+        files: Where to keep it.
+
+    Raises:
+        CheckpointError: If the version to go on from is damaged or of other hyper-parameters.
+
+    Attributes:
+        steps: Gradient steps so far.
+        seconds: Wall-clock time so far, validations included.
+        history: Validations, oldest first.
+        best: The best of them.
+    """
+
+    def __init__(self, plan: GraphPlan, files: GraphFiles) -> None:
+        self.plan, self.files = plan, files
+        self.steps, self.seconds = 0, 0.0
+        self.history: list[Score] = []
+        self.best: Score | None = None
+        p = plan.parameters
+        torch.manual_seed(plan.seed)
+        self._net = GraphNet(net_shape(p))
+        self._adam = torch.optim.Adam(
+            self._net.parameters(), lr=p.learning_rate, betas=(0.9, 0.98), fused=True
+        )
+        if files.latest.exists():
+            self._read()
+
+    def run(self, say: Callable[[str], None] = tqdm.write) -> None:
+        """Train until the plan's steps are done.
+
+        Args:
+            say: Receives one line for every validation.
+
+        Raises:
+            KeyboardInterrupt: After saving, if the user interrupts.
+            CheckpointError: If the loss stays without a finite gradient.
+        """
+        plan, p = self.plan, self.plan.parameters
+        if self.steps >= plan.steps and self.files.best.exists():
+            return
+        # A resumed run must not replay the systems it began with.
+        rng = np.random.default_rng([plan.seed, self.steps])
+        curriculum = Curriculum(random=p.random_groups, most_clusters=p.most_clusters, clusters=p.clusters)
+        groups: list[Group | None] = [None] * len(curriculum)
+        validator = GraphValidator(validation_scenarios())
+        weights = Weights(p.counts_weight, p.micro_batches_weight, p.shares_weight)
+        logger = curves_logger(self.files.tensorboard)
+        bar = progress_bar(plan.steps, "training GRAPH", "steps", initial=self.steps)
+        started, skipped = time.perf_counter() - self.seconds, 0
+        try:
+            while self.steps < plan.steps:
+                left = 1.0 - self.steps / plan.steps
+                for group in self._adam.param_groups:
+                    warm = min(1.0, (self.steps + 1) / 100)
+                    group["lr"] = warm * (
+                        p.final_learning_rate + (p.learning_rate - p.final_learning_rate) * left
+                    )
+                place = self.steps % len(groups)
+                current = groups[place]
+                if current is None or current.ended:
+                    current = groups[place] = curriculum.group(place, rng)
+                entropy = p.final_entropy + (p.entropy - p.final_entropy) * left**2
+                losses = learn_and_play(self._net, current, p.samples, entropy, weights, rng)
+                norm = self._learn(losses)
+                skipped = 0 if np.isfinite(norm) else skipped + 1
+                if skipped:
+                    groups[place] = None
+                    if skipped > MOST_SKIPPED:
+                        raise CheckpointError(
+                            f"training has diverged at step {self.steps:,}: no finite gradient in {skipped} "
+                            "steps; train anew with --fresh and a smaller --graph.learning-rate"
+                        )
+                self.steps += 1
+                bar.update()
+                if self.steps % CURVE_EVERY == 0:
+                    self._record(logger, losses, norm)
+                    bar.set_postfix_str(f"objective {losses.objective:.3f}", refresh=False)
+                if self.steps % plan.validate_every == 0 or self.steps == plan.steps:
+                    self.seconds = time.perf_counter() - started
+                    say(self._validate(validator, logger))
+        except KeyboardInterrupt:
+            self.seconds = time.perf_counter() - started
+            self._write(self.files.latest, with_moments=True)
+            say(f"the training is kept at step {self.steps:,}: {self.files.latest}")
+            raise
+        finally:
+            bar.close()
+            logger.close()
+
+    def _learn(self, losses: Losses) -> float:
+        """Take a gradient step unless the gradient is not finite; returns its norm."""
+        self._adam.zero_grad()
+        losses.total.backward()  # type: ignore[no-untyped-call]
+        norm = float(torch.nn.utils.clip_grad_norm_(self._net.parameters(), 1.0))
+        if np.isfinite(norm):
+            self._adam.step()
+        return norm
+
+    def _record(self, logger: Any, losses: Losses, norm: float) -> None:
+        for name in ("objective", "micro_batches", "shares", "entropy"):
+            logger.record(f"train/{name}", getattr(losses, name))
+        logger.record("train/gradient_norm", norm)
+        logger.record("train/learning_rate", self._adam.param_groups[0]["lr"])
+        logger.dump(self.steps)
+
+    def _validate(self, validator: GraphValidator, logger: Any) -> str:
+        """Validate, save, and return a line about it."""
+        p = self.plan.parameters
+        packed = packed_weights({n: v.detach() for n, v in self._net.state_dict().items()}, p.layers)
+        score = validator(packed, p.heads, self.steps, self.seconds)
+        self.history.append(score)
+        better = score.better_than(self.best)
+        if better:
+            self.best = score
+            self._write(self.files.best, with_moments=False)
+        self._write(self.files.latest, with_moments=True)
+        logger.record("validation/mean_delay_s", score.mean_delay)
+        logger.record("validation/worst_energy_ratio", score.energy_ratio)
+        logger.record("validation/objective", score.objective)
+        logger.dump(self.steps)
+        return (
+            f"{score.steps:>10,} steps  {score.seconds:6.0f} s   round delay {score.mean_delay:7.3f} s   "
+            f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
+        )
+
+    def _write(self, path: Path, *, with_moments: bool) -> None:
+        training = {
+            "command": self.plan.command,
+            "seed": self.plan.seed,
+            "steps": self.plan.steps,
+            "seconds": self.seconds,
+        }
+        record = graph_record(
+            self.plan.parameters, self.steps, training, [s.to_dict() for s in self.history], __version__
+        )
+        tensors: Tensors = {n: v.detach().numpy() for n, v in self._net.state_dict().items()}
+        if with_moments:
+            names = [name for name, _ in self._net.named_parameters()]
+            for name, parameter in zip(names, self._net.parameters(), strict=True):
+                for part, value in self._adam.state[parameter].items():
+                    tensors[f"{ADAM}{part}.{name}"] = value.detach().numpy()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_agent_file(path, record, tensors)
+
+    def _read(self) -> None:
+        path = self.files.latest
+        agent = read_agent_file(path)
+        parameters, weights = require_graph_net(agent, str(path))
+        if parameters != self.plan.parameters:
+            wanted, found = asdict(self.plan.parameters), asdict(parameters)
+            odd = next(name for name in wanted if wanted[name] != found[name])
+            raise CheckpointError(
+                f"{path} was trained with {odd} = {found[odd]}, not {wanted[odd]}: choose another --out, or "
+                "train anew with --fresh"
+            )
+        self._net.load_state_dict(weights)
+        for name, parameter in self._net.named_parameters():
+            state = {
+                part: agent.tensors.get(f"{ADAM}{part}.{name}") for part in ("step", "exp_avg", "exp_avg_sq")
+            }
+            shapes = {"step": (), "exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
+            if any(value is None or value.shape != shapes[part] for part, value in state.items()):
+                raise CheckpointError(
+                    f"{path} lacks the optimiser's moments of {name}: it only plays; go on from "
+                    "latest.safetensors, or train anew with --fresh"
+                )
+            self._adam.state[parameter] = {
+                part: torch.from_numpy(np.array(value)) for part, value in state.items()
+            }
+        try:
+            self.history = [Score.from_dict(entry) for entry in agent.record.history]
+            self.seconds = float(agent.record.training["seconds"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{path}: the record of its training is damaged ({error!r}): train anew with --fresh"
+            ) from None
+        self.steps = agent.record.steps
+        for score in self.history:
+            if score.better_than(self.best):
+                self.best = score

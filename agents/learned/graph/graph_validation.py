@@ -1,0 +1,97 @@
+"""Validation of the graph net while it learns, on systems that it does not train on."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+
+from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.simulator.feasibility import EnergyBudgetWarning
+
+from .compiled_net import NetWeights
+from .graph_scheduler import GraphScheduler
+
+_BETWEEN = {
+    "cluster.clusters": 8,
+    "cluster.devices": 6,
+    "cluster.layout": "per_episode",
+    "cluster.cluster_separation_min_m": 60.0,
+    "cluster.server_flops": 4e12,
+    "radio.uplink_bandwidth_hz": 40e6,
+    "radio.downlink_bandwidth_hz": 40e6,
+    "radio.bs_power_w": 40.0,
+    "budgets.bandwidth_floor": 0.01,
+}
+"""A size between medium and large, with new layouts in every episode."""
+
+
+def validation_scenarios() -> tuple[Scenario, ...]:
+    """Scenarios on which versions of the net are compared: sizes of the ladder and one between."""
+    medium = load_scenario("medium")
+    return (load_scenario("small"), medium, load_scenario("boards"), medium.with_overrides(_BETWEEN))
+
+
+class GraphValidator:
+    """Plays the same held-out episodes of several scenarios, all of one scenario at once.
+
+    Args:
+        scenarios: The scenarios.
+        episodes: Episodes of each.
+        rounds: Rounds of an episode.
+    """
+
+    def __init__(self, scenarios: tuple[Scenario, ...], episodes: int = 8, rounds: int = 100) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EnergyBudgetWarning)  # of layouts that are redrawn
+            self._envs = [
+                CollaPipeVectorEnv(
+                    episodes,
+                    scenario=scenario.with_overrides(
+                        {"dynamics.rounds": rounds, "dynamics.target_loss": None}
+                    ),
+                    learner=IdleLearner(episodes),
+                    autoreset_mode="Disabled",
+                )
+                for scenario in scenarios
+            ]
+
+    def __call__(self, weights: NetWeights, heads: int, steps: int, seconds: float) -> Score:
+        """Validate a version of the net.
+
+        Args:
+            weights: Its weights.
+            heads: Its heads of attention.
+            steps: Recorded in the score.
+            seconds: Recorded in the score.
+
+        Returns:
+            Score with the geometric means of delays and objectives over the scenarios, so that none counts
+            more for its longer rounds; the worst node's energy and the backlog are means.
+        """
+        delays, objectives, energies, backlogs = [], [], [], []
+        for env in self._envs:
+            env.reset(seed=VALIDATION_SEED)
+            scheduler = GraphScheduler(env.scenario, weights, heads)
+            rounds = env.scenario.dynamics.rounds
+            for _ in range(rounds):
+                env.step_allocation(scheduler.allocate(env.state))
+            summaries = [env.summary(row) for row in range(env.num_envs)]
+            delay = float(np.mean([summary["mean_delay"] for summary in summaries]))
+            lyapunov = 0.5 * float((env.state.backlog**2).sum(axis=(-2, -1)).mean())
+            delays.append(math.log(delay))
+            objectives.append(math.log(env.scenario.budgets.tradeoff_v * delay + lyapunov / rounds))
+            energies.append(float(np.mean([summary["energy_ratio_max"] for summary in summaries])))
+            backlogs.append(float(np.mean([summary["final_backlog"] for summary in summaries])))
+        return Score(
+            steps,
+            seconds,
+            mean_delay=math.exp(float(np.mean(delays))),
+            energy_ratio=float(np.mean(energies)),
+            backlog=float(np.mean(backlogs)),
+            objective=math.exp(float(np.mean(objectives))),
+        )

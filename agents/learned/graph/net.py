@@ -1,0 +1,147 @@
+"""The graph net: attention among a cluster's nodes, pooling across clusters, one head for each decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from .net_inputs import CU_INPUTS, DEVICE_INPUTS, HOP_INPUTS, NetInputs
+from .net_outputs import OFFSETS, bell, busy_of, power_of, wanted_micro_batches, weight_of
+
+
+@dataclass(frozen=True)
+class NetShape:
+    """Sizes of the net.
+
+    Attributes:
+        width: Numbers of a token.
+        layers: Layers of attention.
+        heads: Heads of attention, a divisor of ``width``.
+        hidden: Units of a feed-forward layer.
+        edge_hidden: Units of the layer that reads hops.
+    """
+
+    width: int = 32
+    layers: int = 2
+    heads: int = 4
+    hidden: int = 64
+    edge_hidden: int = 16
+
+
+class NetAnswer(NamedTuple):
+    """What the net says of a system; leading batch axes ``...``.
+
+    Attributes:
+        logits: Of each device's count of blocks (..., N, K, L+1).
+        power: Of CUs and devices, 0 for the least and 1 for the greatest in decibels (..., N, K+1).
+        log2_micro_batches: Micro-batches it wants (..., N).
+        sharpness: Steepness of their logits (..., N).
+        busy: Log of the time that a cluster needs besides its uplink, over the system's scale (..., N).
+        weight: Log of its time on the uplink at a share of 1/N, over the same (..., N).
+    """
+
+    logits: torch.Tensor
+    power: torch.Tensor
+    log2_micro_batches: torch.Tensor
+    sharpness: torch.Tensor
+    busy: torch.Tensor
+    weight: torch.Tensor
+
+
+class Layer(nn.Module):
+    """Attention inside clusters, a feed-forward layer, and what all clusters tell each.
+
+    Args:
+        shape: Sizes.
+    """
+
+    def __init__(self, shape: NetShape) -> None:
+        super().__init__()
+        d = shape.width
+        self.heads = shape.heads
+        self.before = nn.LayerNorm(d)
+        self.qkv = nn.Linear(d, 3 * d)
+        self.out = nn.Linear(d, d)
+        self.between = nn.LayerNorm(d)
+        self.up, self.down = nn.Linear(d, shape.hidden), nn.Linear(shape.hidden, d)
+        self.gate = nn.Linear(d, 1)
+        self.shared = nn.Linear(2 * d, d)
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Tokens (..., N, K+1, d) after the layer; ``bias`` (..., N, heads, K+1, K+1) of the attention."""
+        *lead, nodes, d = x.shape
+        qkv = self.qkv(self.before(x)).reshape(*lead, nodes, 3, self.heads, d // self.heads)
+        q, k, v = qkv.permute(*range(len(lead)), -3, -2, -4, -1).unbind(dim=-4)
+        scores = q @ k.transpose(-1, -2) * (d // self.heads) ** -0.5 + bias
+        mixed = (scores.softmax(dim=-1) @ v).transpose(-2, -3).reshape(*lead, nodes, d)
+        x = x + self.out(mixed)
+        x = x + self.down(torch.relu(self.up(self.between(x))))
+        cu = x[..., 0, :]
+        gate = self.gate(cu).softmax(dim=-2)
+        told = self.shared(torch.cat((cu.mean(dim=-2), (gate * cu).sum(dim=-2)), dim=-1))
+        after: torch.Tensor = x + told[..., None, None, :]
+        return after
+
+
+class GraphNet(nn.Module):
+    """Decisions of a round from the graph observation; equivariant to the order of clusters.
+
+    Its weights do not depend on numbers of clusters, devices or blocks. The order of devices counts, as the
+    pipeline visits them by index: it enters through the direction and the distance of hops alone.
+
+    Args:
+        shape: Sizes.
+    """
+
+    def __init__(self, shape: NetShape = NetShape()) -> None:
+        super().__init__()
+        self.shape = shape
+        d = shape.width
+        self.cu, self.device = nn.Linear(CU_INPUTS, d), nn.Linear(DEVICE_INPUTS, d)
+        self.edge_in = nn.Linear(HOP_INPUTS, shape.edge_hidden)
+        self.edge_out = nn.Linear(shape.edge_hidden, shape.layers * shape.heads)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.after = nn.LayerNorm(d)
+        self.device_head = nn.Linear(d, 3 + OFFSETS)
+        self.cu_head = nn.Linear(d, 5)
+        for head in (self.device_head, self.cu_head):
+            nn.init.normal_(head.weight, std=0.02)
+            nn.init.zeros_(head.bias)
+
+    def forward(self, inputs: NetInputs, blocks: int) -> NetAnswer:
+        """Answer for inputs (..., ) of systems with ``blocks`` encoder blocks."""
+        there = torch.cat((torch.ones_like(inputs.present[..., :1]), inputs.present), dim=-1)
+        edges = self.edge_out(torch.relu(self.edge_in(inputs.hop)))
+        absent = (there[..., None, :] - 1.0) * 1e9
+        bias = edges.movedim(-1, -3) + absent[..., None, :, :]
+        x = torch.cat((self.cu(inputs.cu)[..., None, :], self.device(inputs.device)), dim=-2)
+        for i, layer in enumerate(self.layers):
+            x = layer(x, bias[..., i * self.shape.heads : (i + 1) * self.shape.heads, :, :])
+        x = self.after(x)
+        own, cu = self.device_head(x[..., 1:, :]), self.cu_head(x[..., 0, :])
+        return NetAnswer(
+            logits=count_logits(own[..., 1:], inputs.mean_blocks, blocks),
+            power=power_of(torch.cat((cu[..., :1], own[..., 0]), dim=-1)),
+            log2_micro_batches=wanted_micro_batches(cu[..., 1]),
+            sharpness=torch.nn.functional.softplus(cu[..., 2]) + 0.05,
+            busy=busy_of(cu[..., 3], inputs.cu[..., 0]),
+            weight=weight_of(cu[..., 4], inputs.cu[..., 1]),
+        )
+
+
+def count_logits(raw: torch.Tensor, mean_blocks: torch.Tensor, blocks: int) -> torch.Tensor:
+    """Logits of counts 0..L (..., N, K, L+1): a bell around a wanted count, and offsets of small counts.
+
+    Args:
+        raw: The head's numbers (..., N, K, 2 + OFFSETS).
+        mean_blocks: Blocks of a device on average (..., N).
+        blocks: ``L``.
+    """
+    counts = torch.arange(blocks + 1, dtype=raw.dtype, device=raw.device)
+    logits = bell(counts, raw[..., :1], raw[..., 1:2], mean_blocks[..., None, None])
+    some = min(OFFSETS, blocks + 1)
+    offsets = torch.nn.functional.pad(raw[..., 2 : 2 + some], (0, blocks + 1 - some))
+    return torch.as_tensor(logits) + offsets

@@ -1,0 +1,107 @@
+"""Groups of environments to train on: some of the shipped scenarios, most of random systems."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.agents.dssra.parallel_rounds import as_record
+from collapipe_env.envs.graph_observation import GraphObserver
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import ScenarioError
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.feasibility import EnergyBudgetWarning
+
+from .random_systems import random_system
+
+LONGEST_BACKLOG = 12.0
+"""Mean of the longest queues [budgets] from which a group is given up: its budgets cannot be met."""
+
+
+class Group:
+    """Environments of one scenario, which play the net's plans while it learns.
+
+    Args:
+        scenario: The scenario.
+        environments: Their number, >= 1.
+        life: Rounds after which the group ends.
+        seed: Of the environments.
+
+    Raises:
+        ScenarioError: If a layout cannot be placed.
+    """
+
+    def __init__(self, scenario: Scenario, environments: int, life: int, seed: int) -> None:
+        self.scenario, self.life, self.age = scenario, life, 0
+        self.parameters = system_parameters(scenario)
+        self.observer = GraphObserver(self.parameters)
+        self.record: Any = as_record(self.parameters.numbers)
+        self.choices = np.asarray(self.parameters.micro_batch_choices, dtype=np.float64)
+        with warnings.catch_warnings():
+            # Budgets are drawn at random; groups whose queues run away end by themselves.
+            warnings.simplefilter("ignore", EnergyBudgetWarning)
+            self.env = CollaPipeVectorEnv(
+                environments,
+                scenario=scenario,
+                learner=IdleLearner(environments),
+                autoreset_mode="SameStep",
+            )
+        self.env.reset(seed=seed)
+
+    @property
+    def ended(self) -> bool:
+        """Whether another group should take its place."""
+        longest = self.env.state.backlog.max(axis=(-2, -1)).mean()
+        return self.age >= self.life or bool(longest > LONGEST_BACKLOG)
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """Systems to train on.
+
+    Attributes:
+        fixed: Scenarios that are always among the groups, each with its own layout.
+        redrawn: The same, with new layouts in every group.
+        random: Groups of random systems.
+        most_clusters: Largest number of clusters of random systems.
+        clusters: Clusters of a group, over all its environments.
+        longest_life: Most rounds of a group with a fixed layout; others live shorter.
+    """
+
+    fixed: tuple[str, ...] = ("small", "medium")
+    redrawn: tuple[str, ...] = ("small", "medium")
+    random: int = 8
+    most_clusters: int = 16
+    clusters: int = 128
+    longest_life: int = 400
+
+    def __len__(self) -> int:
+        return len(self.fixed) + len(self.redrawn) + self.random
+
+    def group(self, place: int, rng: np.random.Generator) -> Group:
+        """A new group for a place among the groups.
+
+        Args:
+            place: From 0 to the number of groups less 1.
+            rng: Draws its scenario, life and seed.
+        """
+        shipped: Sequence[str] = self.fixed + self.redrawn
+        while True:
+            life = int(rng.integers(60, self.longest_life if place < len(self.fixed) else 160))
+            try:
+                if place >= len(shipped):
+                    scenario = random_system(rng, self.most_clusters)
+                else:
+                    scenario = load_scenario(shipped[place])
+                    if place >= len(self.fixed):
+                        scenario = scenario.with_overrides({"cluster.layout": "per_episode"})
+                environments = max(1, self.clusters // scenario.clusters)
+                return Group(scenario, environments, life, int(rng.integers(2**30)))
+            except ScenarioError:
+                continue  # some draw of a layout did not fit into the cell
