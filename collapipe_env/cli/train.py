@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapipe_env.agents.learned.graph.graph_run import GraphFiles
 from collapipe_env.cli.common import (
     chosen_learners,
     chosen_scenario,
@@ -33,14 +33,15 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
 
-Trains PPO or SAC on a scenario, then plays the trained agent, DSSRA and the baselines on the same held-out
-episodes, in which the Transformer is really trained, and prints one table. Everything lands in one folder.
-Ctrl-C keeps the work done, as does SIGTERM; the same command goes on from there, and with more --steps it
-lengthens the training.
+Trains PPO or SAC on a scenario, or one graph net for all, then plays the trained agent, DSSRA and the
+baselines on the same held-out episodes, in which the Transformer is really trained, and prints one table.
+Everything lands in one folder. Ctrl-C keeps the work done, as does SIGTERM; the same command goes on from
+there, and with more --steps it lengthens the training.
 
 Examples:
   {program}                     # PPO on medium, then compared
   {program} --scenario small --algo sac
+  {program} --algo graph        # one net for systems of every size
   {program} --task translation  # or ner: another task
   {program} --evaluate-only --seeds 10
   {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip
@@ -162,13 +163,13 @@ class Job:
 
     def _require_finished_part(self) -> None:
         """Refuse an interrupted training that has no best version yet."""
-        from collapipe_env.agents.learned.agent_training import training_state
+        from collapipe_env.cli.trainings import steps_kept
 
         files = self._files
         if files.latest.exists():
             raise CheckpointError(
                 f"--evaluate-only, but the training in {self._run.path} was interrupted at step "
-                f"{training_state(files).steps:,}, before a best version was "
+                f"{steps_kept(files):,}, before a best version was "
                 "chosen: go on with it (the same command without --evaluate-only), or give that version with "
                 f"--agent {files.latest}"
             )
@@ -203,7 +204,9 @@ class Job:
         }
 
     @property
-    def _files(self) -> TrainingFiles:
+    def _files(self) -> TrainingFiles | GraphFiles:
+        if self._options.training.algo == "graph":
+            return GraphFiles(self._run.path)
         from collapipe_env.agents.learned.agent_training import TrainingFiles
 
         return TrainingFiles(self._run.path)
@@ -212,47 +215,14 @@ class Job:
         return self._agent or self._files.best
 
     def _train(self) -> None:
-        from collapipe_env.agents.learned.agent_training import TrainingPlan, train, training_state
+        from collapipe_env.cli.trainings import train_agent, train_graph
 
-        options, files = self._options, self._files
-        before = training_state(files)
-        if before.steps >= options.steps:
-            print(f"training is done: {before.steps:,} steps")
-            return
-        verb = "going on" if before.steps else "training"
-        print(
-            f"{verb}: {options.training.algo.upper()} on {self._scenario.name!r}, {options.steps:,} steps on "
-            f"{options.envs} environments, {self._train_learner} learner, "
-            f"from step {before.steps:,}"
-        )
-        whole = options.whole_steps(before.steps)
-        if whole != options.steps:
-            print(f"  rounded up to {whole:,} steps: training ends with a whole rollout")
-        if before.planned and before.planned < options.steps:
-            print(
-                f"  lengthened from {before.planned:,} to {options.steps:,} steps: the learning rate takes "
-                "its place in the longer schedule"
-            )
-        print(f"  curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}")
-        plan = TrainingPlan(
-            scenario=self._scenario,
-            algorithm=options.training.algo,
-            parameters=options.parameters,
-            steps=options.steps,
-            envs=options.envs,
-            seed=options.training.seed,
-            learner=self._train_learner,
-            reward=self._reward,
-            validate_every=max(options.steps // 20, 1),
-            command=command_line(self._program, self._given),
-        )
-        state = train(plan, files)
-        if state.best is not None:
-            print(
-                f"trained in {state.seconds:.0f} s; best version: round delay {state.best.mean_delay:.2f} "
-                f"s, worst node's energy {100.0 * (state.best.energy_ratio - 1.0):+.1f} % against its "
-                f"budget\n  {files.best}"
-            )
+        command = command_line(self._program, self._given)
+        if isinstance(self._files, GraphFiles):
+            train_graph(self._options, self._scenario, self._files, command)
+        else:
+            options = self._options
+            train_agent(options, self._scenario, self._files, self._train_learner, self._reward, command)
 
     def _history(self) -> list[dict[str, Any]]:
         """Return the validations of the agent's training, if the agent is evaluated."""

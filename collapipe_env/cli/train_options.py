@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters, check_graph_parameters
 from collapipe_env.agents.learned.hyperparameters import (
     HyperParameters,
     PPOParameters,
@@ -36,6 +37,7 @@ DEFAULT_STEPS: dict[tuple[str, str], int] = {
     ("sac", "surrogate"): 200_000,
     ("ppo", "real"): 2_000,
     ("sac", "real"): 2_000,
+    ("graph", "surrogate"): 40_000,
 }
 DEFAULT_ENVS = {"surrogate": 64, "real": 2}
 RENAMED = {
@@ -54,14 +56,14 @@ class TrainingOptions:
     scenario: Annotated[str, SCENARIO_OPTION] = "medium"
     task: Annotated[str | None, TASK_OPTION] = None
     dataset: Annotated[str | None, DATASET_OPTION] = None
-    algo: Literal["ppo", "sac"] = "ppo"
-    """Learning algorithm."""
+    algo: Literal["ppo", "sac", "graph"] = "ppo"
+    """Learning algorithm: graph trains one net for systems of every size, through the model of the system."""
     steps: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
-        hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with real"),
+        hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with real; 40,000 for graph"),
     ] = None
-    """Rounds to train on, over all environments; more than before lengthen a training."""
+    """Rounds to train on, over all environments, or gradient steps of graph; more lengthen a training."""
     envs: Annotated[
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 64; 2 with --train-learner real")
     ] = None
@@ -115,6 +117,8 @@ class Options:
     """Hyper-parameters of PPO. The defaults were measured on medium."""
     sac: SACParameters = field(default_factory=SACParameters)
     """Hyper-parameters of SAC."""
+    graph: GraphParameters = field(default_factory=GraphParameters)
+    """Hyper-parameters of the graph net."""
 
     @property
     def trains(self) -> bool:
@@ -122,9 +126,10 @@ class Options:
         return not self.evaluation.evaluate_only and self.evaluation.agent is None
 
     @property
-    def parameters(self) -> HyperParameters:
+    def parameters(self) -> HyperParameters | GraphParameters:
         """Hyper-parameters of the algorithm chosen."""
-        return self.ppo if self.training.algo == "ppo" else self.sac
+        parameters: HyperParameters | GraphParameters = getattr(self, self.training.algo)
+        return parameters
 
     @property
     def steps(self) -> int:
@@ -138,6 +143,8 @@ class Options:
         Args:
             done: Rounds that it begins with.
         """
+        if self.training.algo == "graph":
+            return self.steps
         rollout = self.envs * (self.ppo.rollout_steps if self.training.algo == "ppo" else 1)
         return done + -(-(self.steps - done) // rollout) * rollout
 
@@ -164,6 +171,8 @@ class Options:
                 f"--reward time_to_target needs a target loss, which scenario {scenario.name!r} does not "
                 "set: give dynamics.target_loss in a YAML file of your own"
             )
+        if training.algo == "graph":
+            self._check_graph()
         require_within(
             ("--steps", self.steps, 1, 10**10),
             ("--envs", self.envs, 1, 4096),
@@ -176,3 +185,15 @@ class Options:
             raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
         check_parameters(self.ppo, "--ppo.")
         check_parameters(self.sac, "--sac.")
+        check_graph_parameters(self.graph, "--graph.")
+
+    def _check_graph(self) -> None:
+        """Refuse options that the graph net's training does not have."""
+        plain = TrainingOptions()
+        for name in ("envs", "train_learner", "reward"):
+            value = getattr(self.training, name)
+            if value != getattr(plain, name):
+                raise ScenarioError(
+                    f"--{name.replace('_', '-')} {value} with --algo graph: it learns from the model of the "
+                    "system, not from rewards; leave the option out"
+                )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from collapipe_env.errors import CheckpointError
 from collapipe_env.progress import progress_bar
 
 from .graph_files import ADAM, graph_record, net_shape, require_graph_net
-from .graph_parameters import GraphParameters
+from .graph_run import GraphFiles, GraphPlan
 from .graph_scheduler import packed_weights
 from .graph_step import Losses, Weights, learn_and_play
 from .graph_validation import GraphValidator, validation_scenarios
@@ -31,47 +31,6 @@ CURVE_EVERY = 50
 """Gradient steps between two entries of the curves."""
 MOST_SKIPPED = 100
 """Steps in a row without a finite gradient after which training is given up."""
-
-
-@dataclass(frozen=True)
-class GraphPlan:
-    """Training to be done.
-
-    Attributes:
-        parameters: Hyper-parameters.
-        steps: Gradient steps in all.
-        seed: Governs weights, systems, episodes and samples.
-        validate_every: Gradient steps between two validations.
-        command: Command that trains it, for the record.
-    """
-
-    parameters: GraphParameters
-    steps: int
-    seed: int
-    validate_every: int
-    command: str = ""
-
-
-@dataclass(frozen=True)
-class GraphFiles:
-    """Files of a training run."""
-
-    folder: Path
-
-    @property
-    def latest(self) -> Path:
-        """The last version, from which training goes on."""
-        return self.folder / "checkpoints" / "latest.safetensors"
-
-    @property
-    def best(self) -> Path:
-        """The best version, which only plays."""
-        return self.folder / "checkpoints" / "best.safetensors"
-
-    @property
-    def tensorboard(self) -> Path:
-        """Folder for ``tensorboard --logdir``."""
-        return self.folder / "tensorboard"
 
 
 class GraphTraining:
@@ -124,7 +83,7 @@ class GraphTraining:
         rng = np.random.default_rng([plan.seed, self.steps])
         curriculum = Curriculum(random=p.random_groups, most_clusters=p.most_clusters, clusters=p.clusters)
         groups: list[Group | None] = [None] * len(curriculum)
-        validator = GraphValidator(validation_scenarios())
+        validator = GraphValidator(plan.scenario, validation_scenarios())
         weights = Weights(p.counts_weight, p.micro_batches_weight, p.shares_weight)
         logger = curves_logger(self.files.tensorboard)
         bar = progress_bar(plan.steps, "training GRAPH", "steps", initial=self.steps)

@@ -1,0 +1,54 @@
+"""A training of the graph net: what is asked for, and where it is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from collapipe_env.scenario import Scenario
+
+from .graph_parameters import GraphParameters
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """Training to be done.
+
+    Attributes:
+        scenario: Scenario on which validations are shown; the net trains on systems of many sizes whatever
+            it is.
+        parameters: Hyper-parameters.
+        steps: Gradient steps in all.
+        seed: Governs weights, systems, episodes and samples.
+        validate_every: Gradient steps between two validations.
+        command: Command that trains it, for the record.
+    """
+
+    scenario: Scenario
+    parameters: GraphParameters
+    steps: int
+    seed: int
+    validate_every: int
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class GraphFiles:
+    """Files of a training run."""
+
+    folder: Path
+
+    @property
+    def latest(self) -> Path:
+        """The last version, from which training goes on."""
+        return self.folder / "checkpoints" / "latest.safetensors"
+
+    @property
+    def best(self) -> Path:
+        """The best version, which only plays."""
+        return self.folder / "checkpoints" / "best.safetensors"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder for ``tensorboard --logdir``."""
+        return self.folder / "tensorboard"

@@ -1,0 +1,130 @@
+"""Trainings of ``collapipe train``: announced, run, and summed up in a line or two."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from collapipe_env.cli.train_options import Options
+from collapipe_env.scenario import Scenario
+
+if TYPE_CHECKING:
+    from collapipe_env.agents.learned.agent_training import TrainingFiles
+    from collapipe_env.agents.learned.graph.graph_run import GraphFiles
+    from collapipe_env.agents.learned.validation import Score
+
+VALIDATIONS = 20
+"""Validations of a whole training."""
+
+
+def steps_kept(files: TrainingFiles | GraphFiles) -> int:
+    """Steps of the training in a folder, 0 before it begins.
+
+    Args:
+        files: Its files.
+
+    Raises:
+        CheckpointError: If its checkpoint is damaged.
+    """
+    if not files.latest.exists():
+        return 0
+    if files.latest.suffix == ".safetensors":
+        from collapipe_env.agents.learned.agent_file import read_agent_file
+
+        return read_agent_file(files.latest).record.steps
+    from collapipe_env.agents.learned.checkpoint import read_metadata
+
+    return int(read_metadata(files.latest)["steps"])
+
+
+def train_agent(
+    options: Options, scenario: Scenario, files: TrainingFiles, learner: str, reward: str, command: str
+) -> None:
+    """Train PPO or SAC.
+
+    Args:
+        options: The options.
+        scenario: The scenario.
+        files: Where to keep it.
+        learner: Learner to train with.
+        reward: Reward to train with.
+        command: Command, for the record.
+    """
+    from collapipe_env.agents.learned.agent_training import TrainingPlan, train, training_state
+
+    algorithm = options.training.algo
+    assert algorithm != "graph"
+    before = training_state(files)
+    if before.steps >= options.steps:
+        print(f"training is done: {before.steps:,} steps")
+        return
+    verb = "going on" if before.steps else "training"
+    print(
+        f"{verb}: {algorithm.upper()} on {scenario.name!r}, {options.steps:,} steps on "
+        f"{options.envs} environments, {learner} learner, from step {before.steps:,}"
+    )
+    whole = options.whole_steps(before.steps)
+    if whole != options.steps:
+        print(f"  rounded up to {whole:,} steps: training ends with a whole rollout")
+    if before.planned and before.planned < options.steps:
+        print(
+            f"  lengthened from {before.planned:,} to {options.steps:,} steps: the learning rate takes "
+            "its place in the longer schedule"
+        )
+    print(f"  curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}")
+    plan = TrainingPlan(
+        scenario=scenario,
+        algorithm=algorithm,
+        parameters=getattr(options, algorithm),
+        steps=options.steps,
+        envs=options.envs,
+        seed=options.training.seed,
+        learner=learner,
+        reward=reward,
+        validate_every=max(options.steps // VALIDATIONS, 1),
+        command=command,
+    )
+    state = train(plan, files)
+    _sum_up(state.best, state.seconds, files)
+
+
+def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command: str) -> None:
+    """Train the graph net.
+
+    Args:
+        options: The options.
+        scenario: Scenario on which validations are shown.
+        files: Where to keep it.
+        command: Command, for the record.
+    """
+    from collapipe_env.agents.learned.graph.graph_run import GraphPlan
+    from collapipe_env.agents.learned.graph.graph_training import GraphTraining
+
+    plan = GraphPlan(
+        scenario=scenario,
+        parameters=options.graph,
+        steps=options.steps,
+        seed=options.training.seed,
+        validate_every=max(options.steps // VALIDATIONS, 1),
+        command=command,
+    )
+    training = GraphTraining(plan, files)
+    if training.steps >= plan.steps:
+        print(f"training is done: {training.steps:,} steps")
+        return
+    verb = "going on" if training.steps else "training"
+    print(
+        f"{verb}: GRAPH on systems of up to {plan.parameters.most_clusters} clusters, {plan.steps:,} "
+        f"gradient steps, from step {training.steps:,}; validations are on {scenario.name!r}"
+    )
+    print(f"  curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}")
+    training.run()
+    _sum_up(training.best, training.seconds, files)
+
+
+def _sum_up(best: Score | None, seconds: float, files: TrainingFiles | GraphFiles) -> None:
+    if best is not None:
+        print(
+            f"trained in {seconds:.0f} s; best version: round delay {best.mean_delay:.2f} s, worst node's "
+            f"energy {100.0 * (best.energy_ratio - 1.0):+.1f} % against its budget\n  {files.best}"
+        )
