@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,7 +33,8 @@ class PlanPrice:
         shares: Best shares of the uplink ``beta`` (E, N), with sum 1.
         worth: Worth of each cluster's delay ``w`` (E, N) [1/s], >= 0 and with sum ``V``: how fast the
             objective falls with that delay. Clusters with time to spare have 0.
-        objective: ``V T + sum z e`` (E,), the convergence term in it where there is one.
+        objective: ``V T + L(t+1) - L(t)``, or its bound ``V T + sum z e`` (E,), the convergence term in it
+            where there is one.
     """
 
     costs: RoundCosts
@@ -49,13 +50,15 @@ def price_plan(
     *,
     tradeoff_v: float | None = None,
     convergence_weight: float = 0.0,
+    drift: Literal["bound", "exact"] = "exact",
 ) -> PlanPrice:
     """Price segments, micro-batches and powers, and find the best shares of the uplink for them.
 
-    Shares minimise ``V max_n T_n + sum z e``, a convex problem, to about 1e-6 of the objective. So a search
-    over segments and powers can leave them out, and learns from ``worth`` which clusters' delays count. The
-    exception is an uplink under ``arq`` with so little power that repeats outgrow the rate: there more band
-    costs energy, the problem is not convex, and other shares can be better.
+    Shares minimise the drift plus penalty, a convex problem, to about 1e-6 of the objective, or 1e-5 with
+    the exact drift, whose prices depend on the shares. So a search over segments and powers can leave them out,
+    and learns from ``worth`` which clusters' delays count. The exception is an uplink under ``arq`` with so
+    little power that repeats outgrow the rate: there more band costs energy, the problem is not convex, and
+    other shares can be better.
 
     >>> from collapipe_env import CollaPipeVectorEnv, load_scenario
     >>> from collapipe_env.agents.dssra import DSSRA, price_plan
@@ -74,6 +77,7 @@ def price_plan(
         plan: A plan of CollaPipe's own form (E, ...): one device a stage, GPipe. Its shares are not read.
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
         convergence_weight: Weight of ``-ln(survival)``, as for :class:`DSSRA`, >= 0.
+        drift: ``"exact"`` for ``L(t+1) - L(t)``, ``"bound"`` for ``sum z e``.
 
     Raises:
         AllocationError: The plan has groups, schedules or split training or breaks a constraint, or a
@@ -82,6 +86,9 @@ def price_plan(
     parameters = system_parameters(scenario)
     V = parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
     require_numbers("price_plan", V, convergence_weight)
+    if drift not in ("bound", "exact"):
+        raise AllocationError(f"price_plan(drift: expected 'bound' or 'exact', got {drift!r})")
+    exact = drift == "exact"
     even = np.full(state.uplink_gain.shape, 1.0 / parameters.clusters)
     plan = own_arrays(replace(plan, bandwidth=even))
     if not plan.is_plain:
@@ -90,12 +97,13 @@ def price_plan(
             "groups, a schedule or server_blocks; round_costs prices any plan for given shares"
         )
     check_allocation(parameters, state, plan)
-    inputs = round_input(parameters, state, plan.micro_batches, convergence_weight)
+    inputs = round_input(parameters, state, plan.micro_batches, convergence_weight, exact_drift=exact)
     numbers: Any = as_record(parameters.numbers._replace(tradeoff_v=V))
     shares, worth = even.copy(), np.empty_like(even)
     _best_shares(inputs, numbers, plan.blocks, np.ascontiguousarray(plan.node_power), shares, worth)
     costs = round_costs(parameters, state, replace(plan, bandwidth=shares))
-    return PlanPrice(costs, shares, worth, round_objective(costs, state, V, convergence_weight))
+    objective = round_objective(costs, state, V, convergence_weight, exact_drift=exact)
+    return PlanPrice(costs, shares, worth, objective)
 
 
 def round_objective(
