@@ -1,4 +1,8 @@
-"""Random systems to train on: sizes, layouts, workloads, budgets and prices drawn anew for every group."""
+"""Random systems to train on: sizes, layouts, workloads, budgets and prices drawn anew for every group.
+
+Most are like the shipped ladder: its workload, devices and prices, with other sizes, layouts, budgets and V.
+The others also have other workloads, radios, speeds and prices, and moments that move.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,10 @@ import numpy as np
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
 
+WIDE_SHARE = 0.35
+"""Share of systems that differ from the ladder in more than size, layout, budgets and V."""
 _TRIES = 50
+_PER_CLUSTER_HZ = 5e6
 
 
 def random_system(rng: np.random.Generator, most_clusters: int = 16) -> Scenario:
@@ -17,70 +24,86 @@ def random_system(rng: np.random.Generator, most_clusters: int = 16) -> Scenario
 
     Args:
         rng: Draws it.
-        most_clusters: Largest number of clusters.
+        most_clusters: Largest number of clusters, >= 2.
 
     Raises:
         ScenarioError: If no valid one is found in many draws.
     """
     for _ in range(_TRIES):
         try:
-            return _draw(rng, most_clusters)
+            draw = _wide if rng.random() < WIDE_SHARE else _like_the_ladder
+            return draw(rng, most_clusters)
         except ScenarioError:
             continue  # too little memory or room: the next draw has other sizes
     raise ScenarioError(f"no valid system in {_TRIES} draws with at most {most_clusters} clusters")
 
 
-def _draw(rng: np.random.Generator, most_clusters: int) -> Scenario:
-    def between(low: float, high: float) -> float:
-        return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+def _between(rng: np.random.Generator, low: float, high: float) -> float:
+    """Number whose logarithm is uniform."""
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
-    N = round(between(1.6, most_clusters))
-    K, L = int(rng.integers(3, 17)), int(rng.integers(6, 17))
-    N, H = max(N, 2), int(rng.choice([1, 1, 1, 1, 2, 4]))
-    base = str(rng.choice(["medium", "medium", "medium", "boards", "phones"]))
-    ladder = base == "medium"
-    scenario = load_scenario(base)
-    faster = between(0.6, 2.5) if ladder else 1.0
-    part = L / 12.0 * H * (5.0 if ladder else 4.0) / K
-    changes: dict[str, Any] = {
-        "name": f"random-{N}x{K}x{L}",
-        "workload.blocks": L,
-        "workload.local_steps": H,
+
+def _sizes(rng: np.random.Generator, most_clusters: int) -> dict[str, Any]:
+    """Numbers of clusters, devices and blocks, and where they stand."""
+    N = max(2, round(_between(rng, 1.6, most_clusters)))
+    return {
+        "workload.blocks": int(rng.integers(6, 17)),
         "cluster.clusters": N,
-        "cluster.devices": K,
+        "cluster.devices": int(rng.integers(3, 17)),
         "cluster.layout": "per_episode",
         "cluster.layout_seed": int(rng.integers(2**31)),
         "cluster.cu_distance_max_m": rng.uniform(150.0, 500.0),
         "cluster.cluster_separation_min_m": rng.uniform(25.0, 100.0),
-        "cluster.area_side_m": between(20.0, 60.0),
-        "cluster.server_flops": 0.5e12 * N * between(0.5, 2.0),
-        "radio.uplink_bandwidth_hz": 5e6 * N * between(0.6, 1.6),
-        "radio.downlink_bandwidth_hz": 5e6 * N * between(0.6, 1.6),
+        "cluster.server_flops": 0.5e12 * N,
+        "radio.uplink_bandwidth_hz": _PER_CLUSTER_HZ * N,
+        "radio.downlink_bandwidth_hz": _PER_CLUSTER_HZ * N,
         "radio.bs_power_w": 5.0 * N,
-        "radio.diversity": int(rng.choice([2, 4, 4, 4, 8])),
-        "budgets.tradeoff_v": between(0.08, 3.0) / H,
         "budgets.bandwidth_floor": 0.08 / N,
-        "budgets.device_energy_j": scenario.budgets.device_energy_j * part * between(0.9, 2.5) / faster,
-        "budgets.cu_energy_j": scenario.budgets.cu_energy_j * between(0.8, 2.0) * (0.6 + 0.4 * H),
+        "budgets.tradeoff_v": _between(rng, 0.08, 3.0),
+        "budgets.cu_energy_j": _between(rng, 0.8, 2.0),
     }
-    if ladder:
-        batch = int(rng.choice([32, 64, 64, 64, 96]))
+
+
+def _named(scenario: Scenario, changes: dict[str, Any]) -> Scenario:
+    N, K, L = (changes[f"{name}"] for name in ("cluster.clusters", "cluster.devices", "workload.blocks"))
+    return scenario.with_overrides({"name": f"random-{N}x{K}x{L}", **changes})
+
+
+def _like_the_ladder(rng: np.random.Generator, most_clusters: int) -> Scenario:
+    scenario, changes = load_scenario("medium"), _sizes(rng, most_clusters)
+    # Device budgets of medium for the same blocks a device, with more or less slack.
+    part = changes["workload.blocks"] / scenario.blocks * scenario.max_devices / changes["cluster.devices"]
+    changes["budgets.device_energy_j"] = scenario.budgets.device_energy_j * part * _between(rng, 0.9, 3.0)
+    return _named(scenario, changes)
+
+
+def _wide(rng: np.random.Generator, most_clusters: int) -> Scenario:
+    scenario = load_scenario(str(rng.choice(["medium", "boards", "phones"])))
+    changes = _sizes(rng, most_clusters)
+    H = int(rng.choice([1, 1, 2, 4]))
+    part = changes["workload.blocks"] / scenario.blocks * scenario.max_devices / changes["cluster.devices"]
+    budget = scenario.budgets.device_energy_j * part * H * _between(rng, 0.9, 3.0)
+    changes |= {
+        "workload.local_steps": H,
+        "cluster.area_side_m": _between(rng, 20.0, 60.0),
+        "radio.diversity": int(rng.choice([2, 4, 8])),
+        "budgets.cu_energy_j": scenario.budgets.cu_energy_j * _between(rng, 0.8, 2.0) * (0.6 + 0.4 * H),
+    }
+    changes["budgets.tradeoff_v"] /= H
+    for name in ("cluster.server_flops", "radio.uplink_bandwidth_hz", "radio.downlink_bandwidth_hz"):
+        changes[name] *= _between(rng, 0.6, 1.6)
+    changes["radio.d2d_bandwidth_hz"] = scenario.radio.d2d_bandwidth_hz * _between(rng, 0.5, 2.0)
+    if scenario.name == "medium":
+        faster, batch = _between(rng, 0.6, 2.5), int(rng.choice([32, 64, 96]))
+        budget *= batch / scenario.workload.batch_size / faster
         changes["workload.batch_size"] = batch
-        changes["budgets.device_energy_j"] *= batch / 64.0
-        changes["devices.profiles.0.flops_per_cycle"] = 16.0 * faster
-        if rng.random() < 0.25:
+        changes["devices.profiles.0.flops_per_cycle"] = scenario.devices.profiles[0].flops_per_cycle * faster
+        if rng.random() < 0.5:
             changes["dynamics.load_levels"] = [0.4, 0.7, 1.0]
-    prices = between(0.3, 3.0) if rng.random() < 0.85 else 0.0
+    changes["budgets.device_energy_j"] = budget
+    prices = _between(rng, 0.3, 3.0) if rng.random() < 0.85 else 0.0
     for name in (
-        "block_s",
-        "update_s",
-        "message_s",
-        "latency_s",
-        "edge_message_s",
-        "edge_latency_s",
-        "server_s",
-    ):
+        "block_s", "update_s", "message_s", "latency_s", "edge_message_s", "edge_latency_s", "server_s",
+    ):  # fmt: skip
         changes[f"overheads.{name}"] = getattr(scenario.overheads, name) * prices
-    if rng.random() < 0.3:
-        changes["radio.d2d_bandwidth_hz"] = scenario.radio.d2d_bandwidth_hz * between(0.5, 2.0)
-    return scenario.with_overrides(changes)
+    return _named(scenario, changes)
