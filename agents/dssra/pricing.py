@@ -57,8 +57,8 @@ def price_plan(
     Shares minimise the drift plus penalty, a convex problem, to about 1e-6 of the objective, or 1e-5 with
     the exact drift, whose prices depend on the shares. So a search over segments and powers can leave them
     out, and learns from ``worth`` which clusters' delays count. The exception is an uplink under ``arq`` with
-    so little power that repeats outgrow the rate: there more band costs energy, the problem is not convex, and
-    other shares can be better.
+    so little power that repeats outgrow the rate: there more band costs energy, the problem is not convex,
+    and other shares can be better.
 
     >>> from collapipe_env import CollaPipeVectorEnv, load_scenario
     >>> from collapipe_env.agents.dssra import DSSRA, price_plan
