@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from collapipe_env.agents.learned.agent_file import AgentFile, AgentRecord, Shapes, read_agent_file
+from collapipe_env.agents.learned.agent_file import AgentFile, AgentRecord, Shapes, Tensors, read_agent_file
 from collapipe_env.agents.learned.algorithms import AgentAlgorithm
 from collapipe_env.envs.graph_observation import (
     CONTEXT_FEATURES,
@@ -33,8 +33,8 @@ DECISIONS: Shapes = {
     "bandwidth": [1],
 }
 """Decisions of the net, each of one device or control unit."""
-ADAM = "adam."
-"""Prefix of the tensors that only training needs."""
+ADAM, LEARNING = "adam.", "learning."
+"""Prefixes of tensors that only training needs: the optimiser's moments, and weights before averaging."""
 
 
 def net_shape(parameters: GraphParameters) -> NetShape:
@@ -114,7 +114,7 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
         wanted = {
             name: tuple(value.shape) for name, value in GraphNet(net_shape(parameters)).state_dict().items()
         }
-    own = {name: value for name, value in tensors.items() if not name.startswith(ADAM)}
+    own = _playing(tensors)
     for name in dict.fromkeys((*wanted, *own)):
         shape = own[name].shape if name in own else None
         if shape != wanted.get(name) or own[name].dtype != np.float32:
@@ -125,13 +125,18 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
     return parameters, {name: torch.from_numpy(value.copy()) for name, value in own.items()}
 
 
+def _playing(tensors: Tensors) -> Tensors:
+    """The tensors that playing needs."""
+    return {name: value for name, value in tensors.items() if not name.startswith((ADAM, LEARNING))}
+
+
 class _GraphAgents:
     """Graph nets; see :class:`~collapipe_env.agents.learned.algorithms.AgentAlgorithm`."""
 
     def playing_part(self, checkpoint: Path) -> AgentFile:
-        """The net without the optimiser's moments."""
+        """The net without what only training needs."""
         record, tensors = read_agent_file(checkpoint)
-        return AgentFile(record, {name: v for name, v in tensors.items() if not name.startswith(ADAM)})
+        return AgentFile(record, _playing(tensors))
 
     def from_checkpoint(self, checkpoint: Path, scenario: Scenario) -> GraphScheduler:
         """The net of a version that training saved."""

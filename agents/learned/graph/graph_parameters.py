@@ -24,7 +24,7 @@ class GraphParameters:
     """Largest number of clusters of the systems trained on."""
     random_groups: int = 8
     """Groups of random systems, beside one each of small and medium with fixed and with new layouts."""
-    samples: int = 8
+    samples: int = 12
     """Samples of the counts of blocks of each cluster."""
     entropy: float = 0.02
     """Weight of the entropy of the counts at the start; it falls as the square of what is left."""
@@ -36,13 +36,15 @@ class GraphParameters:
     """Weight of the numbers of micro-batches in the loss."""
     shares_weight: float = 2.0
     """Weight of the net's own shares in the loss."""
-    width: int = 32
+    averaged_steps: int = 500
+    """Steps over which the weights that play are averaged."""
+    width: int = 48
     """Numbers of a token."""
     layers: int = 2
     """Layers of attention."""
     heads: int = 4
     """Heads of attention, a divisor of the width."""
-    hidden: int = 64
+    hidden: int = 96
     """Units of a feed-forward layer."""
     edge_hidden: int = 16
     """Units of the layer that reads hops."""
@@ -50,6 +52,7 @@ class GraphParameters:
 
 _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("clusters", "most_clusters", "random_groups", "samples"), 2, 4096, "a number from 2 to 4096"),
+    (("averaged_steps",), 1, 10**6, "a number from 1 to 1,000,000"),
     (("layers", "heads"), 1, 16, "a number from 1 to 16"),
     (("width", "hidden", "edge_hidden"), 1, 1024, "a number from 1 to 1024"),
     (("learning_rate",), math.ulp(0.0), 1.0, "a number above 0, at most 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +64,12 @@ class GraphScheduler(StateScheduler):
             heads=heads,
             exact_shares=int(exact_shares),
         )
+
+    def with_own_shares(self) -> GraphScheduler:
+        """The same net with its own shares of the uplink in place of the exact ones."""
+        other = copy(self)
+        other._fixed = self._fixed._replace(exact_shares=0)
+        return other
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round.

@@ -1,4 +1,7 @@
-"""Training of the graph net: resumable, interruptible, with the best version kept."""
+"""Training of the graph net: resumable, interruptible, with the best version kept.
+
+What plays is an average of the weights of the last steps, which is steadier than the last ones.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from collapipe_env.agents.learned.validation import Score
 from collapipe_env.errors import CheckpointError
 from collapipe_env.progress import progress_bar
 
-from .graph_files import ADAM, graph_record, net_shape, require_graph_net
+from .graph_files import ADAM, LEARNING, graph_record, net_shape, require_graph_net
 from .graph_run import GraphFiles, GraphPlan
 from .graph_scheduler import packed_weights
 from .graph_step import Losses, Weights, learn_and_play
@@ -63,6 +66,8 @@ class GraphTraining:
         self._adam = torch.optim.Adam(
             self._net.parameters(), lr=p.learning_rate, betas=(0.9, 0.98), fused=True
         )
+        self._average = GraphNet(net_shape(p)).requires_grad_(False)
+        self._average.load_state_dict(self._net.state_dict())
         if files.latest.exists():
             self._read()
 
@@ -121,7 +126,7 @@ class GraphTraining:
                     say(self._validate(validator, logger))
         except KeyboardInterrupt:
             self.seconds = time.perf_counter() - started
-            self._write(self.files.latest, with_moments=True)
+            self._write(self.files.latest, for_training=True)
             say(f"the training is kept at step {self.steps:,}: {self.files.latest}")
             raise
         finally:
@@ -135,6 +140,9 @@ class GraphTraining:
         norm = float(torch.nn.utils.clip_grad_norm_(self._net.parameters(), 1.0))
         if np.isfinite(norm):
             self._adam.step()
+            part = 1.0 / min(self.steps + 1, self.plan.parameters.averaged_steps)
+            for average, weight in zip(self._average.parameters(), self._net.parameters(), strict=True):
+                average.lerp_(weight.detach(), part)
         return norm
 
     def _record(self, logger: Any, losses: Losses, norm: float) -> None:
@@ -147,14 +155,14 @@ class GraphTraining:
     def _validate(self, validator: GraphValidator, logger: Any) -> str:
         """Validate, save, and return a line about it."""
         p = self.plan.parameters
-        packed = packed_weights({n: v.detach() for n, v in self._net.state_dict().items()}, p.layers)
+        packed = packed_weights(self._average.state_dict(), p.layers)
         score = validator(packed, p.heads, self.steps, self.seconds)
         self.history.append(score)
         better = score.better_than(self.best)
         if better:
             self.best = score
-            self._write(self.files.best, with_moments=False)
-        self._write(self.files.latest, with_moments=True)
+            self._write(self.files.best, for_training=False)
+        self._write(self.files.latest, for_training=True)
         logger.record("validation/mean_delay_s", score.mean_delay)
         logger.record("validation/worst_energy_ratio", score.energy_ratio)
         logger.record("validation/objective", score.objective)
@@ -164,7 +172,7 @@ class GraphTraining:
             f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
         )
 
-    def _write(self, path: Path, *, with_moments: bool) -> None:
+    def _write(self, path: Path, *, for_training: bool) -> None:
         training = {
             "command": self.plan.command,
             "seed": self.plan.seed,
@@ -174,8 +182,9 @@ class GraphTraining:
         record = graph_record(
             self.plan.parameters, self.steps, training, [s.to_dict() for s in self.history], __version__
         )
-        tensors: Tensors = {n: v.detach().numpy() for n, v in self._net.state_dict().items()}
-        if with_moments:
+        tensors: Tensors = {n: v.numpy() for n, v in self._average.state_dict().items()}
+        if for_training:
+            tensors |= {f"{LEARNING}{n}": v.numpy() for n, v in self._net.state_dict().items()}
             names = [name for name, _ in self._net.named_parameters()]
             for name, parameter in zip(names, self._net.parameters(), strict=True):
                 for part, value in self._adam.state[parameter].items():
@@ -194,17 +203,20 @@ class GraphTraining:
                 f"{path} was trained with {odd} = {found[odd]}, not {wanted[odd]}: choose another --out, or "
                 "train anew with --fresh"
             )
-        self._net.load_state_dict(weights)
+        self._average.load_state_dict(weights)
         for name, parameter in self._net.named_parameters():
+            learning = agent.tensors.get(f"{LEARNING}{name}")
             state = {
                 part: agent.tensors.get(f"{ADAM}{part}.{name}") for part in ("step", "exp_avg", "exp_avg_sq")
             }
             shapes = {"step": (), "exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
-            if any(value is None or value.shape != shapes[part] for part, value in state.items()):
+            unfit = any(value is None or value.shape != shapes[part] for part, value in state.items())
+            if unfit or learning is None or learning.shape != tuple(parameter.shape):
                 raise CheckpointError(
-                    f"{path} lacks the optimiser's moments of {name}: it only plays; go on from "
+                    f"{path} lacks what training needs of {name}: it only plays; go on from "
                     "latest.safetensors, or train anew with --fresh"
                 )
+            parameter.data.copy_(torch.from_numpy(learning.copy()))
             self._adam.state[parameter] = {
                 part: torch.from_numpy(np.array(value)) for part, value in state.items()
             }

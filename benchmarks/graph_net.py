@@ -1,0 +1,186 @@
+"""The graph net beside DSSRA: delay, energy and decision time on sizes it was trained on and on larger ones.
+
+All play the same held-out episodes, from empty queues; delays are paired with DSSRA's. Run::
+
+    python benchmarks/graph_net.py
+    python benchmarks/graph_net.py --agent runs/medium-graph-seed0/checkpoints/best.safetensors --rounds 500
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from measuring import RESULTS, command, store, within
+from tqdm import tqdm
+
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.learned.agent_loading import load_agent
+from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import FloatArray
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import CheckpointError
+from collapipe_env.evaluation.rounds import lasting
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.simulator.state import SystemState
+
+TEST_SEED = 1_300_000_000
+"""First seed of the episodes; training and validation use others."""
+TIMED_STATES = 30
+
+
+@dataclass(frozen=True)
+class Options:
+    """The graph net beside DSSRA."""
+
+    agent: str = "zoo:graph"
+    """The graph net: a file, or one of the zoo."""
+    scenarios: tuple[str, ...] = ("small", "medium", "large", "xlarge")
+    """Scenarios to play."""
+    rounds: int = 500
+    """Rounds of an episode, 1 to 100,000."""
+    episodes: int = 10
+    """Episodes, 2 to 1000; a quarter of them on xlarge, at least 2."""
+    batch: int = 64
+    """Systems of a batch that is timed, 1 to 1024; an eighth of them on xlarge."""
+    output: Path = RESULTS / "graph_net.json"
+    """JSON file to write."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run."""
+        within(
+            ("--rounds", self.rounds, 1, 100_000),
+            ("--episodes", self.episodes, 2, 1000),
+            ("--batch", self.batch, 1, 1024),
+        )
+
+
+@dataclass(frozen=True)
+class Course:
+    """Episodes of one scheduler.
+
+    Attributes:
+        delay_s: Mean delay of a round of each episode [s].
+        worst_energy: Worst node's average energy over its budget, mean over episodes.
+        single_ms: Processor time of a decision [ms].
+        batch_ms: Processor time of a decision in a batch [ms].
+    """
+
+    delay_s: list[float]
+    worst_energy: float
+    single_ms: float
+    batch_ms: float
+
+
+def play(
+    title: str,
+    scenario: Scenario,
+    allocate: Callable[[SystemState], Allocation],
+    rounds: int,
+    episodes: int,
+    batch: int,
+) -> Course:
+    """Play all episodes at once, then time decisions in the states of such a batch."""
+    delays, energy = _played(title, scenario, allocate, rounds, episodes)
+    states = CollaPipeVectorEnv(batch, lasting(scenario, 60), IdleLearner(batch), autoreset_mode="Disabled")
+    states.reset(seed=TEST_SEED)
+    singles, batches = [], []
+    for _ in range(TIMED_STATES):
+        start = time.process_time()
+        plan = allocate(states.state)
+        batches.append(1e3 * (time.process_time() - start) / batch)
+        alone = states.state[:1]
+        start = time.process_time()
+        allocate(alone)
+        singles.append(1e3 * (time.process_time() - start))
+        states.step_allocation(plan)
+    return Course(delays.tolist(), energy, float(np.median(singles)), float(np.median(batches)))
+
+
+def _played(
+    title: str,
+    scenario: Scenario,
+    allocate: Callable[[SystemState], Allocation],
+    rounds: int,
+    episodes: int,
+) -> tuple[FloatArray, float]:
+    """Mean delays of the episodes (E,) and the worst node's energy."""
+    env = CollaPipeVectorEnv(
+        episodes, lasting(scenario, rounds), IdleLearner(episodes), autoreset_mode="Disabled"
+    )
+    env.reset(seed=TEST_SEED)
+    delays, energy = np.zeros(episodes), np.zeros(())
+    for _ in tqdm(range(rounds), desc=f"{scenario.name}, {title}", leave=False, disable=None):
+        delays += env.step_allocation(allocate(env.state))[4]["delay"]
+        record = env.last_round
+        assert record is not None
+        energy = energy + record.costs.energy_ratio
+    return delays / rounds, float((energy / rounds).max(axis=(-2, -1)).mean())
+
+
+def compare(options: Options) -> None:
+    """Play, print the table as Markdown, and store it."""
+    rows = []
+    print(
+        "| scenario | DSSRA (s) | net | energy, DSSRA | net | own shares | energy | "
+        "ms single, DSSRA | net | in a batch, DSSRA | net |"
+    )
+    print("|---|" + "---:|" * 10)
+    for name in options.scenarios:
+        scenario = load_scenario(name)
+        few = name == "xlarge"
+        episodes = max(2, options.episodes // 4) if few else options.episodes
+        batch = max(1, options.batch // 8) if few else options.batch
+        net = load_agent(options.agent, scenario)
+        if not isinstance(net, GraphScheduler):
+            raise CheckpointError(
+                f"{options.agent} is no graph net: give one of collapipe train --algo graph"
+            )
+        contestants = {
+            "dssra": DSSRA(scenario, threads=1).allocate,
+            "net": net.allocate,
+            "own shares": net.with_own_shares().allocate,
+        }
+        courses = {
+            title: play(title, scenario, allocate, options.rounds, episodes, batch)
+            for title, allocate in contestants.items()
+        }
+        reference, exact, own = courses.values()
+        print(
+            f"| `{name}` | {np.mean(reference.delay_s):.3f} | {_paired(exact, reference)} | "
+            f"{_excess(reference)} | {_excess(exact)} | {_paired(own, reference)} | {_excess(own)} | "
+            f"{reference.single_ms:.2f} | {_faster(exact.single_ms, reference.single_ms)} | "
+            f"{reference.batch_ms:.3f} | {_faster(exact.batch_ms, reference.batch_ms)} |",
+            flush=True,
+        )
+        rows.append({"scenario": name, **{title: vars(course) for title, course in courses.items()}})
+    store(options.output, "the graph net beside DSSRA", options, rows=rows)
+
+
+def _paired(course: Course, reference: Course) -> str:
+    """Relative difference of the delays, and its range over episodes."""
+    change = 100.0 * (np.array(course.delay_s) / np.array(reference.delay_s) - 1.0)
+    return f"{change.mean():+.2f} % ({change.min():+.2f}...{change.max():+.2f})"
+
+
+def _excess(course: Course) -> str:
+    return f"{100.0 * (course.worst_energy - 1.0):+.2f} %"
+
+
+def _faster(own: float, reference: float) -> str:
+    return f"{own:.3f} ({reference / own:.1f}x less)"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the options and play."""
+    return command(Options, compare, __doc__, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
