@@ -47,6 +47,11 @@ def log1p(x: Array) -> Array:
     return namespace(x).log1p(x)
 
 
+def log(x: Array) -> Array:
+    """``log(x)`` of an array; compiled loops have a form of their own for numbers."""
+    return namespace(x).log(x)
+
+
 def exp(x: Array) -> Array:
     """``exp(x)`` of an array; compiled loops have a form of their own for numbers."""
     return namespace(x).exp(x)

@@ -37,6 +37,13 @@ def _log1p(x: Any) -> Any:
     return number
 
 
+@overload(arrays.log, strict=False)
+def _log(x: Any) -> Any:
+    if not _is_number(x):
+        return None
+    return lambda x: math.log(x)
+
+
 @overload(arrays.exp, strict=False)
 def _exp(x: Any) -> Any:
     if not _is_number(x):

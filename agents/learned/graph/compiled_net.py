@@ -47,10 +47,16 @@ class NetWeights(NamedTuple):
     shared_b: Single
     after_w: Single
     after_b: Single
-    device_head_w: Single
-    device_head_b: Single
-    cu_head_w: Single
-    cu_head_b: Single
+    count_head_w: Single
+    count_head_b: Single
+    node_in_w: Single
+    node_in_b: Single
+    node_head_w: Single
+    node_head_b: Single
+    chain_in_w: Single
+    chain_in_b: Single
+    chain_head_w: Single
+    chain_head_b: Single
 
 
 @compiled_inner
@@ -159,11 +165,19 @@ def _tell(x: Single, nodes: int, weights: NetWeights, layer: int) -> None:
             x[i, c] += told[0, c]
 
 
+@compiled_leaf
+def rectify(x: Single) -> None:
+    """Set what is below 0 to 0."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            x[i, j] = max(x[i, j], np.float32(0.0))
+
+
 @compiled_inner
-def forward(
+def tokens_of(
     cu: Single, device: Single, hop: Single, present: Single, heads: int, weights: NetWeights
-) -> tuple[Single, Single]:
-    """Raw outputs of the heads for one system.
+) -> Single:
+    """Tokens of all nodes of one system.
 
     Args:
         cu: Inputs of control units (N, CU_INPUTS).
@@ -174,16 +188,13 @@ def forward(
         weights: The net's weights.
 
     Returns:
-        Outputs of the control units' head (N, 5) and of the devices' head (N (K+1), 3 + OFFSETS), whose rows
-        of control units mean nothing.
+        Tokens (N (K+1), d), each cluster's CU before its devices.
     """
     N, K = present.shape
     nodes, layers = K + 1, weights.qkv_w.shape[0]
     width = weights.cu_w.shape[1]
     edges = linear(hop, weights.edge_in_w, weights.edge_in_b)
-    for i in range(edges.shape[0]):
-        for j in range(edges.shape[1]):
-            edges[i, j] = max(edges[i, j], np.float32(0.0))
+    rectify(edges)
     bias = linear(edges, weights.edge_out_w, weights.edge_out_b)
     units = linear(cu, weights.cu_w, weights.cu_b)
     devices = linear(device.reshape((N * K, device.shape[2])), weights.device_w, weights.device_b)
@@ -204,17 +215,35 @@ def forward(
         x += linear(mixed, weights.out_w[layer], weights.out_b[layer])
         normalise(x, weights.between_w[layer], weights.between_b[layer], y)
         hidden = linear(y, weights.up_w[layer], weights.up_b[layer])
-        for i in range(hidden.shape[0]):
-            for j in range(hidden.shape[1]):
-                hidden[i, j] = max(hidden[i, j], np.float32(0.0))
+        rectify(hidden)
         x += linear(hidden, weights.down_w[layer], weights.down_b[layer])
         _tell(x, nodes, weights, layer)
     normalise(x, weights.after_w, weights.after_b, y)
-    first = np.empty((N, width), dtype=np.float32)
-    for n in range(N):
+    return y
+
+
+@compiled_inner
+def with_second_inputs(tokens: Single, first: int, step: int, second: Single, w: Single, b: Single) -> Single:
+    """Hidden layer over tokens and second inputs.
+
+    Args:
+        tokens: All tokens (T, d).
+        first: The first that is read.
+        step: Distance from one that is read to the next.
+        second: Second inputs (R, F) of the R that are read.
+        w: Weights (d + F, hidden).
+        b: Biases (hidden,).
+
+    Returns:
+        Rectified units (R, hidden).
+    """
+    rows, width = second.shape[0], tokens.shape[1]
+    x = np.empty((rows, width + second.shape[1]), dtype=np.float32)
+    for i in range(rows):
         for c in range(width):
-            first[n, c] = y[n * nodes, c]
-    return (
-        linear(first, weights.cu_head_w, weights.cu_head_b),
-        linear(y, weights.device_head_w, weights.device_head_b),
-    )
+            x[i, c] = tokens[first + i * step, c]
+        for c in range(second.shape[1]):
+            x[i, width + c] = second[i, c]
+    y = linear(x, w, b)
+    rectify(y)
+    return y

@@ -16,21 +16,21 @@ from collapipe_env.compiled import compiled, compiled_inner
 from collapipe_env.kernels.graph_rows import GraphScales, GraphSystem, write_row
 from collapipe_env.physics.parameters import Parameters
 
-from .compiled_net import NetWeights, Single, forward
+from .compiled_net import NetWeights, Single, linear, tokens_of, with_second_inputs
 from .counts import likeliest
 from .net_inputs import (
     CU_INPUTS,
     DEVICE_INPUTS,
     HOP_INPUTS,
+    HOP_SHIFT,
     OWN_CU_INPUTS,
     cu_columns,
     device_columns,
     hop_columns,
 )
 from .net_outputs import OFFSETS, bell, busy_of, power_of, wanted_micro_batches, weight_of
+from .plan_inputs import CHAIN_INPUTS, NODE_INPUTS, chain_columns, neighbours, node_columns
 from .shares import write_deadline_shares
-
-OUTPUTS = 5
 
 
 class Fixed(NamedTuple):
@@ -109,6 +109,68 @@ def _write_inputs(
     return scale
 
 
+@compiled_inner
+def _write_second_inputs(
+    counts: IntArray,
+    ahead: IntArray,
+    behind: IntArray,
+    n: int,
+    device: Single,
+    hop: Single,
+    mean_blocks: float,
+    node: Single,
+    chain: Single,
+    total: FloatArray,
+    longest: FloatArray,
+) -> None:
+    """Write what a cluster's segments make of its chain."""
+    K = len(counts)
+    neighbours(counts, ahead, behind)
+    stages, all_stages, longest_stage, all_hops, longest_hop = 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(K + 1):
+        if i > 0 and counts[i - 1] == 0:
+            continue
+        at = (n * (K + 1) + i) * (K + 1) + ahead[i]
+        seconds = math.exp(np.float64(hop[at, 0]) - HOP_SHIFT)
+        all_hops, longest_hop = all_hops + seconds, max(longest_hop, seconds)
+        if i > 0:
+            stage = counts[i - 1] * math.exp(np.float64(device[n, i - 1, 1]))
+            stages += 1.0
+            all_stages, longest_stage = all_stages + stage, max(longest_stage, stage)
+    for k in range(K):
+        at = (n * (K + 1) + k + 1) * (K + 1)
+        forth, back = at + ahead[k + 1], at + behind[k + 1]
+        columns = node_columns(
+            float(counts[k]),
+            counts[k] * math.exp(np.float64(device[n, k, 1])),
+            np.float64(hop[forth, 0]),
+            np.float64(hop[back, 0]),
+            np.float64(hop[forth, 1]),
+            np.float64(hop[back, 1]),
+            longest_stage,
+            all_stages,
+            stages,
+            mean_blocks,
+        )
+        for c in range(NODE_INPUTS):
+            node[n * K + k, c] = columns[c]
+    at = n * (K + 1) * (K + 1)
+    forth, back = at + ahead[0], at + behind[0]
+    ends = chain_columns(
+        longest_stage,
+        all_stages,
+        stages,
+        longest_hop,
+        all_hops,
+        np.float64(hop[forth, 0]),
+        np.float64(hop[back, 0]),
+        np.float64(hop[forth, 1]),
+    )
+    for c in range(CHAIN_INPUTS):
+        chain[n, c] = ends[c]
+    total[n], longest[n] = all_stages + all_hops, max(longest_stage, longest_hop)
+
+
 @compiled
 def decide_rows(
     first: int,
@@ -148,7 +210,9 @@ def decide_rows(
     cu, device = np.empty((N, CU_INPUTS), np.float32), np.empty((N, K, DEVICE_INPUTS), np.float32)
     hop = np.empty((N * (K + 1) * (K + 1), HOP_INPUTS), np.float32)
     mean_blocks, logits = np.empty(N), np.empty((K, blocks + 1))
-    busy, weight = np.empty(N), np.empty(N)
+    node, chain = np.empty((N * K, NODE_INPUTS), np.float32), np.empty((N, CHAIN_INPUTS), np.float32)
+    ahead, behind = np.empty(K + 1, np.int64), np.empty(K + 1, np.int64)
+    total, longest, busy, weight = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
     low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
     for e in range(first, last):
         row = environment_row(inputs, e)
@@ -156,7 +220,21 @@ def decide_rows(
         _write_inputs(
             device_features, cu_features, hop_features, present, blocks, fixed, cu, device, hop, mean_blocks
         )
-        units, devices = forward(cu, device, hop, present, fixed.heads, weights)
+        tokens = tokens_of(cu, device, hop, present, fixed.heads, weights)
+        raw = linear(tokens, weights.count_head_w, weights.count_head_b)
+        for n in range(N):
+            for k in range(K):
+                own = raw[n * (K + 1) + 1 + k].astype(np.float64)
+                for count in range(blocks + 1):
+                    logits[k, count] = bell(float(count), own[0], own[1], mean_blocks[n])
+                    if count < OFFSETS:
+                        logits[k, count] += own[2 + count]
+            likeliest(logits, row.cap[n], blocks, segments[e, n])
+            _write_second_inputs(
+                segments[e, n], ahead, behind, n, device, hop, mean_blocks[n], node, chain, total, longest
+            )
+        units = with_second_inputs(tokens, 0, K + 1, chain, weights.chain_in_w, weights.chain_in_b)
+        units = linear(units, weights.chain_head_w, weights.chain_head_b)
         for n in range(N):
             power[e, n, 0] = math.exp(low + (high - low) * power_of(np.float64(units[n, 0])))
             wanted = wanted_micro_batches(np.float64(units[n, 1]))
@@ -166,22 +244,17 @@ def decide_rows(
                 if apart < distance:
                     nearest, distance = choice, apart
             micro_batches[e, n] = nearest
-            busy[n], weight[n] = (
-                busy_of(float(units[n, 3]), cu[n, 0]),
-                weight_of(float(units[n, 4]), cu[n, 1]),
+            busy[n] = busy_of(np.float64(units[n, 3]), total[n], longest[n], nearest)
+            weight[n] = weight_of(np.float64(units[n, 4]), np.float64(cu[n, 1]))
+            second = with_second_inputs(
+                tokens, n * (K + 1) + 1, 1, node[n * K : (n + 1) * K], weights.node_in_w, weights.node_in_b
             )
-            for k in range(K):
-                raw = devices[n * (K + 1) + 1 + k].astype(np.float64)
-                for count in range(blocks + 1):
-                    logits[k, count] = bell(float(count), raw[1], raw[2], mean_blocks[n])
-                    if count < OFFSETS:
-                        logits[k, count] += raw[3 + count]
-            likeliest(logits, row.cap[n], blocks, segments[e, n])
+            levels = linear(second, weights.node_head_w, weights.node_head_b)
             for k in range(K):
                 power[e, n, k + 1] = parameters.power_min_w
                 if segments[e, n, k] > 0:
-                    share_of_range = power_of(np.float64(devices[n * (K + 1) + 1 + k, 0]))
-                    power[e, n, k + 1] = math.exp(low + (high - low) * share_of_range)
+                    level = power_of(np.float64(levels[k, 0]))
+                    power[e, n, k + 1] = math.exp(low + (high - low) * level)
         write_deadline_shares(busy, weight, parameters.bandwidth_floor, share[e])
         if fixed.exact_shares:
             _, plan = evaluate(segments[e], power[e], micro_batches[e], share[e], row, parameters)

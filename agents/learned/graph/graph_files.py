@@ -40,7 +40,7 @@ ADAM, LEARNING = "adam.", "learning."
 def net_shape(parameters: GraphParameters) -> NetShape:
     """Sizes of the net of some hyper-parameters."""
     p = parameters
-    return NetShape(p.width, p.layers, p.heads, p.hidden, p.edge_hidden)
+    return NetShape(p.width, p.layers, p.heads, p.hidden, p.edge_hidden, p.plan_hidden)
 
 
 def features() -> Shapes:

@@ -48,13 +48,15 @@ class GraphParameters:
     """Units of a feed-forward layer."""
     edge_hidden: int = 16
     """Units of the layer that reads hops."""
+    plan_hidden: int = 32
+    """Units of the layers that read the segments."""
 
 
 _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("clusters", "most_clusters", "random_groups", "samples"), 2, 4096, "a number from 2 to 4096"),
     (("averaged_steps",), 1, 10**6, "a number from 1 to 1,000,000"),
     (("layers", "heads"), 1, 16, "a number from 1 to 16"),
-    (("width", "hidden", "edge_hidden"), 1, 1024, "a number from 1 to 1024"),
+    (("width", "hidden", "edge_hidden", "plan_hidden"), 1, 1024, "a number from 1 to 1024"),
     (("learning_rate",), math.ulp(0.0), 1.0, "a number above 0, at most 1"),
     (
         ("final_learning_rate", "entropy", "final_entropy", "counts_weight", "micro_batches_weight",

@@ -31,6 +31,8 @@ from .cluster_comparison import compare_counts
 from .counts import sample_counts
 from .net import GraphNet, NetAnswer
 from .net_inputs import net_inputs
+from .net_outputs import busy_of
+from .plan_inputs import plan_inputs
 from .shares import deadline_shares
 from .training_groups import Group
 
@@ -72,7 +74,9 @@ class Plan(NamedTuple):
     """The net's plan before shares.
 
     Attributes:
-        answer: What the net says.
+        logits: Of each device's count of blocks (E, N, K, L+1).
+        answer: What the net says of the rest.
+        busy: Log of the time that clusters need besides their uplink, over the system's ideal time (E, N).
         counts: Most likely blocks (E, N, K).
         samples: Sampled blocks (E, N, S, K).
         log_chance: Logarithms of their probabilities (E, N, S).
@@ -81,7 +85,9 @@ class Plan(NamedTuple):
         micro_batches: The most likely ones (E, N).
     """
 
+    logits: torch.Tensor
     answer: NetAnswer
+    busy: torch.Tensor
     counts: IntArray
     samples: IntArray
     log_chance: FloatArray
@@ -101,26 +107,34 @@ def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator)
     """
     state, p = group.env.state, group.parameters
     graph = GraphArrays(*(torch.from_numpy(array) for array in group.observer.build(state)))
-    answer = net(net_inputs(graph), p.costs.blocks)
-    E, N, K, C = answer.logits.shape
+    inputs = net_inputs(graph)
+    tokens = net.tokens(inputs)
+    all_logits = net.count_logits(tokens, inputs, p.costs.blocks)
+    E, N, K, C = all_logits.shape
     cap = np.where(state.present, state.memory_cap, 0).reshape(E * N, K)
-    counts, drawn = np.empty((E * N, K), np.int64), np.empty((E * N, samples, K), np.int64)
+    counts, drawn = np.empty((E, N, K), np.int64), np.empty((E * N, samples, K), np.int64)
     log_chance = np.empty((E * N, samples))
-    logits = answer.logits.detach().numpy().astype(np.float64).reshape(E * N, K, C)
-    sample_counts(logits, cap, p.costs.blocks, rng.random((E * N, samples, K)), counts, drawn, log_chance)
+    logits = all_logits.detach().numpy().astype(np.float64).reshape(E * N, K, C)
+    draws = rng.random((E * N, samples, K))
+    sample_counts(logits, cap, p.costs.blocks, draws, counts.reshape(E * N, K), drawn, log_chance)
+    chains = plan_inputs(inputs, counts)
+    answer: NetAnswer = net(tokens, inputs, chains)
     low, high = math.log(p.power_min_w), math.log(p.power_max_w)
     power = torch.exp(low + (high - low) * answer.power.double())
     log2 = torch.from_numpy(np.log2(group.choices)).float()
     choice_logits = -answer.sharpness[..., None] * (log2 - answer.log2_micro_batches[..., None]) ** 2
-    chosen = choice_logits.argmax(dim=-1).numpy()
+    micro_batches = group.choices[choice_logits.argmax(dim=-1).numpy()]
+    busy = busy_of(answer.busy, chains.total, chains.longest, torch.from_numpy(micro_batches).float())
     return Plan(
+        all_logits,
         answer,
-        counts.reshape(E, N, K),
+        busy,
+        counts,
         drawn.reshape(E, N, samples, K),
         log_chance.reshape(E, N, samples),
         power,
         choice_logits,
-        group.choices[chosen],
+        micro_batches,
     )
 
 
@@ -154,7 +168,7 @@ def learn_and_play(
     # Rare and very bad samples must not drown the others.
     relative = np.minimum(relative, 2.0) + entropy * plan.log_chance
     advantage = (relative - relative.mean(axis=-1, keepdims=True)) * (1.0 / (samples - 1))
-    taken = torch.gather(plan.answer.logits, -1, torch.from_numpy(plan.samples).movedim(2, -1)).sum(dim=-2)
+    taken = torch.gather(plan.logits, -1, torch.from_numpy(plan.samples).movedim(2, -1)).sum(dim=-2)
     counts = (torch.from_numpy(advantage).float() * taken).sum()
 
     regret = (choice_cost - choice_cost.min(axis=-1, keepdims=True)) / unit[:, None, None]
@@ -162,7 +176,7 @@ def learn_and_play(
     micro_batches = (plan.choice_logits.softmax(dim=-1) * regrets).sum()
 
     exact = torch.from_numpy(share)
-    own = deadline_shares(plan.answer.busy.double(), plan.answer.weight.double(), p.bandwidth_floor)
+    own = deadline_shares(plan.busy.double(), plan.answer.weight.double(), p.bandwidth_floor)
     shares = (exact * (exact / own).log()).sum() * N
     total = (
         objective.float()

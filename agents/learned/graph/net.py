@@ -1,4 +1,8 @@
-"""The graph net: attention among a cluster's nodes, pooling across clusters, one head for each decision."""
+"""The graph net: attention among a cluster's nodes, pooling across clusters, then one decision after another.
+
+Tokens of all nodes give the distribution of the segments. The segments once chosen, powers, micro-batches and
+shares follow from the tokens and from what the segments make of each cluster's chain.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ import torch
 from torch import nn
 
 from .net_inputs import CU_INPUTS, DEVICE_INPUTS, HOP_INPUTS, NetInputs
-from .net_outputs import OFFSETS, bell, busy_of, power_of, wanted_micro_batches, weight_of
+from .net_outputs import OFFSETS, bell, power_of, wanted_micro_batches, weight_of
+from .plan_inputs import CHAIN_INPUTS, NODE_INPUTS, PlanInputs
 
 
 @dataclass(frozen=True)
@@ -22,28 +27,32 @@ class NetShape:
         heads: Heads of attention, a divisor of ``width``.
         hidden: Units of a feed-forward layer.
         edge_hidden: Units of the layer that reads hops.
+        plan_hidden: Units of the layers that read the segments.
     """
 
-    width: int = 32
+    width: int = 48
     layers: int = 2
     heads: int = 4
-    hidden: int = 64
+    hidden: int = 96
     edge_hidden: int = 16
+    plan_hidden: int = 32
+
+
+CHAIN_OUTPUTS = 5
+"""Numbers of a cluster's head: power, micro-batches and their sharpness, busy time, time on the uplink."""
 
 
 class NetAnswer(NamedTuple):
-    """What the net says of a system; leading batch axes ``...``.
+    """What the net says once the segments are known; leading batch axes ``...``.
 
     Attributes:
-        logits: Of each device's count of blocks (..., N, K, L+1).
         power: Of CUs and devices, 0 for the least and 1 for the greatest in decibels (..., N, K+1).
         log2_micro_batches: Micro-batches it wants (..., N).
         sharpness: Steepness of their logits (..., N).
-        busy: Log of the time that a cluster needs besides its uplink, over the system's scale (..., N).
-        weight: Log of its time on the uplink at a share of 1/N, over the same (..., N).
+        busy: The head's number for the time that a cluster needs besides its uplink (..., N).
+        weight: Log of its time on the uplink at a share of 1/N, over the system's ideal time (..., N).
     """
 
-    logits: torch.Tensor
     power: torch.Tensor
     log2_micro_batches: torch.Tensor
     sharpness: torch.Tensor
@@ -105,14 +114,17 @@ class GraphNet(nn.Module):
         self.edge_out = nn.Linear(shape.edge_hidden, shape.layers * shape.heads)
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.after = nn.LayerNorm(d)
-        self.device_head = nn.Linear(d, 3 + OFFSETS)
-        self.cu_head = nn.Linear(d, 5)
-        for head in (self.device_head, self.cu_head):
+        self.count_head = nn.Linear(d, 2 + OFFSETS)
+        self.node_in = nn.Linear(d + NODE_INPUTS, shape.plan_hidden)
+        self.node_head = nn.Linear(shape.plan_hidden, 1)
+        self.chain_in = nn.Linear(d + CHAIN_INPUTS, shape.plan_hidden)
+        self.chain_head = nn.Linear(shape.plan_hidden, CHAIN_OUTPUTS)
+        for head in (self.count_head, self.node_head, self.chain_head):
             nn.init.normal_(head.weight, std=0.02)
             nn.init.zeros_(head.bias)
 
-    def forward(self, inputs: NetInputs, blocks: int) -> NetAnswer:
-        """Answer for inputs (..., ) of systems with ``blocks`` encoder blocks."""
+    def tokens(self, inputs: NetInputs) -> torch.Tensor:
+        """Tokens of all nodes (..., N, K+1, d), CUs first."""
         there = torch.cat((torch.ones_like(inputs.present[..., :1]), inputs.present), dim=-1)
         edges = self.edge_out(torch.relu(self.edge_in(inputs.hop)))
         absent = (there[..., None, :] - 1.0) * 1e9
@@ -120,14 +132,23 @@ class GraphNet(nn.Module):
         x = torch.cat((self.cu(inputs.cu)[..., None, :], self.device(inputs.device)), dim=-2)
         for i, layer in enumerate(self.layers):
             x = layer(x, bias[..., i * self.shape.heads : (i + 1) * self.shape.heads, :, :])
-        x = self.after(x)
-        own, cu = self.device_head(x[..., 1:, :]), self.cu_head(x[..., 0, :])
+        tokens: torch.Tensor = self.after(x)
+        return tokens
+
+    def count_logits(self, tokens: torch.Tensor, inputs: NetInputs, blocks: int) -> torch.Tensor:
+        """Logits of each device's count of blocks (..., N, K, L+1)."""
+        return count_logits(self.count_head(tokens[..., 1:, :]), inputs.mean_blocks, blocks)
+
+    def forward(self, tokens: torch.Tensor, inputs: NetInputs, plan: PlanInputs) -> NetAnswer:
+        """Everything besides the segments, from the tokens and what the segments make of the chains."""
+        devices = torch.relu(self.node_in(torch.cat((tokens[..., 1:, :], plan.node), dim=-1)))
+        chains = torch.relu(self.chain_in(torch.cat((tokens[..., 0, :], plan.chain), dim=-1)))
+        cu = self.chain_head(chains)
         return NetAnswer(
-            logits=count_logits(own[..., 1:], inputs.mean_blocks, blocks),
-            power=power_of(torch.cat((cu[..., :1], own[..., 0]), dim=-1)),
+            power=power_of(torch.cat((cu[..., :1], self.node_head(devices)[..., 0]), dim=-1)),
             log2_micro_batches=wanted_micro_batches(cu[..., 1]),
             sharpness=torch.nn.functional.softplus(cu[..., 2]) + 0.05,
-            busy=busy_of(cu[..., 3], inputs.cu[..., 0]),
+            busy=cu[..., 3],
             weight=weight_of(cu[..., 4], inputs.cu[..., 1]),
         )
 

@@ -16,6 +16,8 @@ from collapipe_env.compiled import jitable
 from collapipe_env.envs.graph_observation import CONTEXT_FEATURES, GraphArrays
 
 DEVICE_INPUTS, CU_INPUTS, HOP_INPUTS = 11, 32, 4
+HOP_SHIFT = 1.5
+"""Added to the log of a hop's time."""
 OWN_CU_INPUTS = 10
 """Inputs of a control unit that are its own; the rest are the system's."""
 
@@ -137,7 +139,7 @@ def hop_columns(log_hop_s: Array, log_hop_snr: Array, ahead: Array, scale: Array
         scale: Log of the system's ideal time [s].
     """
     far = 0.25 * ahead
-    return (log_hop_s - scale + 1.5, 0.25 * log_hop_snr - 2.0, far, far * far)
+    return (log_hop_s - scale + HOP_SHIFT, 0.25 * log_hop_snr - 2.0, far, far * far)
 
 
 _SHARED = {

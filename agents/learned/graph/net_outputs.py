@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array, exp, log1p
+from collapipe_env.arrays import Array, exp, log, log1p
 from collapipe_env.compiled import jitable
 
 OFFSETS = 9
@@ -30,14 +30,18 @@ def wanted_micro_batches(raw: Array) -> Array:
 
 
 @jitable
-def busy_of(raw: Array, ideal: Array) -> Array:
+def busy_of(raw: Array, total: Array, longest: Array, micro_batches: Array) -> Array:
     """Log of the time that a cluster needs besides its uplink, over the system's ideal time.
+
+    The head corrects the time of a pipeline of its stages and hops at the reference power.
 
     Args:
         raw: The head's number.
-        ideal: Log of the cluster's ideal time over the system's.
+        total: Sum of the times of stages and hops.
+        longest: The longest of them.
+        micro_batches: ``M``.
     """
-    return raw + ideal
+    return raw + log((total + (micro_batches - 1.0) * longest) / micro_batches)
 
 
 @jitable
