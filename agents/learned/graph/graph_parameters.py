@@ -14,6 +14,8 @@ from collapipe_env.errors import CheckpointError, ScenarioError, shortened, show
 class GraphParameters:
     """Graph net, trained through the model of the system: one set of weights for every size."""
 
+    clone_steps: int = 0
+    """Steps at the start in which the net learns to decide as DSSRA does, 0 to learn without examples."""
     learning_rate: float = 2e-3
     """Adam's step size at the start; it falls in a straight line."""
     final_learning_rate: float = 6e-5
@@ -54,6 +56,7 @@ class GraphParameters:
 
 _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("clusters", "most_clusters", "random_groups", "samples"), 2, 4096, "a number from 2 to 4096"),
+    (("clone_steps",), 0, 10**9, "0 or more"),
     (("averaged_steps",), 1, 10**6, "a number from 1 to 1,000,000"),
     (("layers", "heads"), 1, 16, "a number from 1 to 16"),
     (("width", "hidden", "edge_hidden", "plan_hidden"), 1, 1024, "a number from 1 to 1024"),

@@ -77,7 +77,7 @@ class Plan(NamedTuple):
         logits: Of each device's count of blocks (E, N, K, L+1).
         answer: What the net says of the rest.
         busy: Log of the time that clusters need besides their uplink, over the system's ideal time (E, N).
-        counts: Most likely blocks (E, N, K).
+        counts: Most likely blocks, or those given (E, N, K).
         samples: Sampled blocks (E, N, S, K).
         log_chance: Logarithms of their probabilities (E, N, S).
         power: Powers of CUs and devices (E, N, K+1) [W].
@@ -96,7 +96,9 @@ class Plan(NamedTuple):
     micro_batches: FloatArray
 
 
-def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator) -> Plan:
+def planned(
+    net: GraphNet, group: Group, samples: int, rng: np.random.Generator, given: IntArray | None = None
+) -> Plan:
     """The net's plan for the present states of a group, with gradients.
 
     Args:
@@ -104,6 +106,7 @@ def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator)
         group: The environments.
         samples: Samples ``S`` of the counts of each cluster.
         rng: Draws them.
+        given: Blocks (E, N, K) for which the rest is decided; by default the most likely ones.
     """
     state, p = group.env.state, group.parameters
     graph = GraphArrays(*(torch.from_numpy(array) for array in group.observer.build(state)))
@@ -117,6 +120,8 @@ def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator)
     logits = all_logits.detach().numpy().astype(np.float64).reshape(E * N, K, C)
     draws = rng.random((E * N, samples, K))
     sample_counts(logits, cap, p.costs.blocks, draws, counts.reshape(E * N, K), drawn, log_chance)
+    if given is not None:
+        counts = given
     chains = plan_inputs(inputs, counts)
     answer: NetAnswer = net(tokens, inputs, chains)
     low, high = math.log(p.power_min_w), math.log(p.power_max_w)

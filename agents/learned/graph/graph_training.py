@@ -22,6 +22,7 @@ from collapipe_env.agents.learned.validation import Score
 from collapipe_env.errors import CheckpointError
 from collapipe_env.progress import progress_bar
 
+from .graph_cloning import clone_and_play
 from .graph_files import ADAM, LEARNING, graph_record, net_shape, require_graph_net
 from .graph_run import GraphFiles, GraphPlan
 from .graph_scheduler import packed_weights
@@ -106,7 +107,10 @@ class GraphTraining:
                 if current is None or current.ended:
                     current = groups[place] = curriculum.group(place, rng)
                 entropy = p.final_entropy + (p.entropy - p.final_entropy) * left**2
-                losses = learn_and_play(self._net, current, p.samples, entropy, weights, rng)
+                if self.steps < p.clone_steps:
+                    losses = clone_and_play(self._net, current, rng)
+                else:
+                    losses = learn_and_play(self._net, current, p.samples, entropy, weights, rng)
                 norm = self._learn(losses)
                 skipped = 0 if np.isfinite(norm) else skipped + 1
                 if skipped:
