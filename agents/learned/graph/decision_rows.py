@@ -29,7 +29,15 @@ from .net_inputs import (
     hop_columns,
 )
 from .net_outputs import OFFSETS, bell, busy_of, power_of, wanted_micro_batches, weight_of
-from .plan_inputs import CHAIN_INPUTS, NODE_INPUTS, chain_columns, neighbours, node_columns
+from .plan_inputs import (
+    CHAIN_INPUTS,
+    NODE_INPUTS,
+    USUAL_MICRO_BATCHES,
+    chain_columns,
+    neighbours,
+    node_columns,
+    pipeline_time,
+)
 from .shares import write_deadline_shares
 
 
@@ -123,7 +131,7 @@ def _write_second_inputs(
     total: FloatArray,
     longest: FloatArray,
 ) -> None:
-    """Write what a cluster's segments make of its chain."""
+    """Write what a cluster's segments make of its chain, its time beside the others' apart."""
     K = len(counts)
     neighbours(counts, ahead, behind)
     stages, all_stages, longest_stage, all_hops, longest_hop = 0.0, 0.0, 0.0, 0.0, 0.0
@@ -151,6 +159,9 @@ def _write_second_inputs(
             all_stages,
             stages,
             mean_blocks,
+            longest_hop,
+            all_hops,
+            0.0,
         )
         for c in range(NODE_INPUTS):
             node[n * K + k, c] = columns[c]
@@ -165,10 +176,26 @@ def _write_second_inputs(
         np.float64(hop[forth, 0]),
         np.float64(hop[back, 0]),
         np.float64(hop[forth, 1]),
+        0.0,
     )
     for c in range(CHAIN_INPUTS):
         chain[n, c] = ends[c]
     total[n], longest[n] = all_stages + all_hops, max(longest_stage, longest_hop)
+
+
+@compiled_inner
+def _compare_chains(total: FloatArray, longest: FloatArray, node: Single, chain: Single) -> None:
+    """Write the times of the clusters' chains beside each other, the last of the second inputs."""
+    N = len(total)
+    K = len(node) // N
+    mean = 0.0
+    for n in range(N):
+        mean += math.log(pipeline_time(total[n], longest[n], USUAL_MICRO_BATCHES)) / N
+    for n in range(N):
+        slower = math.log(pipeline_time(total[n], longest[n], USUAL_MICRO_BATCHES)) - mean
+        chain[n, CHAIN_INPUTS - 1] = slower
+        for k in range(K):
+            node[n * K + k, NODE_INPUTS - 1] = slower
 
 
 @compiled
@@ -233,6 +260,7 @@ def decide_rows(
             _write_second_inputs(
                 segments[e, n], ahead, behind, n, device, hop, mean_blocks[n], node, chain, total, longest
             )
+        _compare_chains(total, longest, node, chain)
         units = with_second_inputs(tokens, 0, K + 1, chain, weights.chain_in_w, weights.chain_in_b)
         units = linear(units, weights.chain_head_w, weights.chain_head_b)
         for n in range(N):

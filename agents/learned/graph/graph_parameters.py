@@ -50,7 +50,7 @@ class GraphParameters:
     """Units of a feed-forward layer."""
     edge_hidden: int = 16
     """Units of the layer that reads hops."""
-    plan_hidden: int = 32
+    plan_hidden: int = 48
     """Units of the layers that read the segments."""
 
 
@@ -92,19 +92,20 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
 
 
 def graph_parameters_from_dict(values: Mapping[str, Any]) -> GraphParameters:
-    """Rebuild hyper-parameters from a file's plain data.
+    """Rebuild hyper-parameters from a file's plain data; later fields, which it lacks, take their defaults.
 
     Raises:
-        CheckpointError: If a field is missing, unknown, of another type or out of range.
+        CheckpointError: If a field is unknown, of another type or out of range.
     """
     fields = {field.name: field for field in dataclasses.fields(GraphParameters)}
-    if set(values) != set(fields):
-        odd = shortened(", ".join(sorted(map(str, set(values) ^ set(fields)))))
-        raise CheckpointError(f"hyper-parameters {odd} are missing or not known to this version")
-    for name, field in fields.items():
-        kinds = (int,) if isinstance(field.default, int) else (int, float)
-        if not isinstance(values[name], kinds) or isinstance(values[name], bool):
-            raise CheckpointError(f"hyper-parameter {name} = {shown(values[name])} has the wrong type")
+    unknown = set(values) - set(fields)
+    if unknown:
+        odd = shortened(", ".join(sorted(map(str, unknown))))
+        raise CheckpointError(f"hyper-parameters {odd} are not known to this version")
+    for name, value in values.items():
+        kinds = (int,) if isinstance(fields[name].default, int) else (int, float)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise CheckpointError(f"hyper-parameter {name} = {shown(value)} has the wrong type")
     parameters = GraphParameters(**values)
     try:
         check_graph_parameters(parameters, "hyper-parameter ")

@@ -35,7 +35,7 @@ class NetShape:
     heads: int = 4
     hidden: int = 96
     edge_hidden: int = 16
-    plan_hidden: int = 32
+    plan_hidden: int = 48
 
 
 CHAIN_OUTPUTS = 5

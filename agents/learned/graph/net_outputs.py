@@ -5,6 +5,8 @@ from __future__ import annotations
 from collapipe_env.arrays import Array, exp, log, log1p
 from collapipe_env.compiled import jitable
 
+from .plan_inputs import pipeline_time
+
 OFFSETS = 9
 """Counts, from 0, whose logits have an offset of their own."""
 STEEPEST = 8.0
@@ -41,7 +43,7 @@ def busy_of(raw: Array, total: Array, longest: Array, micro_batches: Array) -> A
         longest: The longest of them.
         micro_batches: ``M``.
     """
-    return raw + log((total + (micro_batches - 1.0) * longest) / micro_batches)
+    return raw + log(pipeline_time(total, longest, micro_batches))
 
 
 @jitable

@@ -15,7 +15,9 @@ from collapipe_env.compiled import compiled, jitable
 
 from .net_inputs import HOP_SHIFT, NetInputs
 
-NODE_INPUTS, CHAIN_INPUTS = 10, 8
+NODE_INPUTS, CHAIN_INPUTS = 13, 9
+USUAL_MICRO_BATCHES = 16.0
+"""Micro-batches for which chains of different clusters are compared."""
 LEAST_STAGE = 0.01
 """Added to the time of a stage before its logarithm, in ideal times of the system."""
 
@@ -80,6 +82,9 @@ def node_columns(
     all_stages: Array,
     stages: Array,
     mean_blocks: Array,
+    longest_hop: Array,
+    all_hops: Array,
+    slower: Array,
 ) -> tuple[Array, ...]:
     """Second inputs of a device.
 
@@ -94,6 +99,9 @@ def node_columns(
         all_stages: Sum of the times of the stages.
         stages: Number of stages.
         mean_blocks: Blocks of a device of its cluster on average.
+        longest_hop: Time of its cluster's longest hop.
+        all_hops: Sum of the times of the hops.
+        slower: Log of the time of its cluster's chain, less the mean over clusters.
     """
     return (
         count / mean_blocks,
@@ -106,6 +114,9 @@ def node_columns(
         log(all_stages),
         log(stages),
         stage / longest_stage,
+        log(longest_hop),
+        log(all_hops),
+        slower,
     )
 
 
@@ -119,6 +130,7 @@ def chain_columns(
     hop_first: Array,
     hop_last: Array,
     snr_first: Array,
+    slower: Array,
 ) -> tuple[Array, ...]:
     """Second inputs of a cluster.
 
@@ -131,6 +143,7 @@ def chain_columns(
         hop_first: The net's input for the time of the first hop.
         hop_last: That of the last hop.
         snr_first: The net's input for the SNR of the first hop.
+        slower: Log of the time of the chain, less the mean over clusters.
     """
     return (
         log(longest_stage),
@@ -141,7 +154,20 @@ def chain_columns(
         hop_first,
         hop_last,
         snr_first,
+        slower,
     )
+
+
+@jitable
+def pipeline_time(total: Array, longest: Array, micro_batches: Array) -> Array:
+    """Time of a pipeline of elements that last so long for the whole mini-batch.
+
+    Args:
+        total: Sum of their times.
+        longest: The longest of them.
+        micro_batches: ``M``.
+    """
+    return (total + (micro_batches - 1.0) * longest) / micro_batches
 
 
 def plan_inputs(inputs: NetInputs, counts: IntArray) -> PlanInputs:
@@ -171,16 +197,20 @@ def plan_inputs(inputs: NetInputs, counts: IntArray) -> PlanInputs:
     longest_stage, longest_hop = xp.max(stage, axis=-1), xp.max(hops, axis=-1)
     all_stages, all_hops = xp.sum(stage, axis=-1), xp.sum(hops, axis=-1)
     stages = xp.sum(active, axis=-1)
+    total, longest = all_stages + all_hops, xp.maximum(longest_stage, longest_hop)
+    chain_s = log(pipeline_time(total, longest, USUAL_MICRO_BATCHES))
+    slower = chain_s - xp.mean(chain_s, axis=-1)[..., None]
     each = (..., None)
     node = node_columns(
         real, stage, time_ahead[..., 1:], time_behind[..., 1:], snr_ahead[..., 1:], snr_behind[..., 1:],
         longest_stage[each], all_stages[each], stages[each], inputs.mean_blocks[each],
+        longest_hop[each], all_hops[each], slower[each],
     )  # fmt: skip
-    ends = (time_ahead[..., 0], time_behind[..., 0], snr_ahead[..., 0])
+    ends = (time_ahead[..., 0], time_behind[..., 0], snr_ahead[..., 0], slower)
     chain = chain_columns(longest_stage, all_stages, stages, longest_hop, all_hops, *ends)
     return PlanInputs(
         node=xp.stack([xp.broadcast_to(column, real.shape) for column in node], axis=-1),
         chain=xp.stack(chain, axis=-1),
-        total=all_stages + all_hops,
-        longest=xp.maximum(longest_stage, longest_hop),
+        total=total,
+        longest=longest,
     )

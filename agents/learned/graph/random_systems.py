@@ -45,7 +45,9 @@ def _between(rng: np.random.Generator, low: float, high: float) -> float:
 
 def _sizes(rng: np.random.Generator, most_clusters: int) -> dict[str, Any]:
     """Numbers of clusters, devices and blocks, and where they stand."""
-    N = max(2, round(_between(rng, 1.6, most_clusters)))
+    # Many clusters are as frequent as few: what they do to each other is the harder part.
+    most = _between(rng, 1.6, most_clusters) if rng.random() < 0.5 else rng.uniform(1.6, most_clusters)
+    N = max(2, round(most))
     return {
         "workload.blocks": int(rng.integers(6, 17)),
         "cluster.clusters": N,
