@@ -223,25 +223,29 @@ def tokens_of(
 
 
 @compiled_inner
-def with_second_inputs(tokens: Single, first: int, step: int, second: Single, w: Single, b: Single) -> Single:
+def with_second_inputs(
+    tokens: Single, nodes: int, of_cus: bool, second: Single, w: Single, b: Single
+) -> Single:
     """Hidden layer over tokens and second inputs.
 
     Args:
-        tokens: All tokens (T, d).
-        first: The first that is read.
-        step: Distance from one that is read to the next.
-        second: Second inputs (R, F) of the R that are read.
+        tokens: Tokens of all nodes (N nodes, d), each cluster's CU before its devices.
+        nodes: Nodes of a cluster, K + 1.
+        of_cus: Whether CUs are read, rather than devices.
+        second: Second inputs, of the CUs (N, F) or of the devices (N K, F).
         w: Weights (d + F, hidden).
         b: Biases (hidden,).
 
     Returns:
-        Rectified units (R, hidden).
+        Rectified units (N, hidden) or (N K, hidden).
     """
     rows, width = second.shape[0], tokens.shape[1]
     x = np.empty((rows, width + second.shape[1]), dtype=np.float32)
     for i in range(rows):
+        # Device i of all devices stands behind the CU of its own and of each earlier cluster.
+        at = i * nodes if of_cus else i + 1 + i // (nodes - 1)
         for c in range(width):
-            x[i, c] = tokens[first + i * step, c]
+            x[i, c] = tokens[at, c]
         for c in range(second.shape[1]):
             x[i, width + c] = second[i, c]
     y = linear(x, w, b)

@@ -261,8 +261,10 @@ def decide_rows(
                 segments[e, n], ahead, behind, n, device, hop, mean_blocks[n], node, chain, total, longest
             )
         _compare_chains(total, longest, node, chain)
-        units = with_second_inputs(tokens, 0, K + 1, chain, weights.chain_in_w, weights.chain_in_b)
+        units = with_second_inputs(tokens, K + 1, True, chain, weights.chain_in_w, weights.chain_in_b)
         units = linear(units, weights.chain_head_w, weights.chain_head_b)
+        second = with_second_inputs(tokens, K + 1, False, node, weights.node_in_w, weights.node_in_b)
+        levels = linear(second, weights.node_head_w, weights.node_head_b)
         for n in range(N):
             power[e, n, 0] = math.exp(low + (high - low) * power_of(np.float64(units[n, 0])))
             wanted = wanted_micro_batches(np.float64(units[n, 1]))
@@ -274,14 +276,10 @@ def decide_rows(
             micro_batches[e, n] = nearest
             busy[n] = busy_of(np.float64(units[n, 3]), total[n], longest[n], nearest)
             weight[n] = weight_of(np.float64(units[n, 4]), np.float64(cu[n, 1]))
-            second = with_second_inputs(
-                tokens, n * (K + 1) + 1, 1, node[n * K : (n + 1) * K], weights.node_in_w, weights.node_in_b
-            )
-            levels = linear(second, weights.node_head_w, weights.node_head_b)
             for k in range(K):
                 power[e, n, k + 1] = parameters.power_min_w
                 if segments[e, n, k] > 0:
-                    level = power_of(np.float64(levels[k, 0]))
+                    level = power_of(np.float64(levels[n * K + k, 0]))
                     power[e, n, k + 1] = math.exp(low + (high - low) * level)
         write_deadline_shares(busy, weight, parameters.bandwidth_floor, share[e])
         if fixed.exact_shares:
