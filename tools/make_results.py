@@ -83,7 +83,7 @@ def comparisons(options: Options) -> list[tuple[Path, list[str]]]:
     def arguments(folder: Path, names: list[str], seeds: int, rounds: int, learner: str) -> list[str]:
         agents = [f"{name}={agent_of(options, name)}" for name in names]
         return [
-            *("--scenarios", *names, "--agents", *agents, "--seeds", str(seeds), "--rounds", str(rounds)),
+            *("--scenarios", *names, "--agent", *agents, "--seeds", str(seeds), "--rounds", str(rounds)),
             *("--learner", learner, "--processes", str(options.processes), "--out", str(folder)),
         ]
 

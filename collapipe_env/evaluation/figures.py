@@ -41,8 +41,9 @@ from collapipe_env.evaluation.plotting import (
     spread_keys,
     whole_numbers,
 )
+from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.run_directory import folder_name
-from collapipe_env.evaluation.statistics import Estimate, Summary
+from collapipe_env.evaluation.statistics import Summary
 from collapipe_env.evaluation.typical_rounds import gantt_figure
 
 if TYPE_CHECKING:

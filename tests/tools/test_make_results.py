@@ -127,7 +127,7 @@ def test_the_commands_are_those_that_are_run():
     assert torch_medium[:4] == [
         "--scenarios",
         "medium",
-        "--agents",
+        "--agent",
         f"medium={make_results.agent_of(options, 'medium')}",
     ]
     assert json.dumps(torch_medium).count("torch") == 1
