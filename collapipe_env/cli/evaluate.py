@@ -42,7 +42,7 @@ Examples:
   collapipe evaluate --scenario small
   collapipe evaluate --schedulers dssra titanic --seeds 10 --learner real
   collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
-  collapipe evaluate --agent runs/medium-ppo-seed*/checkpoints/best.zip --rounds 500
+  collapipe evaluate --agent runs/medium-ppo-seed*/checkpoints/best.zip
 """
 
 
