@@ -21,6 +21,7 @@ from generated_parts import write_parts
 
 from collapipe_env.cli.main import main as collapipe
 from collapipe_env.errors import DataError
+from collapipe_env.evaluation.gate import BELOW_LINE, gate_note
 from collapipe_env.evaluation.labels import SERVER_NOTE, label_of
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -150,23 +151,40 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
     lines = [
         f"### `{name}`\n\n{size_of(entry)}.\n",
         "| rank | scheduler | round delay (s) | IQM (s) | against DSSRA (%) | p95 (s) | energy excess (%) "
-        "| final backlog | peak memory (MB) | decision (ms) |",
-        "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| backlog slope (%/round) | final backlog | peak memory (MB) | decision (ms) |",
+        "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for place, one in enumerate(entry["summary"], 1):
+    line_drawn = False
+    # Those that fail the energy gate come last and have no place.
+    for place, one in enumerate(sorted(entry["summary"], key=fails), 1):
+        if fails(one) and not line_drawn:
+            lines.append(f"| | *{' '.join(BELOW_LINE)}* |{' |' * 9}")
+            line_drawn = True
         decision_ms = 1e3 * one["decision_s"]["mean"]
         lines.append(
-            f"| {place} | {label_of(one['title'], one['server_blocks'])} "
+            f"| {'–' if fails(one) else place} | {label(one)} "
             f"| {number(one['delay_mean'], '.2f')} "
             f"| {format(one['delay_iqm']['mean'], '.2f')} | {number(one['difference'], '+.1f', 100.0)} "
             f"| {format(one['delay_p95']['mean'], '.2f')} "
             f"| {format(100.0 * one['energy_excess']['mean'], '+.1f')} "
+            f"| {number(one['backlog_slope'], '+.2f', 100.0)} "
             f"| {format(one['final_backlog']['mean'], '.1f')} "
             f"| {format(1e-6 * one['peak_memory_bytes']['mean'], '.0f')} "
             f"| {format(decision_ms, '.2f' if decision_ms < 10.0 else '.0f')} |"
         )
     lines += [f"\n{who}: not possible: {why}" for who, why in entry["impossible"].items()]
+    lines.append(f"\n{gate_note(entry['rounds'])}")
     return "\n".join(lines + note_below(entry)) + "\n"
+
+
+def fails(one: dict[str, Any]) -> bool:
+    """Whether a scheduler fails the energy gate."""
+    return bool(one["gate"]["verdict"] == "failed")
+
+
+def label(one: dict[str, Any]) -> str:
+    """A scheduler's name with its marks."""
+    return label_of(one["title"], one["server_blocks"], one["runs"])
 
 
 def note_below(entry: dict[str, Any]) -> list[str]:
@@ -189,7 +207,7 @@ def torch_table(summary: dict[str, Any], name: str) -> str:
         if reached["reached"] < reached["episodes"]:
             time = f"{reached['reached']} of {reached['episodes']} reached it"
         lines.append(
-            f"| {label_of(one['title'], one['server_blocks'])} | {number(one['delay_mean'], '.2f')} | {time} "
+            f"| {label(one)} | {number(one['delay_mean'], '.2f')} | {time} "
             f"| {number(one['final_loss'], '.3f')} | {number(one['metric'], '.1f', 100.0)} |"
         )
     return "\n".join(lines + note_below(entry)) + "\n"

@@ -74,6 +74,23 @@ def test_schedulers_that_use_the_server_are_marked(folder):
         assert text.splitlines()[-1].startswith("† trains encoder blocks on the edge server")
 
 
+def test_who_overdraws_stands_below_the_line_without_a_place(folder):
+    summary = json.loads((folder / "surrogate" / "summary.json").read_text())
+    entry = summary["scenarios"]["small"]
+    assert "below the line" not in make_results.scenario_table(summary, "small")
+    first = entry["summary"][0]
+    first["gate"]["verdict"], first["runs"] = "failed", 3
+    entry["rounds"] = 500
+    rows = [row for row in make_results.scenario_table(summary, "small").splitlines() if row.startswith("|")]
+    cells = [[cell.strip() for cell in row.split("|")[1:3]] for row in rows[2:]]
+    assert [place for place, _ in cells] == ["1", "2", "3", "", "–"]
+    assert cells[-2:] == [
+        ["", "*below the line: over its energy budget*"],
+        ["–", f"{first['title']} (3 runs)"],
+    ]
+    assert len({row.count("|") for row in rows}) == 1
+
+
 def test_numbers_are_those_of_the_rounds(page, folder):
     with (folder / "surrogate" / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
