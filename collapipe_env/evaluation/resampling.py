@@ -153,27 +153,31 @@ def probability_of_improvement(values: npt.ArrayLike, reference: npt.ArrayLike) 
     return _with_interval(mean, found)
 
 
-def performance_profile(values: npt.ArrayLike, thresholds: npt.ArrayLike) -> Profile:
+def performance_profile(samples: Sequence[npt.ArrayLike], thresholds: npt.ArrayLike) -> Profile:
     """Share of episodes with a value of at most each threshold, over all runs, with two-way intervals.
 
     Args:
-        values: One for each episode (E,), or for each run and episode (R, E), without NaN; normalised, for
-            instance by the reference's in the same episode.
+        samples: Values of each stratum, for instance of each scenario, (E,) or (R, E), drawn as by
+            :func:`stratified_estimate`; normalised, for instance by the reference's in the same episode;
+            infinite where nothing counts, but not NaN.
         thresholds: The thresholds, (T,).
     """
-    matrix, limits = _matrix(values), np.asarray(thresholds, dtype=np.float64)
-    below = (matrix[:, :, None] <= limits).astype(np.float64)
-    share = below.mean(axis=(0, 1))
-    if matrix.size == 1:
-        nothing = np.full_like(share, math.nan)
+    matrices, limits = [_matrix(values) for values in samples], np.asarray(thresholds, dtype=np.float64)
+    total = sum(m.size for m in matrices)
+    below = [(m[:, :, None] <= limits).astype(np.float64) for m in matrices]
+    share = sum(one.sum(axis=(0, 1)) for one in below) / total
+    if max(m.size for m in matrices) == 1:
+        nothing = np.full(limits.shape, math.nan)
         return Profile(limits, share, nothing, nothing)
     random = np.random.default_rng(SEED)
-    episodes = _counts(_drawn(random, matrix.shape[1]), matrix.shape[1])
-    runs = _counts(_drawn(random, matrix.shape[0]), matrix.shape[0])
+    episodes = [_counts(_drawn(random, m.shape[1]), m.shape[1]) for m in matrices]
+    runs = _drawn_runs(random, [m.shape[0] for m in matrices])
     found = np.zeros((RESAMPLES, limits.size))
-    for run, one in enumerate(below):
-        found += runs[:, run, None] * (episodes @ one)
-    low, high = _ends(found / matrix.size)
+    for one, drawn, often in zip(below, runs, episodes, strict=True):
+        times = _counts(drawn, len(one))
+        for run, values in enumerate(one):
+            found += times[:, run, None] * (often @ values)
+    low, high = _ends(found / total)
     return Profile(limits, share, low, high)
 
 
