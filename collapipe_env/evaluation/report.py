@@ -183,7 +183,8 @@ def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
     several = any(summary.runs > 1 for c in comparisons for summary in c.summaries)
     runs = ", and over training runs where there are several" if several else ""
     return (
-        f"Mean and 95 % bootstrap interval over episodes{runs}; IQM: mean of the middle half of the episodes. "
+        f"Mean and 95 % bootstrap interval over episodes{runs}; IQM: mean of the middle half of the "
+        "episodes. "
         f"Difference: mean delay over that of {_reference_title(comparisons)} in the same episode, less 1; "
         "faster: share of episodes in which it is below that, ties counting half; "
         "rank: by mean delay in the same episode. Energy excess: worst node's time-average energy over its "
