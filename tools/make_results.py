@@ -43,6 +43,9 @@ class Options:
     """Held-out episodes under real training, one number for each scenario; 0 leaves the scenario out."""
     torch_rounds: int = 100
     """Rounds of an episode there."""
+    agent_runs: int = 1
+    """Training runs of each scenario's agent under the surrogate learner, with seeds from 0; real training
+    has the first."""
     agents: Path = Path("runs/results/agents")
     """Folder of the trained agents."""
     work: Path = Path("runs/results")
@@ -59,30 +62,37 @@ def main() -> int:
     runs = comparisons(options)
     if not options.page_only:
         for scenario in options.scenarios:
-            run("train", *training(options, scenario))  # says so where it is done already
+            for seed in range(options.agent_runs):
+                run("train", *training(options, scenario, seed))  # says so where it is done already
         for _, arguments in runs:
             run("compare", *arguments)
     write_page(options, runs)
     return 0
 
 
-def agent_of(options: Options, scenario: str) -> Path:
-    """File of the scenario's agent."""
-    return options.agents / f"{scenario}-ppo" / "checkpoints" / "best.zip"
+def agent_folder(options: Options, scenario: str, seed: int) -> Path:
+    """Folder of a training run of the scenario's agent."""
+    return options.agents / (f"{scenario}-ppo-seed{seed}" if seed else f"{scenario}-ppo")
 
 
-def training(options: Options, scenario: str) -> list[str]:
-    """Arguments that train the scenario's agent."""
-    folder = options.agents / f"{scenario}-ppo"
-    quick = ["--seeds", "1", "--learner", "surrogate", "--schedulers", "agent", "pipeline"]
-    return ["--scenario", scenario, "--out", str(folder), *quick, "--no-figures"]
+def agent_of(options: Options, scenario: str, seed: int = 0) -> Path:
+    """File of a training run of the scenario's agent."""
+    return agent_folder(options, scenario, seed) / "checkpoints" / "best.zip"
+
+
+def training(options: Options, scenario: str, seed: int) -> list[str]:
+    """Arguments of a training run of the scenario's agent."""
+    quick = ["--seeds", "1", "--learner", "surrogate", "--schedulers", "agent", "pipeline", "--no-figures"]
+    asked = ["--seed", str(seed)] if seed else []
+    return ["--scenario", scenario, "--out", str(agent_folder(options, scenario, seed)), *asked, *quick]
 
 
 def comparisons(options: Options) -> list[tuple[Path, list[str]]]:
     """Folder and arguments of every comparison: the surrogate's, then one for each number of torch seeds."""
 
     def arguments(folder: Path, names: list[str], seeds: int, rounds: int, learner: str) -> list[str]:
-        agents = [f"{name}={agent_of(options, name)}" for name in names]
+        trained = range(options.agent_runs if learner == "surrogate" else 1)
+        agents = [f"{name}={agent_of(options, name, seed)}" for name in names for seed in trained]
         return [
             *("--scenarios", *names, "--agent", *agents, "--seeds", str(seeds), "--rounds", str(rounds)),
             *("--learner", learner, "--processes", str(options.processes), "--out", str(folder)),
@@ -245,7 +255,8 @@ def commands(options: Options, runs: list[tuple[Path, list[str]]], summary: dict
     """Commands that produced the page."""
     given = [argument for argument in sys.argv[1:] if argument != "--page-only"]
     lines = ["```bash", shlex.join(["python", "tools/make_results.py", *given]), "# which runs"]
-    lines += [f"collapipe train {shlex.join(training(options, name))}" for name in options.scenarios]
+    trained = [(name, seed) for name in options.scenarios for seed in range(options.agent_runs)]
+    lines += [f"collapipe train {shlex.join(training(options, name, seed))}" for name, seed in trained]
     lines += [f"collapipe compare {shlex.join(arguments)}" for _, arguments in runs]
     shown = {name: version for name, version in summary["versions"].items() if name != "platform"}
     versions = ", ".join(f"{name} {version}" for name, version in shown.items())

@@ -149,3 +149,20 @@ def test_the_commands_are_those_that_are_run():
     ]
     assert json.dumps(torch_medium).count("torch") == 1
     assert torch_medium[torch_medium.index("--learner") + 1] == "real"
+
+
+def test_further_training_runs_share_the_row_under_the_surrogate_learner_alone():
+    options = make_results.Options(scenarios=("small",), torch_seeds=(10,), agent_runs=3)
+    (_, surrogate), (_, torch) = make_results.comparisons(options)
+    first, *others = (make_results.training(options, "small", seed) for seed in range(3))
+    assert "--seed" not in first
+    assert [arguments[arguments.index("--seed") + 1] for arguments in others] == ["1", "2"]
+    made = [
+        f"{arguments[arguments.index('--out') + 1]}/checkpoints/best.zip" for arguments in (first, *others)
+    ]
+    assert len(set(made)) == 3
+    expected = [f"small={path}" for path in made]
+    start = surrogate.index("--agent") + 1
+    assert surrogate[start : start + 4] == [*expected, "--seeds"]
+    start = torch.index("--agent") + 1
+    assert torch[start : start + 2] == [expected[0], "--seeds"]
