@@ -146,7 +146,7 @@ def play(options: Options) -> tuple[EvaluationPlan, dict[str, dict[str, list[Cou
     plan = EvaluationPlan(
         scenario=scenario,
         schedulers=options.schedulers or scheduler_names(),
-        agent=None,
+        agents=(),
         episodes=options.episodes,
         rounds=min(options.rounds or scenario.dynamics.rounds, scenario.dynamics.rounds),
         learner="real",

@@ -24,8 +24,8 @@ from collapipe_env.arrays import FloatArray
 from collapipe_env.evaluation.episode import EpisodeResult
 from collapipe_env.evaluation.plotting import RC, save
 from collapipe_env.evaluation.provenance import versions
+from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
-from collapipe_env.evaluation.statistics import estimate
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning
@@ -102,7 +102,7 @@ def planned(options: RunOptions, name: str, scenario: Scenario, scheduler: str) 
     return EvaluationPlan(
         scenario=scenario.with_overrides({"name": name}),
         schedulers=(scheduler,),
-        agent=None,
+        agents=(),
         episodes=options.seeds,
         rounds=scenario.dynamics.rounds,
         learner="real",

@@ -21,6 +21,7 @@ from generated_parts import write_parts
 
 from collapipe_env.cli.main import main as collapipe
 from collapipe_env.errors import DataError
+from collapipe_env.evaluation.gate import BELOW_LINE, gate_note
 from collapipe_env.evaluation.labels import SERVER_NOTE, label_of
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -42,6 +43,9 @@ class Options:
     """Held-out episodes under real training, one number for each scenario; 0 leaves the scenario out."""
     torch_rounds: int = 100
     """Rounds of an episode there."""
+    agent_runs: int = 1
+    """Training runs of each scenario's agent under the surrogate learner, with seeds from 0; real training
+    has the first."""
     agents: Path = Path("runs/results/agents")
     """Folder of the trained agents."""
     work: Path = Path("runs/results")
@@ -58,32 +62,39 @@ def main() -> int:
     runs = comparisons(options)
     if not options.page_only:
         for scenario in options.scenarios:
-            run("train", *training(options, scenario))  # says so where it is done already
+            for seed in range(options.agent_runs):
+                run("train", *training(options, scenario, seed))  # says so where it is done already
         for _, arguments in runs:
             run("compare", *arguments)
     write_page(options, runs)
     return 0
 
 
-def agent_of(options: Options, scenario: str) -> Path:
-    """File of the scenario's agent."""
-    return options.agents / f"{scenario}-ppo" / "checkpoints" / "best.zip"
+def agent_folder(options: Options, scenario: str, seed: int) -> Path:
+    """Folder of a training run of the scenario's agent."""
+    return options.agents / (f"{scenario}-ppo-seed{seed}" if seed else f"{scenario}-ppo")
 
 
-def training(options: Options, scenario: str) -> list[str]:
-    """Arguments that train the scenario's agent."""
-    folder = options.agents / f"{scenario}-ppo"
-    quick = ["--seeds", "1", "--learner", "surrogate", "--schedulers", "agent", "pipeline"]
-    return ["--scenario", scenario, "--out", str(folder), *quick, "--no-figures"]
+def agent_of(options: Options, scenario: str, seed: int = 0) -> Path:
+    """File of a training run of the scenario's agent."""
+    return agent_folder(options, scenario, seed) / "checkpoints" / "best.zip"
+
+
+def training(options: Options, scenario: str, seed: int) -> list[str]:
+    """Arguments of a training run of the scenario's agent."""
+    quick = ["--seeds", "1", "--learner", "surrogate", "--schedulers", "agent", "pipeline", "--no-figures"]
+    asked = ["--seed", str(seed)] if seed else []
+    return ["--scenario", scenario, "--out", str(agent_folder(options, scenario, seed)), *asked, *quick]
 
 
 def comparisons(options: Options) -> list[tuple[Path, list[str]]]:
     """Folder and arguments of every comparison: the surrogate's, then one for each number of torch seeds."""
 
     def arguments(folder: Path, names: list[str], seeds: int, rounds: int, learner: str) -> list[str]:
-        agents = [f"{name}={agent_of(options, name)}" for name in names]
+        trained = range(options.agent_runs if learner == "surrogate" else 1)
+        agents = [f"{name}={agent_of(options, name, seed)}" for name in names for seed in trained]
         return [
-            *("--scenarios", *names, "--agents", *agents, "--seeds", str(seeds), "--rounds", str(rounds)),
+            *("--scenarios", *names, "--agent", *agents, "--seeds", str(seeds), "--rounds", str(rounds)),
             *("--learner", learner, "--processes", str(options.processes), "--out", str(folder)),
         ]
 
@@ -150,23 +161,40 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
     lines = [
         f"### `{name}`\n\n{size_of(entry)}.\n",
         "| rank | scheduler | round delay (s) | IQM (s) | against DSSRA (%) | p95 (s) | energy excess (%) "
-        "| final backlog | peak memory (MB) | decision (ms) |",
-        "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| backlog slope (%/round) | final backlog | peak memory (MB) | decision (ms) |",
+        "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for place, one in enumerate(entry["summary"], 1):
+    line_drawn = False
+    # Those that fail the energy gate come last and have no place.
+    for place, one in enumerate(sorted(entry["summary"], key=fails), 1):
+        if fails(one) and not line_drawn:
+            lines.append(f"| | *{' '.join(BELOW_LINE)}* |{' |' * 9}")
+            line_drawn = True
         decision_ms = 1e3 * one["decision_s"]["mean"]
         lines.append(
-            f"| {place} | {label_of(one['title'], one['server_blocks'])} "
+            f"| {'–' if fails(one) else place} | {label(one)} "
             f"| {number(one['delay_mean'], '.2f')} "
             f"| {format(one['delay_iqm']['mean'], '.2f')} | {number(one['difference'], '+.1f', 100.0)} "
             f"| {format(one['delay_p95']['mean'], '.2f')} "
             f"| {format(100.0 * one['energy_excess']['mean'], '+.1f')} "
+            f"| {number(one['backlog_slope'], '+.2f', 100.0)} "
             f"| {format(one['final_backlog']['mean'], '.1f')} "
             f"| {format(1e-6 * one['peak_memory_bytes']['mean'], '.0f')} "
             f"| {format(decision_ms, '.2f' if decision_ms < 10.0 else '.0f')} |"
         )
     lines += [f"\n{who}: not possible: {why}" for who, why in entry["impossible"].items()]
+    lines.append(f"\n{gate_note(entry['rounds'])}")
     return "\n".join(lines + note_below(entry)) + "\n"
+
+
+def fails(one: dict[str, Any]) -> bool:
+    """Whether a scheduler fails the energy gate."""
+    return bool(one["gate"]["verdict"] == "failed")
+
+
+def label(one: dict[str, Any]) -> str:
+    """A scheduler's name with its marks."""
+    return label_of(one["title"], one["server_blocks"], one["runs"])
 
 
 def note_below(entry: dict[str, Any]) -> list[str]:
@@ -189,7 +217,7 @@ def torch_table(summary: dict[str, Any], name: str) -> str:
         if reached["reached"] < reached["episodes"]:
             time = f"{reached['reached']} of {reached['episodes']} reached it"
         lines.append(
-            f"| {label_of(one['title'], one['server_blocks'])} | {number(one['delay_mean'], '.2f')} | {time} "
+            f"| {label(one)} | {number(one['delay_mean'], '.2f')} | {time} "
             f"| {number(one['final_loss'], '.3f')} | {number(one['metric'], '.1f', 100.0)} |"
         )
     return "\n".join(lines + note_below(entry)) + "\n"
@@ -227,7 +255,8 @@ def commands(options: Options, runs: list[tuple[Path, list[str]]], summary: dict
     """Commands that produced the page."""
     given = [argument for argument in sys.argv[1:] if argument != "--page-only"]
     lines = ["```bash", shlex.join(["python", "tools/make_results.py", *given]), "# which runs"]
-    lines += [f"collapipe train {shlex.join(training(options, name))}" for name in options.scenarios]
+    trained = [(name, seed) for name in options.scenarios for seed in range(options.agent_runs)]
+    lines += [f"collapipe train {shlex.join(training(options, name, seed))}" for name, seed in trained]
     lines += [f"collapipe compare {shlex.join(arguments)}" for _, arguments in runs]
     shown = {name: version for name, version in summary["versions"].items() if name != "platform"}
     versions = ", ".join(f"{name} {version}" for name, version in shown.items())

@@ -318,4 +318,6 @@ def record(program: str, arguments: Sequence[str], **more: Any) -> dict[str, Any
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,10 +25,10 @@ from collapipe_env.cli.common import (
 )
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
+from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
@@ -45,9 +46,12 @@ schedulers or seeds are added to the same folder.
 Examples:
   collapipe compare --scenarios small medium
   collapipe compare --schedulers dssra pipeline titanic --seeds 20 --rounds 500
-  collapipe compare --agents medium=runs/medium-ppo-seed0/checkpoints/best.zip
+  collapipe compare --agent medium=runs/medium-ppo-seed0/checkpoints/best.zip
   collapipe compare --schedulers dssra zoo:NAME  # one of collapipe zoo
 """
+
+RENAMED = {"--agents": "--agent"}
+"""Present names of options by their former ones."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,13 @@ class Options:
     schedulers: Annotated[
         tuple[str, ...] | None,
         tyro.conf.arg(metavar="NAME ...", help=f"Who is compared: {SCHEDULERS_HELP}"),
-        hint("default: all, and agent where --agents gives one"),
+        hint("default: all, and agent where --agent gives one"),
     ] = None
-    agents: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="SCENARIO=FILE|SCENARIO=zoo:NAME ..."), hint("default: none")
+    agent: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="[SCENARIO=]FILE|zoo:NAME ..."), hint("default: none")
     ] = ()
-    """Saved agents, or agents of the zoo, at most one for each scenario; they play as 'agent'."""
+    """Saved agents, or agents of the zoo, for one scenario or, without SCENARIO=, for all; they play as
+    'agent'. Several for a scenario are the training runs of one row."""
     reference: Annotated[
         str | None, tyro.conf.arg(metavar="NAME"), hint("default: dssra, or the first scheduler")
     ] = None
@@ -110,11 +115,9 @@ class Options:
         self.play.check()
         asked = self.names if self.schedulers is None else self.schedulers
         require_schedulers(asked)
-        if LEARNED in asked and not self.agents:
-            raise CheckpointError(
-                f"--schedulers names {LEARNED!r}: give its file with --agents SCENARIO=FILE"
-            )
-        playing = (*self.names, *([LEARNED] if self.agents else []))
+        if LEARNED in asked and not self.agent:
+            raise CheckpointError(f"--schedulers names {LEARNED!r}: give its file with --agent")
+        playing = (*self.names, *([LEARNED] if self.agent else []))
         for option, names in (("--reference", (self.held_against,)), ("--gantt", self.gantt)):
             for name in names:
                 if name not in playing:
@@ -126,7 +129,7 @@ class Options:
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe compare") -> int:
     """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-    return run_command(Options, _run, DESCRIPTION, arguments, program)
+    return run_command(Options, _run, DESCRIPTION, arguments, program, RENAMED)
 
 
 def _run(options: Options, program: str, given: Sequence[str]) -> None:
@@ -144,7 +147,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         playing = (*([LEARNED] if name in agents else []), *options.names)
         folder = run.episodes / folder_name(name)
         plans.append(
-            play.plan(scenario, playing, agents.get(name), learner, lambda *_, f=folder: f, play.threads)
+            play.plan(scenario, playing, agents.get(name, ()), learner, lambda *_, f=folder: f, play.threads)
         )
     with started(run, command_line(program, given), asked, fresh=play.fresh) as continued:
         print(f"{'going on in' if continued else 'writing to'} {run.path}")
@@ -152,7 +155,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
         more = {
             "scenario_digests": {name: scenario_digest(scenario) for name, scenario in scenarios.items()},
-            "agent_digests": {name: file_digest(path) for name, path in agents.items()},
+            "agent_digests": {name: [file_digest(file) for file in files] for name, files in agents.items()},
             "options": asdict(options),
         }
         play_and_report(
@@ -181,26 +184,27 @@ def _scenarios(options: Options) -> dict[str, Scenario]:
     return found
 
 
-def _agents(options: Options, scenarios: dict[str, Scenario]) -> dict[str, Path]:
-    """The agent's file for each scenario that has one, each tried once."""
+def _agents(options: Options, scenarios: dict[str, Scenario]) -> dict[str, tuple[Path, ...]]:
+    """The files of the agent's runs for each scenario that has any, each tried once."""
     sources = dict(zip(options.scenarios, scenarios, strict=True))
-    found: dict[str, Path] = {}
-    for entry in options.agents:
+    found: dict[str, tuple[Path, ...]] = {}
+    for entry in options.agent:
         source, equals, file = entry.partition("=")
         name = sources.get(source, source)
-        if not equals or not file:
+        if name in scenarios and not file:
             raise CheckpointError(
-                f"--agents {entry!r}: write SCENARIO=FILE, for instance "
-                "medium=runs/medium-ppo-seed0/checkpoints/best.zip (one of the zoo plays every scenario as a "
-                "scheduler: --schedulers dssra zoo:NAME)"
+                f"--agent {entry!r}: write SCENARIO=FILE, for instance "
+                "medium=runs/medium-ppo-seed0/checkpoints/best.zip"
             )
-        if name not in scenarios:
+        everywhere = not equals or os.path.exists(entry)
+        if not everywhere and name not in scenarios:
             raise CheckpointError(
-                f"--agents {entry!r}: {source!r} is not among --scenarios: {nearest_name(source, scenarios)}"
+                f"--agent {entry!r}: {source!r} is not among --scenarios: {nearest_name(source, scenarios)}"
             )
-        if name in found:
-            raise CheckpointError(f"--agents gives {name!r} more than once: give one agent for each scenario")
-        found[name] = agent_path(file)
-        file_digest(found[name])
-        load_scheduler(LEARNED, scenarios[name], found[name])
+        for place in scenarios if everywhere else [name]:
+            path = agent_path(entry if everywhere else file)
+            file_digest(path)
+            found[place] = (*found.get(place, ()), path)
+    for name, files in found.items():
+        require_runs("--agent", files, scenarios[name])
     return found

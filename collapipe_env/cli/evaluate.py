@@ -25,6 +25,7 @@ from collapipe_env.cli.common import (
 )
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError
+from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
@@ -43,6 +44,7 @@ Examples:
   collapipe evaluate --schedulers dssra titanic --seeds 10 --learner real
   collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
   collapipe evaluate --agent zoo:NAME     # one of collapipe zoo
+  collapipe evaluate --agent runs/medium-ppo-seed*/checkpoints/best.zip
 """
 
 
@@ -58,8 +60,8 @@ class Options:
         tyro.conf.arg(metavar="NAME ...", help=f"Who plays: {SCHEDULERS_HELP}"),
         hint("default: dssra pipeline random, and agent with --agent"),
     ] = None
-    agent: Annotated[Path | None, tyro.conf.arg(metavar="FILE|zoo:NAME"), hint("default: none")] = None
-    """A saved agent, or one of the zoo, which plays as 'agent'."""
+    agent: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE|zoo:NAME ..."), hint("default: none")] = ()
+    """A saved agent, or one of the zoo, which plays as 'agent'; or several, the training runs of one row."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/evaluate-<scenario>")
     ] = None
@@ -71,7 +73,7 @@ class Options:
         """The schedulers, the agent first where there is one."""
         if self.schedulers is not None:
             return self.schedulers
-        return ((LEARNED,) if self.agent is not None else ()) + DEFAULT_SCHEDULERS
+        return ((LEARNED,) if self.agent else ()) + DEFAULT_SCHEDULERS
 
     def check(self) -> None:
         """Refuse values out of range and combinations that make no sense.
@@ -81,9 +83,9 @@ class Options:
         """
         self.play.check()
         require_schedulers(self.names)
-        if self.agent is not None and LEARNED not in self.names:
+        if self.agent and LEARNED not in self.names:
             raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
-        if self.agent is None and LEARNED in self.names:
+        if not self.agent and LEARNED in self.names:
             raise CheckpointError(f"--schedulers names {LEARNED!r}: give the file of one with --agent")
 
 
@@ -97,18 +99,22 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     play = options.play
     scenario = chosen_scenario(options.scenario, options.task, options.dataset)
     played = lasting(scenario, play.rounds)
-    agent = None if options.agent is None else agent_path(options.agent)
-    digest = None if agent is None else file_digest(agent)
+    files = tuple(map(agent_path, options.agent))
+    digests = [file_digest(file) for file in files]
+    agent = digests[0] if len(digests) == 1 else digests or None
     for name in options.names:  # what cannot work is known before anything is written
-        load_scheduler(name, played, agent)
+        if name == LEARNED:
+            require_runs("--agent", files, played)
+        else:
+            load_scheduler(name, played, None)
     (learner,) = chosen_learners([scenario], play.learner)
     run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
-    asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": digest}
+    asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
     with started(run, command_line(program, given), asked, fresh=play.fresh) as continued:
         print(f"{'going on in' if continued else 'writing to'} {run.path}")
         write_text(run.scenario, played.to_yaml())
         play_and_report(
-            [play.plan(scenario, options.names, agent, learner, run.episodes_of, play.threads)],
+            [play.plan(scenario, options.names, files, learner, run.episodes_of, play.threads)],
             run,
             lambda: record(program, given, scenario=played.to_dict(), options=asdict(options)),
             processes=play.workers,

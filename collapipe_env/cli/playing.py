@@ -54,7 +54,7 @@ class EpisodeOptions:
         self,
         scenario: Scenario,
         schedulers: tuple[str, ...],
-        agent: Path | None,
+        agents: tuple[Path, ...],
         learner: str,
         folder: Callable[[str, int], Path],
         threads: int,
@@ -64,7 +64,7 @@ class EpisodeOptions:
         Args:
             scenario: The scenario; more rounds than it has make it longer.
             schedulers: Who plays.
-            agent: File of the learned scheduler.
+            agents: Files of the learned scheduler, one for each training run.
             learner: Name under which the learner is registered.
             folder: Gives the folder of finished episodes for the learner and the rounds.
             threads: Threads of PyTorch in each process.
@@ -75,7 +75,7 @@ class EpisodeOptions:
         return EvaluationPlan(
             scenario=lasting(scenario, self.rounds),
             schedulers=schedulers,
-            agent=agent,
+            agents=agents,
             episodes=self.seeds,
             rounds=rounds,
             learner=learner,

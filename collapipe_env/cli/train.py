@@ -240,7 +240,7 @@ class Job:
         plan = asked.plan(
             self._scenario,
             asked.schedulers,
-            self._agent_file() if LEARNED in asked.schedulers else None,
+            (self._agent_file(),) if LEARNED in asked.schedulers else (),
             self._learner,
             self._run.episodes_of,
             options.training.threads,

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.evaluation.labels import label_of
+from collapipe_env.evaluation.resampling import Estimate, interquartile_mean, stratified_estimate
 from collapipe_env.evaluation.runner import EvaluationPlan, Outcome
 from collapipe_env.evaluation.statistics import (
-    Estimate,
     Results,
     Summary,
-    interquartile_mean,
     relative_differences,
-    stratified_estimate,
     summarise_all,
     target_of,
 )
@@ -34,7 +32,8 @@ class ScenarioComparison:
         results: Each scheduler's episodes, of those that could play, in the order asked.
         impossible: Why each of the others could not.
         reference: Name of the scheduler that the others are held against.
-        summaries: A summary of each, shortest mean round delay first.
+        summaries: A summary of each, shortest mean round delay first; those that do not pass the energy gate
+            come last.
         target: Target loss [nat]; NaN if there is none.
         goal: A sentence about it.
     """
@@ -79,10 +78,12 @@ class Overall:
         difference: Interquartile mean, over episodes of all of them, of the mean round delay over the
             reference's in the same episode, less 1. The bootstrap resamples each scenario's episodes by
             themselves.
-        rank: Mean rank over scenarios, every scenario counting alike.
+        rank: Mean rank over scenarios, every scenario counting alike; NaN if it fails the energy gate in one.
         excess: Largest energy excess of its scenarios: worst node's time-average energy over its budget,
             less 1.
         server_blocks: Most encoder blocks that the edge server ran for a cluster in any of them.
+        runs: Training runs that it stands for, at most.
+        failed: Whether it fails the energy gate in any of them.
     """
 
     scheduler: str
@@ -92,11 +93,13 @@ class Overall:
     rank: float
     excess: float
     server_blocks: int
+    runs: int = 1
+    failed: bool = False
 
     @property
     def label(self) -> str:
-        """Its own name, marked if it uses the edge server's compute."""
-        return label_of(self.title, self.server_blocks)
+        """Its own name, with the number of training runs and marked if it uses the edge server's compute."""
+        return label_of(self.title, self.server_blocks, self.runs)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -125,12 +128,13 @@ def summarise_scenario(
         nothing = "Nobody could play."
         return ScenarioComparison(plan, {}, outcome.impossible, reference, [], float("nan"), nothing)
     target, goal = target_of(plan.scenario, results)
-    summaries = sorted(summarise_all(results, target, reference), key=lambda s: s.delay_mean.mean)
+    summaries = summarise_all(results, target, reference)
+    summaries.sort(key=lambda s: (s.gate.failed, s.delay_mean.mean))
     return ScenarioComparison(plan, results, outcome.impossible, reference, summaries, target, goal)
 
 
 def overall(comparisons: Sequence[ScenarioComparison]) -> list[Overall]:
-    """Every scheduler over all scenarios, shortest delays first.
+    """Every scheduler over all scenarios, shortest delays first, those that fail the energy gate last.
 
     Args:
         comparisons: One for each scenario; those that their reference could not play do not count.
@@ -154,6 +158,8 @@ def overall(comparisons: Sequence[ScenarioComparison]) -> list[Overall]:
                 rank=float(np.mean([line.rank.mean for line in lines])),
                 excess=max(line.energy_excess.mean for line in lines),
                 server_blocks=max(line.server_blocks for line in lines),
+                runs=max(line.runs for line in lines),
+                failed=any(line.gate.failed for line in lines),
             )
         )
-    return sorted(found, key=lambda o: o.difference.mean)
+    return sorted(found, key=lambda o: (o.failed, o.difference.mean))

@@ -14,13 +14,15 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation, saved_allocation
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError, shown
+from collapipe_env.evaluation.gate import late_slope
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.record import RoundRecord
 
 COLUMNS = (
-    "delay", "worst_energy", "backlog", "loss", "smoothed_loss", "metric", "memory_bytes", "decision_s",
+    "delay", "worst_energy", "backlog", "largest_backlog", "loss", "smoothed_loss", "metric",
+    "memory_bytes", "decision_s",
 )  # fmt: skip
 """Lists of an :class:`EpisodeResult` with one entry a round."""
 TABLES = ("energy_ratio", "device_memory_bytes", "offered_memory_bytes")
@@ -49,7 +51,9 @@ class EpisodeResult:
         episode: Number of the held-out episode, from 0.
         delay: Round delays [s].
         worst_energy: Largest energy over budget of any node in each round.
-        backlog: Sum of the energy queues after each round.
+        backlog: Sum of the energy queues after each round [budgets].
+        largest_backlog: Largest energy queue of any node after each round [budgets]; NaN in files of earlier
+            versions, which do not say.
         loss: Latest evaluation loss after each round [nat].
         smoothed_loss: The environment's running mean of it.
         initial_loss: Evaluation loss of the untrained model [nat].
@@ -63,6 +67,7 @@ class EpisodeResult:
             device.
         server_blocks: Most encoder blocks that the edge server ran for a cluster in any round; 0 under
             CollaPipe's own plans.
+        run: Training run of a learned scheduler, from 0.
     """
 
     scheduler: str
@@ -71,6 +76,7 @@ class EpisodeResult:
     delay: list[float]
     worst_energy: list[float]
     backlog: list[float]
+    largest_backlog: list[float]
     loss: list[float]
     smoothed_loss: list[float]
     initial_loss: float
@@ -82,6 +88,7 @@ class EpisodeResult:
     device_memory_bytes: list[list[float]]
     offered_memory_bytes: list[list[float]]
     server_blocks: int = 0
+    run: int = 0
 
     @property
     def peak_memory_bytes(self) -> float:
@@ -92,6 +99,11 @@ class EpisodeResult:
     def worst_energy_ratio(self) -> float:
         """Largest time-average energy over budget of any node; above 1 a budget is broken."""
         return float(np.max(self.energy_ratio))
+
+    @property
+    def backlog_slope(self) -> float:
+        """Growth of the largest energy queue over the last half of the episode [budgets a round]."""
+        return late_slope(self.largest_backlog)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -105,6 +117,7 @@ class EpisodeResult:
             DataError: If something is missing or has another shape.
         """
         names = {field.name for field in fields(cls)}
+        data = {**_earlier(data), **data}
         if set(data) != names:
             odd = ", ".join(sorted(names ^ set(data)))
             raise DataError(f"{place}: {odd} missing or unknown: {REMEDY}")
@@ -121,6 +134,7 @@ class EpisodeResult:
                 title=_of(str, data["title"]),
                 episode=_count(data["episode"]),
                 server_blocks=_count(data["server_blocks"]),
+                run=_count(data["run"]),
                 initial_loss=_number(data["initial_loss"]),
                 metrics={name: _number(value) for name, value in _of(dict, data["metrics"]).items()},
                 **tables,
@@ -128,6 +142,12 @@ class EpisodeResult:
             )
         except ValueError as error:
             raise DataError(f"{place} is damaged ({error}): {REMEDY}") from None
+
+
+def _earlier(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Substitutes for the figures that files of earlier versions lack."""
+    delay = data.get("delay")
+    return {"run": 0, "largest_backlog": [None] * len(delay) if isinstance(delay, list) else None}
 
 
 def _number(value: Any) -> float:
@@ -185,6 +205,7 @@ def play_episode(
     rounds: int,
     learner: str,
     on_round: Callable[[], None] = lambda: None,
+    run: int = 0,
 ) -> PlayedEpisode:
     """Play one held-out episode; the same number means the same channels, loads and data for all.
 
@@ -198,6 +219,7 @@ def play_episode(
         rounds: Rounds to play, at most the scenario's.
         learner: ``"real"`` or ``"surrogate"``.
         on_round: Called after each round.
+        run: Training run of a learned scheduler, from 0.
     """
     env = _environment(scenario, rounds, learner)
     scheduler.reset(HELD_OUT_SEED + episode)
@@ -220,6 +242,7 @@ def play_episode(
         columns["delay"].append(float(record.costs.delay[0]))
         columns["worst_energy"].append(float(record.costs.energy_ratio[0].max()))
         columns["backlog"].append(float(record.backlog[0].sum()))
+        columns["largest_backlog"].append(float(record.backlog[0].max()))
         columns["loss"].append(float(record.learning.loss[0]))
         columns["metric"].append(float(record.learning.metric[0]))
         columns["smoothed_loss"].append(float(env.state.loss[0]))
@@ -234,6 +257,7 @@ def play_episode(
         scheduler=name,
         title=scheduler.name,
         episode=episode,
+        run=run,
         initial_loss=initial_loss,
         metrics={name: float(values[0]) for name, values in record.learning.metrics.items()},
         energy_ratio=(energy / rounds).tolist(),

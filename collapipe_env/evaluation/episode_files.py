@@ -52,21 +52,28 @@ class EpisodeFiles:
         folder: Where they are.
         scheduler: Name that the scheduler was asked for by.
         episode: Number of the episode.
+        run: Training run of a learned scheduler, from 0.
     """
 
     folder: Path
     scheduler: str
     episode: int
+    run: int = 0
 
     @property
     def figures(self) -> Path:
         """JSON file of the result."""
-        return self.folder / f"{file_stem(self.scheduler)}-{self.episode}.json"
+        return self.folder / f"{self._stem}.json"
 
     @property
     def decisions(self) -> Path:
         """File of the decisions, arrays with the rounds in front."""
-        return self.folder / f"{file_stem(self.scheduler)}-{self.episode}.npz"
+        return self.folder / f"{self._stem}.npz"
+
+    @property
+    def _stem(self) -> str:
+        run = f"-run{self.run}" if self.run else ""
+        return f"{file_stem(self.scheduler)}{run}-{self.episode}"
 
     def write(self, key: str, played: PlayedEpisode) -> None:
         """Store an episode.
@@ -158,8 +165,11 @@ class EpisodeFiles:
         if not isinstance(result, dict):
             raise DataError(f"{self.figures} holds no result: {REMEDY}")
         read = EpisodeResult.from_dict(result, str(self.figures))
-        if (read.scheduler, read.episode) != (self.scheduler, self.episode):
-            raise DataError(f"{self.figures} holds episode {read.episode} of {read.scheduler!r}: {REMEDY}")
+        if (read.scheduler, read.run, read.episode) != (self.scheduler, self.run, self.episode):
+            run = f", run {read.run}" if read.run else ""
+            raise DataError(
+                f"{self.figures} holds episode {read.episode} of {read.scheduler!r}{run}: {REMEDY}"
+            )
         return read
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 from rich.console import Console
 
 from collapipe_env.errors import CheckpointError, ScenarioError, SchedulerError, nearest_name, shown
+from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.comparison import ScenarioComparison, summarise_scenario
 from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.evaluation.own_scheduler import is_policy
@@ -144,7 +145,7 @@ def evaluate(
     seeds: int = 5,
     rounds: int | None = None,
     learner: str = "surrogate",
-    agent: str | Path | None = None,
+    agent: str | Path | Sequence[str | Path] | None = None,
     reference: str | None = None,
     processes: int = 1,
     threads: int = 1,
@@ -167,7 +168,8 @@ def evaluate(
         rounds: Rounds of an episode, >= 1, also beyond the scenario's own; the scenario's by default.
         learner: ``"surrogate"`` for the fitted loss, ``"real"`` to really train in every round, or a
             registered name.
-        agent: A saved agent, which ``collapipe train`` made, or ``"zoo:NAME"``.
+        agent: A saved agent, which ``collapipe train`` made, or ``"zoo:NAME"``; or several, the training runs
+            of one learned scheduler, over which the intervals then reach.
         reference: Name of the scheduler that the others are held against; DSSRA if it plays, else the first.
         processes: Episodes played at once. With more than one, each is played in a process of its own:
             schedulers then have to be names, or classes and functions at the top level of a module, and a
@@ -188,24 +190,26 @@ def evaluate(
     seeds, processes = _within("seeds", seeds, 100_000), _within("processes", processes, 1024)
     threads = _within("threads", threads, 1024)
     rounds = None if rounds is None else _within("rounds", rounds, LARGEST_ROUNDS)
-    for option, path in (("agent", agent), ("out", out)):
-        if path is not None and not isinstance(path, str | Path):
-            raise ScenarioError(f"{option} = {shown(path)}: give a path")
+    files = _paths(agent)
+    if out is not None and not isinstance(out, str | Path):
+        raise ScenarioError(f"out = {shown(out)}: give a path")
     if processes > 1:
         leave_unless_guarded()
     learner = present_name(learner, warn=True)
     LEARNERS.require(learner)
     played = lasting(chosen, rounds)
     length = chosen.dynamics.rounds if rounds is None else rounds
-    file = None if agent is None else agent_path(agent)
-    if file is not None and LEARNED not in names:
+    if files and LEARNED not in names:
         names = (LEARNED, *names)
-    if file is None and LEARNED in names:
+    if not files and LEARNED in names:
         raise CheckpointError(f"schedulers name {LEARNED!r}: give its file with agent=")
     if reference is not None and reference not in names:
         raise ScenarioError(f"reference = {reference!r} does not play: name one of {', '.join(names)}")
     for name in names:  # what cannot work is known before anything is played or written
-        load_scheduler(name, played, file, factories)
+        if name == LEARNED:
+            require_runs("agent", files, played)
+        else:
+            load_scheduler(name, played, None, factories)
     with ExitStack() as cleanup:
         run = None
         if out is None:
@@ -219,7 +223,7 @@ def evaluate(
         plan = EvaluationPlan(
             scenario=played,
             schedulers=names,
-            agent=file,
+            agents=files,
             episodes=seeds,
             rounds=length,
             learner=learner,
@@ -234,6 +238,19 @@ def evaluate(
         if run is not None:
             write_files([found.comparison], (), {"scenario": played.to_dict()}, run, whole=True)
     return found
+
+
+def _paths(agent: object) -> tuple[Path, ...]:
+    """The files of the learned scheduler's runs.
+
+    Raises:
+        ScenarioError: If something is no path.
+    """
+    given = [] if agent is None else agent if isinstance(agent, list | tuple) else [agent]
+    wrong = [path for path in given if not isinstance(path, str | Path)]
+    if wrong or (agent is not None and not given):
+        raise ScenarioError(f"agent = {shown(wrong[0] if wrong else agent)}: give a path, or a list of paths")
+    return tuple(map(agent_path, given))
 
 
 def _within(option: str, value: Any, largest: int) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collapipe_env.evaluation.comparison import ScenarioComparison
+from collapipe_env.evaluation.delay_profile import delay_profile
 from collapipe_env.evaluation.labels import notes
 from collapipe_env.evaluation.learning_curve import learning_curve
 from collapipe_env.evaluation.panels import (
@@ -41,8 +42,9 @@ from collapipe_env.evaluation.plotting import (
     spread_keys,
     whole_numbers,
 )
+from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.run_directory import folder_name
-from collapipe_env.evaluation.statistics import Estimate, Summary
+from collapipe_env.evaluation.statistics import Summary
 from collapipe_env.evaluation.typical_rounds import gantt_figure
 
 if TYPE_CHECKING:
@@ -78,6 +80,9 @@ def comparison_pictures(
         "memory": lambda: memory_per_device(comparisons),
         "loss_time": lambda: loss_over_time(comparisons),
     }
+    held = [comparison for comparison in comparisons if comparison.reference in comparison.results]
+    if held:
+        makers["delay_profile"] = lambda: delay_profile(held)
     if len(history) > 1:
         makers["learning_curve"] = lambda: learning_curve(
             history, comparisons[0].summaries, comparisons[0].name

@@ -20,14 +20,16 @@ SERVER_NOTE = (
 )
 
 
-def label_of(title: str, server_blocks: int) -> str:
-    """A scheduler's name with the mark of those that use the edge server's compute.
+def label_of(title: str, server_blocks: int, runs: int = 1) -> str:
+    """A scheduler's name with its training runs, and the mark of those that use the edge server's compute.
 
     Args:
         title: Its own name.
         server_blocks: Most encoder blocks that its plans put on the server.
+        runs: Training runs that it stands for; one is not named.
     """
-    return f"{title} {SERVER_MARK}" if server_blocks > 0 else title
+    named = f"{title} ({runs} runs)" if runs > 1 else title
+    return f"{named} {SERVER_MARK}" if server_blocks > 0 else named
 
 
 def common_labels(summaries: Sequence[Summary]) -> dict[str, str]:
@@ -36,7 +38,9 @@ def common_labels(summaries: Sequence[Summary]) -> dict[str, str]:
     for name in dict.fromkeys(summary.scheduler for summary in summaries):
         lines = [summary for summary in summaries if summary.scheduler == name]
         titles = dict.fromkeys(line.title for line in lines)
-        found[name] = label_of(" / ".join(titles), max(line.server_blocks for line in lines))
+        found[name] = label_of(
+            " / ".join(titles), max(line.server_blocks for line in lines), max(line.runs for line in lines)
+        )
     return found
 
 
@@ -51,8 +55,10 @@ def notes(comparisons: Sequence[ScenarioComparison]) -> list[str]:
         lines.append(SERVER_NOTE)
     for comparison in comparisons:
         plan, results = comparison.plan, comparison.results
-        if LEARNED in results and plan.agent is not None:
+        if LEARNED in results and plan.agents:
             place = f" in {comparison.name}" if len(comparisons) > 1 else ""
-            lines.append(f"{results[LEARNED][0].title}{place}: trained agent, from {shown_agent(plan.agent)}")
+            runs = f"{len(plan.agents)} training runs" if len(plan.agents) > 1 else "trained agent"
+            files = ", ".join(map(shown_agent, plan.agents))
+            lines.append(f"{results[LEARNED][0].title}{place}: {runs}, from {files}")
     shipped = {name: e[0].title for c in comparisons for name, e in c.results.items() if is_shipped(name)}
     return lines + [f"{title}: trained agent, from {name}" for name, title in shipped.items()]

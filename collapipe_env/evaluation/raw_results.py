@@ -12,13 +12,14 @@ import numpy as np
 from collapipe_env.evaluation.comparison import ScenarioComparison
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, EpisodeResult
 
-KEYS = ("scenario", "scheduler", "episode", "seed")
+KEYS = ("scenario", "scheduler", "run", "episode", "seed")
 """First columns of both files."""
 ROUND_FIGURES: dict[str, Callable[[EpisodeResult], Iterable[float]]] = {
     "round": lambda episode: range(1, len(episode.delay) + 1),
     "delay_s": lambda episode: episode.delay,
     "worst_energy_ratio": lambda episode: episode.worst_energy,
     "backlog": lambda episode: episode.backlog,
+    "largest_backlog": lambda episode: episode.largest_backlog,
     "loss_nat": lambda episode: episode.loss,
     "smoothed_loss_nat": lambda episode: episode.smoothed_loss,
     "metric": lambda episode: episode.metric,
@@ -33,6 +34,7 @@ EPISODE_FIGURES: dict[str, Callable[[EpisodeResult], float]] = {
     "simulated_time_s": lambda episode: float(np.sum(episode.delay)),
     "worst_mean_energy_ratio": lambda episode: episode.worst_energy_ratio,
     "final_backlog": lambda episode: episode.backlog[-1],
+    "backlog_slope": lambda episode: episode.backlog_slope,
     "initial_loss_nat": lambda episode: episode.initial_loss,
     "final_smoothed_loss_nat": lambda episode: episode.smoothed_loss[-1],
     "final_metric": lambda episode: episode.metric[-1],
@@ -65,7 +67,8 @@ def _csv(
     for comparison in comparisons:
         for scheduler, episodes in comparison.results.items():
             for result in episodes:
-                key = (comparison.name, scheduler, result.episode, HELD_OUT_SEED + result.episode)
+                seed = HELD_OUT_SEED + result.episode
+                key = (comparison.name, scheduler, result.run, result.episode, seed)
                 for line in lines(result):
                     writer.writerow([*key, *("" if not math.isfinite(v) else v for v in line)])
     return text.getvalue()

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, overall
 from collapipe_env.evaluation.constant_answers import constant_answer_notes
+from collapipe_env.evaluation.gate import gate_note
 from collapipe_env.evaluation.labels import SERVER_NOTE, notes
 from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
@@ -28,7 +29,8 @@ OVERALL_HEADERS: tuple[Cell, ...] = (
 )
 OVERALL_CAPTION = (
     "Difference: interquartile mean over the episodes of all scenarios, 95 % bootstrap interval with each "
-    "scenario resampled by itself. Compare schedulers only where they played the same scenarios."
+    "scenario resampled by itself. Compare schedulers only where they played the same scenarios. Below the "
+    "line: who fails the energy gate in any of them."
 )
 
 
@@ -136,13 +138,14 @@ def _pages(comparisons: Sequence[ScenarioComparison], every: Sequence[Overall]) 
             [
                 (one.label, ""),
                 cell(one.difference, "+.1f", 100.0),
-                (f"{one.rank:.1f}", ""),
+                ("–" if one.failed else f"{one.rank:.1f}", ""),
                 (f"{100.0 * one.excess:+.1f}", ""),
                 (", ".join(one.scenarios), ""),
             ]
             for one in every
         ]
-        pages.append(Page(title, below, OVERALL_HEADERS, lines))
+        counting = sum(not one.failed for one in every)
+        pages.append(Page(title, below, OVERALL_HEADERS, lines, counting=counting))
     return pages
 
 
@@ -152,18 +155,41 @@ def heading(plan: EvaluationPlan) -> str:
 
 
 def notes_below(comparison: ScenarioComparison) -> list[str]:
-    """Lines below the table: marks, the trained agent, the target, a constant answer, who could not play."""
+    """Lines below the table.
+
+    Marks, the trained agent, the target, the energy gate, a constant answer, who could not play.
+    """
     impossible = [f"{name}: not possible: {reason}" for name, reason in comparison.impossible.items()]
-    return [*notes([comparison]), comparison.goal, *constant_answer_notes(comparison.plan), *impossible]
+    lines = [*notes([comparison]), comparison.goal, *_gate_notes(comparison)]
+    return [*lines, *constant_answer_notes(comparison.plan), *impossible]
+
+
+def _gate_notes(comparison: ScenarioComparison) -> list[str]:
+    """The energy gate, and of whom it is not known whether they pass."""
+    if not comparison.summaries:
+        return []
+    lines = [gate_note(comparison.plan.rounds)]
+    unknown = [s.label for s in comparison.summaries if s.gate.verdict == "not known"]
+    if unknown:
+        lines.append(
+            f"Energy gate not known for {', '.join(unknown)}: their episodes were played by an earlier "
+            "version, which did not store the largest queue; play them again with --fresh."
+        )
+    return lines
 
 
 def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
     """The meaning of the table's columns, in a few sentences."""
+    several = any(summary.runs > 1 for c in comparisons for summary in c.summaries)
+    runs = ", and over training runs where there are several" if several else ""
     return (
-        "Mean and 95 % bootstrap interval over episodes; IQM: mean of the middle half of the episodes. "
+        f"Mean and 95 % bootstrap interval over episodes{runs}; IQM: mean of the middle half of the "
+        "episodes. "
         f"Difference: mean delay over that of {_reference_title(comparisons)} in the same episode, less 1; "
+        "faster: share of episodes in which it is below that, ties counting half; "
         "rank: by mean delay in the same episode. Energy excess: worst node's time-average energy over its "
-        "budget, less 1 (0 or below: every budget is met). Peak memory: of any device. Decision: median."
+        "budget, less 1 (0 or below: every budget is met). Backlog slope: growth of the largest energy queue "
+        "in the last half of the episode, in budgets. Peak memory: of any device. Decision: median."
     )
 
 

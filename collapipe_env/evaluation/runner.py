@@ -45,7 +45,7 @@ class EvaluationPlan:
     Attributes:
         scenario: The scenario.
         schedulers: Names, ``"agent"`` for the learned one.
-        agent: File of the learned one.
+        agents: Files of the learned one, one for each training run.
         episodes: Held-out episodes that each scheduler plays.
         rounds: Rounds of an episode.
         learner: ``"real"``, ``"surrogate"`` or a registered name.
@@ -58,7 +58,7 @@ class EvaluationPlan:
 
     scenario: Scenario
     schedulers: tuple[str, ...]
-    agent: Path | None
+    agents: tuple[Path, ...]
     episodes: int
     rounds: int
     learner: str
@@ -73,14 +73,23 @@ class EvaluationPlan:
         episodes = f"{self.episodes} held-out episode{'s' if self.episodes != 1 else ''}"
         return f"{episodes} of {self.rounds} round{'s' if self.rounds != 1 else ''}"
 
+    def runs_of(self, scheduler: str) -> int:
+        """Training runs of a scheduler, each of which plays all episodes; one for those that do not learn."""
+        return max(len(self.agents), 1) if scheduler == LEARNED else 1
+
+    def agent_of(self, run: int) -> Path | None:
+        """File of a training run of the learned scheduler, where there is one."""
+        return self.agents[run] if self.agents else None
+
 
 @dataclass(frozen=True)
 class Unit:
-    """One scheduler on one episode.
+    """One scheduler, or a training run of it, on one episode.
 
     Attributes:
         plan: What it belongs to.
         scheduler: Name of the scheduler.
+        run: Its training run, from 0.
         episode: Number of the episode.
         key: Digest of everything that the result depends on.
         source: Digest of the source of a scheduler of the user's own, if it has one.
@@ -89,18 +98,25 @@ class Unit:
 
     plan: EvaluationPlan
     scheduler: str
+    run: int
     episode: int
     key: str
     source: str | None = None
     title: str | None = None
 
     def __str__(self) -> str:
-        return f"scheduler {self.scheduler!r}, episode {self.episode}"
+        return f"scheduler {self.scheduler!r}, {self.place}"
+
+    @property
+    def place(self) -> str:
+        """Episode, and training run where there are several, in words."""
+        several = self.plan.runs_of(self.scheduler) > 1
+        return f"{f'run {self.run}, ' if several else ''}episode {self.episode}"
 
     @property
     def files(self) -> EpisodeFiles:
         """Its files."""
-        return EpisodeFiles(self.plan.folder, self.scheduler, self.episode)
+        return EpisodeFiles(self.plan.folder, self.scheduler, self.episode, self.run)
 
     def read(self) -> EpisodeResult:
         """Its result, under the title that tells the scheduler apart from the others."""
@@ -113,7 +129,7 @@ class Outcome:
     """Episodes of a plan, and who could not play.
 
     Attributes:
-        results: Each scheduler's episodes, in order, of those that could play them all.
+        results: Each scheduler's episodes, run by run and in order, of those that could play them all.
         impossible: Why each of the others could not.
     """
 
@@ -200,7 +216,7 @@ def _outcome(
 ) -> Outcome:
     reasons = {name: reason for (key, name), reason in impossible.items() if key == id(plan)}
     results: dict[str, list[EpisodeResult]] = {n: [] for n in plan.schedulers if n not in reasons}
-    for unit in units:
+    for unit in sorted(units, key=lambda unit: (unit.run, unit.episode)):
         if unit.plan is plan and unit.scheduler in results:
             results[unit.scheduler].append(unit.read())
     return Outcome(results, reasons)
@@ -231,7 +247,7 @@ class _Progress:
             return
         result = unit.read()
         self._bar.write(
-            f"{self._place(unit)}{result.title:>12}  episode {unit.episode}  delay "
+            f"{self._place(unit)}{result.title:>12}  {unit.place}  delay "
             f"{np.mean(result.delay):7.2f} s  energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %  "
             f"loss {result.smoothed_loss[-1]:.4f}"
         )
@@ -247,13 +263,13 @@ class _Progress:
         return f"{unit.plan.scenario.name:>8}  " if self._several else ""
 
 
-def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int) -> list[Allocation]:
-    """The decisions of a finished episode.
+def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int, run: int = 0) -> list[Allocation]:
+    """The decisions of a finished episode, of a training run of a learned scheduler.
 
     Raises:
         DataError: If their file is missing or damaged.
     """
-    return EpisodeFiles(plan.folder, scheduler, episode).read_decisions(plan.scenario, plan.rounds)
+    return EpisodeFiles(plan.folder, scheduler, episode, run).read_decisions(plan.scenario, plan.rounds)
 
 
 def _own_processes(scenario: Scenario) -> tuple[str, ...]:
@@ -281,27 +297,34 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
     if plan.own_learner is not None:
         common += (learner_identity(plan.own_learner),)
     common += tuple(_process_identity(name) for name in _own_processes(plan.scenario))
-    titles = own_titles(plan.schedulers, plan.scenario, plan.agent, plan.factories)
+    titles = own_titles(plan.schedulers, plan.scenario, plan.agent_of(0), plan.factories)
     codes = {name: own_code(name, plan.factories) for name in plan.schedulers}
-    identities = {name: _identity(plan, name, code) for name, code in codes.items()}
+    identities = {
+        (name, run): _identity(plan, name, run, code)
+        for name, code in codes.items()
+        for run in range(plan.runs_of(name))
+    }
     return [
         Unit(
             plan,
             name,
+            run,
             episode,
-            _key((*common, name, episode), identities[name]),
+            _key((*common, name, episode), identities[name, run]),
             None if (code := codes[name]) is None else code.digest,
             titles.get(name),
         )
         for episode in range(plan.episodes)
         for name in plan.schedulers
+        for run in range(plan.runs_of(name))
     ]
 
 
-def _identity(plan: EvaluationPlan, name: str, code: OwnCode | None) -> bytes:
+def _identity(plan: EvaluationPlan, name: str, run: int, code: OwnCode | None) -> bytes:
     """Everything that a scheduler's decisions depend on besides its name and the package's version."""
     if code is None:
-        file = agent_path(name) if is_shipped(name) else plan.agent if name == LEARNED else None
+        shipped = is_shipped(name)
+        file = agent_path(name) if shipped else plan.agent_of(run) if name == LEARNED else None
         return b"" if file is None else read_regular(file, ARCHIVE_BYTES)
     if code.digest is None:
         return secrets.token_bytes(16)  # nobody knows whether it is still the same: measured in every call
@@ -343,10 +366,10 @@ def _work(unit: Unit, on_round: Any) -> None:
             f"the source of scheduler {unit.scheduler!r} was edited while it was evaluated: run again to "
             "measure the new one"
         )
-    scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent, plan.factories)
+    scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent_of(unit.run), plan.factories)
     if code is not None and code.digest is not None and isinstance(scheduler, OwnScheduler):
         scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
     played = play_episode(
-        unit.scheduler, scheduler, plan.scenario, unit.episode, plan.rounds, plan.learner, on_round
+        unit.scheduler, scheduler, plan.scenario, unit.episode, plan.rounds, plan.learner, on_round, unit.run
     )
     unit.files.write(unit.key, played)

@@ -1,7 +1,8 @@
-"""Means with bootstrap intervals, and the summary of each scheduler's episodes.
+"""The summary of each scheduler's episodes.
 
 Every scheduler plays the same held-out episodes, with the same channels, loads and data. Differences and
 ranks are therefore taken episode by episode, where what the schedulers share cancels, and only then averaged.
+A learned scheduler may be several training runs, each of which plays all episodes.
 """
 
 from __future__ import annotations
@@ -9,40 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy.stats import bootstrap, rankdata, trim_mean
+from scipy.stats import rankdata
 
 from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.gate import Gate, judge
 from collapipe_env.evaluation.labels import label_of
+from collapipe_env.evaluation.resampling import (
+    Estimate,
+    Floats,
+    estimate,
+    interquartile_mean,
+    probability_of_improvement,
+)
 from collapipe_env.scenario import Scenario
 
 Results = Mapping[str, Sequence[EpisodeResult]]
-"""Each scheduler's episodes, in the same order for all."""
+"""Each scheduler's episodes, in the same order for all; of several training runs, one run after the other."""
 
-CONFIDENCE = 0.95
-RESAMPLES = 9999
-SEED = 0
-"""Of the resampling, so that intervals are reproducible."""
 TARGET_SHARE = 0.9
 """Share of the best scheduler's fall of the loss at which the target is set by default."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean, or an interquartile mean, over held-out episodes.
-
-    Attributes:
-        mean: Its value; NaN if there is none.
-        low: Lower end of its 95 % bootstrap interval; NaN for a single episode, which has none.
-        high: Upper end.
-    """
-
-    mean: float
-    low: float = math.nan
-    high: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,7 @@ class TargetTime:
 
 @dataclass(frozen=True)
 class Summary:
-    """One scheduler's line of the table; every estimate is over episodes.
+    """One scheduler's line of the table; every estimate is over training runs and episodes.
 
     Attributes:
         scheduler: Name it was asked for by.
@@ -73,17 +63,24 @@ class Summary:
         delay_iqm_rounds: Mean, over episodes, of the interquartile mean of an episode's round delays [s].
         difference: Mean round delay over the reference scheduler's in the same episode, less 1; NaN
             without a reference.
-        rank: Rank by mean round delay among the schedulers in the same episode, 1 being the shortest.
+        improvement: Probability that the mean round delay is below the reference scheduler's in the same
+            episode, ties counting half; NaN without a reference, and of the reference itself.
+        rank: Rank by mean round delay among the schedulers in the same episode, 1 being the shortest; NaN for
+            one that does not pass the energy gate.
         delay_p95: 95th percentile of the round delay [s].
         time_to_target: Simulated time to the target loss.
         energy_excess: Worst node's time-average energy over its budget, less 1; at most 0 if all budgets
             are met.
+        backlog_slope: Growth of the largest energy queue over the last half of the episode [budgets a round];
+            NaN where episodes of an earlier version do not say.
         final_backlog: Sum of the energy queues at the end.
         peak_memory_bytes: Most memory that any device needed [byte].
         final_loss: Smoothed evaluation loss at the end [nat].
         metric: The task's headline metric at the end, in [0, 1].
         metrics: All of the task's metrics at the end by name; empty where there are none.
         decision_s: Median wall-clock time of a decision [s].
+        gate: Result of the energy gate.
+        runs: Training runs that it stands for.
         server_blocks: Most encoder blocks that the edge server ran for a cluster in any round.
     """
 
@@ -93,94 +90,74 @@ class Summary:
     delay_iqm: Estimate
     delay_iqm_rounds: Estimate
     difference: Estimate
+    improvement: Estimate
     rank: Estimate
     delay_p95: Estimate
     time_to_target: TargetTime
     energy_excess: Estimate
+    backlog_slope: Estimate
     final_backlog: Estimate
     peak_memory_bytes: Estimate
     final_loss: Estimate
     metric: Estimate
     metrics: dict[str, Estimate]
     decision_s: Estimate
+    gate: Gate
+    runs: int = 1
     server_blocks: int = 0
 
     @property
     def label(self) -> str:
-        """Its own name, marked if it uses the edge server's compute."""
-        return label_of(self.title, self.server_blocks)
+        """Its own name, with the number of training runs and marked if it uses the edge server's compute."""
+        return label_of(self.title, self.server_blocks, self.runs)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
 
 
-def interquartile_mean(values: npt.ArrayLike, axis: int = -1) -> Any:
-    """Mean of the middle half: without the lowest and the highest quarter, rounded down in number."""
-    return trim_mean(np.asarray(values, dtype=np.float64), 0.25, axis=axis)
-
-
-def estimate(values: Sequence[float], statistic: Callable[..., Any] = np.mean) -> Estimate:
-    """Mean of values with a percentile bootstrap interval, reproducible.
-
-    The percentile method stays defined for a handful of episodes and for values that are all equal,
-    where bias-corrected intervals do not exist.
+def by_run(results: Sequence[EpisodeResult], value: Callable[[EpisodeResult], float]) -> Floats:
+    """One value of each episode, (R, E): a row for each training run, episodes by number.
 
     Args:
-        values: One for each episode; NaN anywhere gives NaN.
-        statistic: In place of the mean; takes an array and ``axis``.
+        results: Episodes of one scheduler, the same of all runs.
+        value: Taken of each.
     """
-    return stratified_estimate([values], statistic)
+    runs = [[r for r in results if r.run == run] for run in dict.fromkeys(r.run for r in results)]
+    return np.array([[value(r) for r in sorted(run, key=lambda r: r.episode)] for run in runs], dtype=float)
 
 
-def stratified_estimate(
-    samples: Sequence[Sequence[float]], statistic: Callable[..., Any] = np.mean
-) -> Estimate:
-    """Like :func:`estimate` over all values of several samples, each resampled by itself.
-
-    Args:
-        samples: Values of each stratum, for instance of each scenario; NaN anywhere gives NaN.
-        statistic: Taken of all values together; takes an array and ``axis``.
-    """
-    arrays = [np.asarray(values, dtype=np.float64) for values in samples]
-    together = np.concatenate(arrays) if arrays else np.empty(0)
-    if together.size == 0 or np.isnan(together).any():
-        return Estimate(math.nan)
-    mean = float(statistic(together, axis=-1))
-    if max(array.size for array in arrays) == 1:
-        return Estimate(mean)
-    # One value says nothing of its spread: it is the same in every resample.
-    drawn = [a if a.size > 1 else np.repeat(a, 2) for a in arrays]
-    interval = bootstrap(
-        drawn,
-        lambda *resamples, axis: statistic(
-            np.concatenate([r[..., : a.size] for r, a in zip(resamples, arrays, strict=True)], axis=axis),
-            axis=axis,
-        ),
-        n_resamples=RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        vectorized=True,
-        rng=np.random.default_rng(SEED),
-    ).confidence_interval
-    return Estimate(mean, float(interval.low), float(interval.high))
+def mean_delay(result: EpisodeResult) -> float:
+    """An episode's mean round delay [s]."""
+    return float(np.mean(result.delay))
 
 
-def relative_differences(results: Sequence[EpisodeResult], reference: Sequence[EpisodeResult]) -> list[float]:
-    """Mean round delay over the reference's in the same episode, less 1, for each episode.
+def relative_differences(results: Sequence[EpisodeResult], reference: Sequence[EpisodeResult]) -> Floats:
+    """Mean round delay over the reference's in the same episode, less 1, (R, E).
 
     Args:
         results: Episodes of one scheduler.
-        reference: The same episodes of the reference.
+        reference: The same episodes of the reference; of several runs of it, their mean counts.
     """
-    delays = {episode.episode: float(np.mean(episode.delay)) for episode in reference}
-    return [float(np.mean(r.delay)) / delays[r.episode] - 1.0 for r in results]
+    difference: Floats = by_run(results, mean_delay) / by_run(reference, mean_delay).mean(axis=0) - 1.0
+    return difference
 
 
 def ranks(results: Results) -> dict[str, list[float]]:
-    """Rank of each scheduler by mean round delay in each episode, 1 being the shortest; ties share theirs."""
-    delays = np.array([[float(np.mean(e.delay)) for e in episodes] for episodes in results.values()])
+    """Rank of each scheduler by mean round delay in each episode, 1 being the shortest; ties share theirs.
+
+    Of several training runs, their mean counts.
+    """
+    if not results:
+        return {}
+    delays = np.array([by_run(episodes, mean_delay).mean(axis=0) for episodes in results.values()])
     return dict(zip(results, rankdata(delays, axis=0).tolist(), strict=True))
+
+
+def gate_of(results: Sequence[EpisodeResult]) -> Gate:
+    """Result of the energy gate for a scheduler's episodes."""
+    excess = by_run(results, lambda r: r.worst_energy_ratio - 1.0)
+    return judge(len(results[0].delay), excess, by_run(results, lambda r: r.backlog_slope))
 
 
 def target_of(scenario: Scenario, results: Results) -> tuple[float, str]:
@@ -219,12 +196,13 @@ def time_to_target(results: Sequence[EpisodeResult], target: float) -> TargetTim
         results: Episodes of one scheduler.
         target: The target loss [nat].
     """
-    times = []
-    for result in results:
+
+    def time_of(result: EpisodeResult) -> float:
         below = np.flatnonzero(np.asarray(result.smoothed_loss) <= target)
-        times.append(float(np.cumsum(result.delay)[below[0]]) if below.size else math.nan)
-    reached = sum(not math.isnan(time) for time in times)
-    return TargetTime(reached, len(times), estimate(times))
+        return float(np.cumsum(result.delay)[below[0]]) if below.size else math.nan
+
+    times = by_run(results, time_of)
+    return TargetTime(int(np.sum(~np.isnan(times))), times.size, estimate(times))
 
 
 def summarise_all(results: Results, target: float, reference: str | None) -> list[Summary]:
@@ -235,9 +213,13 @@ def summarise_all(results: Results, target: float, reference: str | None) -> lis
         target: Target loss [nat].
         reference: Name of the scheduler that the others are held against, if it is among them.
     """
-    places = ranks(results)
+    gates = {name: gate_of(episodes) for name, episodes in results.items()}
+    places = ranks({name: episodes for name, episodes in results.items() if not gates[name].failed})
     base = results.get(reference, ()) if reference is not None else ()
-    return [summarise(episodes, target, base, places[name]) for name, episodes in results.items()]
+    return [
+        summarise(episodes, target, base, places.get(name, ()), gates[name])
+        for name, episodes in results.items()
+    ]
 
 
 def summarise(
@@ -245,36 +227,52 @@ def summarise(
     target: float,
     reference: Sequence[EpisodeResult] = (),
     places: Sequence[float] = (),
+    gate: Gate | None = None,
 ) -> Summary:
     """The summary of one scheduler's episodes.
 
     Args:
-        results: At least one.
+        results: At least one; of several training runs, the same episodes of each.
         target: Target loss [nat].
         reference: The same episodes of the reference scheduler; none for no differences.
         places: The scheduler's rank in each; none for no ranks.
+        gate: What :func:`gate_of` said, if it was asked already.
     """
-    delays = [float(np.mean(r.delay)) for r in results]
+
+    def over(value: Callable[[EpisodeResult], float]) -> Estimate:
+        return estimate(by_run(results, value))
+
+    delays = by_run(results, mean_delay)
+    difference = improvement = Estimate(math.nan)
     if results is reference:  # no difference to itself, and no interval of it
         difference = Estimate(0.0)
-    else:
-        difference = estimate(relative_differences(results, reference) if reference else [])
+    elif reference:
+        difference = estimate(relative_differences(results, reference))
+        improvement = probability_of_improvement(delays, by_run(reference, mean_delay))
     return Summary(
         scheduler=results[0].scheduler,
         title=results[0].title,
         delay_mean=estimate(delays),
         delay_iqm=estimate(delays, statistic=interquartile_mean),
-        delay_iqm_rounds=estimate([float(interquartile_mean(r.delay)) for r in results]),
+        delay_iqm_rounds=over(lambda r: float(interquartile_mean(r.delay))),
         difference=difference,
+        improvement=improvement,
         rank=estimate(places),
-        delay_p95=estimate([float(np.percentile(r.delay, 95)) for r in results]),
+        delay_p95=over(lambda r: float(np.percentile(r.delay, 95))),
         time_to_target=time_to_target(results, target),
-        energy_excess=estimate([r.worst_energy_ratio - 1.0 for r in results]),
-        final_backlog=estimate([r.backlog[-1] for r in results]),
-        peak_memory_bytes=estimate([r.peak_memory_bytes for r in results]),
-        final_loss=estimate([r.smoothed_loss[-1] for r in results]),
-        metric=estimate([r.metric[-1] for r in results]),
-        metrics={name: estimate([r.metrics[name] for r in results]) for name in results[0].metrics},
-        decision_s=estimate([float(np.median(r.decision_s)) for r in results]),
+        energy_excess=over(lambda r: r.worst_energy_ratio - 1.0),
+        backlog_slope=over(lambda r: r.backlog_slope),
+        final_backlog=over(lambda r: r.backlog[-1]),
+        peak_memory_bytes=over(lambda r: r.peak_memory_bytes),
+        final_loss=over(lambda r: r.smoothed_loss[-1]),
+        metric=over(lambda r: r.metric[-1]),
+        metrics={name: over(partial(_metric, name=name)) for name in results[0].metrics},
+        decision_s=over(lambda r: float(np.median(r.decision_s))),
+        gate=gate_of(results) if gate is None else gate,
+        runs=len(delays),
         server_blocks=max(r.server_blocks for r in results),
     )
+
+
+def _metric(result: EpisodeResult, name: str) -> float:
+    return result.metrics[name]

@@ -13,7 +13,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from collapipe_env.evaluation.statistics import Estimate, Summary, TargetTime
+from collapipe_env.evaluation.gate import BELOW_LINE
+from collapipe_env.evaluation.resampling import Estimate
+from collapipe_env.evaluation.statistics import Summary, TargetTime
 
 Cell = tuple[str, str]
 """A figure and its interval, or the name and the unit of a column."""
@@ -39,6 +41,7 @@ class Page:
         headers: Names and units of the columns.
         lines: The rows; with none, only title and lines are shown.
         important: Names of the columns that are kept first where not all of many rows' fit.
+        counting: Rows that count; the others, at the end, stand below a line. All by default.
     """
 
     title: str
@@ -46,6 +49,12 @@ class Page:
     headers: Sequence[Cell] = ()
     lines: Sequence[Sequence[Cell]] = ()
     important: Sequence[str] = ()
+    counting: int | None = None
+
+    @property
+    def _parts(self) -> tuple[Sequence[Sequence[Cell]], Sequence[Sequence[Cell]]]:
+        """Rows above and below the line."""
+        return self.lines[: self.counting], () if self.counting is None else self.lines[self.counting :]
 
     def markdown(self) -> str:
         """All of it in Markdown."""
@@ -53,8 +62,11 @@ class Page:
         if self.lines:
             names = [f"{name} ({unit})" if unit else name for name, unit in self.headers]
             text += [_marked(names), "|" + "---|" + "---:|" * (len(names) - 1)]
-            for line in self.lines:
-                text.append(_marked(f"{mean} ({interval})" if interval else mean for mean, interval in line))
+            above, below = self._parts
+            text += [_markdown_row(line) for line in above]
+            if below:
+                text.append(_marked([f"*{' '.join(BELOW_LINE)}*", *[""] * (len(names) - 1)]))
+                text += [_markdown_row(line) for line in below]
             text.append("")
         return "\n".join([*text, "\n\n".join(self.below), ""])
 
@@ -70,19 +82,26 @@ class Page:
         if not self.lines:
             console.print("\n".join([self.title, *self.below]), markup=False)
             return
-        columns = [[(name, unit and f"({unit})") for name, unit in self.headers], *map(list, self.lines)]
+        header = [(name, unit and f"({unit})") for name, unit in self.headers]
+        above, failing = self._parts
+        columns = [header, *map(list, above), *([[BELOW_LINE]] if failing else []), *map(list, failing)]
         across = _table(columns, header_below=True)
         below = list(self.below)
         console.print(self.title, style="bold", markup=False)
         if _fits(console, across):
             console.print(across)
         elif len(self.lines) <= FEW:
-            for table in _upright(console, columns):
-                console.print(table)
+            for heading, part in (("", above), (" ".join(BELOW_LINE), failing)):
+                if heading and part:
+                    console.print(heading, markup=False)
+                for table in _upright(console, [header, *map(list, part)]):
+                    console.print(table)
         else:
             names = [name for name, _ in self.headers]
             kept = _fitting(console, columns, names, self.important)
-            console.print(_table([[line[i] for i in kept] for line in columns], header_below=True))
+            console.print(
+                _table([[line[i] for i in kept[: len(line)]] for line in columns], header_below=True)
+            )
             left_out = ", ".join(name for i, name in enumerate(names) if i not in kept)
             below.insert(0, f"The terminal is too narrow for: {left_out}; the files have all.")
         console.print("\n".join(below), style="dim", markup=False)
@@ -92,7 +111,7 @@ def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str])
     """The table of schedulers in one scenario.
 
     Args:
-        summaries: A row each.
+        summaries: A row each, those that fail the energy gate last.
         title: Heading.
         below: Lines below it.
     """
@@ -103,9 +122,11 @@ def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str])
         ("delay IQM", "s", lambda s: cell(s.delay_iqm, ".2f")),
         ("delay p95", "s", lambda s: cell(s.delay_p95, ".2f")),
         ("difference", "%", lambda s: cell(s.difference, "+.1f", 100.0)),
+        ("faster", "%", lambda s: cell(s.improvement, ".0f", 100.0)),
         ("rank", "", lambda s: cell(s.rank, ".1f")),
         ("time to target", "s", lambda s: _target_cell(s.time_to_target)),
         ("energy excess", "%", lambda s: cell(s.energy_excess, "+.1f", 100.0)),
+        ("backlog slope", "%/round", lambda s: cell(s.backlog_slope, "+.2f", 100.0)),
         ("final backlog", "z", lambda s: cell(s.final_backlog, ".1f")),
         ("peak memory", "MB", lambda s: cell(s.peak_memory_bytes, ".0f", 1e-6)),
         ("final loss", "nat", lambda s: cell(s.final_loss, ".3f")),
@@ -115,7 +136,8 @@ def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str])
     at = IMPORTANT.index("time to target")
     important = (*IMPORTANT[:at], *(name for name, *_ in metrics[:1]), *IMPORTANT[at:])
     lines = [[content(summary) for *_, content in columns] for summary in summaries]
-    return Page(title, below, [(name, unit) for name, unit, _ in columns], lines, important)
+    counting = sum(not summary.gate.failed for summary in summaries)
+    return Page(title, below, [(name, unit) for name, unit, _ in columns], lines, important, counting)
 
 
 def _metric_columns(summaries: Sequence[Summary]) -> list[Column]:
@@ -130,6 +152,10 @@ def _metric_columns(summaries: Sequence[Summary]) -> list[Column]:
     ]
 
 
+def _markdown_row(line: Sequence[Cell]) -> str:
+    return _marked(f"{mean} ({interval})" if interval else mean for mean, interval in line)
+
+
 def _marked(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -141,9 +167,14 @@ def _fitting(
     kept = [0]
     for name in dict.fromkeys((*important, *names)):
         tried = sorted({*kept, names.index(name)})
-        if _fits(console, _table([[line[i] for i in tried] for line in columns], header_below=True)):
+        if _fits(console, _table(_only(columns, tried), header_below=True)):
             kept = tried
     return kept
+
+
+def _only(lines: list[list[Cell]], kept: Sequence[int]) -> list[list[Cell]]:
+    """Some cells of each line; the line between rows has a single one."""
+    return [[line[i] for i in kept[: len(line)]] for line in lines]
 
 
 def _fits(console: Console, table: Table) -> bool:
@@ -170,6 +201,8 @@ def _table(lines: list[list[Cell]], *, header_below: bool) -> Table:
     for index, cell in enumerate(lines[0]):
         table.add_column(_stacked(cell), justify="left" if index == 0 else "right", no_wrap=True)
     for line in lines[1:]:
+        if len(line) == 1 < len(lines[0]):  # a heading between rows
+            table.add_section()
         first = _stacked(line[0]) if header_below else Text(" ".join(line[0]).strip())
         table.add_row(first, *map(_stacked, line[1:]))
     return table

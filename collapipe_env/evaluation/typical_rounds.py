@@ -41,12 +41,13 @@ def chosen(comparison: ScenarioComparison, asked: Sequence[str]) -> list[str]:
 
 
 def typical_view(comparison: ScenarioComparison, scheduler: str) -> RoundView:
-    """The slowest cluster of the round with the median delay of a scheduler's first episode."""
+    """The slowest cluster of the round with the median delay of a scheduler's first episode (and run)."""
     from collapipe_env.rendering.round_view import round_view
 
     plan, episode = comparison.plan, comparison.results[scheduler][0]
     index = typical_round(episode.delay)
-    record = replay(plan.scenario, episode.episode, decisions_of(plan, scheduler, episode.episode), index)
+    decisions = decisions_of(plan, scheduler, episode.episode, episode.run)
+    record = replay(plan.scenario, episode.episode, decisions, index)
     label = next(s.label for s in comparison.summaries if s.scheduler == scheduler)
     view = round_view(record, plan.scenario.workload.local_steps, label)
     slowest = view.detailed(1)[0] if len(view.clusters) > 1 else 0

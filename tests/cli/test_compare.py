@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collapipe_env.agents.learned.hyperparameters import PPOParameters
+from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters
 from collapipe_env.cli.main import main
 from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
-from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.evaluation.scheduler_loading import load_scheduler, make_scheduler
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS, Decision, scheduler_names
 
@@ -95,7 +95,7 @@ def test_everything_is_written_and_named(base, tmp_path: Path, capsys) -> None:
     pictures = {path.name for path in (out / "figures").iterdir()}
     assert pictures == {
         "delay.png", "energy_delay.png", "delay_cdf.png", "delay_per_round.png", "backlog.png",
-        "memory.png", "loss_time.png", "gantt-one.png", "gantt-two.png",
+        "memory.png", "loss_time.png", "delay_profile.png", "gantt-one.png", "gantt-two.png",
     }  # fmt: skip
     assert not list(out.rglob("*.partial"))
 
@@ -104,7 +104,7 @@ def test_raw_results_are_the_episodes_round_by_round(base, tmp_path: Path) -> No
     assert run(base, TWO, "--no-figures") == 0
     rounds = read_csv(tmp_path / "out" / "results.csv")
     assert ",".join(rounds[0]) == (
-        "scenario,scheduler,episode,seed,round,delay_s,worst_energy_ratio,backlog,loss_nat,"
+        "scenario,scheduler,run,episode,seed,round,delay_s,worst_energy_ratio,backlog,largest_backlog,loss_nat,"
         "smoothed_loss_nat,metric,peak_memory_bytes,decision_s"
     )
     assert len(rounds) == 2 * 2 * 2 * 3
@@ -127,8 +127,8 @@ def test_raw_results_are_the_episodes_round_by_round(base, tmp_path: Path) -> No
 
     episodes = read_csv(tmp_path / "out" / "episodes.csv")
     assert ",".join(episodes[0]) == (
-        "scenario,scheduler,episode,seed,rounds,mean_delay_s,p95_delay_s,simulated_time_s,"
-        "worst_mean_energy_ratio,final_backlog,initial_loss_nat,final_smoothed_loss_nat,"
+        "scenario,scheduler,run,episode,seed,rounds,mean_delay_s,p95_delay_s,simulated_time_s,"
+        "worst_mean_energy_ratio,final_backlog,backlog_slope,initial_loss_nat,final_smoothed_loss_nat,"
         "final_metric,peak_memory_bytes,median_decision_s"
     )
     assert len(episodes) == 2 * 2 * 2
@@ -224,18 +224,22 @@ def test_longer_episodes_than_the_scenario_s(base, tmp_path: Path) -> None:
     assert len(read_csv(tmp_path / "out" / "results.csv")) == 2 * 12
 
 
-def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys) -> None:
+def saved_agent(scenario, path: Path, seed: int, *, algorithm: str = "ppo") -> Path:
+    """An untrained agent with weights of this seed."""
     from collapipe_env.agents.learned.sb3_models import build_model, save_model
     from collapipe_env.envs.sb3 import CollaPipeVecEnv
     from collapipe_env.envs.vector import CollaPipeVectorEnv
 
-    scenario = load_scenario(tmp_path / "one.yaml")
-    parameters = PPOParameters(hidden_units=(8,))
+    parameters = {"ppo": PPOParameters, "sac": SACParameters}[algorithm](hidden_units=(8,))
     env = CollaPipeVecEnv(CollaPipeVectorEnv(2, scenario, "surrogate", autoreset_mode="SameStep"))
-    agent = tmp_path / "agent.zip"
-    save_model(agent, build_model(parameters, env, 0), "ppo", parameters, scenario, {}, [])
+    save_model(path, build_model(parameters, env, seed), algorithm, parameters, scenario, {}, [])
+    return path
+
+
+def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys) -> None:
+    agent = saved_agent(load_scenario(tmp_path / "one.yaml"), tmp_path / "agent.zip", 0)
     for key in ("one", str(tmp_path / "one.yaml")):
-        assert run(base, TWO, "--agents", f"{key}={agent}", "--no-figures") == 0
+        assert run(base, TWO, "--agent", f"{key}={agent}", "--no-figures") == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     names = {name: {s["scheduler"] for s in part["summary"]} for name, part in summary["scenarios"].items()}
     assert names == {"one": {"agent", "dssra", "pipeline"}, "two": {"dssra", "pipeline"}}
@@ -243,12 +247,70 @@ def test_a_learned_agent_plays_in_its_own_scenario(base, tmp_path: Path, capsys)
     capsys.readouterr()
     for options, message in (
         ([f"three={agent}"], "'three' is not among --scenarios: valid names: one, two"),
-        ([str(agent)], "write SCENARIO=FILE"),
-        ([f"one={agent}", f"one={agent}"], "gives 'one' more than once"),
+        (["one="], "write SCENARIO=FILE"),
+        ([f"one={agent}", f"one={agent}"], "hold the same agent: give each training run once"),
         (["one=none.zip"], "cannot read the agent none.zip"),
     ):
-        assert run(base, TWO, "--agents", options) == 2
+        assert run(base, TWO, "--agent", options) == 2
         assert message in capsys.readouterr().err
+
+
+def test_several_files_are_the_training_runs_of_one_row(base, played, tmp_path: Path, capsys) -> None:
+    scenario = load_scenario(tmp_path / "one.yaml")
+    agents = [saved_agent(scenario, tmp_path / f"{seed}.zip", seed) for seed in range(3)]
+    options = [*base, "--schedulers", "pipeline", "--reference", "pipeline", "--no-figures"]
+    assert run(options, "--agent", *agents[:2]) == 0  # without SCENARIO=: in both
+    assert len(played) == 2 * 2 * (1 + 2)
+    capsys.readouterr()
+    played.clear()
+    assert run(options, "--agents", *agents) == 0  # the option's former name
+    printed = capsys.readouterr()
+    assert "--agents is called --agent now" in printed.err
+    assert sorted((unit.plan.scenario.name, unit.run, unit.episode) for unit in played) == [
+        (name, 2, episode) for name in ("one", "two") for episode in (0, 1)
+    ]
+    assert "PPO  run 2, episode 1" in printed.out
+    for text in (printed.out, (tmp_path / "out" / "table.md").read_text()):
+        assert "PPO (3 runs)" in " ".join(text.split())
+        assert "3 training runs, from" in " ".join(text.split())
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert len(set(summary["agent_digests"]["two"])) == 3
+
+    episodes = read_csv(tmp_path / "out" / "episodes.csv")
+    delay = {
+        (e["scheduler"], int(e["run"]), int(e["episode"])): float(e["mean_delay_s"])
+        for e in episodes
+        if e["scenario"] == "one"
+    }
+    assert sorted(delay) == [
+        *[("agent", r, e) for r in range(3) for e in range(2)],
+        *[("pipeline", 0, e) for e in range(2)],
+    ]
+    each = np.array([[delay["agent", r, e] for e in range(2)] for r in range(3)])
+    assert len(np.unique(each)) == 6  # other weights, other episodes
+    ratio = each / [delay["pipeline", 0, e] for e in range(2)] - 1.0
+    (line,) = (s for s in summary["scenarios"]["one"]["summary"] if s["scheduler"] == "agent")
+    assert line["runs"] == 3
+    assert line["delay_mean"]["mean"] == pytest.approx(each.mean())
+    assert line["difference"]["mean"] == pytest.approx(ratio.mean())
+    assert line["difference"]["high"] == pytest.approx(ratio.max(), rel=0.05)  # 1 of 27 x 4 choices is 1 %
+    assert line["improvement"]["mean"] == pytest.approx(np.mean(ratio < 0.0))
+    again = play_episode(
+        "agent", load_scheduler("agent", scenario, agents[1]), scenario, 1, 3, "surrogate"
+    ).result
+    assert again.delay == [
+        float(row["delay_s"])
+        for row in read_csv(tmp_path / "out" / "results.csv")
+        if (row["scenario"], row["scheduler"], row["run"], row["episode"]) == ("one", "agent", "1", "1")
+    ]
+
+
+def test_runs_of_one_row_are_of_one_algorithm(base, tmp_path: Path, capsys) -> None:
+    scenario = load_scenario(tmp_path / "one.yaml")
+    agents = [saved_agent(scenario, tmp_path / f"{name}.zip", 0, algorithm=name) for name in ("ppo", "sac")]
+    assert run(base, TWO, "--agent", *agents) == 2
+    expected = f"--agent: {agents[0]} is of PPO, {agents[1]} of SAC: the files that share a row"
+    assert expected in capsys.readouterr().err
 
 
 def test_all_schedulers_by_default() -> None:
@@ -266,11 +328,11 @@ def test_all_schedulers_by_default() -> None:
         ("--scenarios", "--scenarios is empty"),
         ("--scenarios small small", "small is the second one named 'small'"),
         ("--schedulers pipeline pipeline", "pipeline more than once"),
-        ("--schedulers agent", "give its file with --agents SCENARIO=FILE"),
+        ("--schedulers agent", "give its file with --agent"),
         ("--schedulers pipeline --reference dssra", "--reference 'dssra' does not play"),
         ("--schedulers pipeline --gantt random", "--gantt 'random' does not play"),
         ("--seeds 0", "--seeds = 0: use a number from 1 to 100,000"),
-        ("--agents small", "write SCENARIO=FILE"),
+        ("--agent small", "write SCENARIO=FILE"),
     ],
 )
 def test_bad_input_gets_one_line_and_writes_nothing(

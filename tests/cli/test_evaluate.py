@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from collapipe_env import evaluate
+from collapipe_env.agents.learned.hyperparameters import PPOParameters
+from collapipe_env.agents.learned.sb3_models import build_model, save_model
 from collapipe_env.cli.main import main
+from collapipe_env.envs.sb3 import CollaPipeVecEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
 
 SMALL = ["--seeds", "2", "--rounds", "3", "--processes", "1", "--no-figures"]
@@ -44,6 +49,26 @@ def test_table_and_numbers_without_any_training(scenario, tmp_path: Path, capsys
     assert results["summary"][1]["difference"]["mean"] == pytest.approx(expected)
 
 
+def test_several_saved_agents_share_a_row(scenario, tmp_path: Path) -> None:
+    agents = [tmp_path / f"{seed}.zip" for seed in range(2)]
+    system = load_scenario(scenario[1])
+    env = CollaPipeVecEnv(CollaPipeVectorEnv(2, system, "surrogate", autoreset_mode="SameStep"))
+    parameters = PPOParameters(hidden_units=(8,))
+    for seed, path in enumerate(agents):
+        save_model(path, build_model(parameters, env, seed), "ppo", parameters, system, {}, [])
+    drawn = [option for option in SMALL if option != "--no-figures"]
+    assert run(scenario, drawn, "--schedulers", "agent", "pipeline", "--agent", *agents) == 0
+    out = tmp_path / "out"
+    results = json.loads((out / "results.json").read_text())
+    assert [(s["scheduler"], s["runs"]) for s in results["summary"]] == [("agent", 2), ("pipeline", 1)]
+    played = [(e["run"], e["episode"]) for e in results["episodes"]["agent"]]
+    assert played == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert (out / "figures" / "delay.png").exists()
+    found = evaluate("pipeline", system, seeds=2, rounds=3, agent=agents)
+    assert found["agent"].runs == 2
+    assert [e.delay for e in found.episodes["agent"]] == [e["delay"] for e in results["episodes"]["agent"]]
+
+
 def test_a_saved_agent_plays_first(scenario, tmp_path: Path, capsys) -> None:
     trained = ["--steps", 8, "--envs", 2, "--ppo.rollout-steps", 4, "--ppo.minibatch", 8, "--ppo.epochs", 1]
     trained += ["--seeds", 1, "--rounds", 1, "--learner", "surrogate", "--no-figures"]
@@ -58,6 +83,7 @@ def test_a_saved_agent_plays_first(scenario, tmp_path: Path, capsys) -> None:
     assert run(scenario, SMALL, "--agent", copy) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [s["scheduler"] for s in results["summary"]] == ["agent", "dssra", "pipeline", "random"]
+    assert results["options"]["agent"] == [str(copy)]
     capsys.readouterr()
     assert run(scenario, SMALL) == 2  # the same folder, now without the agent
     assert "was made with other options" in capsys.readouterr().err

@@ -213,7 +213,7 @@ def test_compare_plays_agents_of_the_zoo(folder, scenario, tmp_path: Path, capsy
         "zoo:second",
         *QUICK,
     ]
-    assert main([*command, "--agents", "tiny=zoo:first", "moving=zoo:moving", "--out", str(out)]) == 0
+    assert main([*command, "--agent", "tiny=zoo:first", "moving=zoo:moving", "--out", str(out)]) == 0
     summary = json.loads((out / "summary.json").read_text())
     played = {
         name: {s["scheduler"] for s in found["summary"]} for name, found in summary["scenarios"].items()
@@ -222,7 +222,7 @@ def test_compare_plays_agents_of_the_zoo(folder, scenario, tmp_path: Path, capsy
     # It is reported where it cannot play, and the rest goes on.
     assert "feature migration_blocks (2, 3) of this scenario was not there" in capsys.readouterr().out
     digests = {name: entry.sha256 for name, entry in zoo.shipped_agents().items()}
-    assert summary["agent_digests"] == {"tiny": digests["first"], "moving": digests["moving"]}
+    assert summary["agent_digests"] == {"tiny": [digests["first"]], "moving": [digests["moving"]]}
     assert "write SCENARIO=FILE" in refusal(capsys, *command, "--agents", "zoo:first")
     assert "did you mean 'first'" in refusal(capsys, *command, "--agents", "tiny=zoo:frist")
 

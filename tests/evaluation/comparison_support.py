@@ -26,6 +26,7 @@ def episode(
         delay=list(delay),
         worst_energy=[energy] * rounds,
         backlog=[0.5] * rounds,
+        largest_backlog=[0.2] * rounds,
         loss=losses,
         smoothed_loss=losses,
         initial_loss=1.0,
@@ -47,7 +48,7 @@ def comparison(
     impossible: dict[str, str] | None = None,
     energy: dict[str, float] | None = None,
     server_blocks: dict[str, int] | None = None,
-    agent: Path | None = None,
+    agents: tuple[Path, ...] = (),
 ) -> ScenarioComparison:
     """A scenario's comparison from the round delays of each scheduler's episodes."""
     results = {
@@ -66,7 +67,7 @@ def comparison(
     plan = EvaluationPlan(
         scenario=load_scenario({"name": name, "base": "small"}),
         schedulers=(*results, *(impossible or {})),
-        agent=agent,
+        agents=agents,
         episodes=max((len(episodes) for episodes in delays.values()), default=1),
         rounds=3,
         learner="surrogate",

@@ -15,14 +15,9 @@ from collapipe_env.evaluation.comparison import overall
 from collapipe_env.evaluation.labels import notes
 from collapipe_env.evaluation.pareto import pareto_front
 from collapipe_env.evaluation.report import write_report
+from collapipe_env.evaluation.resampling import estimate, interquartile_mean, stratified_estimate
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.evaluation.statistics import (
-    estimate,
-    interquartile_mean,
-    ranks,
-    relative_differences,
-    stratified_estimate,
-)
+from collapipe_env.evaluation.statistics import ranks, relative_differences
 
 RNG = np.random.default_rng(5)
 # What the episodes share is large against what tells the schedulers apart.
@@ -58,10 +53,10 @@ def test_differences_are_paired_episode_by_episode() -> None:
     means = {name: np.array([np.mean(rounds) for rounds in episodes]) for name, episodes in DELAYS.items()}
     expected = means["random"] / means["dssra"] - 1.0
     found = relative_differences(results["random"], results["dssra"])
-    assert found == pytest.approx(expected, rel=1e-12)
+    assert found == pytest.approx(expected[None], rel=1e-12)
     # Paired by the episode's number, not by its place.
     backwards = relative_differences(results["random"], results["dssra"][::-1])
-    assert backwards == pytest.approx(expected, rel=1e-12)
+    assert backwards == pytest.approx(expected[None], rel=1e-12)
 
 
 def test_paired_interval_matches_a_bootstrap_written_out_and_is_far_narrower_than_an_unpaired_one() -> None:
@@ -146,7 +141,7 @@ def test_pareto_front_is_what_nobody_beats() -> None:
 
 def test_tables_mark_those_that_use_the_server_and_say_so(tmp_path) -> None:
     one = comparison("one", DELAYS, server_blocks={"random": 3})
-    two = comparison("two", DELAYS, agent=tmp_path / "best.zip")
+    two = comparison("two", DELAYS, agents=(tmp_path / "best.zip",))
     every = {line.scheduler: line for line in overall([one, two])}
     assert [every[name].label for name in ("random", "pipeline")] == ["RANDOM †", "PIPELINE"]
     assert every["random"].title == "RANDOM"
@@ -166,12 +161,12 @@ def test_tables_mark_those_that_use_the_server_and_say_so(tmp_path) -> None:
 
 def test_tables_say_where_the_agent_comes_from(tmp_path) -> None:
     played = {"dssra": [[1.0], [2.0]], "agent": [[2.0], [3.0]]}
-    done = comparison("one", played, agent=tmp_path / "best.zip")
+    done = comparison("one", played, agents=(tmp_path / "best.zip",))
     run = RunDirectory(tmp_path / "run")
     console = Console(file=io.StringIO(), width=200)
     write_report([done], {}, run, whole=False, figures=False, console=console)
     assert f"AGENT: trained agent, from {tmp_path / 'best.zip'}" in run.table.read_text()
-    other = comparison("two", played, agent=tmp_path / "other.zip")
+    other = comparison("two", played, agents=(tmp_path / "other.zip",))
     assert notes([done, other]) == [
         f"AGENT in one: trained agent, from {tmp_path / 'best.zip'}",
         f"AGENT in two: trained agent, from {tmp_path / 'other.zip'}",

@@ -12,7 +12,7 @@ from collapipe_env.scenario import load_scenario
 def plan(learner="real", task="classification", **changes):
     scenario = load_scenario("small").with_task(task).with_overrides(changes)
     return EvaluationPlan(
-        scenario=scenario, schedulers=("pipeline",), agent=None, episodes=1, rounds=1, learner=learner,
+        scenario=scenario, schedulers=("pipeline",), agents=(), episodes=1, rounds=1, learner=learner,
         folder=Path("unused"),
     )  # fmt: skip
 

@@ -76,6 +76,7 @@ def test_replay_gives_the_round_that_was_played(scenario, name: str) -> None:
         record = replay(scenario, 1, allocations, index)
         assert record.costs.delay[0] == played.result.delay[index]
         assert record.backlog.sum() == pytest.approx(played.result.backlog[index], abs=1e-12)
+        assert record.backlog.max() == played.result.largest_backlog[index]
 
 
 def test_figures_of_an_episode(scenario) -> None:

@@ -219,7 +219,7 @@ def test_registered_names_play_here_and_in_other_processes(tmp_path: Path) -> No
         SchedulerError, match=r"'odd' is not defined at the top level of a module.*processes=1"
     ):
         evaluate(["even", "odd"], SMALL, seeds=1, processes=2)
-    plan = runner.EvaluationPlan(load_scenario(SMALL), ("even",), None, 1, 2, "surrogate", tmp_path)
+    plan = runner.EvaluationPlan(load_scenario(SMALL), ("even",), (), 1, 2, "surrogate", tmp_path)
     assert runner.evaluate_all([plan], 1)[0].results["even"][0].title == "even"
 
 
@@ -260,6 +260,8 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
         ({"processes": 1025}, ScenarioError, "processes = 1025"),
         ({"out": 5}, ScenarioError, "out = 5: give a path"),
         ({"agent": b"x"}, ScenarioError, "agent = b'x': give a path"),
+        ({"agent": ["a.zip", 3]}, ScenarioError, "agent = 3: give a path"),
+        ({"agent": []}, ScenarioError, r"agent = \[\]: give a path"),
         ({"rounds": True}, ScenarioError, "rounds = True"),
         ({"processes": 0}, ScenarioError, "processes = 0"),
         ({"learner": "rael"}, ScenarioError, "did you mean 'real'"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from comparison_support import comparison
 
+from collapipe_env.evaluation.delay_profile import delay_profile
 from collapipe_env.evaluation.figures import (
     comparison_pictures,
     delay_bars,
@@ -66,6 +67,30 @@ def test_the_front_joins_those_that_nobody_beats(two) -> None:
     assert [text.get_text() for text in legend.get_texts()] == [
         "DSSRA", "PIPELINE", "RANDOM", "Pareto front", "budget", "95 % bootstrap interval",
     ]  # fmt: skip
+
+
+def test_the_profile_is_the_share_of_all_scenarios_episodes_up_to_each_ratio() -> None:
+    delays = {"dssra": [[2.0], [4.0]], "pipeline": [[3.0], [5.0]], "random": [[90.0], [4.0]]}
+    other = {"dssra": [[8.0]], "random": [[7.0]]}
+    done = [comparison("one", delays), comparison("two", other, impossible={"pipeline": "no plan"})]
+    (axes,) = delay_profile(done).axes
+    assert len(axes.lines) == 4  # three schedulers and the reference's line
+    even, random = axes.lines[1], axes.lines[2]
+    ratios = np.array([3.0 / 2.0, 5.0 / 4.0, np.inf])  # what it cannot play is within no factor
+    for x, y in zip(even.get_xdata(), even.get_ydata(), strict=True):
+        assert y == pytest.approx(np.mean(ratios <= x))
+    assert {1.5, 1.25} <= set(even.get_xdata())  # its steps are the episodes'
+    assert random.get_ydata()[-1] == pytest.approx(2.0 / 3.0)  # the 45-fold is cut off
+    assert axes.get_xlim()[1] < 5.0
+
+
+def test_the_profile_leaves_out_who_fails_the_energy_gate() -> None:
+    long = {name: [[delay] * 500] * 2 for name, delay in (("dssra", 2.0), ("pipeline", 1.0))}
+    (axes,) = delay_profile([comparison("one", long, energy={"pipeline": 1.1})]).axes
+    assert len(axes.lines) == 2
+    assert axes.get_xlim()[0] > 0.9
+    (axes,) = delay_profile([comparison("one", long, energy={"pipeline": 1.01})]).axes
+    assert len(axes.lines) == 3
 
 
 def test_the_distribution_is_of_all_rounds_of_all_episodes(two) -> None:
@@ -172,10 +197,11 @@ def saved(monkeypatch):
 
 def test_pictures_say_what_the_mark_means_and_where_the_agent_is_from(saved) -> None:
     agent = Path("runs/x/checkpoints/best.zip")
-    done = comparison("one", {**DELAYS, "agent": [[2.0]] * 2}, server_blocks={"pipeline": 1}, agent=agent)
+    done = comparison("one", {**DELAYS, "agent": [[2.0]] * 2}, server_blocks={"pipeline": 1}, agents=(agent,))
     pictures = comparison_pictures([done], history=HISTORY)
     assert list(pictures) == [
         "delay", "energy_delay", "delay_cdf", "delay_per_round", "backlog", "memory", "loss_time",
+        "delay_profile",
         "learning_curve", "gantt-one",
     ]  # fmt: skip
     for name in list(pictures)[:-1]:
@@ -201,7 +227,7 @@ LONG = "somebodys_package.schedulers.with.a.long.path:AScheduler{0}"
 def test_nothing_overlaps_with_many_schedulers_and_long_names(saved) -> None:
     names = [LEARNED, *scheduler_names(), *(LONG.format(i) for i in range(3))]
     delays = {name: [[1.0 + i, 2.0 + i]] for i, name in enumerate(names)}
-    done = comparison("one", delays, server_blocks={"pipar": 1}, agent=Path("a.zip"))
+    done = comparison("one", delays, server_blocks={"pipar": 1}, agents=(Path("a.zip"),))
     pictures = comparison_pictures([done])
     for name in ("delay", "energy_delay", "memory", "loss_time"):
         with matplotlib.rc_context(RC):

@@ -27,7 +27,7 @@ def evaluate(plan: EvaluationPlan, processes: int = 1) -> dict[str, list[Episode
 @pytest.fixture
 def plan(tmp_path: Path) -> EvaluationPlan:
     scenario = load_scenario({"base": "small", "dynamics": {"rounds": 3}})
-    return EvaluationPlan(scenario, ("pipeline", "random"), None, 2, 3, "surrogate", tmp_path / "episodes")
+    return EvaluationPlan(scenario, ("pipeline", "random"), (), 2, 3, "surrogate", tmp_path / "episodes")
 
 
 def test_finished_episodes_are_kept_and_only_the_rest_is_played(plan, played, monkeypatch) -> None:

@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 
 from collapipe_env.evaluation.episode import EpisodeResult
-from collapipe_env.evaluation.statistics import (
-    TARGET_SHARE,
-    default_target,
-    estimate,
-    summarise,
-    time_to_target,
-)
+from collapipe_env.evaluation.resampling import estimate
+from collapipe_env.evaluation.statistics import TARGET_SHARE, default_target, summarise, time_to_target
 
 
 def result(**changes: object) -> EpisodeResult:
@@ -25,6 +20,7 @@ def result(**changes: object) -> EpisodeResult:
         delay=[2.0, 4.0, 6.0],
         worst_energy=[1.2, 0.8, 1.3],
         backlog=[0.0, 1.0, 3.0],
+        largest_backlog=[0.0, 0.5, 2.0],
         loss=[0.9, 0.5, 0.1],
         smoothed_loss=[0.9, 0.7, 0.4],
         initial_loss=1.0,

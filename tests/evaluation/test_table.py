@@ -6,7 +6,9 @@ import math
 import pytest
 from rich.console import Console
 
-from collapipe_env.evaluation.statistics import Estimate, Summary, TargetTime
+from collapipe_env.evaluation.gate import Gate
+from collapipe_env.evaluation.resampling import Estimate
+from collapipe_env.evaluation.statistics import Summary, TargetTime
 from collapipe_env.evaluation.table import summary_page
 
 SUMMARY = Summary(
@@ -16,16 +18,19 @@ SUMMARY = Summary(
     delay_iqm=Estimate(10.2, 10.1, 10.3),
     delay_iqm_rounds=Estimate(10.1),
     difference=Estimate(-0.125, -0.25, 0.0),
+    improvement=Estimate(0.75, 0.5, 0.875),
     rank=Estimate(1.5, 1.0, 2.0),
     delay_p95=Estimate(11.5),
     time_to_target=TargetTime(5, 5, Estimate(812.4, 800.0, 820.0)),
     energy_excess=Estimate(0.0121, -0.004, 0.031),
+    backlog_slope=Estimate(0.0012, -0.0007, 0.0031),
     final_backlog=Estimate(3.25, 3.0, 4.0),
     peak_memory_bytes=Estimate(413e6, 400e6, 420e6),
     final_loss=Estimate(0.51234, 0.5, 0.52),
     metric=Estimate(math.nan),
     metrics={},
     decision_s=Estimate(0.0016, 0.0015, 0.0018),
+    gate=Gate(100, 0.0121, 0.0012, "too short"),
 )
 LATE = Summary(**{**vars(SUMMARY), "title": "Random", "time_to_target": TargetTime(3, 5, Estimate(math.nan))})
 
@@ -36,7 +41,7 @@ def printed(width: int) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("width", [70, 200])
+@pytest.mark.parametrize("width", [70, 230])
 def test_every_figure_is_printed_whole_at_any_width(width: int) -> None:
     text = printed(width)
     for expected in (
@@ -49,17 +54,17 @@ def test_every_figure_is_printed_whole_at_any_width(width: int) -> None:
 
 
 def test_schedulers_are_rows_where_there_is_room_and_columns_where_not() -> None:
-    assert any("delay mean" in line and "decision" in line for line in printed(200).splitlines())
+    assert any("delay mean" in line and "decision" in line for line in printed(230).splitlines())
     assert any("DSSRA" in line and "Random" in line for line in printed(70).splitlines())
 
 
 def test_markdown_has_one_row_a_scheduler_and_a_column_a_figure() -> None:
     lines = summary_page([SUMMARY, LATE], "medium", ["caption"]).markdown().splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert [row.count("|") for row in rows] == [14] * 4
+    assert [row.count("|") for row in rows] == [16] * 4
     assert (
-        "| DSSRA | 10.23 (10.11…10.38) | 10.20 (10.10…10.30) | 11.50 | -12.5 (-25.0…+0.0) | 1.5 (1.0…2.0) | "
-        "812 (800…820) | +1.2 (-0.4…+3.1) |"
+        "| DSSRA | 10.23 (10.11…10.38) | 10.20 (10.10…10.30) | 11.50 | -12.5 (-25.0…+0.0) | 75 (50…88) | "
+        "1.5 (1.0…2.0) | 812 (800…820) | +1.2 (-0.4…+3.1) | +0.12 (-0.07…+0.31) |"
     ) in rows[2]
     assert "| 3/5 reached |" in rows[3]
 

@@ -74,6 +74,23 @@ def test_schedulers_that_use_the_server_are_marked(folder):
         assert text.splitlines()[-1].startswith("† trains encoder blocks on the edge server")
 
 
+def test_who_overdraws_stands_below_the_line_without_a_place(folder):
+    summary = json.loads((folder / "surrogate" / "summary.json").read_text())
+    entry = summary["scenarios"]["small"]
+    assert "below the line" not in make_results.scenario_table(summary, "small")
+    first = entry["summary"][0]
+    first["gate"]["verdict"], first["runs"] = "failed", 3
+    entry["rounds"] = 500
+    rows = [row for row in make_results.scenario_table(summary, "small").splitlines() if row.startswith("|")]
+    cells = [[cell.strip() for cell in row.split("|")[1:3]] for row in rows[2:]]
+    assert [place for place, _ in cells] == ["1", "2", "3", "", "–"]
+    assert cells[-2:] == [
+        ["", "*below the line: over its energy budget*"],
+        ["–", f"{first['title']} (3 runs)"],
+    ]
+    assert len({row.count("|") for row in rows}) == 1
+
+
 def test_numbers_are_those_of_the_rounds(page, folder):
     with (folder / "surrogate" / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -127,8 +144,25 @@ def test_the_commands_are_those_that_are_run():
     assert torch_medium[:4] == [
         "--scenarios",
         "medium",
-        "--agents",
+        "--agent",
         f"medium={make_results.agent_of(options, 'medium')}",
     ]
     assert json.dumps(torch_medium).count("torch") == 1
     assert torch_medium[torch_medium.index("--learner") + 1] == "real"
+
+
+def test_further_training_runs_share_the_row_under_the_surrogate_learner_alone():
+    options = make_results.Options(scenarios=("small",), torch_seeds=(10,), agent_runs=3)
+    (_, surrogate), (_, torch) = make_results.comparisons(options)
+    first, *others = (make_results.training(options, "small", seed) for seed in range(3))
+    assert "--seed" not in first
+    assert [arguments[arguments.index("--seed") + 1] for arguments in others] == ["1", "2"]
+    made = [
+        f"{arguments[arguments.index('--out') + 1]}/checkpoints/best.zip" for arguments in (first, *others)
+    ]
+    assert len(set(made)) == 3
+    expected = [f"small={path}" for path in made]
+    start = surrogate.index("--agent") + 1
+    assert surrogate[start : start + 4] == [*expected, "--seeds"]
+    start = torch.index("--agent") + 1
+    assert torch[start : start + 2] == [expected[0], "--seeds"]
