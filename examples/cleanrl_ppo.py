@@ -1,6 +1,6 @@
 """PPO in one file, in the style of CleanRL, on the native vector environment.
 
-    python examples/cleanrl_ppo.py                 # scenario small, two minutes on one core
+    python examples/cleanrl_ppo.py                 # scenario small, a few minutes on one core
     python examples/cleanrl_ppo.py --env-id CollaPipeSurrogate-Medium-v0
     python examples/cleanrl_ppo.py --help
 

@@ -1,6 +1,6 @@
 """PPO-Lagrangian: the shortest round delay whose energies keep to a limit on episodes it never saw.
 
-    python examples/ppo_lagrangian.py                      # scenario small, three minutes on one core
+    python examples/ppo_lagrangian.py                      # scenario small, a few minutes on one core
     python examples/ppo_lagrangian.py --limit 0.05         # 5 % above the budgets is allowed
     python examples/ppo_lagrangian.py --help
 

@@ -1,7 +1,7 @@
 """RecurrentPPO of sb3-contrib under fading with a memory, played with its state.
 
     pip install -e ".[examples]"
-    python examples/recurrent_ppo.py                        # scenario small, ten minutes on one core
+    python examples/recurrent_ppo.py                        # scenario small, some minutes on one core
     python examples/recurrent_ppo.py --fading-correlation 0
     python examples/recurrent_ppo.py --help
 
