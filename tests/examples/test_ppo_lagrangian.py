@@ -136,7 +136,7 @@ def test_the_verdict_is_that_of_the_held_out_episodes(limit: float, held: bool, 
 def test_a_tighter_limit_makes_a_thriftier_and_slower_policy(tmp_path: Path) -> None:
     found = {}
     for limit in (9.0, -0.1):
-        args = Args(steps=20_000, limit=limit, validations=8, integral=0.5, **OPTIONS)
+        args = Args(steps=12_000, limit=limit, validations=2, integral=0.5, **OPTIONS)
         with SummaryWriter(str(tmp_path / str(limit))) as writer:
             policy, best = train(args, writer)
         found[limit] = validate(policy, environment("small", 4, "Disabled"))
