@@ -63,3 +63,37 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         unit = np.where(self._levels > 1, action / steps, 0.5)
         box: npt.NDArray[np.float32] = (2.0 * unit - 1.0).astype(np.float32)
         return box
+
+
+class MagnifiedBacklog(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """The flat observation with the energy queues magnified.
+
+    The observation spreads queues up to ``budgets.backlog_cap`` over [0, 1], but good schedulers keep them at
+    a small part of that, and networks that see them so learn late to heed them. The agents of ``collapipe
+    train`` magnify queues in the same way, inside their networks.
+
+    Args:
+        env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
+        unit: Queue (in energy budgets of a round) that is shown as 1, above 0.
+
+    Raises:
+        ScenarioError: For a unit that is not above 0, or another environment.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], unit: float = 4.0) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, unit=unit)
+        gym.ObservationWrapper.__init__(self, env)
+        if not 0.0 < unit < float("inf"):
+            raise ScenarioError(f"unit = {unit!r}: a number above 0 is needed")
+        inner, space = env.unwrapped, env.observation_space
+        if not isinstance(inner, CollaPipeEnv) or not isinstance(space, spaces.Box):
+            raise ScenarioError(f"MagnifiedBacklog wraps a CollaPipeEnv, not {type(inner).__name__}")
+        self._factor = np.ones(space.shape, dtype=np.float32)
+        for name in ("device_backlog", "cu_backlog"):
+            self._factor[inner.observation_layout[name].slice] = inner.scenario.budgets.backlog_cap / unit
+        self.observation_space = spaces.Box(space.low * self._factor, space.high * self._factor)
+
+    def observation(self, observation: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The observation (D,) with its queues magnified."""
+        magnified: npt.NDArray[np.float32] = observation * self._factor
+        return magnified
