@@ -27,7 +27,8 @@ class Scheduler(Protocol):
 
     Learned agents read the observation, model-based ones the state; both decide from what is known
     before the round: channels, speeds, memories and queues. ``act`` returns what comes naturally, actions or
-    allocations; an evaluation plays either as it is.
+    allocations; an evaluation plays either as it is. One with an attribute ``observation = "graph"`` is given
+    graph observations by it.
 
     Attributes:
         name: Short name for tables and plots.
@@ -39,11 +40,11 @@ class Scheduler(Protocol):
         """Forget earlier episodes; ``seed`` governs the scheduler's own randomness, if it has any."""
         ...
 
-    def act(self, observation: npt.NDArray[np.float32], state: SystemState) -> Decision:
+    def act(self, observation: Any, state: SystemState) -> Decision:
         """Decide one round.
 
         Args:
-            observation: What a learned agent sees (E, D).
+            observation: What a learned agent sees (E, D), or of a graph a dictionary of arrays (E, ...).
             state: The system before the round (E, ...).
 
         Returns:
@@ -87,7 +88,7 @@ class StateScheduler(ABC):
 
     def act(
         self,
-        observation: npt.NDArray[np.float32] | None,  # noqa: ARG002 - part of the interface
+        observation: Any,  # noqa: ARG002 - part of the interface
         state: SystemState,
     ) -> Allocation:
         """Decide one round.

@@ -52,6 +52,16 @@ def test_parts_of_actions_and_physical_units(capsys):
         assert f"{name} (" in printed
 
 
+def test_a_graph_observation(capsys):
+    names: dict = {}
+    exec("import gymnasium as gym\n" + example("Graph observation"), names)
+    state = names["env"].unwrapped.state
+    ratio = names["seconds"] * state.speed[0]  # operations, the same for all devices
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-5)
+    assert names["queues"].shape == state.present[0].shape
+    assert "log_block_s" in capsys.readouterr().out
+
+
 def test_a_reward_of_ones_own():
     names: dict = {}
     exec(example("Reward"), names)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.errors import SchedulerError, reason, shown
+from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
+from collapipe_env.errors import SchedulerError, nearest_name, reason, shown
 from collapipe_env.simulator.state import SystemState
 
 
@@ -27,34 +28,57 @@ class PolicyScheduler:
         def trained(scenario):
             return PolicyScheduler(PPO.load("ppo.zip", device="cpu"), name="my PPO")
 
-    Observations come as float32 (E, D), finite, and actions are wanted as (E, N (2K + 3)); what lies outside
-    [-1, 1] is clipped. What the policy is decides how it is asked:
+    Observations come as float32 (E, D), finite, or with ``observation="graph"`` as a dictionary of arrays
+    (E, ...) (`environment.md`); actions are wanted as (E, N (2K + 3)), and clipped to [-1, 1]. What the
+    policy is decides how it is asked:
 
     * with a method ``predict``, as in Stable-Baselines3: ``predict(observation, ...)``, which returns
       actions, or actions and a state. The options ``state``, ``episode_start`` and ``deterministic`` are
       passed where it has them, or takes any by ``**options``, so that recurrent policies remember what they
       saw since ``reset``;
-    * a PyTorch module: ``module(observation)`` with a tensor on its device and of its type, in evaluation
-      mode and without gradients;
+    * a PyTorch module: ``module(observation)`` with a tensor (or a dictionary of tensors) on its device and
+      of its type, in evaluation mode and without gradients;
     * anything else that can be called: ``policy(observation)``.
 
     Args:
         policy: The policy.
         name: For tables and figures; the policy's class by default.
         deterministic: Play the most likely action instead of drawing one, where ``predict`` has the choice.
+        observation: Kind of observation that the policy reads, ``"flat"`` or ``"graph"``; by default
+            ``"graph"`` where its own ``observation_space`` is a dictionary, as that of a model of
+            Stable-Baselines3 is, else ``"flat"``.
+
+    Attributes:
+        observation: That kind: an evaluation builds its environments accordingly.
 
     Raises:
-        SchedulerError: If the policy can neither be called nor has ``predict``.
+        SchedulerError: If the policy can neither be called nor has ``predict``, or for another kind of
+            observation.
     """
 
-    def __init__(self, policy: Any, name: str | None = None, *, deterministic: bool = True) -> None:
+    def __init__(
+        self,
+        policy: Any,
+        name: str | None = None,
+        *,
+        deterministic: bool = True,
+        observation: str | None = None,
+    ) -> None:
         self.name = type(policy).__name__ if name is None else name
         self._policy, self._deterministic = policy, deterministic
         self._file, self._line = _caller()
+        if observation is None:
+            observation = "flat" if _parts_of(policy) is None else "graph"
+        if observation not in OBSERVATIONS:
+            raise SchedulerError(
+                f"observation = {shown(observation)} ({self._place}) is not known: "
+                f"{nearest_name(observation, OBSERVATIONS)}"
+            )
+        self.observation = observation
         self._state: Any = None
         self._starting = True
         predict = getattr(policy, "predict", None)
-        self._ask: Callable[[npt.NDArray[np.float32]], Any]
+        self._ask: Callable[[Observation], Any]
         if callable(predict):
             self._options = _options(predict, deterministic)
             self._ask = self._predict
@@ -78,11 +102,12 @@ class PolicyScheduler:
 
     def act(
         self,
-        observation: npt.NDArray[np.float32],
+        observation: Observation,
         state: SystemState,  # noqa: ARG002 - model-based schedulers read it
     ) -> npt.NDArray[np.float32]:
-        """Actions (E, N (2K + 3)) in [-1, 1] for observations (E, D)."""
-        self._require_size(observation.shape[-1])
+        """Actions (E, N (2K + 3)) in [-1, 1] for observations (E, ...)."""
+        self._require_kind(observation)
+        shapes = _shapes(observation)
         try:
             answer = self._ask(observation)
         except Exception as error:
@@ -95,10 +120,11 @@ class PolicyScheduler:
         if hasattr(answer, "detach"):
             answer = answer.detach().float().cpu().numpy()  # NumPy has no bfloat16
         actions = np.asarray(answer, dtype=np.float32)
-        if actions.ndim != 2 or len(actions) != len(observation):
+        envs = next(iter(shapes.values()))[0]
+        if actions.ndim != 2 or len(actions) != envs:
             raise SchedulerError(
-                f"policy {self.name!r} ({self._place}) answered observations of shape "
-                f"{observation.shape} with shape {actions.shape}: it must return one action for each, "
+                f"policy {self.name!r} ({self._place}) answered observations of {_told(shapes)} with shape "
+                f"{actions.shape}: it must return one action for each, "
                 "(E, N (2K + 3))"
             )
         clipped: npt.NDArray[np.float32] = np.clip(actions, -1.0, 1.0)
@@ -125,33 +151,78 @@ class PolicyScheduler:
         """Line of the user's code that made this scheduler."""
         return f"{self._file}, line {self._line}"
 
-    def _require_size(self, numbers: int) -> None:
-        """Refuse a policy that says itself that it was trained on other observations."""
-        shape = getattr(getattr(self._policy, "observation_space", None), "shape", None)
+    def _require_kind(self, observation: Observation) -> None:
+        """Refuse observations of another kind, or other than the policy itself says it was trained on."""
+        given = "graph" if isinstance(observation, dict) else "flat"
+        if given != self.observation:
+            raise SchedulerError(
+                f"policy {self.name!r} ({self._place}) reads {self.observation} observations and was given "
+                f"{given} ones: build the environment with observation={self.observation!r}"
+            )
+        if given == "graph":
+            trained = _parts_of(self._policy)
+            found = {name: shape[1:] for name, shape in _shapes(observation).items()}
+            for name in ("device", *found, *(trained or ())):
+                if trained is not None and trained.get(name) != found.get(name):
+                    raise SchedulerError(
+                        f"policy {self.name!r} ({self._place}) was trained on graphs with {name!r} of shape "
+                        f"{trained.get(name)}, here it is {found.get(name)}: give one that was trained on "
+                        "this scenario, or one for all sizes"
+                    )
+            return
+        shape, numbers = _shape_of(self._policy), observation.shape[-1]
         if isinstance(shape, tuple) and len(shape) == 1 and shape[0] != numbers:
             raise SchedulerError(
                 f"policy {self.name!r} ({self._place}) was trained on observations of {shape[0]} "
                 f"numbers, those of this scenario have {numbers}: give one that was trained on this scenario"
             )
 
-    def _predict(self, observation: npt.NDArray[np.float32]) -> Any:
+    def _predict(self, observation: Observation) -> Any:
         options = dict(self._options)
+        envs = next(iter(_shapes(observation).values()))[0]
         if "state" in options:
             options["state"] = self._state
         if "episode_start" in options:
-            options["episode_start"] = np.full(len(observation), self._starting)
+            options["episode_start"] = np.full(envs, self._starting)
         answer = self._policy.predict(observation, **options)
         self._starting = False
         if isinstance(answer, tuple):
             answer, self._state = answer
         return answer
 
-    def _forward(self, observation: npt.NDArray[np.float32]) -> Any:
+    def _forward(self, observation: Observation) -> Any:
         import torch
 
         like = next((p for p in self._policy.parameters() if p.is_floating_point()), torch.empty(0))
+
+        def tensor(array: npt.NDArray[np.float32]) -> torch.Tensor:
+            return torch.tensor(array, dtype=like.dtype, device=like.device)
+
         with torch.inference_mode():
-            return self._policy(torch.tensor(observation, dtype=like.dtype, device=like.device))
+            if isinstance(observation, dict):
+                return self._policy({name: tensor(array) for name, array in observation.items()})
+            return self._policy(tensor(observation))
+
+
+def _shape_of(policy: Any) -> Any:
+    """Shape of the observations that a policy says it was trained on, where it does."""
+    return getattr(getattr(policy, "observation_space", None), "shape", None)
+
+
+def _parts_of(policy: Any) -> dict[str, tuple[int, ...]] | None:
+    """Shapes of the arrays by name, where a policy says that it was trained on a dictionary of them."""
+    parts = getattr(getattr(policy, "observation_space", None), "spaces", None)
+    return {name: space.shape for name, space in parts.items()} if isinstance(parts, dict) else None
+
+
+def _shapes(observation: Observation) -> dict[str, tuple[int, ...]]:
+    """Shapes of an observation's arrays by name."""
+    arrays = observation if isinstance(observation, dict) else {"": observation}
+    return {name: array.shape for name, array in arrays.items()}
+
+
+def _told(shapes: dict[str, tuple[int, ...]]) -> str:
+    return "shape " + ", ".join(f"{name} {shape}".strip() for name, shape in sorted(shapes.items()))
 
 
 def _caller() -> tuple[str, int]:

@@ -107,14 +107,16 @@ def warm_up(schedulers: Sequence[str] | None = None) -> int:
 def _play_environments() -> None:
     """Play rounds of environments."""
     # Imported here, as below: the options' help needs no environments.
+    from collapipe_env.envs.observation_kinds import OBSERVATIONS
     from collapipe_env.envs.vector import CollaPipeVectorEnv
 
-    env = CollaPipeVectorEnv(scenario="small", num_envs=2, learner="surrogate")
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    for _ in range(2):
-        env.step(env.action_space.sample())
-    env.close()
+    for observation in OBSERVATIONS:
+        env = CollaPipeVectorEnv(2, "small", "surrogate", observation=observation)
+        env.reset(seed=0)
+        env.action_space.seed(0)
+        for _ in range(2):
+            env.step(env.action_space.sample())
+        env.close()
 
 
 def _play(name: str) -> None:

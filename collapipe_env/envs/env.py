@@ -14,6 +14,7 @@ from gymnasium import spaces
 from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.arrays import BoolArray
 from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
+from collapipe_env.envs.observation_kinds import Observation, row_of_observation
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
@@ -31,7 +32,6 @@ from collapipe_env.state_trees import (
     require_names,
 )
 
-Observation = npt.NDArray[np.float32]
 ScenarioLike = str | PathLike[str] | Mapping[str, Any] | Scenario
 
 
@@ -57,12 +57,16 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     bandwidth        a small floor for every cluster, the rest in proportion to ``(a + 1) / 2``
     ===============  =================================================================================
 
-    **Observation**, ``Box((6 N K + 2 N + 2,), float32)`` with finite bounds. Named blocks in
+    **Observation**, by default ``Box((6 N K + 2 N + 2,), float32)`` with finite bounds. Named blocks in
     :attr:`observation_layout`, whose ``physical(observation)`` undoes the scaling:
     per device (N, K) energy backlog, compute speed, memory cap in blocks,
     gain of the hop to it, gain to the CU, presence; per cluster (N,) uplink gain and CU backlog; the
     round and the smoothed loss. Features that only some scenarios have follow: ``device_clock``, and those
     of processes, such as ``migration_blocks``.
+
+    With ``observation="graph"`` it is a ``Dict`` of ``Box``: ``cu`` (N, ...), ``device`` (N, K, ...), ``hop``
+    (N, K+1, K+1, ...), ``present`` (N, K) and ``context`` (...), in physical quantities that do not depend on
+    sizes or scales of the scenario (:mod:`collapipe_env.envs.graph_observation`).
 
     **Transition**. The allocation fixes delay ``T``, energies ``E`` and the loss of micro-batches; the
     learner trains one round (H local steps of the cut pipeline in every cluster, aggregation, server
@@ -99,6 +103,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         learner: ``"real"`` (really trains), ``"surrogate"`` (the fitted bound) or a learner object.
         reward: Name or callable.
         render_mode: ``None`` or ``"rgb_array"``.
+        observation: ``"flat"`` or ``"graph"``.
         **unknown: Refused, with the nearest valid name.
 
     Raises:
@@ -113,17 +118,18 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         learner: str | Learner = "real",
         reward: str | Reward = "lyapunov",
         render_mode: str | None = None,
+        observation: str = "flat",
         **unknown: Any,
     ) -> None:
-        refuse_unknown(unknown, ("scenario", "learner", "reward", "render_mode"))
+        refuse_unknown(unknown, ("scenario", "learner", "reward", "render_mode", "observation"))
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
         # Gymnasium 1.2's SyncVectorEnv writes into the metadata of what it wraps: not into the class's.
         self.metadata = dict(self.metadata)
         self.render_mode = render_mode
-        self._mdp = BatchMDP(load_scenario(scenario), learner, reward, num_envs=1)
+        self._mdp = BatchMDP(load_scenario(scenario), learner, reward, 1, observation=observation)
         self.action_space: spaces.Box = self._mdp.action_space()
-        self.observation_space: spaces.Box = self._mdp.observer.space()
+        self.observation_space: spaces.Space[Any] = self._mdp.observer.space()
         self._delays: list[float] = []
         self._losses: list[float] = []
 
@@ -137,7 +143,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             options: None are known; an unknown one is refused.
 
         Returns:
-            The observation (D,) and the information: ``loss`` (and ``metric``) are the untrained model's,
+            The observation and the information: ``loss`` (and ``metric``) are the untrained model's,
             ``delay``, ``cost`` and ``backlog`` are 0.
         """
         super().reset(seed=seed)
@@ -145,7 +151,8 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         observation = self._mdp.reset([self.np_random])
         self._delays.clear()
         self._losses.clear()
-        return observation[0], {name: values[0] for name, values in self._mdp.reset_info().items()}
+        info = {name: values[0] for name, values in self._mdp.reset_info().items()}
+        return row_of_observation(observation, 0), info
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one round with an action of the box.
@@ -196,7 +203,8 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         if self.render_mode is not None:
             self._delays.append(info["delay"])
             self._losses.append(info["loss"])
-        return step.observation[0], float(step.reward[0]), terminated, truncated, info
+        observation = row_of_observation(step.observation, 0)
+        return observation, float(step.reward[0]), terminated, truncated, info
 
     def summary(self) -> dict[str, float]:
         """Summary of the episode so far; see :meth:`collapipe_env.envs.mdp.BatchMDP.summaries`."""

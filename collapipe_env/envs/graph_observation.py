@@ -3,7 +3,8 @@
 Every number is a physical quantity in SI units, mostly as a natural logarithm, or a count; nothing is scaled
 by constants of a scenario. So one policy reads systems of any size, layout, budget and workload. Times are
 those of a whole round. Powers are unknown before the decision: radio features hold at the reference power,
-the geometric mean of the least and the greatest.
+the geometric mean of the least and the greatest. Logarithms are held within :data:`LOG_BOUND`, far beyond any
+system, so that a dead link or ``V = 0`` is a finite number.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collapipe_env.arrays import Array, Constant, at_most, log1p, namespace
-from collapipe_env.kernels.graph_rows import GraphScales, GraphSystem, graph_rows
+from collapipe_env.kernels.graph_rows import LOG_BOUND, GraphScales, GraphSystem, graph_rows
 from collapipe_env.physics import radio
 from collapipe_env.physics.delay import edge_time, stage_time
 from collapipe_env.physics.energy import radio_power
@@ -29,9 +30,36 @@ LEAST_SECONDS = 1e-4
 LEAST_RATIO = 1e-3
 """Added to ratios that may be zero before their logarithm."""
 LARGEST_SNR = math.exp(10.0)
-"""Where a scenario has no cap of the SNR, the context shows this one (43 dB)."""
+"""SNR that the context shows where a scenario has no cap (43 dB)."""
 PASSES = 1.0 + BACKWARD_OVER_FORWARD
 """Forward and backward pass in forward passes."""
+
+
+class Form(NamedTuple):
+    """Form in which features hold a quantity ``q``.
+
+    Attributes:
+        log: Whether it is ``log(q + added)``; else ``q`` itself.
+        added: See there.
+        low: Lower bound.
+        high: Upper bound; ``None`` for ``L``.
+        flag: Whether ``q`` is 0 or 1.
+    """
+
+    log: bool
+    added: float
+    low: float
+    high: float | None
+    flag: bool = False
+
+
+LOG = Form(True, 0.0, -LOG_BOUND, LOG_BOUND)
+SECONDS = Form(True, LEAST_SECONDS, -10.0, LOG_BOUND)
+RATIO = Form(True, LEAST_RATIO, -10.0, LOG_BOUND)
+ONE_PLUS = Form(True, 1.0, 0.0, LOG_BOUND)
+BLOCKS = Form(False, 0.0, 0.0, None)
+SHARE = Form(False, 0.0, 0.0, 1.0)
+FLAG = Form(False, 0.0, 0.0, 1.0, flag=True)
 
 
 @dataclass(frozen=True)
@@ -39,69 +67,95 @@ class GraphFeature:
     """One feature of the graph observation.
 
     Attributes:
-        name: Its name.
-        description: What it holds.
+        name: Its name; that of the quantity, after ``log_`` where it is a logarithm.
+        description: Meaning.
         unit: Unit of what the logarithm was taken of, or of the number itself.
+        form: Relation to the quantity.
     """
 
     name: str
     description: str
     unit: str
+    form: Form
+
+    @property
+    def quantity(self) -> str:
+        """Name of the quantity that it holds."""
+        return self.name.removeprefix("log_")
+
+    def high(self, blocks: int) -> float:
+        """Upper bound, with ``blocks`` in the encoder."""
+        return float(blocks) if self.form.high is None else self.form.high
 
 
-def _features(*rows: tuple[str, str, str]) -> tuple[GraphFeature, ...]:
+def _features(*rows: tuple[str, str, str, Form]) -> tuple[GraphFeature, ...]:
     return tuple(GraphFeature(*row) for row in rows)
 
 
 DEVICE_FEATURES = _features(
-    ("log_block_s", "log of the time of one block's passes over the mini-batch", "s"),
-    ("log_launch_s", "log of the time of one block's launches for one micro-batch, plus 0.1 ms", "s"),
-    ("log_update_s", "log of the time of one block's optimiser updates, plus 0.1 ms", "s"),
-    ("log_block_load", "log of the energy of one block's passes over the energy budget", "1"),
-    ("log_radio_load", "log of the energy of a second of sending over the energy budget", "1/s"),
-    ("log_backlog", "log of 1 plus the energy queue z", "budgets"),
-    ("capacity", "blocks that the memory holds, at most L", "blocks"),
-    ("previous_blocks", "blocks held in the round before, 0 where migration is free", "blocks"),
+    ("log_block_s", "log of the time of one block's passes over the mini-batch", "s", LOG),
+    (
+        "log_launch_s",
+        "log of the time of one block's launches for one micro-batch, plus 0.1 ms",
+        "s",
+        SECONDS,
+    ),
+    ("log_update_s", "log of the time of one block's optimiser updates, plus 0.1 ms", "s", SECONDS),
+    ("log_block_load", "log of the energy of one block's passes over the energy budget", "1", LOG),
+    ("log_radio_load", "log of the energy of a second of sending over the energy budget", "1/s", LOG),
+    ("log_backlog", "log of 1 plus the energy queue z", "budgets", ONE_PLUS),
+    ("capacity", "blocks that the memory holds, at most L", "blocks", BLOCKS),
+    ("previous_blocks", "blocks held in the round before, 0 where migration is free", "blocks", BLOCKS),
 )
 CU_FEATURES = _features(
-    ("log_upload_s", "log of the time of the update's upload at a share of 1/N", "s"),
-    ("log_uplink_s", "log of the time of the activations on the uplink at a share of 1/N", "s"),
-    ("log_downlink_s", "log of the time of the gradients on the downlink at a share of 1/N", "s"),
-    ("log_uplink_snr", "log of the uplink's signal to noise ratio at a share of 1/N", "1"),
-    ("log_radio_load", "log of the energy of a second of sending on the uplink over the budget", "1/s"),
-    ("log_backlog", "log of 1 plus the energy queue z", "budgets"),
-    ("log_interference", "log of 1 plus interference over noise, all other clusters sending", "1"),
-    ("log_server_s", "log of the server's time for the mini-batch, plus 0.1 ms", "s"),
+    ("log_upload_s", "log of the time of the update's upload at a share of 1/N", "s", LOG),
+    ("log_uplink_s", "log of the time of the activations on the uplink at a share of 1/N", "s", LOG),
+    ("log_downlink_s", "log of the time of the gradients on the downlink at a share of 1/N", "s", LOG),
+    ("log_uplink_snr", "log of the uplink's signal to noise ratio at a share of 1/N", "1", LOG),
+    ("log_radio_load", "log of the energy of a second of sending on the uplink over the budget", "1/s", LOG),
+    ("log_backlog", "log of 1 plus the energy queue z", "budgets", ONE_PLUS),
+    ("log_interference", "log of 1 plus interference over noise, all other clusters sending", "1", ONE_PLUS),
+    ("log_server_s", "log of the server's time for the mini-batch, plus 0.1 ms", "s", SECONDS),
 )
 HOP_FEATURES = _features(
-    ("log_hop_s", "log of the time of activations and gradients on the hop, without interference", "s"),
-    ("log_hop_snr", "log of the hop's signal to noise ratio, without interference", "1"),
+    ("log_hop_s", "log of the time of activations and gradients on the hop, without interference", "s", LOG),
+    ("log_hop_snr", "log of the hop's signal to noise ratio, without interference", "1", LOG),
 )
 CONTEXT_FEATURES = _features(
-    ("log_clusters", "log of N", "1"),
-    ("log_blocks", "log of L", "blocks"),
-    ("log_tradeoff_v", "log of V", "1/s"),
-    ("log_local_steps", "log of H", "1"),
-    ("log_batch_size", "log of B", "samples"),
-    ("log_micro_batches", "log of the largest number of micro-batches", "1"),
-    ("log_power_min", "log of the least transmit power", "W"),
-    ("log_power_max", "log of the greatest transmit power", "W"),
-    ("log_message_s", "log of the time of a device-to-device message besides its bits, plus 0.1 ms", "s"),
-    ("log_latency_s", "log of the latency of a device-to-device message, plus 0.1 ms", "s"),
-    ("log_edge_message_s", "the same as log_message_s on uplink and downlink", "s"),
-    ("log_edge_latency_s", "the same as log_latency_s on uplink and downlink", "s"),
-    ("log_server_launch_s", "log of the server's launches for one micro-batch, plus 0.1 ms", "s"),
-    ("log_collect_ratio", "log of the bits of a block's update over those of a hop in a round", "1"),
-    ("log_moments_ratio", "log of the bits of a moved block over those of a hop, plus 0.001", "1"),
-    ("log_relay_ratio", "log of the bits of a block's new state over those of a hop, plus 0.001", "1"),
-    ("log_circuit", "log of 1 plus the circuits of a device-to-device sender over the reference power", "1"),
-    ("log_receiver", "log of 1 plus the power of a receiver over the reference power", "1"),
-    ("log_snr_cap", "log of the greatest SNR that device-to-device rates use, at most 10", "1"),
-    ("floor", "least share of the uplink of a cluster times N", "1"),
-    ("through_cu", "1 where moments of moved blocks travel over the CU", "1"),
-    ("repeat", "1 where lost packets are sent again", "1"),
-    ("drop", "1 where lost packets are missed", "1"),
-    ("common_head", "1 where local steps wait for the slowest cluster", "1"),
+    ("log_clusters", "log of N", "1", LOG),
+    ("log_blocks", "log of L", "blocks", LOG),
+    ("log_tradeoff_v", "log of V", "1/s", LOG),
+    ("log_local_steps", "log of H", "1", LOG),
+    ("log_batch_size", "log of B", "samples", LOG),
+    ("log_micro_batches", "log of the largest number of micro-batches", "1", LOG),
+    ("log_power_min", "log of the least transmit power", "W", LOG),
+    ("log_power_max", "log of the greatest transmit power", "W", LOG),
+    (
+        "log_message_s",
+        "log of the time of a device-to-device message besides its bits, plus 0.1 ms",
+        "s",
+        SECONDS,
+    ),
+    ("log_latency_s", "log of the latency of a device-to-device message, plus 0.1 ms", "s", SECONDS),
+    ("log_edge_message_s", "the same as log_message_s on uplink and downlink", "s", SECONDS),
+    ("log_edge_latency_s", "the same as log_latency_s on uplink and downlink", "s", SECONDS),
+    ("log_server_launch_s", "log of the server's launches for one micro-batch, plus 0.1 ms", "s", SECONDS),
+    ("log_collect_ratio", "log of the bits of a block's update over those of a hop in a round", "1", LOG),
+    ("log_moments_ratio", "log of the bits of a moved block over those of a hop, plus 0.001", "1", RATIO),
+    ("log_relay_ratio", "log of the bits of a block's new state over those of a hop, plus 0.001", "1", RATIO),
+    (
+        "log_circuit",
+        "log of 1 plus the circuits of a device-to-device sender over the reference power",
+        "1",
+        ONE_PLUS,
+    ),
+    ("log_receiver", "log of 1 plus the power of a receiver over the reference power", "1", ONE_PLUS),
+    ("log_snr_cap", "log of the greatest SNR that device-to-device rates use, at most 10", "1", LOG),
+    ("floor", "least share of the uplink of a cluster times N", "1", SHARE),
+    ("through_cu", "1 where moments of moved blocks travel over the CU", "1", FLAG),
+    ("repeat", "1 where lost packets are sent again", "1", FLAG),
+    ("drop", "1 where lost packets are missed", "1", FLAG),
+    ("common_head", "1 where local steps wait for the slowest cluster", "1", FLAG),
 )
 
 
@@ -153,7 +207,7 @@ class GraphObserver:
         values = {
             "log_clusters": math.log(p.clusters),
             "log_blocks": math.log(costs.blocks),
-            "log_tradeoff_v": math.log(p.tradeoff_v),
+            "log_tradeoff_v": math.log(max(p.tradeoff_v, math.exp(-LOG_BOUND))),
             "log_local_steps": math.log(H),
             "log_batch_size": math.log(costs.batch_size),
             "log_micro_batches": math.log(p.micro_batch_choices[-1]),
@@ -176,7 +230,7 @@ class GraphObserver:
             "drop": float(numbers.drop),
             "common_head": float(numbers.barrier),
         }
-        return np.array([values[feature.name] for feature in CONTEXT_FEATURES])
+        return np.array([min(max(values[f.name], -LOG_BOUND), LOG_BOUND) for f in CONTEXT_FEATURES])
 
     @cached_property
     def _context(self) -> Constant:
@@ -244,7 +298,7 @@ class GraphObserver:
         return GraphArrays(
             cu=self._control_units(state),
             device=xp.stack(self._devices(state), axis=-1) * present[..., None],
-            hop=self._hops(state, present),
+            hop=self._hops(state),
             present=present,
             context=xp.broadcast_to(context, (*lead, context.shape[0])),
         )
@@ -260,12 +314,12 @@ class GraphObserver:
         if previous is not None and p.numbers.moment_bits > 0.0:
             held = xp.astype(previous["blocks"], real)
         return (
-            xp.log(block_s),
-            xp.log((PASSES * H * p.overheads.block_cycles) / state.clock + LEAST_SECONDS),
-            xp.log((H * p.overheads.update_cycles) / state.clock + LEAST_SECONDS),
-            xp.log(state.compute_power * block_s / budget),
-            xp.log(drawn / budget),
-            log1p(state.backlog[..., 1:]),
+            _log(block_s),
+            _log((PASSES * H * p.overheads.block_cycles) / state.clock + LEAST_SECONDS),
+            _log((H * p.overheads.update_cycles) / state.clock + LEAST_SECONDS),
+            _log(state.compute_power * block_s / budget),
+            _log(drawn / budget),
+            _held(log1p(state.backlog[..., 1:])),
             at_most(xp.astype(state.memory_cap, real), costs.blocks),
             held,
         )
@@ -284,28 +338,48 @@ class GraphObserver:
         heard = radio.interference(state.cross_gain, power) / noise
         server = (PASSES * H * costs.batch_size) * p.numbers.server_seconds + LEAST_SECONDS
         columns = (
-            xp.log(costs.update_payload_bits / rate),
-            xp.log(H * edge_time(costs.batch_size, costs.activation_bits, rate)),
-            xp.log(H * edge_time(costs.batch_size, costs.gradient_bits, downlink)),
-            xp.log((self.reference_w * N / p.uplink_noise_w) * gain),
-            xp.log(drawn / state.budget[..., 0]),
-            log1p(state.backlog[..., 0]),
-            log1p(heard),
-            xp.full_like(gain, math.log(server)),
+            _log(costs.update_payload_bits / rate),
+            _log(H * edge_time(costs.batch_size, costs.activation_bits, rate)),
+            _log(H * edge_time(costs.batch_size, costs.gradient_bits, downlink)),
+            _log((self.reference_w * N / p.uplink_noise_w) * gain),
+            _log(drawn / state.budget[..., 0]),
+            _held(log1p(state.backlog[..., 0])),
+            _held(log1p(heard)),
+            xp.full_like(gain, min(math.log(server), LOG_BOUND)),
         )
         return xp.stack(columns, axis=-1)
 
-    def _hops(self, state: SystemState, present: Array) -> Array:
-        p = self.parameters
-        xp = namespace(present)
-        K = present.shape[-1]
+    def _hops(self, state: SystemState) -> Array:
+        p, xp = self.parameters, namespace(state.d2d_gain)
         snr = (self.reference_w / (p.noise_density * p.d2d_bandwidth_hz)) * state.d2d_gain
-        itself = xp.eye(K + 1, dtype=xp.bool)
-        if hasattr(present, "device") and xp is not np:
-            itself = xp.eye(K + 1, dtype=xp.bool, device=present.device)
-        there = xp.concat((xp.ones_like(present[..., :1]), present), axis=-1) > 0.5
-        used = there[..., :, None] & there[..., None, :] & ~itself
+        used = hops_there(state.present)
         snr = xp.where(used, snr, 1.0)
         rate = radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
-        columns = (xp.log(self._hop_bits / rate), xp.log(snr))
+        columns = (_log(self._hop_bits / rate), _log(snr))
         return xp.where(used[..., None], xp.stack(columns, axis=-1), 0.0)
+
+
+def hops_there(present: Array) -> Array:
+    """Hops between two nodes of a cluster that are both there.
+
+    Args:
+        present: Devices that are there (..., N, K), bool.
+
+    Returns:
+        (..., N, K+1, K+1), bool; False on the diagonal. Node 0, the CU, is always there.
+    """
+    xp = namespace(present)
+    there = xp.concat((xp.ones_like(present[..., :1]), present), axis=-1)
+    nodes = there.shape[-1]
+    place = {} if xp is np else {"device": present.device}
+    itself = xp.eye(nodes, dtype=xp.bool, **place)
+    return there[..., :, None] & there[..., None, :] & ~itself
+
+
+def _log(values: Array) -> Array:
+    """Logarithms, held within their bounds."""
+    return _held(namespace(values).log(values))
+
+
+def _held(logarithms: Array) -> Array:
+    return namespace(logarithms).clip(logarithms, -LOG_BOUND, LOG_BOUND)

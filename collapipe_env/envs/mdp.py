@@ -14,8 +14,8 @@ from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.arrays import Array, BoolArray, at_least, namespace, total
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.codec import ActionCodec
-from collapipe_env.envs.observation import ObservationLayout
-from collapipe_env.envs.observed_processes import observation_builder
+from collapipe_env.envs.observation_kinds import Observation
+from collapipe_env.envs.observers import Layout, make_observer
 from collapipe_env.envs.rewards import OwnReward, Reward, make_reward
 from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.errors import AllocationError
@@ -36,13 +36,13 @@ class BatchStep:
     """One step of ``E`` environments, in arrays of the backend.
 
     Attributes:
-        observation: (E, D), float32.
+        observation: (E, D), float32; or a dictionary of arrays (E, ...), float32.
         reward: (E,).
         terminated: The target loss is reached (E,), bool; ``None`` where there is no target.
         info: Arrays (E,) by name.
     """
 
-    observation: Array
+    observation: Observation
     reward: Array
     terminated: Array | None
     info: dict[str, Array]
@@ -58,6 +58,7 @@ class BatchMDP:
         num_envs: ``E``.
         max_rounds: Shortens the episode; ``None`` for the scenario's own length.
         backend: Library of the arrays.
+        observation: ``"flat"`` or ``"graph"``.
 
     Attributes:
         ended_summaries: Of each row's last episode that ended, as :meth:`summaries` gives them; empty before
@@ -72,6 +73,7 @@ class BatchMDP:
         num_envs: int,
         max_rounds: int | None = None,
         backend: Backend = NUMPY,
+        observation: str = "flat",
     ) -> None:
         self.scenario = scenario
         self.num_envs = num_envs
@@ -82,7 +84,7 @@ class BatchMDP:
         self.world = World(scenario, make_learner(learner, scenario, num_envs, backend), num_envs, backend)
         # Asked once: that a class has certain methods is slow to find out.
         self._quick = self.world.learner if isinstance(self.world.learner, QuickLearner) else None
-        self.observer = observation_builder(scenario)
+        self.observer = make_observer(observation, scenario)
         on_numpy = backend is NUMPY
         self._observe = backend.fuse(self.observer.build if on_numpy else self.observer.build_generic)
         choices = backend.array(np.array(self.codec.micro_batch_choices))
@@ -120,8 +122,8 @@ class BatchMDP:
         """Box(-1, 1, (N (2K + 3),), float32)."""
         return spaces.Box(-1.0, 1.0, (self.codec.action_size,), np.float32)
 
-    def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> Array:
-        """Start new episodes in the masked rows; returns all rows' observations (E, D)."""
+    def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> Observation:
+        """Start new episodes in the masked rows; returns all rows' observations (E, ...)."""
         rows = self.backend.rows(np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask)
         seen = self.world.reset(rngs, mask)
         self._total_delay = rows.fill(self._total_delay, 0.0)
@@ -363,9 +365,10 @@ class MDPViews:
         return self._mdp.codec
 
     @property
-    def observation_layout(self) -> ObservationLayout:
-        """Names, places, shapes and scales of the observation's features."""
-        return self._mdp.observer.layout
+    def observation_layout(self) -> Layout:
+        """Names, places, shapes and units of the observation's features."""
+        layout: Layout = self._mdp.observer.layout
+        return layout
 
     @property
     def reference_delay(self) -> float:

@@ -12,7 +12,8 @@ from gymnasium import spaces
 
 from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.env import CollaPipeEnv, refuse_unknown
-from collapipe_env.envs.observation import ObservationLayout
+from collapipe_env.envs.observation_kinds import Observation, row_of_observation
+from collapipe_env.envs.observers import Layout
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError, nearest_name
 from collapipe_env.scenario import Scenario
@@ -52,8 +53,8 @@ class EnvironmentRow:
         return self._env.codec
 
     @property
-    def observation_layout(self) -> ObservationLayout:
-        """Names, places, shapes and scales of the observation's features."""
+    def observation_layout(self) -> Layout:
+        """Names, places, shapes and units of the observation's features."""
         return self._env.observation_layout
 
     @property
@@ -120,7 +121,7 @@ class EnvironmentRow:
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.float32], dict[str, float]]:
+    ) -> tuple[Observation, dict[str, float]]:
         """Start a new episode in this row alone; the others go on.
 
         Raises:
@@ -130,7 +131,8 @@ class EnvironmentRow:
         mask = np.arange(self._env.num_envs) == self._index
         seeds = [seed if row == self._index else None for row in range(self._env.num_envs)]
         observation, info = self._env.reset(seed=seeds, options={"reset_mask": mask})
-        return observation[self._index], rows_of_info(info, np.array([self._index]))[0]
+        row = row_of_observation(observation, self._index)
+        return row, rows_of_info(info, np.array([self._index]))[0]
 
     def step(self, *_: Any, **__: Any) -> None:
         """Refused.

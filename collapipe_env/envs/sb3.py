@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
+from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids, short_ids
 from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns, rows_of_info
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -25,7 +26,7 @@ from collapipe_env.real_numbers import real_numbers
 
 InfoStyle = Literal["sparse", "full"]
 Indices = int | Iterable[int] | None
-StepReturn = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], BoolArray, list[dict[str, Any]]]
+StepReturn = tuple[Observation, npt.NDArray[np.float32], BoolArray, list[dict[str, Any]]]
 
 
 class CollaPipeVecEnv(VecEnv):
@@ -96,7 +97,7 @@ class CollaPipeVecEnv(VecEnv):
         """Gymnasium's specification, ``None`` unless the environment was made by its id."""
         return self.env.spec
 
-    def reset(self) -> npt.NDArray[np.float32]:
+    def reset(self) -> Observation:
         """Start new episodes, with the seeds given by :meth:`seed`.
 
         Raises:
@@ -105,7 +106,6 @@ class CollaPipeVecEnv(VecEnv):
         for options in self._options:
             refuse_unknown(options, ())
         seeds = self._seeds if any(s is not None for s in self._seeds) else None
-        observation: npt.NDArray[np.float32]
         observation, info = self.env.reset(seed=seeds)
         self.reset_infos = rows_of_info(info, slice(None))
         self._reset_seeds()
@@ -143,7 +143,7 @@ class CollaPipeVecEnv(VecEnv):
 
     def _converted(
         self,
-        observation: npt.NDArray[np.float32],
+        observation: Observation,
         reward: npt.NDArray[Any],
         terminated: npt.NDArray[Any],
         truncated: npt.NDArray[Any],
@@ -267,7 +267,7 @@ def make_sb3_vec_env(
         num_envs: Number of environments, >= 1.
         seed: Seeds the first episodes, row ``i`` with ``seed + i``, and the action space; a model's own
             ``seed`` replaces it.
-        **kwargs: ``learner``, ``reward``, ``render_mode`` and ``max_episode_steps`` of
+        **kwargs: ``learner``, ``reward``, ``render_mode``, ``max_episode_steps`` and ``observation`` of
             :class:`CollaPipeVectorEnv`, and ``info`` of :class:`CollaPipeVecEnv`.
 
     Raises:

@@ -13,6 +13,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray
 from collapipe_env.backends.torch_backend import TorchBackend
 from collapipe_env.envs.env import ScenarioLike, refuse_unknown
+from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError, ScenarioError
@@ -20,7 +21,7 @@ from collapipe_env.forking import one_thread_after_fork
 from collapipe_env.real_numbers import not_real, real_numbers
 from collapipe_env.simulator.costs import RoundCosts
 
-StepResult = tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Any]]
+StepResult = tuple[Observation, Tensor, Tensor, Tensor, dict[str, Any]]
 
 
 class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
@@ -29,10 +30,11 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
     Observations, rewards, ends and infos are tensors on the device, observations and rewards ``float32``
     whatever ``dtype`` is; actions may be tensors or NumPy arrays.
     Infos have the names of :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, with their masks; under
-    ``SameStep`` ``final_obs`` is one tensor (E, D), of which the rows of ``_final_obs`` count. The spaces
-    are those of the NumPy environment, and so are the random numbers: row ``i`` with seed ``s + i`` plays
-    what it plays there, but for rounding. States can be taken and set as there; they are NumPy arrays.
-    Tensors that a call returns are never written to again.
+    ``SameStep`` ``final_obs`` is one tensor (E, D), of which the rows of ``_final_obs`` count, or with
+    ``observation="graph"`` a dictionary of such tensors. The spaces are those of the NumPy environment, and
+    so are the random numbers: row ``i`` with seed ``s + i`` plays what it plays there, but for rounding.
+    States can be taken and set as there; they are NumPy arrays. Tensors that a call returns are never written
+    to again.
 
     With ``check_actions=False``, no ``dynamics.target_loss`` and a fixed layout a step does not wait for the
     device: when episodes end is known on the host, and where all rows end together, which is the common
@@ -55,6 +57,7 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
         compiled: Let PyTorch compile the parts of a round (``torch.compile``): it needs a C++
             compiler on a CPU, takes seconds to a minute in the first step, and makes the others a good deal
             faster.
+        observation: ``"flat"`` or ``"graph"``.
         **unknown: Refused, with the nearest valid name.
 
     Raises:
@@ -75,10 +78,11 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
         dtype: str | torch.dtype = "float64",
         check_actions: bool = True,
         compiled: bool = False,
+        observation: str = "flat",
         **unknown: Any,
     ) -> None:
         valid = ("num_envs", "scenario", "learner", "reward", "render_mode", "autoreset_mode")
-        others = ("max_episode_steps", "device", "dtype", "check_actions", "compiled")
+        others = ("max_episode_steps", "device", "dtype", "check_actions", "compiled", "observation")
         refuse_unknown(unknown, (*valid, *others))
         if render_mode is not None:
             raise ScenarioError(
@@ -90,8 +94,9 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
         self._check_actions = check_actions
         self.metadata = {"render_modes": []}
         self.render_mode = None
+        limit = max_episode_steps
         with torch.no_grad():
-            self._build(num_envs, scenario, learner, reward, autoreset_mode, max_episode_steps, self._place)
+            self._build(num_envs, scenario, learner, reward, autoreset_mode, limit, observation, self._place)
 
     @property
     def device(self) -> torch.device:
@@ -107,7 +112,7 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
     @torch.no_grad()
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Tensor, dict[str, Any]]:
+    ) -> tuple[Observation, dict[str, Any]]:
         """Start new episodes; see the NumPy environment. A ``reset_mask`` may be a tensor."""
         mask = (options or {}).get("reset_mask")
         if isinstance(mask, Tensor):
@@ -147,5 +152,5 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
             raise AllocationError(f"actions: a {kind} tensor, expected a dense one that holds numbers")
         return actions.to(device=self.device, dtype=self._place.real)
 
-    def _final_observations(self, observation: Tensor, ended: BoolArray) -> Tensor:  # noqa: ARG002
+    def _final_observations(self, observation: Observation, ended: BoolArray) -> Any:  # noqa: ARG002
         return observation

@@ -23,6 +23,7 @@ from collapipe_env.envs.autoreset import (
 )
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
 from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
+from collapipe_env.envs.observation_kinds import Observation, copied_row
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
@@ -39,7 +40,7 @@ from collapipe_env.state_trees import (
     rewound,
 )
 
-StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
+StepResult = tuple[Observation, Any, Any, Any, dict[str, Any]]
 """Observations, rewards, terminated, truncated in the backend's arrays (E, ...), and infos."""
 
 
@@ -63,6 +64,7 @@ class CollaPipeVectorEnv(
         autoreset_mode: ``NextStep`` (default), ``SameStep`` or ``Disabled``, or Gymnasium's enum.
         max_episode_steps: Ends episodes earlier than the scenario does; ``None`` for the scenario's own
             length.
+        observation: ``"flat"`` or ``"graph"``; arrays have a leading axis of the rows.
         **unknown: Refused, with the nearest valid name.
 
     Raises:
@@ -80,15 +82,17 @@ class CollaPipeVectorEnv(
         render_mode: str | None = None,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         max_episode_steps: int | None = None,
+        observation: str = "flat",
         **unknown: Any,
     ) -> None:
         valid = ("num_envs", "scenario", "learner", "reward", "render_mode", "autoreset_mode")
-        refuse_unknown(unknown, (*valid, "max_episode_steps"))
+        refuse_unknown(unknown, (*valid, "max_episode_steps", "observation"))
         if render_mode not in (None, "rgb_array"):
             raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
         self.metadata = dict(CollaPipeEnv.metadata)
         self.render_mode = render_mode
-        self._build(num_envs, scenario, learner, reward, autoreset_mode, max_episode_steps, NUMPY)
+        limit = max_episode_steps
+        self._build(num_envs, scenario, learner, reward, autoreset_mode, limit, observation, NUMPY)
 
     def _build(
         self,
@@ -98,6 +102,7 @@ class CollaPipeVectorEnv(
         reward: str | Reward,
         autoreset_mode: str | AutoresetMode,
         max_episode_steps: int | None,
+        observation: str,
         backend: Backend,
     ) -> None:
         """Build what every backend's environment has; the arguments are those of the class."""
@@ -107,7 +112,9 @@ class CollaPipeVectorEnv(
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
         self.metadata["autoreset_mode"] = self.autoreset_mode
         self.num_envs = num_envs
-        self._mdp = BatchMDP(load_scenario(scenario), learner, reward, num_envs, max_episode_steps, backend)
+        self._mdp = BatchMDP(
+            load_scenario(scenario), learner, reward, num_envs, max_episode_steps, backend, observation
+        )
         self.single_action_space = self._mdp.action_space()
         self.single_observation_space = self._mdp.observer.space()
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -211,11 +218,11 @@ class CollaPipeVectorEnv(
                 info[f"_{name}"] = info.get(f"_{name}", False) | begun.here
         return observation, reward, terminated, truncated, info
 
-    def _final_observations(self, observation: Any, ended: BoolArray) -> Any:
+    def _final_observations(self, observation: Observation, ended: BoolArray) -> Any:
         """Last observations of the rows that ended, as Gymnasium's own vector environments hand them over."""
         final = np.full(self.num_envs, None, dtype=object)
-        for row in np.flatnonzero(ended):
-            final[row] = observation[row].copy()
+        for row in np.flatnonzero(ended).tolist():
+            final[row] = copied_row(observation, row)
         return final
 
     def _generators(self) -> list[np.random.Generator]:

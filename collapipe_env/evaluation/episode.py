@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation, saved_allocation
+from collapipe_env.envs.observation_kinds import Observation, observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError, shown
 from collapipe_env.evaluation.gate import late_slope
@@ -221,7 +222,7 @@ def play_episode(
         on_round: Called after each round.
         run: Training run of a learned scheduler, from 0.
     """
-    env = _environment(scenario, rounds, learner)
+    env = _environment(scenario, rounds, learner, observation_kind(scheduler))
     scheduler.reset(HELD_OUT_SEED + episode)
     observation, info = env.reset(seed=HELD_OUT_SEED + episode)
     columns: dict[str, list[float]] = {column: [] for column in COLUMNS}
@@ -271,7 +272,7 @@ def play_episode(
     return PlayedEpisode(result, allocations)
 
 
-def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -> npt.NDArray[np.float32]:
+def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -> Observation:
     """The observation after a decision."""
     try:
         step = env.step_allocation(decision) if isinstance(decision, Allocation) else env.step(decision)
@@ -279,8 +280,7 @@ def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -
         if isinstance(scheduler, OwnScheduler):
             raise scheduler.refused(decision, env.action_space.shape or (), error) from error
         raise
-    observation: npt.NDArray[np.float32] = step[0]
-    return observation
+    return step[0]
 
 
 def replay(scenario: Scenario, episode: int, allocations: list[Allocation], until: int) -> RoundRecord:
@@ -346,7 +346,9 @@ def unpack_allocations(arrays: Mapping[str, npt.NDArray[Any]], rounds: int) -> l
     return [stacked[index] for index in range(rounds)]
 
 
-def _environment(scenario: Scenario, rounds: int, learner: str) -> CollaPipeVectorEnv:
+def _environment(
+    scenario: Scenario, rounds: int, learner: str, observation: str = "flat"
+) -> CollaPipeVectorEnv:
     return CollaPipeVectorEnv(
         num_envs=1,
         scenario=scenario.with_overrides({"dynamics.target_loss": None}),
@@ -354,4 +356,5 @@ def _environment(scenario: Scenario, rounds: int, learner: str) -> CollaPipeVect
         reward="delay",
         autoreset_mode="Disabled",
         max_episode_steps=rounds,
+        observation=observation,
     )

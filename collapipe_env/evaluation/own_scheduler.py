@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from collapipe_env.envs.observation_kinds import Observation, observation_kind
 from collapipe_env.errors import SchedulerError, reason, shown
 from collapipe_env.evaluation.own_code import OwnCode, blame, reached
 from collapipe_env.scenario import Scenario
@@ -35,6 +33,7 @@ class OwnScheduler:
         self._label, self._code = label, code
         with self._blamed("cannot be built", "it is called with the scenario alone"):
             self._inner: Scheduler = code.factory(scenario)
+            self.observation = observation_kind(self._inner)
             missing = [m for m in ("reset", "act") if not callable(getattr(self._inner, m, None))]
             name = getattr(self._inner, "name", None)
             policy = bool(missing) and is_policy(self._inner)
@@ -58,7 +57,7 @@ class OwnScheduler:
         with self._blamed("failed in reset", "it is called as reset(seed)"):
             self._inner.reset(seed)
 
-    def act(self, observation: npt.NDArray[np.float32], state: SystemState) -> Decision:
+    def act(self, observation: Observation, state: SystemState) -> Decision:
         """Decide one round."""
         with self._blamed("failed in act", "it is called as act(observation, state)"):
             return self._inner.act(observation, state)

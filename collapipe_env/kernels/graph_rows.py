@@ -11,11 +11,14 @@ import numpy.typing as npt
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.compiled import compiled, compiled_inner, inlined
 from collapipe_env.physics.delay import edge_time, stage_time
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.radio import downlink_rate, shannon_rate, uplink_rate, usable_snr
+
+LOG_BOUND = 80.0
+"""Bound of every logarithm, either way: a factor of 5e34, which single precision can still hold."""
 
 
 class GraphScales(NamedTuple):
@@ -53,6 +56,12 @@ class GraphSystem(NamedTuple):
     previous_blocks: IntArray
 
 
+@inlined
+def held(logarithm: float) -> float:
+    """Return a logarithm within its bounds."""
+    return min(max(logarithm, -LOG_BOUND), LOG_BOUND)
+
+
 @compiled_inner
 def write_row(
     e: int,
@@ -83,7 +92,7 @@ def write_row(
     sender = radio_power(p, radio.d2d_circuit_w, radio.efficiency)
     uplink_sender = radio_power(p, radio.edge_circuit_w, radio.efficiency)
     share = 1.0 / parameters.clusters
-    server = math.log(scales.passes * H * B * parameters.server_seconds + scales.least_s)
+    server = held(math.log(scales.passes * H * B * parameters.server_seconds + scales.least_s))
     log_bits = math.log(scales.hop_bits)
     for n in range(N):
         gain = system.uplink_gain[e, n]
@@ -94,13 +103,13 @@ def write_row(
         heard = 0.0
         for m in range(N):
             heard += system.cross_gain[e, m, n]
-        cu[n, 0] = math.log(parameters.update_bits / rate)
-        cu[n, 1] = math.log(H * edge_time(B, parameters.activation_bits, rate))
-        cu[n, 2] = math.log(H * edge_time(B, parameters.gradient_bits, down))
-        cu[n, 3] = math.log(p * parameters.clusters / parameters.uplink_noise_w * gain)
-        cu[n, 4] = math.log(uplink_sender / system.budget[e, n, 0])
-        cu[n, 5] = math.log1p(system.backlog[e, n, 0])
-        cu[n, 6] = math.log1p(heard * p / noise)
+        cu[n, 0] = held(math.log(parameters.update_bits / rate))
+        cu[n, 1] = held(math.log(H * edge_time(B, parameters.activation_bits, rate)))
+        cu[n, 2] = held(math.log(H * edge_time(B, parameters.gradient_bits, down)))
+        cu[n, 3] = held(math.log(p * parameters.clusters / parameters.uplink_noise_w * gain))
+        cu[n, 4] = held(math.log(uplink_sender / system.budget[e, n, 0]))
+        cu[n, 5] = held(math.log1p(system.backlog[e, n, 0]))
+        cu[n, 6] = held(math.log1p(heard * p / noise))
         cu[n, 7] = server
         for k in range(K):
             here = system.present[e, n, k]
@@ -112,12 +121,12 @@ def write_row(
             speed, clock = system.speed[e, n, k], system.clock[e, n, k]
             block = scales.passes * H * stage_time(B, 1.0, parameters.block_forward_flops, speed)
             budget = system.budget[e, n, k + 1]
-            device[n, k, 0] = math.log(block)
-            device[n, k, 1] = math.log(scales.passes * H * extra.block_cycles / clock + scales.least_s)
-            device[n, k, 2] = math.log(H * extra.update_cycles / clock + scales.least_s)
-            device[n, k, 3] = math.log(system.compute_power[e, n, k] * block / budget)
-            device[n, k, 4] = math.log(sender / budget)
-            device[n, k, 5] = math.log1p(system.backlog[e, n, k + 1])
+            device[n, k, 0] = held(math.log(block))
+            device[n, k, 1] = held(math.log(scales.passes * H * extra.block_cycles / clock + scales.least_s))
+            device[n, k, 2] = held(math.log(H * extra.update_cycles / clock + scales.least_s))
+            device[n, k, 3] = held(math.log(system.compute_power[e, n, k] * block / budget))
+            device[n, k, 4] = held(math.log(sender / budget))
+            device[n, k, 5] = held(math.log1p(system.backlog[e, n, k + 1]))
             device[n, k, 6] = min(system.memory_cap[e, n, k], parameters.blocks)
             device[n, k, 7] = system.previous_blocks[e, n, k] if len(system.previous_blocks) else 0
         for i in range(K + 1):
@@ -129,8 +138,8 @@ def write_row(
                 else:
                     snr = p / noise * system.d2d_gain[e, n, i, j]
                     usable = usable_snr(snr, parameters.d2d_snr_cap)
-                    seconds = log_bits - math.log(shannon_rate(usable, parameters.d2d_bandwidth_hz))
-                    level = math.log(snr)
+                    seconds = held(log_bits - math.log(shannon_rate(usable, parameters.d2d_bandwidth_hz)))
+                    level = held(math.log(snr))
                 hop[n, i, j, 0] = hop[n, j, i, 0] = seconds
                 hop[n, i, j, 1] = hop[n, j, i, 1] = level
 

@@ -223,8 +223,9 @@ def test_compare_plays_agents_of_the_zoo(folder, scenario, tmp_path: Path, capsy
     assert "feature migration_blocks (2, 3) of this scenario was not there" in capsys.readouterr().out
     digests = {name: entry.sha256 for name, entry in zoo.shipped_agents().items()}
     assert summary["agent_digests"] == {"tiny": [digests["first"]], "moving": [digests["moving"]]}
-    assert "write SCENARIO=FILE" in refusal(capsys, *command, "--agents", "zoo:first")
-    assert "did you mean 'first'" in refusal(capsys, *command, "--agents", "tiny=zoo:frist")
+    # Without a scenario it is for all of them; 'first' does not fit the second.
+    assert "migration_blocks" in refusal(capsys, *command, "--agent", "zoo:first")
+    assert "did you mean 'first'" in refusal(capsys, *command, "--agent", "tiny=zoo:frist")
 
 
 @pytest.mark.parametrize("more", [[], ["--evaluate-only"]])

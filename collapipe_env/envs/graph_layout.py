@@ -1,0 +1,188 @@
+"""Names, shapes, bounds and units of the graph observation, and the way back to physical quantities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from collapipe_env.arrays import Array, at_least, namespace
+from collapipe_env.envs.graph_observation import (
+    CONTEXT_FEATURES,
+    CU_FEATURES,
+    DEVICE_FEATURES,
+    HOP_FEATURES,
+    GraphFeature,
+    hops_there,
+)
+
+
+@dataclass(frozen=True)
+class GraphPart:
+    """One array of the graph observation.
+
+    Attributes:
+        description: What its leading axes stand for.
+        shape: Its shape in one environment.
+        axes: The same in letters.
+        features: Features on its last axis, in order; none where the entries themselves are 0 or 1.
+        blocks: Encoder blocks ``L``, a bound of some features.
+    """
+
+    description: str
+    shape: tuple[int, ...]
+    axes: str
+    features: tuple[GraphFeature, ...]
+    blocks: int
+
+    def place(self, name: str) -> int:
+        """Place of a feature on the last axis.
+
+        Raises:
+            ValueError: If there is none of this name.
+        """
+        return [feature.name for feature in self.features].index(name)
+
+    def space(self) -> spaces.Box:
+        """Values that the array may have."""
+        if not self.features:
+            return spaces.Box(0.0, 1.0, self.shape, np.float32)
+        return spaces.Box(
+            self._spread([feature.form.low for feature in self.features]),
+            self._spread([feature.high(self.blocks) for feature in self.features]),
+            dtype=np.float32,
+        )
+
+    def _spread(self, bounds: list[float]) -> npt.NDArray[np.float32]:
+        return np.broadcast_to(np.array(bounds, dtype=np.float32), self.shape).copy()
+
+
+class GraphLayout(Mapping[str, GraphPart]):
+    """Names the arrays of a graph observation and their features.
+
+    Example:
+        >>> layout = env.unwrapped.observation_layout             # doctest: +SKIP
+        >>> observation["device"][..., layout["device"].place("log_backlog")]  # (N, K)  # doctest: +SKIP
+        >>> layout.unpack(observation)["device"]["log_backlog"]   # the same  # doctest: +SKIP
+        >>> layout.physical(observation)["device"]["backlog"]     # (N, K) [budgets]  # doctest: +SKIP
+
+    Args:
+        clusters: ``N``.
+        devices: ``K``, devices of the largest cluster.
+        blocks: ``L``.
+    """
+
+    def __init__(self, clusters: int, devices: int, blocks: int) -> None:
+        N, K, nodes = clusters, devices, devices + 1
+        rows = {
+            "cu": ("control units", (N,), "N", CU_FEATURES),
+            "device": ("devices, 0 for absent ones", (N, K), "N, K", DEVICE_FEATURES),
+            "hop": (
+                "hops from node to node of a cluster, node 0 the control unit; 0 for a node itself and for "
+                "absent devices",
+                (N, nodes, nodes),
+                "N, K+1, K+1",
+                HOP_FEATURES,
+            ),
+            "present": ("1 where a device is there", (N, K), "N, K", ()),
+            "context": ("the system; the same in every round", (), "", CONTEXT_FEATURES),
+        }
+        self._parts: dict[str, GraphPart] = {}
+        for name, (description, lead, letters, features) in rows.items():
+            shape = (*lead, len(features)) if features else lead
+            axes = ", ".join(filter(None, (letters, str(len(features)) if features else "")))
+            self._parts[name] = GraphPart(description, shape, axes, features, blocks)
+
+    def __getitem__(self, name: str) -> GraphPart:
+        return self._parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def space(self) -> spaces.Dict:
+        """The observation space: a ``Box`` for each array, with the bounds of its features."""
+        return spaces.Dict({name: part.space() for name, part in self._parts.items()})
+
+    def unpack(self, observation: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
+        """Split observations by features.
+
+        Args:
+            observation: Arrays (..., *shape) by name, NumPy arrays or tensors.
+
+        Returns:
+            Views (...) of each feature, by array and feature. ``present`` has one, of its own name.
+        """
+        return {
+            name: (
+                {feature.name: observation[name][..., i] for i, feature in enumerate(part.features)}
+                if part.features
+                else {name: observation[name]}
+            )
+            for name, part in self._parts.items()
+        }
+
+    def physical(self, observation: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
+        """Return observations in physical units: what the logarithms were taken of.
+
+        Added constants are taken away again. Times are in seconds, powers in watts, queues in energy budgets
+        of a round, capacities in encoder blocks. Of small times and ratios, single precision keeps
+        differences from the constant that was added of about 1e-10.
+
+        Args:
+            observation: Arrays (..., *shape) by name, NumPy arrays or tensors.
+
+        Returns:
+            Quantities (...) by array and quantity (features without ``log_``), float64; switches and presence
+            are bool. NaN for absent devices, their hops, and hops from a node to itself.
+        """
+        xp = namespace(*observation.values())
+        present = observation["present"] > 0.5
+        known = {"device": present, "hop": hops_there(present)}
+        found: dict[str, dict[str, Array]] = {}
+        for name, part in self._parts.items():
+            found[name] = {} if part.features else {name: present}
+            for i, feature in enumerate(part.features):
+                values = _quantity(feature, xp.astype(observation[name][..., i], xp.float64))
+                if name in known:
+                    values = xp.where(known[name], values, xp.nan)
+                found[name][feature.quantity] = values
+        return found
+
+    def describe(self) -> str:
+        """Return a table of the features, one a line below the array that they stand in."""
+        lines = []
+        for name, part in self._parts.items():
+            lines.append(f"{name} {part.shape}: {part.description}")
+            lines += [
+                f"  {i:2d} {f.name:20s} [{f.form.low:g}, {f.high(part.blocks):g}] {f.unit:8s} {f.description}"
+                for i, f in enumerate(part.features)
+            ]
+        return "\n".join(lines)
+
+    @classmethod
+    def markdown(cls) -> str:
+        """Return the table of all features in the documentation, the same for every size."""
+        lines = ["| array | feature | unit | what it holds |", "| --- | --- | --- | --- |"]
+        for name, part in cls(1, 1, 1).items():
+            lines.append(f"| `{name}` ({part.axes}) | | | {part.description} |")
+            lines += [f"| | `{f.name}` | {f.unit} | {f.description} |" for f in part.features]
+        return "\n".join(lines)
+
+
+def _quantity(feature: GraphFeature, values: Array) -> Array:
+    """Quantity that a feature's float64 values stand for."""
+    if feature.form.flag:
+        return values > 0.5
+    if not feature.form.log:
+        return values
+    xp = namespace(values)
+    if feature.form.added == 1.0:
+        return xp.expm1(values)
+    # Rounding must not make a time negative.
+    return at_least(xp.exp(values) - feature.form.added, 0.0)

@@ -1,0 +1,167 @@
+"""What the tests of graph observations share: scenarios, and every feature from plain scalar formulas."""
+
+import math
+
+import numpy as np
+
+VARIANTS = {
+    "small": {"base": "small"},
+    "moving": {  # everything that is drawn anew or remembered, and a change of plan has its price
+        "base": "small",
+        "cluster": {"layout": "per_episode"},
+        "radio": {"fading_correlation": 0.7, "d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0},
+        "dynamics": {
+            "load_levels": [0.5, 0.75, 1.0],
+            "load_stay_probability": 0.6,
+            "processes": {"migration": {}},
+        },
+        "budgets": {"device_energy_j": 6, "cu_energy_j": 1.5},
+    },
+    "uneven": {
+        "base": "medium",
+        "cluster": {"devices": [5, 3, 4, 5], "layout": "per_episode"},
+        "budgets": {"device_energy_j": 20},
+    },
+    "priced": {  # overheads and radios of every kind, weights sent on by the CUs, a common head
+        "base": "small",
+        "devices": {
+            "profiles": [
+                {"name": "phone", "switched_capacitance": 1e-27},
+                {"name": "board", "flops_per_cycle": 32, "active_power_w": 6.0},
+            ]
+        },
+        "radio": {
+            "snr_cap_db": 20,
+            "link_errors": "arq",
+            "d2d_circuit_w": 1.0,
+            "edge_circuit_w": 1.8,
+            "amplifier_efficiency": 0.35,
+            "receive_w": 0.7,
+        },
+        "workload": {"local_steps": 3, "distribution": "relay", "head": "common"},
+        "overheads": {
+            "block_s": 0.004,
+            "update_s": 0.005,
+            "message_s": 0.002,
+            "latency_s": 0.003,
+            "edge_message_s": 0.006,
+            "edge_latency_s": 0.015,
+            "server_s": 0.0007,
+        },
+        "dynamics": {"processes": {"migration": {"route": "cu"}}},
+        "budgets": {"device_energy_j": 200, "cu_energy_j": 50},
+    },
+}
+
+
+def shortened(name, rounds=5):
+    variant = VARIANTS[name]
+    return {**variant, "dynamics": {**variant.get("dynamics", {}), "rounds": rounds}}
+
+
+def decibel(value):
+    return 10.0 ** (value / 10.0)
+
+
+def expected_graph(env, row=0):
+    """Features of a row of an environment, from its scenario and state by formulas for numbers."""
+    s, sc, costs = env.state, env.scenario, env._mdp.world.parameters.costs
+    radio, over, c = sc.radio, sc.overheads, sc.cluster
+    N, K, L = sc.clusters, sc.max_devices, sc.blocks
+    H, B = sc.workload.local_steps, sc.workload.batch_size
+    p = math.sqrt(sc.devices.power_min_w * sc.devices.power_max_w)
+    density = decibel(radio.noise_dbm_per_hz) / 1000.0
+    noise = density * radio.d2d_bandwidth_hz
+    up_noise = density * radio.uplink_bandwidth_hz + radio.external_interference_w
+    down_noise = density * radio.downlink_bandwidth_hz + radio.external_interference_w
+    sent_w = radio.d2d_circuit_w + p / radio.amplifier_efficiency
+    cu_sent_w = radio.edge_circuit_w + p / radio.amplifier_efficiency
+    bits = H * B * (costs.activation_bits + costs.gradient_bits)
+    migration = dict(sc.dynamics.processes).get("migration")
+    moved = 0.0
+    if migration is not None and migration.moments == "move":
+        moved = 2.0 * migration.moment_bits * costs.trained_block_parameters
+    trained = costs.trained_block_parameters / 1e6
+
+    cu, device = np.zeros((N, 8)), np.zeros((N, K, 8))
+    hop, present = np.zeros((N, K + 1, K + 1, 2)), np.zeros((N, K))
+    for n in range(N):
+        h = s.uplink_gain[row, n]
+        # The whole power in an N-th of the band, of which the noise is an N-th.
+        snr = p * h / (up_noise / N)
+        up = radio.uplink_bandwidth_hz / N * math.log2(1.0 + snr)
+        # The base station spreads its power over the band.
+        down = radio.downlink_bandwidth_hz / N * math.log2(1.0 + radio.bs_power_w * h / down_noise)
+        heard = sum(s.cross_gain[row, m, n] * p for m in range(N) if m != n)
+        server_s = 3.0 * H * B * costs.decoder_forward_flops * N / c.server_flops
+        cu[n] = [
+            math.log(costs.update_payload_bits / up),
+            math.log(H * B * costs.activation_bits / up),
+            math.log(H * B * costs.gradient_bits / down),
+            math.log(snr),
+            math.log(cu_sent_w / sc.budgets.cu_energy_j),
+            math.log(1.0 + s.backlog[row, n, 0]),
+            math.log(1.0 + heard / noise),
+            math.log(server_s + 1e-4),
+        ]
+        for k in range(K):
+            if not s.present[row, n, k]:
+                continue
+            present[n, k] = 1.0
+            block_s = 3.0 * H * B * costs.block_forward_flops / s.speed[row, n, k]
+            ghz = s.clock[row, n, k] / 1e9
+            held = s.processes["migration"]["blocks"][row, n, k] if moved else 0
+            device[n, k] = [
+                math.log(block_s),
+                math.log(3.0 * H * over.block_s / ghz + 1e-4),
+                math.log(H * over.update_s * trained / ghz + 1e-4),
+                math.log(s.compute_power[row, n, k] * block_s / sc.budgets.device_energy_j),
+                math.log(sent_w / sc.budgets.device_energy_j),
+                math.log(1.0 + s.backlog[row, n, k + 1]),
+                min(s.memory_cap[row, n, k], L),
+                held,
+            ]
+        there = [True, *s.present[row, n]]
+        for i in range(K + 1):
+            for j in range(K + 1):
+                if i != j and there[i] and there[j]:
+                    snr = p * s.d2d_gain[row, n, i, j] / noise
+                    usable = snr if radio.snr_cap_db is None else min(snr, decibel(radio.snr_cap_db))
+                    seconds = bits / (radio.d2d_bandwidth_hz * math.log2(1.0 + usable))
+                    hop[n, i, j] = math.log(seconds), math.log(snr)
+    relayed = costs.block_broadcast_bits(N) if sc.workload.distribution == "relay" else 0.0
+    context = [
+        math.log(N),
+        math.log(L),
+        math.log(sc.budgets.tradeoff_v),
+        math.log(H),
+        math.log(B),
+        math.log(max(sc.workload.micro_batch_choices)),
+        math.log(sc.devices.power_min_w),
+        math.log(sc.devices.power_max_w),
+        math.log(H * over.message_s + 1e-4),
+        math.log(H * over.latency_s + 1e-4),
+        math.log(H * over.edge_message_s + 1e-4),
+        math.log(H * over.edge_latency_s + 1e-4),
+        math.log(3.0 * H * over.server_s + 1e-4),
+        math.log(costs.block_payload_bits / bits),
+        math.log(moved / bits + 1e-3),
+        math.log(relayed / bits + 1e-3),
+        math.log(1.0 + radio.d2d_circuit_w / p),
+        math.log(1.0 + radio.receive_w / p),
+        10.0 if radio.snr_cap_db is None else min(math.log(decibel(radio.snr_cap_db)), 10.0),
+        sc.budgets.bandwidth_floor * N,
+        migration is not None and migration.route == "cu",
+        radio.link_errors == "arq",
+        radio.link_errors == "drop",
+        sc.workload.head == "common" and H > 1,
+    ]
+    return {"cu": cu, "device": device, "hop": hop, "present": present, "context": np.array(context, float)}
+
+
+def assert_graphs_equal(found, expected, message=""):
+    """Equal arrays by name, bit for bit."""
+    assert set(found) == set(expected), message
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype, (message, name)
+        np.testing.assert_array_equal(found[name], array, err_msg=f"{message} {name}")

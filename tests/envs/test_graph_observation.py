@@ -1,0 +1,472 @@
+"""Graph observations: every feature against formulas for numbers, on every array library, within bounds."""
+
+import dataclasses
+import math
+import re
+from pathlib import Path
+
+import array_api_strict
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from env_support import make_actions
+from graph_support import VARIANTS, expected_graph, shortened
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from collapipe_env import register_process
+from collapipe_env.dynamics import PROCESSES, Process
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.graph_layout import GraphLayout
+from collapipe_env.envs.graph_observation import GraphArrays, GraphObserver
+from collapipe_env.envs.observers import GraphObservations
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import fixed_layout, load_scenario
+from collapipe_env.simulator.build import mean_state, system_parameters
+
+DOCS = Path(__file__).parents[2] / "docs" / "environment.md"
+SINGLE = {"rtol": 1e-6, "atol": 1e-6}
+
+
+def make_env(name="small", rounds=5) -> CollaPipeEnv:
+    return CollaPipeEnv(shortened(name, rounds), "surrogate", observation="graph")
+
+
+def played_state(name, rounds=4, seed=3):
+    """A state with queues and blocks held before, and its environment."""
+    env = make_env(name, rounds)
+    env.reset(seed=seed)
+    for action in make_actions(env, rounds - 1, seed=1):
+        env.step(action)
+    return env, env.state
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_features_are_the_formulas_of_the_state(name):
+    env = make_env(name)
+    observation, _ = env.reset(seed=3)
+    queues = held = 0.0
+    for action in make_actions(env, 5, seed=1):
+        expected = expected_graph(env)
+        assert list(expected) == list(env.observation_layout)
+        for part, values in expected.items():
+            assert observation[part].dtype == np.float32
+            np.testing.assert_allclose(observation[part], values, **SINGLE, err_msg=part)
+        assert env.observation_space.contains(observation)
+        queues += expected["device"][..., 5].sum() + expected["cu"][:, 5].sum()
+        held += expected["device"][..., 7].sum()
+        observation = env.step(action)[0]
+    assert queues > 0.0
+    assert (held > 0.0) == (name in ("moving", "priced"))
+
+
+def test_shares_and_noise_of_one_link_by_hand():
+    """An uplink in half of the band: numbers that a pocket calculator gives."""
+    radio = {"uplink_bandwidth_hz": 20e6, "noise_dbm_per_hz": -174.0}
+    env = CollaPipeEnv({"base": "small", "radio": radio}, "surrogate", observation="graph")
+    env.reset(seed=0)
+    state = dataclasses.replace(env.state, uplink_gain=np.full((1, 2), 1e-12))
+    cu = GraphObservations(env.scenario).build(state)["cu"][0]
+    # 20 mW, 20 MHz at -174 dBm/Hz: 7.96e-14 W of noise, of which a half counts in a half of the band.
+    assert math.exp(cu[0, 3]) == pytest.approx(0.02 * 1e-12 / (0.5 * 7.962e-14), rel=1e-3)
+    np.testing.assert_array_equal(cu[0, [0, 1, 2, 3]], cu[1, [0, 1, 2, 3]])
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("library", ["numpy", "torch", "strict"])
+def test_the_compiled_loop_equals_the_general_form(name, library):
+    convert = {"numpy": np.asarray, "torch": torch.asarray, "strict": array_api_strict.asarray}[library]
+    env, state = played_state(name)
+    observer = GraphObserver(env._mdp.world.parameters)
+    compiled, general = observer.build(state), observer.build_generic(state.map(convert))
+    assert isinstance(general, GraphArrays)
+    for part, values in compiled._asdict().items():
+        found = getattr(general, part)
+        assert type(found) is type(convert(np.zeros(1))), part
+        assert np.asarray(found).dtype == np.float64
+        np.testing.assert_allclose(np.asarray(found), values, **SINGLE, err_msg=part)
+
+
+def test_other_leading_axes_than_one():
+    env, state = played_state("uneven")
+    observer = GraphObserver(env._mdp.world.parameters)
+    many = observer.build_generic(state.map(lambda a: np.stack([a, a])))
+    for part, values in observer.build_generic(state)._asdict().items():
+        found = getattr(many, part)
+        assert found.shape == (2, *values.shape)
+        np.testing.assert_array_equal(found[1], values)
+
+
+@pytest.mark.parametrize("name", ["small", "uneven", "moving"])
+def test_clusters_in_another_order_are_the_same_graph_in_that_order(name):
+    env, state = played_state(name)
+    N = env.scenario.clusters
+    order = np.arange(N)[::-1]
+
+    def permuted(array):
+        return array[:, order].copy() if array.ndim > 1 else array
+
+    moved = state.map(permuted)
+    moved = dataclasses.replace(moved, cross_gain=state.cross_gain[:, order][:, :, order].copy())
+    observer = GraphObserver(env._mdp.world.parameters)
+    before, after = observer.build(state), observer.build(moved)
+    for part in ("cu", "device", "hop", "present"):
+        # A sum over the other clusters in another order.
+        np.testing.assert_allclose(getattr(after, part), getattr(before, part)[:, order], rtol=1e-6)
+    assert not np.array_equal(before.cu[:, 0], before.cu[:, -1])
+    assert not np.array_equal(before.hop[:, 0], before.hop[:, -1])
+    np.testing.assert_array_equal(after.context, before.context)
+
+
+@pytest.mark.parametrize("others", [1, 3, 7])
+def test_a_cluster_is_described_alike_among_any_number_of_others(others):
+    """What a device is does not depend on sizes; what is shared is counted at a share of 1/N."""
+    alone = load_scenario({"base": "small", "cluster": {"clusters": 1, "devices": 3}})
+    N = 1 + others
+    together = load_scenario({"base": "small", "cluster": {"clusters": N, "devices": [3] + [5] * others}})
+    one, many = (mean_state(s, fixed_layout(s)).map(lambda a: a[None]) for s in (alone, together))
+
+    def put(name, values):
+        array = getattr(many, name).copy()
+        index = (slice(0, 1), slice(0, 1), *(slice(0, size) for size in values.shape[2:]))
+        array[index] = values
+        return array
+
+    rng = np.random.default_rng(0)
+    queues = rng.exponential(size=one.backlog.shape)
+    one = dataclasses.replace(one, backlog=queues)
+    names = ("uplink_gain", "d2d_gain", "speed", "clock", "compute_power", "memory_cap", "budget", "backlog")
+    many = dataclasses.replace(many, **{name: put(name, getattr(one, name)) for name in names})
+    assert many.present[0, 0].tolist() == [True] * 3 + [False] * 2
+    small, large = (GraphObservations(s).build(state) for s, state in ((alone, one), (together, many)))
+    np.testing.assert_array_equal(large["device"][0, 0, :3], small["device"][0, 0])
+    np.testing.assert_array_equal(large["hop"][0, 0, :4, :4], small["hop"][0, 0])
+    layout = GraphLayout(N, 5, together.blocks)
+    place = layout["cu"].place
+    for name in ("log_radio_load", "log_backlog"):
+        assert large["cu"][0, 0, place(name)] == small["cu"][0, 0, place(name)]
+    # The whole power in less band: N times the SNR; the server's share is a part of N.
+    snr, server = place("log_uplink_snr"), place("log_server_s")
+    assert large["cu"][0, 0, snr] - small["cu"][0, 0, snr] == pytest.approx(math.log(N), abs=1e-6)
+    seconds = [math.exp(o["cu"][0, 0, server]) - 1e-4 for o in (small, large)]
+    assert seconds[1] == pytest.approx(N * seconds[0], rel=1e-2)
+    assert small["cu"][0, 0, place("log_interference")] == 0.0 < large["cu"][0, 0, place("log_interference")]
+    different = {"log_clusters", "floor"}
+    for i, feature in enumerate(layout["context"].features):
+        assert (small["context"][0, i] != large["context"][0, i]) == (feature.name in different), feature.name
+
+
+def test_absent_devices_are_zero_wherever_they_stand():
+    env, state = played_state("moving")
+    rng = np.random.default_rng(2)
+    away = rng.random(state.present.shape) < 0.5
+    state = dataclasses.replace(state, present=~away)
+    observer = GraphObserver(env._mdp.world.parameters)
+    for graph in (observer.build(state), observer.build_generic(state)):
+        np.testing.assert_array_equal(graph.present, ~away)
+        assert not graph.device[away].any()
+        assert (graph.device[~away][:, 0] != 0.0).all()
+        gone = np.concatenate([np.zeros((1, env.scenario.clusters, 1), bool), away], axis=-1)
+        assert not graph.hop[gone].any()
+        assert not np.swapaxes(graph.hop, 2, 3)[gone].any()
+        assert not np.diagonal(graph.hop, axis1=2, axis2=3).any()
+    assert away.any()
+    assert not away.all()
+
+
+def test_dead_links_and_queues_beyond_all_bounds_stay_finite():
+    env, state = played_state("small")
+    state = dataclasses.replace(
+        state,
+        uplink_gain=state.uplink_gain * 0.0,
+        d2d_gain=state.d2d_gain * 0.0,
+        backlog=np.full_like(state.backlog, 1e300),
+    )
+    observer = GraphObserver(env._mdp.world.parameters)
+    with np.errstate(divide="ignore"):
+        general = observer.build_generic(state)._asdict()
+    space = env.observation_space
+    for observation in (observer.build(state)._asdict(), general):
+        row = {name: array[0].astype(np.float32) for name, array in observation.items()}
+        assert space.contains(row)
+        np.testing.assert_array_equal(row["cu"][:, [0, 3, 5]], [[80.0, -80.0, 80.0]] * 2)
+
+
+def test_a_weight_of_zero_of_the_delay_has_a_context():
+    env = CollaPipeEnv(
+        {"base": "small", "budgets": {"tradeoff_v": 0.0}}, "surrogate", reward=lambda *_: np.zeros(1),
+        observation="graph",
+    )  # fmt: skip
+    observation, _ = env.reset(seed=0)
+    assert observation["context"][2] == -80.0
+    assert env.observation_space.contains(observation)
+
+
+@st.composite
+def wild_scenarios(draw):
+    """Scenarios from ordinary to absurd, of which a validator refuses some."""
+
+    def power_of_ten(low, high):
+        return 10.0 ** draw(st.floats(low, high))
+
+    weakest = power_of_ten(-5, 0)
+    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    migration = draw(st.sampled_from([None, {}, {"moments": "reset"}, {"route": "cu"}]))
+    return {
+        "base": draw(st.sampled_from(["small", "medium"])),
+        "workload": {
+            "blocks": draw(st.integers(1, 16)),
+            "local_steps": draw(st.integers(1, 50)),
+            "distribution": draw(st.sampled_from(["cu", "relay", "devices"])),
+            "head": draw(st.sampled_from(["copies", "common"])),
+        },
+        "devices": {
+            "profiles": [
+                {
+                    "clock_min_hz": 1e8,
+                    "clock_max_hz": power_of_ten(8, 12),
+                    "flops_per_cycle": power_of_ten(-3, 9),
+                    "active_power_w": power_of_ten(-9, 6),
+                    "memory_bytes": [power_of_ten(8, 12)],
+                }
+            ],
+            "power_min_w": weakest,
+            "power_max_w": weakest * power_of_ten(0, 4),
+        },
+        "cluster": {
+            "clusters": len(sizes),
+            "devices": sizes,
+            "layout": draw(st.sampled_from(["fixed", "per_episode"])),
+            "area_side_m": power_of_ten(0, 4),
+            "cu_distance_max_m": power_of_ten(2, 5),
+            "cluster_separation_min_m": 1.0,
+            "server_flops": power_of_ten(-300, 18),
+        },
+        "radio": {
+            "noise_dbm_per_hz": draw(st.floats(-250.0, 0.0)),
+            "d2d_bandwidth_hz": power_of_ten(-3, 12),
+            "uplink_bandwidth_hz": power_of_ten(-3, 12),
+            "downlink_bandwidth_hz": power_of_ten(-3, 12),
+            "bs_power_w": power_of_ten(-6, 6),
+            "link_errors": draw(st.sampled_from(["drop", "arq", "none"])),
+            "d2e_shadowing_db": draw(st.floats(0.0, 30.0)),
+            "d2d_shadowing_db": draw(st.floats(0.0, 30.0)),
+            "diversity": draw(st.integers(1, 4)),
+            "snr_cap_db": draw(st.one_of(st.none(), st.floats(0.0, 200.0))),
+            "d2d_circuit_w": draw(st.sampled_from([0.0, 1e4])),
+            "edge_circuit_w": draw(st.sampled_from([0.0, 1e4])),
+            "amplifier_efficiency": draw(st.sampled_from([1.0, 1e-6])),
+            "receive_w": draw(st.sampled_from([0.0, 1e4])),
+        },
+        "overheads": {
+            name: draw(st.sampled_from([0.0, 0.003, 1e3]))
+            for name in ("block_s", "update_s", "message_s", "latency_s", "edge_latency_s", "server_s")
+        },
+        "budgets": {
+            "device_energy_j": power_of_ten(-12, 12),
+            "cu_energy_j": power_of_ten(-12, 12),
+            "tradeoff_v": draw(st.sampled_from([0.0, 1e-9, 1.4, 1e9])),
+            "bandwidth_floor": 1e-3,
+        },
+        "dynamics": {
+            "load_levels": [1e-3, 1.0],
+            "processes": {} if migration is None else {"migration": migration},
+        },
+    }
+
+
+@settings(max_examples=60)
+@given(scenario=wild_scenarios(), seed=st.integers(0, 2**32 - 1))
+def test_observations_of_any_scenario_are_within_their_bounds(scenario, seed):
+    try:
+        loaded = load_scenario(scenario)
+    except ScenarioError:
+        assume(False)
+    observations = GraphObservations(loaded)
+    space = observations.space()
+    rng = np.random.default_rng(seed)
+    state = mean_state(loaded, fixed_layout(loaded)).map(lambda a: a[None])
+    state = dataclasses.replace(
+        state,
+        uplink_gain=state.uplink_gain * rng.exponential(size=state.uplink_gain.shape),
+        backlog=rng.exponential(size=state.backlog.shape) * 10.0 ** rng.uniform(-12, 30),
+        processes={"migration": {"blocks": rng.integers(0, loaded.blocks + 1, state.present.shape)}},
+    )
+    observation, general = observations.build(state), observations.build_generic(state)
+    for name, array in observation.items():
+        assert space[name].contains(array[0]), name
+        assert space[name].contains(general[name][0]), name
+        np.testing.assert_allclose(general[name], array, rtol=2e-6, atol=2e-6, err_msg=name)
+
+
+def test_every_bound_is_finite_and_wide_enough_to_be_passed_by_none():
+    space = make_env("uneven").observation_space
+    assert isinstance(space, gym.spaces.Dict)
+    for box in space.values():
+        assert box.dtype == np.float32
+        assert np.isfinite(box.low).all()
+        assert np.isfinite(box.high).all()
+        assert (box.low < box.high).all()
+
+
+# The layout
+
+
+def test_physical_gives_the_quantities_of_the_state():
+    env = make_env("priced")
+    env.reset(seed=1)
+    layout = env.observation_layout
+    observation = [env.step(action)[0] for action in make_actions(env, 3, seed=1)][-1]
+    physical, s = layout.physical(observation), env.state
+    assert {part: list(found) for part, found in physical.items() if part != "context"} == {
+        "cu": [f.name.removeprefix("log_") for f in layout["cu"].features],
+        "device": [f.name.removeprefix("log_") for f in layout["device"].features],
+        "hop": ["hop_s", "hop_snr"],
+        "present": ["present"],
+    }
+    device, cu, context = physical["device"], physical["cu"], physical["context"]
+    np.testing.assert_allclose(device["backlog"], s.backlog[0, :, 1:], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(cu["backlog"], s.backlog[0, :, 0], rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(device["capacity"], np.minimum(s.memory_cap[0], env.scenario.blocks))
+    np.testing.assert_array_equal(device["previous_blocks"], s.processes["migration"]["blocks"][0])
+    flops = 3 * 3 * env.scenario.workload.batch_size * env._mdp.world.parameters.costs.block_forward_flops
+    np.testing.assert_allclose(device["block_s"], flops / s.speed[0], rtol=1e-6)
+    np.testing.assert_allclose(device["launch_s"], 3 * 3 * 0.004e9 / s.clock[0], rtol=1e-5)
+    assert context["clusters"] == pytest.approx(2.0)
+    assert context["power_max"] == pytest.approx(env.scenario.devices.power_max_w, rel=1e-6)
+    assert context["latency_s"] == pytest.approx(3 * 0.003, rel=1e-6)
+    assert context["snr_cap"] == pytest.approx(100.0, rel=1e-5)
+    assert {name: bool(context[name]) for name in ("through_cu", "repeat", "drop", "common_head")} == {
+        "through_cu": True, "repeat": True, "drop": False, "common_head": True,
+    }  # fmt: skip
+    assert context["repeat"].dtype == np.bool_
+    noise = decibel(env.scenario.radio.noise_dbm_per_hz) / 1000.0 * env.scenario.radio.d2d_bandwidth_hz
+    snr = 0.02 * s.d2d_gain[0] / noise
+    apart = ~np.eye(snr.shape[-1], dtype=bool)
+    np.testing.assert_allclose(physical["hop"]["hop_snr"][:, apart], snr[:, apart], rtol=1e-5)
+    assert np.isnan(physical["hop"]["hop_snr"][:, ~apart]).all()
+
+
+def decibel(value):
+    return 10.0 ** (value / 10.0)
+
+
+def test_constants_that_were_added_are_taken_away_again():
+    env = CollaPipeEnv(
+        {"base": "small", "overheads": {"message_s": 0.0, "latency_s": 0.0, "block_s": 0.0}},
+        "surrogate", observation="graph",
+    )  # fmt: skip
+    physical = env.observation_layout.physical(env.reset(seed=0)[0])
+    for name in ("message_s", "latency_s", "moments_ratio", "relay_ratio"):
+        assert 0.0 <= physical["context"][name] < 1e-9, name
+    assert (physical["device"]["launch_s"] < 1e-9).all()
+    assert (physical["device"]["launch_s"] >= 0.0).all()
+    assert (physical["cu"]["backlog"] == 0.0).all()
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.asarray, array_api_strict.asarray])
+def test_physical_knows_no_absent_devices_and_keeps_libraries_and_axes(convert):
+    env = make_env("uneven")
+    observation, _ = env.reset(seed=0)
+    layout, present = env.observation_layout, env.state.present[0]
+    single = layout.physical(observation)
+    batch = {name: convert(np.stack([array, array])) for name, array in observation.items()}
+    found = layout.physical(batch)
+    for part, quantities in single.items():
+        for name, values in quantities.items():
+            assert type(found[part][name]) is type(convert(np.zeros(1)))
+            np.testing.assert_allclose(np.asarray(found[part][name])[1], values, rtol=1e-14, err_msg=name)
+    for values in single["device"].values():
+        np.testing.assert_array_equal(np.isnan(values), ~present)
+    there = np.concatenate([np.ones((4, 1), bool), present], axis=-1)
+    both = there[:, :, None] & there[:, None] & ~np.eye(6, dtype=bool)
+    for values in single["hop"].values():
+        np.testing.assert_array_equal(np.isnan(values), ~both)
+    np.testing.assert_array_equal(single["present"]["present"], present)
+    assert not any(np.isnan(values).any() for values in single["cu"].values())
+
+
+def test_features_are_found_by_name():
+    env, _ = played_state("moving")
+    layout = env.observation_layout
+    observation = env.step(env.action_space.sample())[0]
+    parts = layout.unpack(observation)
+    for part, features in parts.items():
+        if part == "present":
+            assert features == {"present": observation["present"]}
+            continue
+        for name, values in features.items():
+            np.testing.assert_array_equal(values, observation[part][..., layout[part].place(name)])
+    assert parts["device"]["log_backlog"].shape == (2, 3)
+    with pytest.raises(ValueError, match="log_blocklog"):
+        layout["device"].place("log_blocklog")
+
+
+def test_the_description_names_every_array_and_feature():
+    env = make_env("uneven")
+    layout, text = env.observation_layout, env.observation_layout.describe()
+    features = [(name, feature) for name, part in layout.items() for feature in part.features]
+    assert len(text.splitlines()) == len(layout) + len(features) == 5 + 8 + 8 + 2 + 24
+    for name, part in layout.items():
+        assert f"{name} {env.observation_space[name].shape}: {part.description}" in text.splitlines()
+    assert len({(part, feature.name) for part, feature in features}) == len(features)
+    for _, feature in features:
+        line = rf"^ +\d+ {feature.name} +\[.*\] {feature.unit} +{re.escape(feature.description)}$"
+        assert re.search(line, text, re.MULTILINE)
+        assert feature.form.log == feature.name.startswith("log_")
+
+
+def test_the_page_holds_the_table_of_all_features():
+    table = GraphLayout.markdown()
+    assert table in DOCS.read_text(), "paste what GraphLayout.markdown() returns into docs/environment.md"
+    for features in (part.features for part in GraphLayout(2, 3, 4).values()):
+        for feature in features:
+            assert f"| `{feature.name}` | {feature.unit} | {feature.description} |" in table
+
+
+# The state that is observed
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    share: float = 0.5
+
+
+class Deaf(Process):
+    """Schedulers believe that uplinks are a share as good as they are."""
+
+    name = "deaf"
+    Spec = Fields
+
+    def begin(self, system, u):  # noqa: ARG002
+        return {"seen": u.sum(axis=-1)}
+
+    def estimate(self, carried, truth, u):  # noqa: ARG002
+        return dataclasses.replace(truth, uplink_gain=self.spec.share * truth.uplink_gain)
+
+
+@pytest.fixture
+def deaf():
+    yield register_process(Deaf)
+    del PROCESSES._added["deaf"]
+
+
+@pytest.mark.usefixtures("deaf")
+def test_what_is_observed_is_the_estimate():
+    scenario = {"base": "small", "dynamics": {"rounds": 3, "processes": {"deaf": {"share": 0.25}}}}
+    env = CollaPipeEnv(scenario, "surrogate", observation="graph")
+    observation, _ = env.reset(seed=0)
+    for _ in range(2):
+        truth = env._mdp.world.state.uplink_gain[0]
+        np.testing.assert_array_equal(env.state.uplink_gain[0], 0.25 * truth)
+        np.testing.assert_allclose(observation["cu"], expected_graph(env)["cu"], **SINGLE)
+        observation = env.step(env.action_space.sample())[0]
+
+
+def test_parameters_are_all_that_the_observer_needs():
+    scenario = load_scenario("large")
+    state = mean_state(scenario, fixed_layout(scenario)).map(lambda a: a[None])
+    graph = GraphObserver(system_parameters(scenario)).build(state)
+    for name, array in GraphObservations(scenario).build(state).items():
+        np.testing.assert_array_equal(getattr(graph, name), array)
