@@ -36,7 +36,7 @@ from torch.utils.tensorboard import SummaryWriter
 import collapipe_env
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.evaluate import Evaluation
-from collapipe_env.evaluation.statistics import Estimate, estimate
+from collapipe_env.evaluation.resampling import Estimate, estimate
 
 VALIDATION_SEED = 1_100_000_000
 """First seed of validation episodes; ``collapipe_env.evaluate`` plays others, and training yet others."""

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from collapipe_env.arrays import IntArray
 from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.real_numbers import real_numbers
 
@@ -86,11 +87,14 @@ class MagnifiedBacklog(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordCo
         if not 0.0 < unit < float("inf"):
             raise ScenarioError(f"unit = {unit!r}: a number above 0 is needed")
         inner, space = env.unwrapped, env.observation_space
-        if not isinstance(inner, CollaPipeEnv) or not isinstance(space, spaces.Box):
+        if not isinstance(inner, CollaPipeEnv):
             raise ScenarioError(f"MagnifiedBacklog wraps a CollaPipeEnv, not {type(inner).__name__}")
+        layout = inner.observation_layout
+        if not isinstance(space, spaces.Box) or not isinstance(layout, ObservationLayout):
+            raise ScenarioError("MagnifiedBacklog needs the flat observation: leave out observation='graph'")
         self._factor = np.ones(space.shape, dtype=np.float32)
         for name in ("device_backlog", "cu_backlog"):
-            self._factor[inner.observation_layout[name].slice] = inner.scenario.budgets.backlog_cap / unit
+            self._factor[layout[name].slice] = inner.scenario.budgets.backlog_cap / unit
         self.observation_space = spaces.Box(space.low * self._factor, space.high * self._factor)
 
     def observation(self, observation: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -42,7 +42,7 @@ from .shares import write_deadline_shares
 
 
 class Fixed(NamedTuple):
-    """What a scenario fixes of the net's inputs and choices.
+    """Part of the net's inputs and choices that a scenario fixes.
 
     Attributes:
         shared: Inputs that all control units have in common, the first at a scale of 0 (CU_INPUTS - 10,).
@@ -222,7 +222,7 @@ def decide_rows(
         system: The systems that are observed.
         inputs: The same as DSSRA's arrays, of the exact drift.
         parameters: The scenario.
-        fixed: What it fixes of the net's inputs.
+        fixed: Part of the net's inputs that it fixes.
         weights: The net's weights.
         segments: Receives the blocks (E, N, K).
         power: Receives the powers (E, N, K+1) [W].

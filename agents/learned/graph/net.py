@@ -43,7 +43,7 @@ CHAIN_OUTPUTS = 5
 
 
 class NetAnswer(NamedTuple):
-    """What the net says once the segments are known; leading batch axes ``...``.
+    """Answer of the net once the segments are known; leading batch axes ``...``.
 
     Attributes:
         power: Of CUs and devices, 0 for the least and 1 for the greatest in decibels (..., N, K+1).

@@ -23,7 +23,7 @@ LEAST_STAGE = 0.01
 
 
 class PlanInputs(NamedTuple):
-    """What the net reads of its own segments; leading batch axes ``...``.
+    """Inputs of the net from its own segments; leading batch axes ``...``.
 
     Times are those of a round, in ideal times of the system; hops are at the reference power.
 
