@@ -9,6 +9,7 @@ import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
+from collapipe_env.agents.dssra.moving import sends_moments
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import evaluate
 from collapipe_env.arrays import FloatArray, IntArray
@@ -177,9 +178,11 @@ def decide_rows(
                     if count < OFFSETS:
                         logits[k, count] += raw[3 + count]
             likeliest(logits, row.cap[n], blocks, segments[e, n])
+            moves = row.held.shape[1] > 0
             for k in range(K):
                 power[e, n, k + 1] = parameters.power_min_w
-                if segments[e, n, k] > 0:
+                # One that gives its blocks away still sends their moments.
+                if segments[e, n, k] > 0 or (moves and sends_moments(n, k, segments[e, n], row)):
                     share_of_range = power_of(np.float64(devices[n * (K + 1) + 1 + k, 0]))
                     power[e, n, k + 1] = math.exp(low + (high - low) * share_of_range)
         write_deadline_shares(busy, weight, parameters.bandwidth_floor, share[e])
