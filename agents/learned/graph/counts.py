@@ -49,12 +49,14 @@ def likeliest(logits: FloatArray, cap: IntArray, blocks: int, counts: IntArray) 
 def _remaining(logits: FloatArray, cap: IntArray, blocks: int, weight: FloatArray, rest: FloatArray) -> None:
     """Write weights (K, L+1) and, scaled, the sums of the products over completions (K+1, L+1)."""
     devices = len(cap)
+    # A product of the least weights must not underflow where caps force every device to take them.
+    least = -min(40.0, 640.0 / devices)
     for k in range(devices):
         top = IMPOSSIBLE
         for count in range(min(cap[k], blocks) + 1):
             top = max(top, logits[k, count])
         for count in range(blocks + 1):
-            weight[k, count] = math.exp(max(logits[k, count] - top, -40.0)) if count <= cap[k] else 0.0
+            weight[k, count] = math.exp(max(logits[k, count] - top, least)) if count <= cap[k] else 0.0
     for left in range(blocks + 1):
         rest[devices, left] = 1.0 if left == 0 else 0.0
     for k in range(devices - 1, -1, -1):

@@ -9,6 +9,7 @@ import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
+from collapipe_env.agents.dssra.moving import sends_moments
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import evaluate
 from collapipe_env.arrays import FloatArray, IntArray
@@ -276,9 +277,11 @@ def decide_rows(
             micro_batches[e, n] = nearest
             busy[n] = busy_of(np.float64(units[n, 3]), total[n], longest[n], nearest)
             weight[n] = weight_of(np.float64(units[n, 4]), np.float64(cu[n, 1]))
+            moves = row.held.shape[1] > 0
             for k in range(K):
                 power[e, n, k + 1] = parameters.power_min_w
-                if segments[e, n, k] > 0:
+                # One that gives its blocks away still sends their moments.
+                if segments[e, n, k] > 0 or (moves and sends_moments(n, k, segments[e, n], row)):
                     level = power_of(np.float64(levels[n * K + k, 0]))
                     power[e, n, k + 1] = math.exp(low + (high - low) * level)
         write_deadline_shares(busy, weight, parameters.bandwidth_floor, share[e])

@@ -128,6 +128,8 @@ class GraphTraining:
                 if self.steps % plan.validate_every == 0 or self.steps == plan.steps:
                     self.seconds = time.perf_counter() - started
                     say(self._validate(validator, logger))
+            if not self.files.best.exists():  # interrupted before the first validation, or removed since
+                say(self._validate(validator, logger))
         except KeyboardInterrupt:
             self.seconds = time.perf_counter() - started
             self._write(self.files.latest, for_training=True)
@@ -232,6 +234,6 @@ class GraphTraining:
                 f"{path}: the record of its training is damaged ({error!r}): train anew with --fresh"
             ) from None
         self.steps = agent.record.steps
-        for score in self.history:
+        for score in self.history if self.files.best.exists() else ():
             if score.better_than(self.best):
                 self.best = score

@@ -1,0 +1,121 @@
+"""What the tests of the graph net share: systems, their states, and nets of random weights."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from collapipe_env.agents.learned.graph.counts import sample_counts
+from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
+from collapipe_env.agents.learned.graph.net import GraphNet
+from collapipe_env.agents.learned.graph.net_inputs import net_inputs
+from collapipe_env.agents.learned.graph.net_outputs import busy_of
+from collapipe_env.agents.learned.graph.plan_inputs import plan_inputs
+from collapipe_env.envs.graph_observation import GraphArrays, GraphObserver
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.world import World
+
+SMALL = load_scenario("small")
+MEDIUM = load_scenario("medium")
+BOARDS = load_scenario("boards")
+"""Moments of moved blocks cost time, so that the plan before matters."""
+UNEQUAL = load_scenario(
+    {
+        "base": "small",
+        "cluster": {"clusters": 3, "devices": [3, 1, 2], "layout_seed": 5},
+        "workload": {"blocks": 4},
+        "budgets": {"device_energy_j": 40, "bandwidth_floor": 0.02},
+    }
+)
+ALONE = load_scenario(
+    {"base": "small", "cluster": {"clusters": 1}, "radio": {"uplink_bandwidth_hz": 5e6, "bs_power_w": 5}}
+)
+SCENARIOS = {"small": SMALL, "medium": MEDIUM, "boards": BOARDS, "unequal": UNEQUAL, "alone": ALONE}
+
+
+def played_state(scenario, rows, seed=0, mean=2.0, rounds=2):
+    """A state after some rounds of random plans, with random queues, a third of them empty."""
+    world = World(scenario, IdleLearner(rows), rows)
+    world.reset([np.random.default_rng([seed, row]) for row in range(rows)])
+    rng, codec = np.random.default_rng([seed, 7]), action_codec(scenario)
+    for _ in range(rounds):
+        world.step(random_plan(codec, world.state, rng))
+    state = world.state
+    backlog = rng.exponential(mean, state.backlog.shape) * (rng.random(state.backlog.shape) > 0.33)
+    backlog[..., 1:] *= state.present
+    return replace(state, backlog=backlog)
+
+
+def random_plan(codec, state, rng):
+    """A random plan that fits into the memories."""
+    return codec.decode(rng.uniform(-1.0, 1.0, (len(state.present), codec.action_size)), state.memory_cap)
+
+
+def random_net(seed, spread=0.3):
+    """A net whose heads are random, too, so that its decisions vary from node to node."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        net = GraphNet()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+            for head in (net.count_head, net.node_head, net.chain_head):
+                head.weight.copy_(spread * torch.randn_like(head.weight))
+                head.bias.copy_(0.3 * torch.randn_like(head.bias))
+    return net
+
+
+def packed(net):
+    """Its weights for compiled decisions."""
+    return packed_weights(net.state_dict(), net.shape.layers)
+
+
+def observed(scenario, state):
+    """The graph observation of a state, in double precision."""
+    return GraphObserver(system_parameters(scenario)).build_generic(state)
+
+
+def inputs_of(graph, real=torch.float64):
+    """Inputs of the net from an observation in NumPy arrays."""
+    return net_inputs(GraphArrays(*(torch.as_tensor(np.array(array), dtype=real) for array in graph)))
+
+
+class Whole(NamedTuple):
+    """All that the net says, its segments and numbers of micro-batches the most likely ones."""
+
+    logits: torch.Tensor
+    power: torch.Tensor
+    log2_micro_batches: torch.Tensor
+    sharpness: torch.Tensor
+    busy: torch.Tensor
+    weight: torch.Tensor
+
+
+def whole_answer(net, inputs, blocks, cap=None, choices=(16,)):
+    """All that the net says of inputs, in double precision; by default every device can hold all blocks."""
+    net = net.double()
+    tokens = net.tokens(inputs)
+    logits = net.count_logits(tokens, inputs, blocks)
+    cap = inputs.present.numpy() * blocks if cap is None else cap
+    counts = np.empty(cap.shape, np.int64)
+    flat = logits.detach().numpy().reshape(-1, *logits.shape[-2:])
+    caps = np.ascontiguousarray(cap.reshape(-1, cap.shape[-1]), dtype=np.int64)
+    none = np.empty((len(caps), 0, cap.shape[-1]))
+    sample_counts(flat, caps, blocks, none, counts.reshape(caps.shape), none.astype(np.int64), none[..., 0])
+    plan = plan_inputs(inputs, counts)
+    said = net(tokens, inputs, plan)
+    numbers = np.array(choices, float)
+    nearest = np.abs(np.log2(numbers) - said.log2_micro_batches.detach().numpy()[..., None]).argmin(axis=-1)
+    busy = busy_of(said.busy, plan.total, plan.longest, torch.from_numpy(numbers[nearest]))
+    return Whole(logits, *said._replace(busy=busy))
+
+
+def answer(net, scenario, state):
+    """All that the net says of a state, in double precision."""
+    cap = np.where(state.present, state.memory_cap, 0)
+    choices = system_parameters(scenario).micro_batch_choices
+    inputs = inputs_of(observed(scenario, state))
+    return whole_answer(net, inputs, scenario.workload.blocks, cap, choices)

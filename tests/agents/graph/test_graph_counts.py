@@ -1,0 +1,118 @@
+"""Counts of blocks that sum to L: most likely ones, samples and probabilities against enumeration."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collapipe_env.agents.learned.graph.counts import log_probability, sample_counts
+
+
+def enumerated(logits, cap, blocks):
+    """All counts with the right sum (P, K) and the logarithms of their probabilities (P,)."""
+    plans = [p for p in itertools.product(*(range(c + 1) for c in cap)) if sum(p) == blocks]
+    scores = np.array([sum(logits[k, count] for k, count in enumerate(plan)) for plan in plans])
+    highest = scores.max()
+    return np.array(plans), scores - highest - np.log(np.exp(scores - highest).sum())
+
+
+def drawn(logits, cap, blocks, draws):
+    """Most likely counts, samples and the logarithms of their probabilities, of one cluster."""
+    devices = len(cap)
+    top, samples = np.full((1, devices), -1), np.full((1, len(draws), devices), -1)
+    chance = np.full((1, len(draws)), np.nan)
+    sample_counts(logits[None], np.asarray(cap)[None], blocks, draws[None], top, samples, chance)
+    return top[0], samples[0], chance[0]
+
+
+@st.composite
+def clusters(draw):
+    blocks = draw(st.integers(1, 6))
+    cap = draw(st.lists(st.integers(0, blocks), min_size=1, max_size=4).filter(lambda c: sum(c) >= blocks))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    logits = draw(st.sampled_from([0.1, 1.0, 4.0])) * rng.standard_normal((len(cap), blocks + 1))
+    return logits, cap, blocks, rng
+
+
+@given(clusters())
+def test_everything_agrees_with_enumeration(cluster):
+    logits, cap, blocks, rng = cluster
+    plans, chances = enumerated(logits, cap, blocks)
+    top, samples, chance = drawn(logits, cap, blocks, rng.random((50, len(cap))))
+    np.testing.assert_array_equal(top, plans[chances.argmax()])
+    known = {tuple(plan): value for plan, value in zip(plans, chances, strict=True)}
+    np.testing.assert_allclose(chance, [known[tuple(sample)] for sample in samples], atol=1e-9)
+    many = np.broadcast_to(logits, (len(plans), *logits.shape)), np.broadcast_to(cap, plans.shape)
+    np.testing.assert_allclose(log_probability(*many, blocks, plans), chances, atol=1e-9)
+
+
+def test_frequencies_are_the_probabilities():
+    rng = np.random.default_rng(3)
+    logits, cap, blocks, number = 1.5 * rng.standard_normal((3, 6)), [5, 2, 3], 5, 40_000
+    plans, chances = enumerated(logits, cap, blocks)
+    _, samples, _ = drawn(logits, cap, blocks, rng.random((number, 3)))
+    found = (samples[:, None] == plans).all(axis=-1).mean(axis=0)
+    deviation = np.sqrt(np.exp(chances) * -np.expm1(chances) / number)
+    assert found.sum() == pytest.approx(1.0)
+    assert (np.abs(found - np.exp(chances)) <= 4.5 * deviation).all()
+
+
+@pytest.mark.parametrize("draw", [0.0, np.nextafter(1.0, 0.0)])
+def test_draws_at_the_ends_give_possible_counts(draw):
+    rng = np.random.default_rng(4)
+    for _ in range(50):
+        logits, cap = 10.0 * rng.standard_normal((4, 7)), rng.integers(0, 7, 4)
+        cap[0] += max(0, 6 - cap.sum())
+        _, samples, chance = drawn(logits, cap, 6, np.full((1, 4), draw))
+        assert samples.sum() == 6
+        assert (samples[0] <= cap).all()
+        assert (samples >= 0).all()
+        assert np.isfinite(chance).all()
+
+
+def test_caps_that_leave_no_choice_are_met_whatever_the_logits():
+    cap, blocks = [2, 0, 3, 1], 6
+    for level in (1.0, -1e3, -1e8):
+        logits = np.zeros((4, 7))
+        logits[np.arange(4), cap] = level  # the only counts that are possible are the least liked
+        top, samples, chance = drawn(logits, cap, blocks, np.full((2, 4), 0.5))
+        np.testing.assert_array_equal(top, cap)
+        np.testing.assert_array_equal(samples, [cap, cap])
+        np.testing.assert_allclose(chance, 0.0, atol=1e-9)
+        np.testing.assert_allclose(
+            log_probability(logits, np.array(cap), blocks, np.array(cap)), 0.0, atol=1e-6 * abs(level)
+        )
+
+
+@pytest.mark.parametrize("devices", [16, 24, 60])
+def test_many_devices_that_all_must_take_what_they_dislike_most(devices):
+    logits = np.zeros((devices, devices + 1))
+    logits[:, 1] = -500.0
+    cap = np.ones(devices, int)
+    top, samples, chance = drawn(logits, cap, devices, np.random.default_rng(0).random((3, devices)))
+    np.testing.assert_array_equal(top, cap)
+    np.testing.assert_array_equal(samples, np.ones((3, devices)))
+    np.testing.assert_allclose(chance, 0.0, atol=1e-9)
+
+
+def test_very_unlikely_counts_are_not_drawn_and_not_most_likely():
+    logits = np.full((3, 5), -1e4)
+    logits[0, 1] = logits[1, 3] = logits[2, 0] = 0.0
+    top, samples, chance = drawn(logits, [4, 4, 4], 4, np.random.default_rng(1).random((200, 3)))
+    np.testing.assert_array_equal(top, [1, 3, 0])
+    np.testing.assert_array_equal(samples, np.broadcast_to([1, 3, 0], (200, 3)))
+    np.testing.assert_allclose(chance, 0.0, atol=1e-9)
+
+
+def test_counts_above_a_cap_are_impossible():
+    logits, cap = np.zeros((2, 4)), np.array([3, 1])
+    assert log_probability(logits, cap, 3, np.array([1, 2])) == -np.inf
+    assert log_probability(logits, cap, 3, np.array([2, 1])) == pytest.approx(np.log(0.5))
+
+
+def test_no_samples_still_give_the_most_likely_counts():
+    top, samples, _ = drawn(np.array([[0.0, 1.0, 5.0], [0.0, 7.0, 0.0]]), [2, 2], 2, np.empty((0, 2)))
+    np.testing.assert_array_equal(top, [1, 1])
+    assert samples.shape == (0, 2)

@@ -1,0 +1,220 @@
+"""Files of graph nets: read without executing anything, and refused by name if they are not such nets."""
+
+import dataclasses
+import pickle
+
+import graph_support as support
+import numpy as np
+import pytest
+
+from collapipe_env.agents.learned.agent_file import AgentFile, read_agent_file, write_agent_file
+from collapipe_env.agents.learned.graph.graph_files import (
+    ADAM,
+    GRAPH_AGENTS,
+    features,
+    graph_record,
+    net_shape,
+    require_graph_net,
+)
+from collapipe_env.agents.learned.graph.graph_parameters import (
+    GraphParameters,
+    check_graph_parameters,
+    graph_parameters_from_dict,
+)
+from collapipe_env.agents.learned.graph.net import GraphNet
+from collapipe_env.envs.graph_observation import CONTEXT_FEATURES, CU_FEATURES, DEVICE_FEATURES, HOP_FEATURES
+from collapipe_env.errors import CheckpointError, ScenarioError
+
+PARAMETERS = GraphParameters(width=16, hidden=8)
+
+
+def content(parameters=PARAMETERS):
+    """Record and weights of a fresh net, with a moment of the optimiser."""
+    record = graph_record(parameters, 5, {"seconds": 1.0}, [], "0.1.0")
+    net = GraphNet(net_shape(parameters))
+    tensors = {name: value.numpy() for name, value in net.state_dict().items()}
+    return AgentFile(record, {**tensors, f"{ADAM}step.cu.weight": np.float32(3.0).reshape(())})
+
+
+def saved(path, agent):
+    write_agent_file(path, agent.record, agent.tensors)
+    return path
+
+
+def with_record(agent, **changes):
+    return agent._replace(record=dataclasses.replace(agent.record, **changes))
+
+
+def test_weights_come_back_bit_for_bit_without_what_only_training_needs(tmp_path):
+    agent = content()
+    path = saved(tmp_path / "net.safetensors", agent)
+    parameters, weights = require_graph_net(read_agent_file(path), str(path))
+    assert parameters == PARAMETERS
+    assert weights.keys() == GraphNet(net_shape(PARAMETERS)).state_dict().keys()
+    for name, value in weights.items():
+        np.testing.assert_array_equal(value.numpy(), agent.tensors[name])
+    part = GRAPH_AGENTS.playing_part(path)
+    assert part.tensors.keys() == weights.keys()
+    assert part.record == read_agent_file(path).record
+
+
+def test_the_record_names_every_feature_and_decision():
+    names = features()
+    groups = {"device": DEVICE_FEATURES, "cu": CU_FEATURES, "hop": HOP_FEATURES, "context": CONTEXT_FEATURES}
+    assert list(names) == [f"{group}/{f.name}" for group, listed in groups.items() for f in listed]
+    record = content().record
+    assert record.features == names
+    assert {"blocks", "device_power", "cu_power", "micro_batches", "bandwidth"} == set(record.decisions)
+    assert record.trained_on == "random systems of up to 16 clusters"
+
+
+def renamed(shapes, old, new):
+    return {new if name == old else name: shape for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        (
+            {"features": renamed(features(), "hop/log_hop_s", "hop/log_hop_ms")},
+            "hop/log_hop_ms, hop/log_hop_s",
+        ),
+        ({"features": {k: v for k, v in features().items() if k != "cu/log_server_s"}}, "cu/log_server_s"),
+        ({"features": dict(reversed(features().items()))}, "their order"),
+        ({"features": {**features(), "device/heat": [1]}}, "device/heat"),
+    ],
+)
+def test_a_net_that_reads_other_features_is_refused_by_their_names(tmp_path, changes, named):
+    path = saved(tmp_path / "net.safetensors", with_record(content(), **changes))
+    with pytest.raises(CheckpointError) as error:
+        GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
+    assert f"was trained with other features than this version has ({named})" in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_a_net_of_other_decisions_is_refused_by_their_names(tmp_path):
+    agent = content()
+    decisions = {**agent.record.decisions, "clock": [1]}
+    path = saved(tmp_path / "net.safetensors", with_record(agent, decisions=decisions))
+    with pytest.raises(CheckpointError, match=r"other decisions than this version has \(clock\)"):
+        GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
+
+
+def lacking(tensors):
+    del tensors["layers.1.gate.bias"]
+
+
+def foreign(tensors):
+    tensors["layers.2.gate.bias"] = np.zeros(1, np.float32)
+
+
+def reshaped(tensors):
+    tensors["cu.weight"] = tensors["cu.weight"].T
+
+
+def doubled(tensors):
+    tensors["after.weight"] = tensors["after.weight"].astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lacking, "layers.1.gate.bias"),
+        (foreign, "layers.2.gate.bias"),
+        (reshaped, "cu.weight"),
+        (doubled, "after.weight"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_by_name(tmp_path, change, name):
+    agent = content()
+    change(agent.tensors)
+    path = saved(tmp_path / "net.safetensors", agent)
+    with pytest.raises(CheckpointError, match=rf"{path}: weights {name} of shape"):
+        GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 33}, "width = 33 is no multiple of hyper-parameter heads = 4"),
+        ({"width": "wide"}, "hyper-parameter width = 'wide' has the wrong type"),
+        ({"heads": True}, "hyper-parameter heads = True has the wrong type"),
+        ({"layers": 99}, "hyper-parameter layers = 99: a number from 1 to 16 is needed"),
+        (
+            {"learning_rate": 0.0},
+            "hyper-parameter learning_rate = 0.0: a number above 0, at most 1 is needed",
+        ),
+        ({"depth": 2}, "hyper-parameters depth are not known to this version"),
+    ],
+)
+def test_hyper_parameters_of_a_file_are_checked(tmp_path, changes, message):
+    agent = content()
+    values = {**agent.record.hyperparameters, **changes}
+    path = saved(tmp_path / "net.safetensors", with_record(agent, hyperparameters=values))
+    with pytest.raises(CheckpointError) as error:
+        GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_hyper_parameters_go_through_plain_data():
+    assert graph_parameters_from_dict(dataclasses.asdict(PARAMETERS)) == PARAMETERS
+    values = dataclasses.asdict(PARAMETERS)
+    del values["samples"]  # as in a file from before it was added
+    assert graph_parameters_from_dict(values) == dataclasses.replace(
+        PARAMETERS, samples=GraphParameters().samples
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"samples": 1}, "--graph.samples = 1: a number from 2 to 4096 is needed"),
+        ({"most_clusters": 1}, "--graph.most-clusters = 1: a number from 2 to 4096 is needed"),
+        ({"learning_rate": float("nan")}, "--graph.learning-rate = nan: a number above 0"),
+        ({"final_learning_rate": -1.0}, "--graph.final-learning-rate = -1.0: a number from 0 to 1000"),
+        ({"heads": 5}, "--graph.width = 48 is no multiple of --graph.heads = 5"),
+    ],
+)
+def test_hyper_parameters_of_the_command_line_are_checked(changes, message):
+    with pytest.raises(ScenarioError) as error:
+        check_graph_parameters(GraphParameters(**changes), "--graph.")
+    assert message in str(error.value)
+    check_graph_parameters(GraphParameters(), "--graph.")
+
+
+def test_damaged_bytes_are_refused(tmp_path):
+    path = saved(tmp_path / "net.safetensors", content())
+    whole = bytearray(path.read_bytes())
+    for place in (len(whole) - 3, len(whole) // 2, 40):
+        damaged = whole.copy()
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=str(path)):
+            GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
+    path.write_bytes(whole[:-10])
+    with pytest.raises(CheckpointError, match=str(path)):
+        GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
+    path.write_bytes(whole)
+    GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
+
+
+class Bomb:
+    """Leaves a file behind if it is ever unpickled."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __reduce__(self):
+        return (open, (str(self.place), "w"))
+
+
+def test_a_pickle_is_refused_and_not_run(tmp_path):
+    left = tmp_path / "ran"
+    path = tmp_path / "net.safetensors"
+    path.write_bytes(pickle.dumps(Bomb(left)))
+    with pytest.raises(CheckpointError):
+        GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
+    assert not left.exists()
+    pickle.loads(path.read_bytes()).close()  # it would have run
+    assert left.exists()

@@ -1,0 +1,168 @@
+"""Inputs of the graph net: relative to the system itself, and blind to what is not there."""
+
+import math
+from dataclasses import replace
+
+import graph_support as support
+import numpy as np
+import pytest
+
+from collapipe_env.agents.learned.graph.net_inputs import (
+    CU_INPUTS,
+    DEVICE_INPUTS,
+    HOP_INPUTS,
+    OWN_CU_INPUTS,
+    net_inputs,
+)
+from collapipe_env.envs.graph_observation import CONTEXT_FEATURES, GraphObserver
+from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.costs import round_costs
+
+LOG2 = math.log(2.0)
+MESSAGES = (
+    "log_message_s",
+    "log_latency_s",
+    "log_edge_message_s",
+    "log_edge_latency_s",
+    "log_server_launch_s",
+)
+"""Features that the control units are told as they are: in seconds."""
+
+
+def in_seconds():
+    """Columns of a control unit's inputs that hold them: those of the context, but for four, in its order."""
+    told = ["log_tradeoff_v", *(f.name for f in CONTEXT_FEATURES if f.name not in ("floor", "drop"))]
+    told = [told[0], *(name for name in told[1:] if name != "log_tradeoff_v")]
+    return [OWN_CU_INPUTS + told.index(name) for name in MESSAGES]
+
+
+@pytest.mark.parametrize("name", support.SCENARIOS)
+def test_shapes_are_as_declared_and_numbers_are_moderate(name):
+    scenario = support.SCENARIOS[name]
+    inputs = net_inputs(support.observed(scenario, support.played_state(scenario, 3)))
+    N, K = scenario.clusters, max(scenario.cluster.devices_per_cluster)
+    assert inputs.cu.shape == (3, N, CU_INPUTS)
+    assert inputs.device.shape == (3, N, K, DEVICE_INPUTS)
+    assert inputs.hop.shape == (3, N, K + 1, K + 1, HOP_INPUTS)
+    for array in (inputs.cu, inputs.device, inputs.hop):
+        assert np.abs(array).max() < 12.0
+
+
+def test_ideal_time_is_that_of_all_devices_at_work_all_the_time():
+    """The first input of a device and of a control unit, from the speeds themselves."""
+    scenario = support.UNEQUAL
+    state, p = support.played_state(scenario, 2), system_parameters(scenario)
+    inputs = net_inputs(support.observed(scenario, state))
+    flops = 3.0 * p.costs.block_forward_flops * p.costs.batch_size  # a backward pass is two forward passes
+    together = (state.speed * state.present).sum(axis=-1)
+    ideal = np.log(p.costs.blocks * flops / together)
+    scale = ideal.mean(axis=-1, keepdims=True)
+    np.testing.assert_allclose(inputs.cu[..., 0], ideal - scale, atol=1e-9)
+    with np.errstate(divide="ignore"):
+        block = np.where(state.present, np.log(flops / state.speed) - scale[..., None], 0.0)
+    np.testing.assert_allclose(inputs.device[..., 1], block, atol=1e-9)
+    np.testing.assert_allclose(inputs.mean_blocks, p.costs.blocks / state.present.sum(axis=-1))
+    # V of the ideal time: the context's only price.
+    level = math.log(p.tradeoff_v) + scale
+    np.testing.assert_allclose(
+        inputs.cu[..., OWN_CU_INPUTS], np.broadcast_to((level - 2.0) / 1.5, ideal.shape)
+    )
+
+
+def test_energy_is_dear_by_the_queues_price_over_a_seconds_worth():
+    """``z e`` of a block over ``V / N`` times its time, for devices; of a second of sending, for CUs."""
+    scenario = support.MEDIUM
+    state, p = support.played_state(scenario, 2), system_parameters(scenario)
+    inputs = net_inputs(support.observed(scenario, state))
+    worth = p.tradeoff_v / p.clusters
+    load = state.compute_power / state.budget[..., 1:]  # of a second
+    np.testing.assert_allclose(np.expm1(inputs.device[..., 7]), state.backlog[..., 1:] * load / worth)
+    sender = (
+        math.sqrt(p.power_min_w * p.power_max_w) / p.radio_power.efficiency + p.radio_power.edge_circuit_w
+    )
+    np.testing.assert_allclose(
+        np.expm1(inputs.cu[..., 7]), state.backlog[..., 0] * sender / state.budget[..., 0] / worth
+    )
+
+
+@pytest.mark.parametrize("name", ["small", "medium"])
+def test_a_system_twice_as_slow_at_half_the_price_of_time_looks_the_same(name):
+    fast = support.SCENARIOS[name]
+    extra, radio = fast.overheads, fast.radio
+    times = ("block_s", "update_s", "message_s", "latency_s", "edge_message_s", "edge_latency_s", "server_s")
+    slow = fast.with_overrides(
+        {
+            **{f"overheads.{field}": 2.0 * getattr(extra, field) for field in times},
+            **{
+                f"radio.{field}": 0.5 * getattr(radio, field)
+                for field in ("d2d_bandwidth_hz", "uplink_bandwidth_hz", "downlink_bandwidth_hz")
+            },
+            "radio.noise_dbm_per_hz": radio.noise_dbm_per_hz + 10.0 * math.log10(2.0),
+            "cluster.server_flops": 0.5 * fast.cluster.server_flops,
+            "devices.profiles.0.flops_per_cycle": 0.5 * fast.devices.profiles[0].flops_per_cycle,
+            "budgets.device_energy_j": 2.0 * fast.budgets.device_energy_j,
+            "budgets.cu_energy_j": 2.0 * fast.budgets.cu_energy_j,
+            "budgets.tradeoff_v": 0.5 * fast.budgets.tradeoff_v,
+        }
+    )
+    states = [support.played_state(scenario, 3) for scenario in (fast, slow)]
+    plan = support.random_plan(action_codec(fast), states[0], np.random.default_rng(0))
+    first, second = (
+        round_costs(system_parameters(scenario), state, plan)
+        for scenario, state in zip((fast, slow), states, strict=True)
+    )
+    np.testing.assert_allclose(second.delay, 2.0 * first.delay, rtol=1e-9)  # it is such a system
+    np.testing.assert_allclose(second.energy_ratio, first.energy_ratio, rtol=1e-9)
+
+    first, second = (
+        net_inputs(support.observed(scenario, state))
+        for scenario, state in zip((fast, slow), states, strict=True)
+    )
+    seconds = in_seconds()
+    server = 9
+    relative = [i for i in range(CU_INPUTS) if i not in seconds and i != server]
+    np.testing.assert_allclose(second.cu[..., relative], first.cu[..., relative], atol=1e-9)
+    launch, update = 2, 3
+    relative = [i for i in range(DEVICE_INPUTS) if i not in (launch, update)]
+    np.testing.assert_allclose(second.device[..., relative], first.device[..., relative], atol=1e-9)
+    # Times that may be zero have 0.1 ms added before their logarithm; the server's are hardly longer.
+    np.testing.assert_allclose(second.device, first.device, atol=0.02)
+    less = first.cu[..., server] - second.cu[..., server]
+    assert ((less >= 0.0) & (less <= 0.25 * LOG2)).all()
+    # A node and itself have no hop, and nothing that is relative to anything.
+    others = ~np.eye(first.hop.shape[-2], dtype=bool)
+    np.testing.assert_allclose(second.hop[:, :, others], first.hop[:, :, others], atol=1e-9)
+    # What says otherwise: times of messages, in seconds.
+    np.testing.assert_allclose((second.cu - first.cu)[..., seconds], LOG2 / 2.0, atol=0.05)
+
+
+def test_absent_devices_are_zero_and_their_state_is_not_read():
+    scenario = support.UNEQUAL
+    state = support.played_state(scenario, 2)
+    gone = ~state.present
+    assert gone.any()
+    other = {}
+    for name in ("speed", "clock", "compute_power", "memory_cap"):
+        array = getattr(state, name).copy()
+        array[gone] = 7 * array.max()
+        other[name] = array
+    backlog, gain = state.backlog.copy(), state.d2d_gain.copy()
+    backlog[..., 1:][gone] = 9.0
+    nodes = np.concatenate((np.zeros_like(gone[..., :1]), gone), axis=-1)
+    gain[nodes[..., :, None] | nodes[..., None, :]] = 1.0
+    changed = replace(state, backlog=backlog, d2d_gain=gain, **other)
+    observer = GraphObserver(system_parameters(scenario))
+    for build in (observer.build, observer.build_generic):
+        first, second = net_inputs(build(state)), net_inputs(build(changed))
+        for before, after in zip(first, second, strict=True):
+            np.testing.assert_array_equal(after, before)
+        assert (first.device[gone] == 0.0).all()
+        assert (first.hop[nodes] == 0.0).all()
+
+
+def test_hops_know_how_far_ahead_the_receiver_is():
+    scenario = support.MEDIUM
+    inputs = net_inputs(support.observed(scenario, support.played_state(scenario, 1)))
+    for i, j in np.ndindex(6, 6):
+        np.testing.assert_allclose(inputs.hop[0, :, i, j, 2], 0.25 * (j - i))
+        np.testing.assert_allclose(inputs.hop[0, :, i, j, 3], (0.25 * (j - i)) ** 2)

@@ -1,0 +1,143 @@
+"""The graph net: equivariant in clusters, blind to absent devices, one set of weights for all sizes."""
+
+import graph_support as support
+import numpy as np
+import pytest
+import torch
+
+from collapipe_env.agents.learned.graph.net import GraphNet, NetShape, count_logits
+from collapipe_env.agents.learned.graph.net_inputs import NetInputs
+
+CLUSTER_FIELDS = ("logits", "power", "log2_micro_batches", "sharpness", "busy", "weight")
+
+
+def inputs_for(name, rows=2, seed=0):
+    scenario = support.SCENARIOS[name]
+    return support.inputs_of(support.observed(scenario, support.played_state(scenario, rows, seed)))
+
+
+def answered(net, inputs, blocks):
+    with torch.no_grad():
+        return support.whole_answer(net, inputs, blocks)
+
+
+def assert_close(first, second):
+    for field in CLUSTER_FIELDS:
+        torch.testing.assert_close(getattr(first, field), getattr(second, field), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["medium", "unequal"])
+def test_clusters_in_another_order_get_the_same_answers_in_that_order(name):
+    net, blocks = support.random_net(1), support.SCENARIOS[name].workload.blocks
+    inputs = inputs_for(name)
+    order = torch.from_numpy(np.random.default_rng(2).permutation(inputs.cu.shape[1]))
+    assert (order != torch.arange(len(order))).any()
+    first = answered(net, inputs, blocks)
+    second = answered(net, NetInputs(*(array[:, order] for array in inputs)), blocks)
+    assert_close(type(first)(*(array[:, order] for array in first)), second)
+    assert first.power.std(dim=1).min() > 1e-4  # clusters do differ
+
+
+def reordered(inputs, order):
+    """Inputs with the devices of all clusters in another order."""
+    nodes = torch.cat((torch.zeros(1, dtype=torch.long), order + 1))
+    return inputs._replace(
+        device=inputs.device[:, :, order],
+        present=inputs.present[:, :, order],
+        hop=inputs.hop[:, :, nodes][:, :, :, nodes],
+    )
+
+
+def test_order_of_devices_counts_by_the_direction_of_hops_alone():
+    net, order = support.random_net(3), torch.tensor([2, 0, 4, 1, 3])
+    inputs = inputs_for("medium")
+    blind = inputs._replace(hop=inputs.hop * torch.tensor([1.0, 1.0, 0.0, 0.0]))
+    first, second = answered(net, blind, 12), answered(net, reordered(blind, order), 12)
+    torch.testing.assert_close(first.logits[:, :, order], second.logits, rtol=1e-9, atol=1e-9)
+    # The chain is another one: with directions that belong to the new places answers do change.
+    seen = reordered(inputs, order)
+    placed = torch.cat((seen.hop[..., :2], inputs.hop[..., 2:]), dim=-1)
+    third = answered(net, seen._replace(hop=placed), 12)
+    assert (answered(net, inputs, 12).logits[:, :, order] - third.logits).abs().max() > 1e-3
+
+
+def test_devices_that_are_not_there_change_nothing():
+    net = support.random_net(4)
+    inputs = inputs_for("medium")
+    wider = [
+        torch.nn.functional.pad(inputs.device, (0, 0, 0, 2)),
+        torch.nn.functional.pad(inputs.hop, (0, 0, 0, 2, 0, 2)),
+        torch.nn.functional.pad(inputs.present, (0, 2)),
+    ]
+    first = answered(net, inputs, 12)
+    second = answered(net, inputs._replace(device=wider[0], hop=wider[1], present=wider[2]), 12)
+    torch.testing.assert_close(second.logits[:, :, :5], first.logits, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(second.power[..., :6], first.power, rtol=1e-9, atol=1e-9)
+    for field in CLUSTER_FIELDS[2:]:
+        torch.testing.assert_close(getattr(second, field), getattr(first, field), rtol=1e-9, atol=1e-9)
+    # Nor does anything that stands where they would be.
+    junk = [array.clone() for array in wider[:2]]
+    junk[0][:, :, 5:] = 3.0
+    junk[1][:, :, 6:] = -2.0
+    junk[1][:, :, :, 6:] = 5.0
+    third = answered(net, inputs._replace(device=junk[0], hop=junk[1], present=wider[2]), 12)
+    torch.testing.assert_close(third.logits[:, :, :5], first.logits, rtol=1e-9, atol=1e-9)
+
+
+def test_a_row_of_a_batch_is_answered_as_if_it_were_alone():
+    net, inputs = support.random_net(5), inputs_for("boards", rows=4)
+    blocks = support.BOARDS.workload.blocks
+    together = answered(net, inputs, blocks)
+    for row in range(4):
+        alone = answered(net, NetInputs(*(array[row] for array in inputs)), blocks)
+        assert_close(type(together)(*(array[row] for array in together)), alone)
+
+
+def test_clusters_hear_of_each_other():
+    net, inputs = support.random_net(6), inputs_for("medium")
+    device = inputs.device.clone()
+    device[:, 0] += 0.5
+    first, second = answered(net, inputs, 12), answered(net, inputs._replace(device=device), 12)
+    assert (first.logits[:, 1:] - second.logits[:, 1:]).abs().max() > 1e-5
+
+
+@pytest.mark.parametrize("name", support.SCENARIOS)
+def test_one_set_of_weights_answers_every_size_with_finite_gradients(name):
+    scenario = support.SCENARIOS[name]
+    net = support.random_net(7).double()
+    answer = support.answer(net, scenario, support.played_state(scenario, 2))
+    N, K, L = scenario.clusters, max(scenario.cluster.devices_per_cluster), scenario.workload.blocks
+    assert answer.logits.shape == (2, N, K, L + 1)
+    assert answer.power.shape == (2, N, K + 1)
+    assert ((answer.power > 0.0) & (answer.power < 1.0)).all()
+    assert (answer.sharpness > 0.0).all()
+    sum(array.sum() for array in answer).backward()
+    for name, parameter in net.named_parameters():
+        assert torch.isfinite(parameter.grad).all()
+        # Of one cluster the gate is always 1, and a bias of the gate moves all of them alike.
+        assert (parameter.grad != 0.0).any() or N == 1 or "gate.bias" in name
+
+
+@pytest.mark.parametrize("blocks", [1, 5, 8, 9, 30])
+def test_logits_of_counts_are_a_bell_with_offsets_of_few_blocks(blocks):
+    """``-s (sqrt(1 + (c - w)^2) - 1)`` plus offsets, number by number; finite and with bounded slopes."""
+    rng = np.random.default_rng(8)
+    raw = rng.standard_normal((2, 3, 11))
+    mean = np.array([1.5, 4.0])
+    found = count_logits(torch.from_numpy(raw), torch.from_numpy(mean), blocks).numpy()
+    assert found.shape == (2, 3, blocks + 1)
+    for n, k, count in np.ndindex(*found.shape):
+        wanted = np.log1p(np.exp(raw[n, k, 0] + 0.5413)) * mean[n]
+        steep = 8.0 / (1.0 + np.exp(1.5 - raw[n, k, 1]))
+        value = -steep * (np.hypot(1.0, count - wanted) - 1.0)
+        value += raw[n, k, 2 + count] if count < 9 else 0.0
+        assert found[n, k, count] == pytest.approx(value, rel=1e-9, abs=1e-9)
+    assert np.log1p(np.exp(0.5413)) == pytest.approx(1.0, abs=1e-4)  # a fresh net wants an even split
+
+
+def test_other_sizes_of_the_net_work_as_well():
+    shape = NetShape(width=12, layers=3, heads=2, hidden=8, edge_hidden=5)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = GraphNet(shape)
+    assert answered(net, inputs_for("small"), 6).logits.shape == (2, 2, 3, 7)

@@ -1,0 +1,270 @@
+"""Training of the graph net: it learns, goes on where it stopped, and repeats itself."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import graph_support as support
+import numpy as np
+import pytest
+import torch
+
+from collapipe_env.agents.learned.agent_file import read_agent_file
+from collapipe_env.agents.learned.graph import graph_training
+from collapipe_env.agents.learned.graph.graph_files import ADAM, GRAPH_AGENTS, net_shape
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
+from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
+from collapipe_env.agents.learned.graph.graph_training import GraphFiles, GraphPlan, GraphTraining
+from collapipe_env.agents.learned.graph.graph_validation import GraphValidator, validation_scenarios
+from collapipe_env.agents.learned.graph.net import GraphNet
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import CheckpointError
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.scenario import load_scenario
+
+FEW = GraphParameters(clusters=8, most_clusters=3, random_groups=2, samples=2, width=16, hidden=16)
+"""A small net on small groups."""
+
+
+@pytest.fixture(autouse=True)
+def short_validations(monkeypatch):
+    """Validations of a few rounds of `small` instead of the four scenarios' 800 each."""
+    monkeypatch.setattr(
+        graph_training,
+        "GraphValidator",
+        lambda *_: GraphValidator(support.SMALL, (support.SMALL,), episodes=4, rounds=25),
+    )
+
+
+def trained(folder, steps, parameters=FEW, *, every=5, seed=1, say=None):
+    """A training that has run."""
+    plan = GraphPlan(support.SMALL, parameters, steps, seed, every, "a command")
+    training = GraphTraining(plan, GraphFiles(folder))
+    training.run((lambda _: None) if say is None else say)
+    return training
+
+
+def interrupt_at(monkeypatch, call, action=None):
+    """Let the user interrupt, or something else happen, at a step (1, 2, ...)."""
+    count, step = [0], graph_training.learn_and_play
+
+    def interrupted(*arguments):
+        count[0] += 1
+        if count[0] == call:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    monkeypatch.setattr(graph_training, "learn_and_play", action(step) if action else interrupted)
+
+
+def without_seconds(record):
+    """Plain data of a record but for wall-clock times, which no two runs share."""
+    data = json.loads(json.dumps(asdict(record)))
+    del data["training"]["seconds"]
+    for entry in data["history"]:
+        del entry["seconds"]
+    return data
+
+
+def assert_same_tensors(first, second):
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name])
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path):
+    for name, seed in (("first", 1), ("second", 1), ("third", 2)):
+        trained(tmp_path / name, 8, every=4, seed=seed)
+    first, second, third = (
+        read_agent_file(GraphFiles(tmp_path / name).best) for name in ("first", "second", "third")
+    )
+    assert without_seconds(first.record) == without_seconds(second.record)
+    assert_same_tensors(first.tensors, second.tensors)
+    assert any((value != third.tensors[name]).any() for name, value in first.tensors.items())
+
+
+def test_training_says_what_it_reaches_and_keeps_the_best_version(tmp_path):
+    said = []
+    training = trained(tmp_path, 10, every=4, say=said.append)
+    assert [score.steps for score in training.history] == [4, 8, 10]
+    assert len(said) == 3
+    assert all("round delay" in line for line in said)
+    best = min(training.history, key=lambda score: score.objective)
+    assert training.best == best
+    files = training.files
+    record, tensors = read_agent_file(files.best)
+    assert (record.steps, record.algorithm, record.training["command"]) == (best.steps, "graph", "a command")
+    assert not any(name.startswith(ADAM) for name in tensors)
+    record, tensors = read_agent_file(files.latest)
+    assert record.steps == 10
+    assert any(name.startswith(ADAM) for name in tensors)
+    assert list(files.tensorboard.iterdir())
+    # The best version scores what the record says, seen by a validation of its own.
+    scheduler = GRAPH_AGENTS.from_checkpoint(files.best, support.SMALL)
+    score = GraphValidator(support.SMALL, (support.SMALL,), episodes=4, rounds=25)(
+        scheduler._weights, FEW.heads, 0, 0.0
+    )
+    assert score.objective == pytest.approx(best.objective, rel=1e-9)
+
+
+def test_a_run_in_two_parts_goes_on_with_steps_history_weights_and_moments(tmp_path, monkeypatch):
+    files = trained(tmp_path, 6, every=3).files
+    before = read_agent_file(files.latest)
+    plan = GraphPlan(support.SMALL, FEW, 12, 1, 3, "a command")
+    resumed = GraphTraining(plan, files)
+    assert resumed.steps == 6
+    assert [score.to_dict() for score in resumed.history] == before.record.history
+    assert resumed.seconds == before.record.training["seconds"]
+    with monkeypatch.context() as patch:
+        # Interrupted before its first step, it writes what it had read: weights and moments alike.
+        interrupt_at(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            resumed.run(lambda _: None)
+    assert_same_tensors(read_agent_file(files.latest).tensors, before.tensors)
+    again = GraphTraining(plan, files)
+    again.run(lambda _: None)
+    assert [score.steps for score in again.history] == [3, 6, 9, 12]
+    assert read_agent_file(files.latest).record.steps == 12
+    moments = read_agent_file(files.latest).tensors[f"{ADAM}step.chain_head.bias"]
+    assert float(moments) == 12.0
+
+
+def test_a_finished_training_is_left_as_it_is(tmp_path):
+    files = trained(tmp_path, 4, every=4).files
+    content = files.best.read_bytes(), files.latest.read_bytes()
+    said = []
+    trained(tmp_path, 4, every=4, say=said.append)
+    assert (files.best.read_bytes(), files.latest.read_bytes()) == content
+    assert not said
+
+
+def test_a_training_without_a_best_version_gets_one(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 4)
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path, 20, every=10)
+    resumed = trained(tmp_path, 3, every=10)  # its steps are done, but it has not been validated
+    assert [score.steps for score in resumed.history] == [3]
+    files = GraphFiles(tmp_path)
+    assert read_agent_file(files.best).record.steps == 3
+    files.best.unlink()
+    for _ in range(2):
+        assert trained(tmp_path, 3, every=10).best.steps == 3
+        assert files.best.exists()
+
+
+def test_an_interrupt_keeps_the_latest_version_and_no_other_file(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 4)
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path, 20, every=10)
+    files = GraphFiles(tmp_path)
+    assert [path.name for path in files.latest.parent.iterdir()] == ["latest.safetensors"]
+    assert read_agent_file(files.latest).record.steps == 3
+    resumed = trained(tmp_path, 5, every=10)
+    assert resumed.steps == 5
+    assert [score.steps for score in resumed.history] == [5]
+
+
+def test_a_version_stays_whole_if_writing_the_next_one_is_cut_short(tmp_path, monkeypatch):
+    files = trained(tmp_path, 2, every=2).files
+    content, write = files.latest.read_bytes(), Path.write_bytes
+
+    def half(path, data):
+        write(path, data[: len(data) // 2])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", half)
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path, 4, every=2)
+    assert files.latest.read_bytes() == content
+    assert {path.name for path in files.latest.parent.iterdir()} == {"latest.safetensors", "best.safetensors"}
+
+
+def with_gradients(value, calls):
+    """Steps whose loss has gradients of this value in these calls (0, 1, ...)."""
+
+    def action(step):
+        count = [-1]
+
+        def spoiled(*arguments):
+            count[0] += 1
+            losses = step(*arguments)
+            return losses._replace(total=losses.total * value) if count[0] in calls else losses
+
+        return spoiled
+
+    return action
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_steps_without_a_finite_gradient_change_no_weights(tmp_path, monkeypatch, value):
+    trained(tmp_path / "one", 2, every=2)
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 0, with_gradients(value, {2, 3, 4}))
+        trained(tmp_path / "two", 5, every=5)
+    # The schedules differ with the number of steps, so the counts are compared, and that nothing spread.
+    tensors = read_agent_file(GraphFiles(tmp_path / "two").latest).tensors
+    assert float(tensors[f"{ADAM}step.chain_head.bias"]) == 2.0
+    assert all(np.isfinite(array).all() for array in tensors.values())
+
+
+def test_a_training_that_has_diverged_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(graph_training, "MOST_SKIPPED", 5)
+    interrupt_at(monkeypatch, 0, with_gradients(np.nan, range(1000)))
+    with pytest.raises(
+        CheckpointError, match=r"diverged at step 5: no finite gradient in 6 steps; train anew"
+    ):
+        trained(tmp_path, 50, every=50)
+
+
+@pytest.mark.parametrize(("field", "value"), [("clusters", 9), ("learning_rate", 1e-3), ("width", 32)])
+def test_other_hyper_parameters_are_refused_by_name(tmp_path, field, value):
+    trained(tmp_path, 2, every=2)
+    other = replace(FEW, **{field: value})
+    with pytest.raises(
+        CheckpointError, match=f"was trained with {field} = {getattr(FEW, field)}, not {value}: "
+    ):
+        GraphTraining(GraphPlan(support.SMALL, other, 4, 1, 2), GraphFiles(tmp_path))
+
+
+def test_the_best_version_only_plays(tmp_path):
+    files = trained(tmp_path, 2, every=2).files
+    files.latest.write_bytes(files.best.read_bytes())
+    with pytest.raises(CheckpointError, match=r"lacks what training needs of .*: it only plays"):
+        GraphTraining(GraphPlan(support.SMALL, FEW, 4, 1, 2), files)
+
+
+@pytest.mark.parametrize("name", ["boards", "xlarge"])
+def test_what_was_trained_on_small_systems_plays_others(tmp_path, name):
+    scenario = load_scenario(name)
+    files = trained(tmp_path, 2, every=2).files
+    env = CollaPipeVectorEnv(1, scenario=scenario, learner=IdleLearner(1), autoreset_mode="Disabled")
+    env.reset(seed=0)
+    scheduler = GRAPH_AGENTS.from_checkpoint(files.best, scenario)
+    plan = scheduler.allocate(env.state)
+    assert (plan.blocks.sum(axis=-1) == scenario.workload.blocks).all()
+    assert np.isfinite(env.step_allocation(plan)[1]).all()
+    # Versions to go on from play alike.
+    latest = GRAPH_AGENTS.from_checkpoint(files.latest, scenario).allocate(env.state)
+    np.testing.assert_array_equal(latest.blocks, scheduler.allocate(env.state).blocks)
+
+
+def test_validation_is_on_sizes_of_the_ladder_and_one_between():
+    sizes = {scenario.name: scenario.clusters for scenario in validation_scenarios()}
+    assert len(validation_scenarios()) == 4
+    assert set(sizes) >= {"small", "medium", "boards"}
+    assert 8 in [scenario.clusters for scenario in validation_scenarios()]
+
+
+def test_sixty_steps_are_better_than_fresh_weights(tmp_path):
+    parameters = replace(FEW, clusters=16, learning_rate=5e-3, averaged_steps=5)
+    torch.manual_seed(1)
+    fresh = packed_weights(GraphNet(net_shape(parameters)).state_dict(), parameters.layers)
+    first = GraphValidator(support.SMALL, (support.SMALL,), episodes=4, rounds=25)(
+        fresh, parameters.heads, 0, 0.0
+    )
+    training = trained(tmp_path, 60, parameters, every=20)
+    assert training.best.objective < 0.92 * first.objective
+    assert training.best.steps == 60
