@@ -116,7 +116,11 @@ def source_stamp(folder: Path) -> str:
     return digest.hexdigest()
 
 
-_WHAT_IS_COMPILED = {"agents": "DSSRA's search", "baselines": "a baseline's planner"}
+_WHAT_IS_COMPILED = {
+    "agents.dssra": "DSSRA's search",
+    "agents.learned": "the graph net",
+    "baselines": "a baseline's planner",
+}
 """Name of the compiled part in messages, by the package's folder; the simulator's loops elsewhere."""
 
 
@@ -149,7 +153,8 @@ class _Announcement(event.Listener):
         module = own_module(event)
         if not module:
             return
-        part = _WHAT_IS_COMPILED.get(module[1], "the simulator's loops")
+        folder = ".".join(module[1:3]) if module[1] == "agents" else module[1]
+        part = _WHAT_IS_COMPILED.get(folder, "the simulator's loops")
         if part in self.said:
             return
         self.said.add(part)

@@ -19,6 +19,7 @@ from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_s
 from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
+from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 
 DESCRIPTION = """Compile all loops for this machine now.
 
@@ -76,7 +77,7 @@ def warm_up(schedulers: Sequence[str] | None = None) -> int:
     Raises:
         ScenarioError: A scheduler is not known.
     """
-    names = scheduler_names() if schedulers is None else tuple(schedulers)
+    names = (*scheduler_names(), *_compiled_agents()) if schedulers is None else tuple(schedulers)
     for name in names:
         require_scheduler(name)
     jobs: dict[str, Callable[[], None]] = {"environments": _play_environments}
@@ -117,6 +118,12 @@ def _play_environments() -> None:
         for _ in range(2):
             env.step(env.action_space.sample())
         env.close()
+
+
+def _compiled_agents() -> list[str]:
+    """Agents of the zoo whose decisions are compiled: graph nets, any of which stands for all."""
+    nets = [name for name, agent in shipped_agents().items() if agent.algorithm == "graph"]
+    return [f"{PREFIX}{name}" for name in nets[:1]]
 
 
 def _play(name: str) -> None:
