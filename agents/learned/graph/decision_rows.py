@@ -35,7 +35,7 @@ OUTPUTS = 5
 
 
 class Fixed(NamedTuple):
-    """What a scenario fixes of the net's inputs and choices.
+    """Part of the net's inputs and choices that a scenario fixes.
 
     Attributes:
         shared: Inputs that all control units have in common, the first at a scale of 0 (CU_INPUTS - 10,).

@@ -32,7 +32,7 @@ class NetShape:
 
 
 class NetAnswer(NamedTuple):
-    """What the net says of a system; leading batch axes ``...``.
+    """Answer of the net about a system; leading batch axes ``...``.
 
     Attributes:
         logits: Of each device's count of blocks (..., N, K, L+1).

@@ -21,7 +21,7 @@ OWN_CU_INPUTS = 10
 
 
 class NetInputs(NamedTuple):
-    """What the net reads; leading batch axes ``...``.
+    """Inputs of the net; leading batch axes ``...``.
 
     Attributes:
         cu: (..., N, CU_INPUTS).

@@ -1,4 +1,4 @@
-"""What the tests of the graph net share: systems, their states, and nets of random weights."""
+"""Shared parts of the graph net's tests: systems, their states, and nets of random weights."""
 
 from dataclasses import replace
 
@@ -80,5 +80,5 @@ def inputs_of(graph, real=torch.float64):
 
 
 def answer(net, scenario, state):
-    """What the net says of a state, in double precision."""
+    """Answer of the net about a state, in double precision."""
     return net.double()(inputs_of(observed(scenario, state)), scenario.workload.blocks)
