@@ -1,4 +1,4 @@
-"""What the tests of the graph net share: systems, their states, and nets of random weights."""
+"""Shared parts of the graph net's tests: systems, their states, and nets of random weights."""
 
 from dataclasses import replace
 from typing import NamedTuple

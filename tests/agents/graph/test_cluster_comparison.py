@@ -60,7 +60,7 @@ class Held:
         return costs.cluster_delay, 0.5 * (after**2 - np.maximum(z - 1.0, 0.0) ** 2).sum(axis=-1)
 
     def _price_of_a_watt(self):
-        """What a watt of each cluster's mean power costs the others (E, N), by central differences."""
+        """Price of a watt of each cluster's mean power to the others (E, N), by central differences."""
         noise = self.p.noise_density * self.p.d2d_bandwidth_hz + self.interference
         sides = []
         for side in (-1e-4, 1e-4):

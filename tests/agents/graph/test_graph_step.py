@@ -23,7 +23,7 @@ NOTHING = Weights(counts=0.0, micro_batches=0.0, shares=0.0)
 
 
 def group_of(scenario, state, rows=None):
-    """What a step sees of a group whose state is given and stays; ``rows`` copies of its first row."""
+    """Parts of a group that a step sees, whose state is given and stays; ``rows`` copies of its first row."""
     p, played = system_parameters(scenario), []
     if rows is not None:
         state = state[np.zeros(rows, int)]
@@ -44,7 +44,7 @@ def learn(net, group, samples=2, entropy=0.0, weights=NOTHING, seed=0):
 
 
 def sizes(scenario, state, plan):
-    """What a row's objective is divided by (E,)."""
+    """Numbers that the rows' objectives are divided by (E,)."""
     costs, z = round_costs(system_parameters(scenario), state, plan), state.backlog
     after = np.maximum(z + costs.energy_ratio - 1.0, 0.0)
     energy = (z * costs.energy_ratio + 0.5 * after**2).sum(axis=(-2, -1))
