@@ -1,0 +1,50 @@
+"""The benchmark of the graph net plays it beside DSSRA, stores what it found, and refuses other agents."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
+from collapipe_env.agents.learned.graph.graph_run import GraphFiles, GraphPlan
+from collapipe_env.agents.learned.graph.graph_training import GraphTraining
+from collapipe_env.scenario import load_scenario
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import graph_net
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory):
+    files = GraphFiles(tmp_path_factory.mktemp("net"))
+    parameters = GraphParameters(clusters=8, random_groups=2, samples=2, width=8, hidden=8)
+    GraphTraining(GraphPlan(load_scenario("small"), parameters, 2, 0, 2), files).run(lambda _: None)
+    return files.best
+
+
+def test_delays_are_paired_and_times_are_those_of_single_and_batched_decisions(agent, tmp_path, capsys):
+    output = tmp_path / "found.json"
+    arguments = ["--agent", str(agent), "--scenarios", "small", "--rounds", "4", "--episodes", "3"]
+    assert graph_net.main([*arguments, "--batch", "2", "--output", str(output)]) == 0
+    (row,) = json.loads(output.read_text())["rows"]
+    assert row["scenario"] == "small"
+    for title in ("dssra", "net", "own shares"):
+        assert len(row[title]["delay_s"]) == 3
+        assert row[title]["single_ms"] > 0.0
+        assert row[title]["batch_ms"] > 0.0
+        assert row[title]["worst_energy"] > 0.0
+    printed = capsys.readouterr().out
+    changes = [
+        100.0 * (a / b - 1.0) for a, b in zip(row["net"]["delay_s"], row["dssra"]["delay_s"], strict=True)
+    ]
+    assert f"{sum(changes) / 3:+.2f} %" in printed
+    assert row["net"]["delay_s"] != row["own shares"]["delay_s"]
+
+
+def test_what_is_no_graph_net_is_refused(tmp_path, capsys):
+    assert graph_net.main(["--agent", str(tmp_path / "none.safetensors"), "--scenarios", "small"]) != 0
+    assert "does not exist" in capsys.readouterr().err
+    assert graph_net.main(["--episodes", "1"]) != 0
+    assert "--episodes" in capsys.readouterr().err
