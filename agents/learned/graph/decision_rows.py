@@ -17,6 +17,7 @@ from collapipe_env.compiled import compiled, compiled_inner
 from collapipe_env.kernels.graph_rows import GraphScales, GraphSystem, write_row
 from collapipe_env.physics.parameters import Parameters
 
+from .cluster_comparison import staying_is_better
 from .compiled_net import NetWeights, Single, linear, tokens_of, with_second_inputs
 from .counts import likeliest
 from .net_inputs import (
@@ -199,6 +200,76 @@ def _compare_chains(total: FloatArray, longest: FloatArray, node: Single, chain:
             node[n * K + k, NODE_INPUTS - 1] = slower
 
 
+@compiled_inner
+def _complete(
+    segments: IntArray,
+    tokens: Single,
+    cu: Single,
+    device: Single,
+    hop: Single,
+    mean_blocks: FloatArray,
+    row: RoundInput,
+    parameters: Parameters,
+    weights: NetWeights,
+    power: FloatArray,
+    share: FloatArray,
+    micro_batches: FloatArray,
+) -> None:
+    """Write powers (N, K+1), own shares (N,) and micro-batches (N,) for the segments of a system."""
+    N, K = segments.shape
+    node, chain = np.empty((N * K, NODE_INPUTS), np.float32), np.empty((N, CHAIN_INPUTS), np.float32)
+    ahead, behind = np.empty(K + 1, np.int64), np.empty(K + 1, np.int64)
+    total, longest, busy, weight = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
+    low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
+    for n in range(N):
+        _write_second_inputs(
+            segments[n], ahead, behind, n, device, hop, mean_blocks[n], node, chain, total, longest
+        )
+    _compare_chains(total, longest, node, chain)
+    units = with_second_inputs(tokens, K + 1, True, chain, weights.chain_in_w, weights.chain_in_b)
+    units = linear(units, weights.chain_head_w, weights.chain_head_b)
+    second = with_second_inputs(tokens, K + 1, False, node, weights.node_in_w, weights.node_in_b)
+    levels = linear(second, weights.node_head_w, weights.node_head_b)
+    moves = row.held.shape[1] > 0
+    for n in range(N):
+        power[n, 0] = math.exp(low + (high - low) * power_of(np.float64(units[n, 0])))
+        wanted = wanted_micro_batches(np.float64(units[n, 1]))
+        nearest, distance = row.choices[0], math.inf
+        for choice in row.choices:
+            apart = abs(math.log2(choice) - wanted)
+            if apart < distance:
+                nearest, distance = choice, apart
+        micro_batches[n] = nearest
+        busy[n] = busy_of(np.float64(units[n, 3]), total[n], longest[n], nearest)
+        weight[n] = weight_of(np.float64(units[n, 4]), np.float64(cu[n, 1]))
+        for k in range(K):
+            power[n, k + 1] = parameters.power_min_w
+            # One that gives its blocks away still sends their moments.
+            if segments[n, k] > 0 or (moves and sends_moments(n, k, segments[n], row)):
+                level = power_of(np.float64(levels[n * K + k, 0]))
+                power[n, k + 1] = math.exp(low + (high - low) * level)
+    write_deadline_shares(busy, weight, parameters.bandwidth_floor, share)
+
+
+@compiled_inner
+def _staying(previous: IntArray, segments: IntArray, row: RoundInput, blocks: int, stay: IntArray) -> bool:
+    """Write the segments of the round before where they are possible, the new ones elsewhere (N, K).
+
+    Returns:
+        Whether any cluster's differ from the new ones.
+    """
+    differ = False
+    for n in range(segments.shape[0]):
+        held, possible = 0, True
+        for k in range(segments.shape[1]):
+            held += previous[n, k]
+            possible = possible and previous[n, k] <= row.cap[n, k]
+        for k in range(segments.shape[1]):
+            stay[n, k] = previous[n, k] if possible and held == blocks else segments[n, k]
+            differ = differ or stay[n, k] != segments[n, k]
+    return differ
+
+
 @compiled
 def decide_rows(
     first: int,
@@ -215,6 +286,9 @@ def decide_rows(
     micro_batches: FloatArray,
 ) -> None:
     """Decide the rounds of environments ``first`` to ``last``.
+
+    Where a change of plan has its price and shares are exact, each cluster keeps the segments of the round
+    before if that costs less, with the powers and micro-batches that suit them.
 
     Args:
         first: First environment.
@@ -238,10 +312,8 @@ def decide_rows(
     cu, device = np.empty((N, CU_INPUTS), np.float32), np.empty((N, K, DEVICE_INPUTS), np.float32)
     hop = np.empty((N * (K + 1) * (K + 1), HOP_INPUTS), np.float32)
     mean_blocks, logits = np.empty(N), np.empty((K, blocks + 1))
-    node, chain = np.empty((N * K, NODE_INPUTS), np.float32), np.empty((N, CHAIN_INPUTS), np.float32)
-    ahead, behind = np.empty(K + 1, np.int64), np.empty(K + 1, np.int64)
-    total, longest, busy, weight = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
-    low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
+    stay, own_power = np.empty((N, K), np.int64), np.empty((N, K + 1))
+    own_share, own_micro_batches = np.empty(N), np.empty(N)
     for e in range(first, last):
         row = environment_row(inputs, e)
         write_row(e, scales, parameters, system, cu_features, device_features, hop_features, present)
@@ -258,34 +330,25 @@ def decide_rows(
                     if count < OFFSETS:
                         logits[k, count] += own[2 + count]
             likeliest(logits, row.cap[n], blocks, segments[e, n])
-            _write_second_inputs(
-                segments[e, n], ahead, behind, n, device, hop, mean_blocks[n], node, chain, total, longest
-            )
-        _compare_chains(total, longest, node, chain)
-        units = with_second_inputs(tokens, K + 1, True, chain, weights.chain_in_w, weights.chain_in_b)
-        units = linear(units, weights.chain_head_w, weights.chain_head_b)
-        second = with_second_inputs(tokens, K + 1, False, node, weights.node_in_w, weights.node_in_b)
-        levels = linear(second, weights.node_head_w, weights.node_head_b)
+        known = (tokens, cu, device, hop, mean_blocks, row, parameters, weights)
+        _complete(segments[e], *known, power[e], share[e], micro_batches[e])
+        if not fixed.exact_shares:
+            continue
+        best, plan = evaluate(segments[e], power[e], micro_batches[e], share[e], row, parameters)
         for n in range(N):
-            power[e, n, 0] = math.exp(low + (high - low) * power_of(np.float64(units[n, 0])))
-            wanted = wanted_micro_batches(np.float64(units[n, 1]))
-            nearest, distance = row.choices[0], math.inf
-            for choice in row.choices:
-                apart = abs(math.log2(choice) - wanted)
-                if apart < distance:
-                    nearest, distance = choice, apart
-            micro_batches[e, n] = nearest
-            busy[n] = busy_of(np.float64(units[n, 3]), total[n], longest[n], nearest)
-            weight[n] = weight_of(np.float64(units[n, 4]), np.float64(cu[n, 1]))
-            moves = row.held.shape[1] > 0
-            for k in range(K):
-                power[e, n, k + 1] = parameters.power_min_w
-                # One that gives its blocks away still sends their moments.
-                if segments[e, n, k] > 0 or (moves and sends_moments(n, k, segments[e, n], row)):
-                    level = power_of(np.float64(levels[n * K + k, 0]))
-                    power[e, n, k + 1] = math.exp(low + (high - low) * level)
-        write_deadline_shares(busy, weight, parameters.bandwidth_floor, share[e])
-        if fixed.exact_shares:
-            _, plan = evaluate(segments[e], power[e], micro_batches[e], share[e], row, parameters)
+            share[e, n] = plan.share[n]
+        if len(system.previous_blocks) == 0:
+            continue
+        if not _staying(system.previous_blocks[e], segments[e], row, blocks, stay):
+            continue
+        _complete(stay, *known, own_power, own_share, own_micro_batches)
+        better = staying_is_better(plan, stay, own_power, own_micro_batches, share[e], row, parameters)
+        for n in range(N):
+            if not better[n]:
+                stay[n], own_power[n] = segments[e, n], power[e, n]
+                own_micro_batches[n] = micro_batches[e, n]
+        value, other = evaluate(stay, own_power, own_micro_batches, share[e], row, parameters)
+        if value < best:
             for n in range(N):
-                share[e, n] = plan.share[n]
+                segments[e, n], power[e, n], share[e, n] = stay[n], own_power[n], other.share[n]
+                micro_batches[e, n] = own_micro_batches[n]

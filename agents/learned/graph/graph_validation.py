@@ -31,9 +31,13 @@ _BETWEEN = {
 
 
 def validation_scenarios() -> tuple[Scenario, ...]:
-    """Scenarios on which versions of the net are compared: some that are shipped, and a size between."""
+    """Scenarios on which versions of the net are compared: two sizes of the ladder, and one between.
+
+    Where a change of plan has its price (`boards`), objectives swing by a tenth from one version to the next,
+    which would drown the differences on all others.
+    """
     medium = load_scenario("medium")
-    return (load_scenario("small"), medium, load_scenario("boards"), medium.with_overrides(_BETWEEN))
+    return (load_scenario("small"), medium, medium.with_overrides(_BETWEEN))
 
 
 class GraphValidator:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from unpriced_support import unpriced
 
-from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.dssra import DSSRA, price_plan
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler, packed_weights
 from collapipe_env.agents.learned.graph.net import GraphNet, NetShape
 from collapipe_env.agents.learned.graph.shares import deadline_shares
@@ -94,7 +94,7 @@ def test_idle_devices_send_at_least_power_unless_moments_of_theirs_move():
     p, senders = system_parameters(scenario), 0
     for seed in range(6):
         state = support.played_state(scenario, 3, seed)
-        found = scheduler(scenario, seed).allocate(state)
+        found = scheduler(scenario, seed, exact_shares=False).allocate(state)
         change = change_of_plan(p, state, found)
         sends = phase_times(p, state, found, change).sent[..., 1:] > 0.0
         idle = found.blocks == 0
@@ -139,10 +139,11 @@ def test_exact_shares_are_never_worse_than_the_nets_own_or_others(name):
         state = support.played_state(scenario, 3, seed, mean=1.0)
         own = scheduler(scenario, seed, exact_shares=False).allocate(state)
         exact = scheduler(scenario, seed).allocate(state)
-        for part in ("blocks", "micro_batches", "device_power", "cu_power"):
-            np.testing.assert_array_equal(getattr(own, part), getattr(exact, part))
         value = objective(state, exact)
         slack = 1e-9 * np.abs(value)
+        if name != "boards":  # there clusters may keep the segments of the round before
+            for part in ("blocks", "micro_batches", "device_power", "cu_power"):
+                np.testing.assert_array_equal(getattr(own, part), getattr(exact, part))
         gains.append(objective(state, own) - value)
         assert (gains[-1] >= -slack).all()
         for spread in (0.01, 0.1, 1.0):
@@ -155,6 +156,26 @@ def test_exact_shares_are_never_worse_than_the_nets_own_or_others(name):
         assert np.max(gains) > 0.0
     else:
         np.testing.assert_allclose(exact.bandwidth, 1.0)
+
+
+def test_clusters_keep_their_segments_where_moving_costs_more():
+    """Moments in half precision: some of the random new segments are worth the move."""
+    scenario = support.BOARDS.with_overrides({"dynamics.processes.migration.moment_bits": 16})
+    p = system_parameters(scenario)
+    objective, kept, moved = DSSRA(scenario).objective, 0, 0
+    for seed in range(6):
+        state = support.played_state(scenario, 3, seed, mean=1.0)
+        new = scheduler(scenario, seed, exact_shares=False).allocate(state)
+        found = scheduler(scenario, seed).allocate(state)
+        before = state.processes["migration"]["blocks"]
+        stays = (found.blocks == before).all(axis=-1)
+        assert (stays | (found.blocks == new.blocks).all(axis=-1)).all()
+        check_allocation(p, state, own_arrays(found))
+        kept, moved = kept + stays.sum(), moved + (~stays).sum()
+        shares = replace(new, bandwidth=price_plan(scenario, state, new).shares)
+        assert (objective(state, found) <= objective(state, shares) + 1e-9).all()
+    assert kept > 0
+    assert moved > 0
 
 
 @pytest.mark.parametrize("name", ["small", "boards"])
