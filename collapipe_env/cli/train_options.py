@@ -67,7 +67,7 @@ class TrainingOptions:
     ] = None
     """Environments that play at once."""
     train_learner: Annotated[str, LEARNER_OPTION] = "surrogate"
-    reward: Annotated[str, REWARD_OPTION] = "drift_plus_penalty"
+    reward: Annotated[str, REWARD_OPTION] = "lyapunov"
     seed: int = 0
     """Seed of weights, exploration and training episodes."""
     threads: int = 1
