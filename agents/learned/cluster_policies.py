@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
 from .cluster_net import ClusterNet
+
+_HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
 
 class ClusterActorCritic(ActorCriticPolicy):
@@ -72,9 +75,10 @@ class ClusterActorCritic(ActorCriticPolicy):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Actions (E, N (2K + 3)), values (E, N + 1) and log-likelihoods (E, 2 N), as named below."""
         rows = self._rows(obs)
-        distribution = self._distribution(rows)
-        actions = distribution.get_actions(deterministic=deterministic)
-        return actions, self._values(rows), self._likelihoods(distribution, actions)
+        means = self.actor(rows)
+        drawn = means if deterministic else means + torch.randn_like(means) * self.log_std.exp()
+        actions = drawn.flatten(-2)
+        return actions, self._values(rows), self._likelihoods(means, actions)
 
     def evaluate_clusters(
         self, obs: PyTorchObs, actions: torch.Tensor
@@ -87,10 +91,9 @@ class ClusterActorCritic(ActorCriticPolicy):
             (E, 2 N); entropies (E,).
         """
         rows = self._rows(obs)
-        distribution = self._distribution(rows)
-        entropy = distribution.entropy()
-        assert entropy is not None
-        return self._values(rows), self._likelihoods(distribution, actions), entropy
+        # That of a Gaussian, whatever its mean.
+        entropy = rows.shape[-2] * (self.log_std + _HALF_LOG_TAU + 0.5).sum()
+        return self._values(rows), self._likelihoods(self.actor(rows), actions), entropy.expand(len(rows))
 
     def cluster_values(self, obs: PyTorchObs) -> torch.Tensor:
         """Values of each cluster's reward, and last of the round's (E, N + 1)."""
@@ -110,9 +113,9 @@ class ClusterActorCritic(ActorCriticPolicy):
         values = self.critic(rows)
         return torch.cat((values[..., 0], values[..., 1].mean(dim=-1, keepdim=True)), dim=-1)
 
-    def _likelihoods(self, distribution: DiagGaussianDistribution, actions: torch.Tensor) -> torch.Tensor:
-        entries: torch.Tensor = distribution.distribution.log_prob(actions)  # type: ignore[no-untyped-call]
-        entries = entries.reshape(len(actions), -1, self._width)
+    def _likelihoods(self, means: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        distance = (actions.reshape(means.shape) - means) * (-self.log_std).exp()
+        entries = -0.5 * distance * distance - self.log_std - _HALF_LOG_TAU
         return torch.cat((entries[..., :-1].sum(dim=-1), entries[..., -1]), dim=-1)
 
 

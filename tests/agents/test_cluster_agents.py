@@ -138,6 +138,7 @@ def test_likelihoods_of_clusters_make_up_the_whole() -> None:
     assert whole.detach() == pytest.approx(entries.sum(axis=(-2, -1)), rel=1e-4)
     assert values.shape == (4, 1)
     assert torch.equal(entropy, same)
+    assert entropy.detach() == pytest.approx(model.policy.get_distribution(seen).entropy().detach(), rel=1e-5)
 
 
 def test_clipped_gain_is_the_mean_of_scalars() -> None:
