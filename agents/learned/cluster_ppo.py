@@ -14,6 +14,7 @@ from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import VecEnv
 
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
+from collapipe_env.errors import ScenarioError
 
 from .cluster_policies import ClusterActorCritic
 from .cluster_rollouts import ClusterRolloutBuffer, ClusterSamples
@@ -34,6 +35,9 @@ class ClusterPPO(PPO):
         credit: ``"clusters"``, or ``"round"`` for the round's reward in place of the clusters' own; so it is
             also where the reward cannot be told apart by clusters.
         **kwargs: As for PPO.
+
+    Raises:
+        ScenarioError: If the policy or the environment is of another class.
     """
 
     policy: ClusterActorCritic
@@ -44,12 +48,22 @@ class ClusterPPO(PPO):
 
     def _setup_model(self) -> None:
         env = self.env
-        assert isinstance(env, CollaPipeVecEnv)
+        if not isinstance(env, CollaPipeVecEnv):
+            raise ScenarioError(
+                f"ClusterPPO needs each cluster's rewards, which {type(env).__name__} does not have: give it "
+                "the environment of make_sb3_vec_env, unwrapped, or train with PPO"
+            )
         self._by_cluster = self.credit == "clusters" and env.rewards_clusters
         self._clusters = env.env.scenario.clusters
         self.rollout_buffer_class = ClusterRolloutBuffer
         self.rollout_buffer_kwargs = {"clusters": self._clusters}
         super()._setup_model()
+        policy: object = self.policy
+        if not isinstance(policy, ClusterActorCritic):
+            raise ScenarioError(
+                f"ClusterPPO trains a ClusterActorCritic, not a policy of {type(policy).__name__}: give "
+                "that class, with the options of policy_options"
+            )
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int

@@ -1,12 +1,15 @@
 """Policies that share their weights over clusters, and PPO with credit for each cluster."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from stable_baselines3 import A2C
 from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.vec_env import VecMonitor
 
 from collapipe_env.agents.learned.cluster_policies import ClusterActorCritic
 from collapipe_env.agents.learned.cluster_ppo import ClusterPPO, clipped_gain, normalised
@@ -15,6 +18,7 @@ from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParam
 from collapipe_env.agents.learned.sb3_models import build_model, policy_options
 from collapipe_env.agents.learned.validation import Validator
 from collapipe_env.envs.sb3 import make_sb3_vec_env
+from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 
 SCENARIO = load_scenario({"base": "medium", "dynamics": {"rounds": 6, "processes": {"migration": {}}}})
@@ -245,6 +249,15 @@ def test_an_update_stops_when_the_policy_has_moved_far() -> None:
     assert 1 <= model._n_updates < 50
 
 
+def test_what_cannot_be_credited_is_refused() -> None:
+    env = make_sb3_vec_env(SCENARIO, 2, learner="surrogate")
+    options = {"policy_kwargs": policy_options(PARAMETERS["ppo"], SCENARIO), "device": "cpu"}
+    with pytest.raises(ScenarioError, match="which VecMonitor does not have"):
+        ClusterPPO(ClusterActorCritic, VecMonitor(env), **options)
+    with pytest.raises(ScenarioError, match="not a policy of ActorCriticPolicy"):
+        ClusterPPO("MlpPolicy", env, device="cpu")
+
+
 def test_another_algorithm_of_stable_baselines_trains_the_policy() -> None:
     env = make_sb3_vec_env(SCENARIO, 2, learner="surrogate")
     options = policy_options(PARAMETERS["ppo"], SCENARIO)
@@ -252,6 +265,13 @@ def test_another_algorithm_of_stable_baselines_trains_the_policy() -> None:
     before = model.policy.actor.own[0].weight.clone()
     model.learn(20)
     assert not torch.equal(before, model.policy.actor.own[0].weight)
+
+
+def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "learned_agents.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    exec(code, {})
+    assert capsys.readouterr().out == "(8, 2)\n"
 
 
 def test_a_short_training_beats_the_even_split() -> None:
