@@ -33,14 +33,14 @@ class PPOParameters:
     credit: Credit = "clusters"
     """Rewards that a policy of clusters learns from: each cluster's own, or the whole round's."""
     learning_rate: Annotated[
-        float | None, _hint("default: 0.001, with mlp 0.09 over the action's length, at most 0.001")
+        float | None, _hint("default: 0.003, with mlp 0.09 over the action's length, at most 0.001")
     ] = None
     """Adam's step size at the start. The same step changes a policy of many actions more."""
     final_learning_rate: float = 0.0
     """Step size at the end; in between it falls in a straight line."""
-    rollout_steps: int = 32
+    rollout_steps: int = 16
     """Rounds that every environment plays between two updates."""
-    minibatch: int = 512
+    minibatch: int = 256
     """Transitions per gradient step (lowered to a divisor of the rollout)."""
     epochs: int = 8
     """Passes over each rollout."""
@@ -50,8 +50,8 @@ class PPOParameters:
     """Decay of generalised advantage estimation."""
     clip_range: float = 0.2
     """Largest change of a probability ratio that is rewarded."""
-    entropy_coefficient: float = 0.0
-    """Bonus for random policies."""
+    entropy_coefficient: float = 0.005
+    """Bonus for random policies, with a policy of clusters for each cluster."""
     value_coefficient: float = 0.5
     """Weight of the value loss."""
     max_gradient_norm: float = 0.5
@@ -206,7 +206,7 @@ def initial_learning_rate(parameters: HyperParameters, action_size: int) -> floa
     if parameters.learning_rate is not None:
         return parameters.learning_rate
     if parameters.policy == "clusters":
-        return 1e-3
+        return 3e-3
     return min(1e-3, 0.09 / action_size)
 
 
