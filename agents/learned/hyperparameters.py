@@ -33,7 +33,10 @@ class PPOParameters:
     credit: Credit = "clusters"
     """Rewards that a policy of clusters learns from: each cluster's own, or the whole round's."""
     learning_rate: Annotated[
-        float | None, _hint("default: 0.003, with mlp 0.09 over the action's length, at most 0.001")
+        float | None,
+        _hint(
+            "default: 0.016 over clusters, at most 0.003; mlp: 0.09 over the action's length, at most 0.001"
+        ),
     ] = None
     """Adam's step size at the start. The same step changes a policy of many actions more."""
     final_learning_rate: float = 0.0
@@ -50,7 +53,7 @@ class PPOParameters:
     """Decay of generalised advantage estimation."""
     clip_range: float = 0.2
     """Largest change of a probability ratio that is rewarded."""
-    entropy_coefficient: float = 0.005
+    entropy_coefficient: float = 0.0
     """Bonus for random policies, with a policy of clusters for each cluster."""
     value_coefficient: float = 0.5
     """Weight of the value loss."""
@@ -196,17 +199,23 @@ def parameters_from_dict(algorithm: str, values: Mapping[str, Any]) -> HyperPara
     return parameters
 
 
-def initial_learning_rate(parameters: HyperParameters, action_size: int) -> float:
+def initial_learning_rate(parameters: HyperParameters, action_size: int, clusters: int) -> float:
     """The step size asked for, or else the default for an action of that many entries.
 
     The probability ratio that PPO clips is a product over the action's entries, so a step size that suits
     52 of them (``medium``) throws a policy of 304 (``large``) off its course: measured on both. A policy of
-    clusters has a ratio for each cluster, which are of one length on all.
+    clusters has a ratio for each of them, but the more there are, the rarer is a cluster the slowest and the
+    noisier is what it learns from: 0.003 and some entropy suit ``medium`` and keep ``large`` from learning.
+
+    Args:
+        parameters: Of PPO or SAC.
+        action_size: Entries of an action.
+        clusters: ``N``.
     """
     if parameters.learning_rate is not None:
         return parameters.learning_rate
     if parameters.policy == "clusters":
-        return 3e-3
+        return min(3e-3, 0.016 / clusters)
     return min(1e-3, 0.09 / action_size)
 
 

@@ -152,7 +152,8 @@ def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) ->
         seed: Governs weights, exploration and the environments' episodes.
     """
     options = policy_options(parameters, env.env.scenario)
-    rate = initial_learning_rate(parameters, int(np.prod(env.action_space.shape or ())))
+    size = int(np.prod(env.action_space.shape or ()))
+    rate = initial_learning_rate(parameters, size, env.env.scenario.clusters)
     schedule = linear_schedule(rate, parameters.final_learning_rate)
     kind: Any = policy_class(parameters)
     if isinstance(parameters, PPOParameters):

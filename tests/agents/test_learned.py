@@ -321,10 +321,11 @@ def test_hyperparameters_out_of_range(algorithm: str, change: dict, message: str
 
 def test_schedule_and_minibatch() -> None:
     mlp = PPOParameters(policy="mlp")
-    assert initial_learning_rate(mlp, 52) == 1e-3
-    assert initial_learning_rate(mlp, 304) == pytest.approx(3e-4, rel=0.02)
-    assert initial_learning_rate(PPOParameters(), 304) == 3e-3
-    assert initial_learning_rate(PPOParameters(learning_rate=0.5), 304) == 0.5
+    assert initial_learning_rate(mlp, 52, 4) == 1e-3
+    assert initial_learning_rate(mlp, 304, 16) == pytest.approx(3e-4, rel=0.02)
+    assert initial_learning_rate(PPOParameters(), 52, 4) == 3e-3
+    assert initial_learning_rate(PPOParameters(), 304, 16) == pytest.approx(1e-3)
+    assert initial_learning_rate(PPOParameters(learning_rate=0.5), 304, 16) == 0.5
     rate = linear_schedule(1e-3, 1e-4)
     assert [rate(x) for x in (1.0, 0.5, 0.0, -0.1)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
     assert [fitting_minibatch(*a) for a in ((512, 2048), (512, 96), (100, 96), (7, 12), (5, 7))] == [
