@@ -87,15 +87,15 @@ class SACParameters:
     """Transitions per gradient step."""
     gradient_steps: int = 4
     """Gradient steps per round of all environments."""
-    gamma: float = 0.9
-    """Discount per round."""
+    gamma: float = 0.0
+    """Discount per round; as for PPO."""
     tau: float = 0.01
     """Speed at which the target networks follow."""
     initial_entropy_coefficient: float = 0.02
     """Weight of the entropy at the start; it is then tuned automatically."""
     target_entropy_per_action: float = -1.0
     """Entropy aimed at, per entry of the action (nat)."""
-    hidden_units: tuple[int, ...] = (256, 256)
+    hidden_units: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of actor and critics."""
     backlog_unit: float = 4.0
     """Energy queue (in budgets) that the networks see as 1: queues matter long before their cap."""
