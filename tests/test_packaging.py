@@ -210,7 +210,8 @@ def test_installed_from_the_source_distribution_it_trains(wheel_of_sdist, tmp_pa
     assert result.returncode == 0, result.stderr
     (path,) = work.rglob("results.json")
     results = json.loads(path.read_text())
-    assert [s["scheduler"] for s in results["summary"]] == ["agent", "dssra", "pipeline", "random"]
+    played = [s["scheduler"] for s in results["summary"]]
+    assert played == ["agent", "dssra", "zoo:graph", "pipeline", "random"]
     assert [len(e["delay"]) for e in results["episodes"]["dssra"]] == [3]
 
 

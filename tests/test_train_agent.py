@@ -218,7 +218,8 @@ def test_an_agent_is_evaluated_alone_without_the_options_of_its_training(
     assert (tmp_path / "run" / "run.json").read_bytes() == made_for
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert (results["made_for"]["steps"], results["made_for"]["seed"]) == (32, 3)
-    assert [s["scheduler"] for s in results["summary"]] == ["agent", "dssra", "pipeline", "random"]
+    played = [s["scheduler"] for s in results["summary"]]
+    assert played == ["agent", "dssra", "zoo:graph", "pipeline", "random"]
     other = tmp_path / "tiny.yaml"
     other.write_text(other.read_text() + "cluster: {layout_seed: 321}\n")
     line = refused(capsys, scenario, "--evaluate-only", quick, "--schedulers", "pipeline")

@@ -9,9 +9,11 @@ from collapipe_env.zoo import shipped_agents as zoo
 
 SCENARIO = load_scenario({"name": "tiny", "base": "small", "dynamics": {"rounds": 4}})
 TINY = {
-    "ppo": PPOParameters(rollout_steps=4, minibatch=8, epochs=1, hidden_units=(8,)),
+    "ppo": PPOParameters(
+        policy="mlp", credit="round", rollout_steps=4, minibatch=8, epochs=1, hidden_units=(8,)
+    ),
     "sac": SACParameters(
-        buffer_size=200, learning_starts=8, minibatch=8, gradient_steps=1, hidden_units=(8,)
+        policy="mlp", buffer_size=200, learning_starts=8, minibatch=8, gradient_steps=1, hidden_units=(8,)
     ),
 }
 COMMAND = "collapipe train --scenario tiny.yaml"

@@ -52,7 +52,8 @@ def playing_part(checkpoint: Path) -> AgentFile:
         CheckpointError: If it cannot be read.
     """
     if _only_plays(checkpoint):
-        return read_agent_file(checkpoint)
+        agent = read_agent_file(checkpoint)
+        return _algorithm(agent.record.algorithm, checkpoint).without_training(agent)
     from .checkpoint import read_metadata
 
     return _algorithm(read_metadata(checkpoint)["algorithm"], checkpoint).playing_part(checkpoint)

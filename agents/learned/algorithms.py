@@ -30,6 +30,14 @@ class AgentAlgorithm(Protocol):
         """
         ...
 
+    def without_training(self, agent: AgentFile) -> AgentFile:
+        """Return an agent's file without what only training needs, where its checkpoints are such files, too.
+
+        Args:
+            agent: Content of the file.
+        """
+        ...
+
     def from_checkpoint(self, checkpoint: Path, scenario: Scenario) -> Scheduler:
         """Build the scheduler of a checkpoint.
 

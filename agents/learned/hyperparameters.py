@@ -9,13 +9,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import tyro
 
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name, shortened, shown
 
 Algorithm: TypeAlias = Literal["ppo", "sac"]
+PolicyKind: TypeAlias = Literal["clusters", "mlp"]
+Credit: TypeAlias = Literal["clusters", "round"]
 
 
 def _hint(text: str) -> object:
@@ -26,26 +28,33 @@ def _hint(text: str) -> object:
 class PPOParameters:
     """Proximal policy optimisation (on-policy; the default)."""
 
-    learning_rate: Annotated[float | None, _hint("default: 0.09 over the action's length, at most 0.001")] = (
-        None
-    )
+    policy: PolicyKind = "clusters"
+    """One network for every cluster, or one on the whole observation (mlp)."""
+    credit: Credit = "clusters"
+    """Rewards that a policy of clusters learns from: each cluster's own, or the whole round's."""
+    learning_rate: Annotated[
+        float | None,
+        _hint(
+            "default: 0.016 over clusters, at most 0.003; mlp: 0.09 over the action's length, at most 0.001"
+        ),
+    ] = None
     """Adam's step size at the start. The same step changes a policy of many actions more."""
     final_learning_rate: float = 0.0
     """Step size at the end; in between it falls in a straight line."""
-    rollout_steps: int = 32
+    rollout_steps: int = 16
     """Rounds that every environment plays between two updates."""
-    minibatch: int = 512
+    minibatch: int = 256
     """Transitions per gradient step (lowered to a divisor of the rollout)."""
-    epochs: int = 4
+    epochs: int = 8
     """Passes over each rollout."""
-    gamma: float = 0.9
-    """Discount per round; queues react within a few rounds, so a short horizon is enough."""
+    gamma: float = 0.0
+    """Discount per round; 0 suits the exact drift, which prices in each round what its queues will cost."""
     gae_lambda: float = 0.9
     """Decay of generalised advantage estimation."""
     clip_range: float = 0.2
     """Largest change of a probability ratio that is rewarded."""
     entropy_coefficient: float = 0.0
-    """Bonus for random policies."""
+    """Bonus for random policies, with a policy of clusters for each cluster."""
     value_coefficient: float = 0.5
     """Weight of the value loss."""
     max_gradient_norm: float = 0.5
@@ -54,7 +63,7 @@ class PPOParameters:
     """Ends an update early once the policy has moved this far; none for never."""
     initial_log_std: float = -1.0
     """Log of the exploration noise at the start."""
-    hidden_units: tuple[int, ...] = (256, 256)
+    hidden_units: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of policy and value network."""
     backlog_unit: float = 4.0
     """Energy queue (in budgets) that the networks see as 1: queues matter long before their cap."""
@@ -64,6 +73,8 @@ class PPOParameters:
 class SACParameters:
     """Soft actor-critic (off-policy)."""
 
+    policy: PolicyKind = "clusters"
+    """One network for every cluster, or one on the whole observation (mlp)."""
     learning_rate: float = 1e-3
     """Adam's step size at the start."""
     final_learning_rate: float = 1e-4
@@ -76,15 +87,15 @@ class SACParameters:
     """Transitions per gradient step."""
     gradient_steps: int = 4
     """Gradient steps per round of all environments."""
-    gamma: float = 0.9
-    """Discount per round."""
+    gamma: float = 0.0
+    """Discount per round; as for PPO."""
     tau: float = 0.01
     """Speed at which the target networks follow."""
     initial_entropy_coefficient: float = 0.02
     """Weight of the entropy at the start; it is then tuned automatically."""
     target_entropy_per_action: float = -1.0
     """Entropy aimed at, per entry of the action (nat)."""
-    hidden_units: tuple[int, ...] = (256, 256)
+    hidden_units: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of actor and critics."""
     backlog_unit: float = 4.0
     """Energy queue (in budgets) that the networks see as 1: queues matter long before their cap."""
@@ -96,6 +107,7 @@ PARAMETERS: dict[Algorithm, type[PPOParameters] | type[SACParameters]] = {
     "sac": SACParameters,
 }
 
+_CHOICES: dict[str, tuple[str, ...]] = {"policy": get_args(PolicyKind), "credit": get_args(Credit)}
 _OPTIONAL = ("learning_rate", "target_kl")
 _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("rollout_steps", "minibatch", "epochs", "buffer_size", "gradient_steps"), 1, math.inf, "at least 1"),
@@ -136,6 +148,8 @@ def check_parameters(parameters: HyperParameters, prefix: str) -> None:
 
 def _fault(name: str, value: Any) -> str:
     """Return the range that a value is outside of, or nothing if it is fine."""
+    if name in _CHOICES:
+        return "" if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])} is needed"
     if name == "hidden_units":
         fine = len(value) >= 1 and all(isinstance(v, int) and 1 <= v <= 8192 for v in value)
         return "" if fine else "one or more widths from 1 to 8192 are needed"
@@ -169,6 +183,7 @@ def parameters_from_dict(algorithm: str, values: Mapping[str, Any]) -> HyperPara
         number = isinstance(value, int | float) and not isinstance(value, bool)
         fine = {
             tuple: isinstance(value, tuple),
+            str: isinstance(value, str),
             int: isinstance(value, int) and number,
             float: number,
             type(None): number or value is None,
@@ -184,14 +199,23 @@ def parameters_from_dict(algorithm: str, values: Mapping[str, Any]) -> HyperPara
     return parameters
 
 
-def initial_learning_rate(parameters: HyperParameters, action_size: int) -> float:
+def initial_learning_rate(parameters: HyperParameters, action_size: int, clusters: int) -> float:
     """The step size asked for, or else the default for an action of that many entries.
 
     The probability ratio that PPO clips is a product over the action's entries, so a step size that suits
-    52 of them (``medium``) throws a policy of 304 (``large``) off its course: measured on both.
+    52 of them (``medium``) throws a policy of 304 (``large``) off its course: measured on both. A policy of
+    clusters has a ratio for each of them, but the more there are, the rarer is a cluster the slowest and the
+    noisier is what it learns from: 0.003 and some entropy suit ``medium`` and keep ``large`` from learning.
+
+    Args:
+        parameters: Of PPO or SAC.
+        action_size: Entries of an action.
+        clusters: ``N``.
     """
     if parameters.learning_rate is not None:
         return parameters.learning_rate
+    if parameters.policy == "clusters":
+        return min(3e-3, 0.016 / clusters)
     return min(1e-3, 0.09 / action_size)
 
 

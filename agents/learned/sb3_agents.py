@@ -46,6 +46,10 @@ class _SB3Agents:
         }
         return AgentFile(record, weights)
 
+    def without_training(self, agent: AgentFile) -> AgentFile:
+        """The same: checkpoints are archives."""
+        return agent
+
     def from_checkpoint(self, checkpoint: Path, scenario: Scenario) -> LearnedScheduler:
         """The most likely action of a checkpoint's policy."""
         return LearnedScheduler.load(checkpoint, scenario)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.sac.policies import SACPolicy
 
 import collapipe_env
+from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observed_processes import observation_builder
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.errors import CheckpointError, reason, shown
@@ -25,6 +26,9 @@ from collapipe_env.simulator.build import action_codec
 
 from .agent_layout import decisions_of, features_of, require_same_layout
 from .checkpoint import SavedAgent, read_checkpoint, write_checkpoint
+from .cluster_net import ClusterFeatures
+from .cluster_policies import ClusterActorCritic, ClusterSACPolicy
+from .cluster_ppo import ClusterPPO
 from .hyperparameters import (
     HyperParameters,
     PPOParameters,
@@ -62,10 +66,8 @@ class LearnedScheduler(PolicyScheduler):
         require_fitting(saved, scenario, place)
         observation, action = observation_and_action(scenario)
         parameters = saved.parameters
-        kind: type[ActorCriticPolicy] | type[SACPolicy]
-        kind = ActorCriticPolicy if isinstance(parameters, PPOParameters) else SACPolicy
         options = policy_options(parameters, scenario)
-        policy = kind(observation, action, lambda _: 0.0, **options)
+        policy = policy_class(parameters)(observation, action, lambda _: 0.0, **options)
         # Files of agents that only play leave out what training alone reads.
         weights = {
             name: torch.zeros_like(value)
@@ -107,20 +109,47 @@ class BacklogLens(BaseFeaturesExtractor):
         return observations * self.factor
 
 
+def policy_class(parameters: HyperParameters) -> type[ActorCriticPolicy] | type[SACPolicy]:
+    """Class of the Stable-Baselines3 policy."""
+    by_cluster = parameters.policy == "clusters"
+    if isinstance(parameters, PPOParameters):
+        return ClusterActorCritic if by_cluster else ActorCriticPolicy
+    return ClusterSACPolicy if by_cluster else SACPolicy
+
+
 def policy_options(parameters: HyperParameters, scenario: Scenario) -> dict[str, Any]:
     """Keyword arguments of the Stable-Baselines3 policy."""
+    options: dict[str, Any] = {"net_arch": list(parameters.hidden_units)}
     layout = observation_builder(scenario).layout
-    factor = np.ones(layout.size, dtype=np.float32)
-    for name in ("device_backlog", "cu_backlog"):
-        factor[layout[name].slice] = scenario.budgets.backlog_cap / parameters.backlog_unit
-    options: dict[str, Any] = {
-        "net_arch": list(parameters.hidden_units),
-        "features_extractor_class": BacklogLens,
-        "features_extractor_kwargs": {"factor": factor},
-    }
+    if parameters.policy == "clusters":
+        codec = action_codec(scenario)
+        options |= {
+            "cluster_actions": codec.action_size // codec.clusters,
+            "features_extractor_class": ClusterFeatures,
+            "features_extractor_kwargs": {
+                "layout": layout,
+                "scenario": scenario,
+                "backlog_unit": parameters.backlog_unit,
+            },
+        }
+    else:
+        options |= {
+            "features_extractor_class": BacklogLens,
+            "features_extractor_kwargs": {"factor": _magnified(parameters, scenario, layout)},
+        }
     if isinstance(parameters, PPOParameters):
         options["log_std_init"] = parameters.initial_log_std
     return options
+
+
+def _magnified(
+    parameters: HyperParameters, scenario: Scenario, layout: ObservationLayout
+) -> npt.NDArray[np.float32]:
+    """Factors of :class:`BacklogLens`, one for each entry of the observation."""
+    factor = np.ones(layout.size, dtype=np.float32)
+    for name in ("device_backlog", "cu_backlog"):
+        factor[layout[name].slice] = scenario.budgets.backlog_cap / parameters.backlog_unit
+    return factor
 
 
 def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) -> Model:
@@ -132,11 +161,15 @@ def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) ->
         seed: Governs weights, exploration and the environments' episodes.
     """
     options = policy_options(parameters, env.env.scenario)
-    rate = initial_learning_rate(parameters, int(np.prod(env.action_space.shape or ())))
+    size = int(np.prod(env.action_space.shape or ()))
+    rate = initial_learning_rate(parameters, size, env.env.scenario.clusters)
     schedule = linear_schedule(rate, parameters.final_learning_rate)
+    kind: Any = policy_class(parameters)
     if isinstance(parameters, PPOParameters):
-        return PPO(
-            "MlpPolicy",
+        by_cluster = parameters.policy == "clusters"
+        algorithm = partial(ClusterPPO, credit=parameters.credit) if by_cluster else PPO
+        return algorithm(
+            kind,
             env,
             learning_rate=schedule,
             n_steps=parameters.rollout_steps,
@@ -154,7 +187,7 @@ def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) ->
             device="cpu",
         )
     return SAC(
-        "MlpPolicy",
+        kind,
         env,
         learning_rate=schedule,
         buffer_size=parameters.buffer_size,

@@ -80,10 +80,13 @@ class Validator:
     Args:
         scenario: The scenario; its target loss is ignored, every episode has all its rounds.
         episodes: How many.
+
+    Attributes:
+        env: Where they are played.
     """
 
     def __init__(self, scenario: Scenario, episodes: int) -> None:
-        self._env = CollaPipeVectorEnv(
+        self.env = CollaPipeVectorEnv(
             num_envs=episodes,
             scenario=scenario.with_overrides({"dynamics.target_loss": None}),
             learner="surrogate",
@@ -99,18 +102,18 @@ class Validator:
             steps: Recorded in the score.
             seconds: Recorded in the score.
         """
-        observation, _ = self._env.reset(seed=VALIDATION_SEED)
-        rounds = self._env.scenario.dynamics.rounds
+        observation, _ = self.env.reset(seed=VALIDATION_SEED)
+        rounds = self.env.scenario.dynamics.rounds
         for _ in range(rounds):
             action, _ = policy.predict(observation, deterministic=True)
-            observation, *_ = self._env.step(action)
-        summaries = [self._env.summary(row) for row in range(self._env.num_envs)]
+            observation, *_ = self.env.step(action)
+        summaries = [self.env.summary(row) for row in range(self.env.num_envs)]
 
         def mean(name: str) -> float:
             return float(np.mean([summary[name] for summary in summaries]))
 
-        penalty = self._env.scenario.budgets.tradeoff_v * mean("mean_delay")
-        lyapunov = 0.5 * (self._env.state.backlog**2).sum(axis=(-2, -1)).mean()
+        penalty = self.env.scenario.budgets.tradeoff_v * mean("mean_delay")
+        lyapunov = 0.5 * (self.env.state.backlog**2).sum(axis=(-2, -1)).mean()
         return Score(
             steps,
             seconds,

@@ -52,7 +52,7 @@ LEARNER_OPTION = tyro.conf.arg(
 )
 REWARD_OPTION = tyro.conf.arg(
     metavar="NAME",
-    help="What the agent maximises: drift_plus_penalty or lyapunov, which weigh delay against the energy "
+    help="What the agent maximises: lyapunov or drift_plus_penalty, which weigh delay against the energy "
     f"queues, delay, time_to_target, {OWN_HELP}",
 )
 TASK_OPTION = tyro.conf.arg(

@@ -69,7 +69,7 @@ class TrainingOptions:
     ] = None
     """Environments that play at once."""
     train_learner: Annotated[str, LEARNER_OPTION] = "surrogate"
-    reward: Annotated[str, REWARD_OPTION] = "drift_plus_penalty"
+    reward: Annotated[str, REWARD_OPTION] = "lyapunov"
     seed: int = 0
     """Seed of weights, exploration and training episodes."""
     threads: int = 1
@@ -83,7 +83,7 @@ class EvaluationOptions(EpisodeOptions):
     learner: Annotated[str, LEARNER_OPTION] = "real"
     schedulers: Annotated[
         tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help=f"Schedulers to compare: {SCHEDULERS_HELP}")
-    ] = (LEARNED, "dssra", "pipeline", "random")
+    ] = (LEARNED, "dssra", "zoo:graph", "pipeline", "random")
     evaluate_only: bool = False
     """Do not train: evaluate the best agent found in the run directory."""
     agent: Annotated[

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 from collapipe_env.arrays import Array, at_most, namespace
+from collapipe_env.envs.cluster_delays import marginal_delay
 from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.envs.reward_inputs import RewardInputs, node_present, target_reached
 from collapipe_env.errors import ScenarioError
@@ -14,10 +15,12 @@ from collapipe_env.physics.queues import lyapunov
 from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.state import SystemState
 
 __all__ = [
     "REWARDS",
+    "ClusterReward",
     "DelayReward",
     "DriftPlusPenaltyReward",
     "LyapunovReward",
@@ -47,6 +50,23 @@ class Reward(Protocol):
         ...
 
 
+@runtime_checkable
+class ClusterReward(Protocol):
+    """A reward that also says what each cluster did to it."""
+
+    def by_cluster(self, record: RoundRecord) -> Array:
+        """Return difference rewards of a round (E, N) [X].
+
+        That of a cluster is what the round's reward would lose without the cluster's work: its own drift, and
+        the delay that it alone causes, ``max(T_n, T_-n) - T_-n`` with ``T_-n`` the slowest of the others.
+        What a cluster does to others, by the uplink's shares and by interference, is not in it.
+
+        Args:
+            record: The round.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class LyapunovReward:
     """The exact drift plus penalty, ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``.
@@ -61,6 +81,14 @@ class LyapunovReward:
         """Return the rewards (E,)."""
         drift = lyapunov(after.backlog) - lyapunov(before.backlog)
         reward: Array = -(self.tradeoff_v * costs.delay + drift) / (self.tradeoff_v * self.reference_delay)
+        return reward
+
+    def by_cluster(self, record: RoundRecord) -> Array:
+        """Return difference rewards (E, N), see :class:`ClusterReward`."""
+        before, after = record.state.backlog, record.backlog
+        drift = 0.5 * namespace(after).sum(after * after - before * before, axis=-1)
+        penalty = self.tradeoff_v * marginal_delay(record.costs.cluster_delay)
+        reward: Array = -(penalty + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
 
 
@@ -79,6 +107,14 @@ class DriftPlusPenaltyReward:
         reward: Array = -(self.tradeoff_v * costs.delay + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
 
+    def by_cluster(self, record: RoundRecord) -> Array:
+        """Return difference rewards (E, N), see :class:`ClusterReward`."""
+        pressure = at_most(record.state.backlog, self.backlog_cap)
+        drift = namespace(pressure).sum(pressure * (record.costs.energy_ratio - 1.0), axis=-1)
+        penalty = self.tradeoff_v * marginal_delay(record.costs.cluster_delay)
+        reward: Array = -(penalty + drift) / (self.tradeoff_v * self.reference_delay)
+        return reward
+
 
 @dataclass(frozen=True)
 class DelayReward:
@@ -89,6 +125,10 @@ class DelayReward:
     def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:  # noqa: ARG002
         """Return the rewards (E,)."""
         return -costs.delay / self.reference_delay
+
+    def by_cluster(self, record: RoundRecord) -> Array:
+        """Return difference rewards (E, N), see :class:`ClusterReward`."""
+        return -marginal_delay(record.costs.cluster_delay) / self.reference_delay
 
 
 def _lyapunov(scenario: Scenario, reference_delay: float) -> Reward:

@@ -19,10 +19,12 @@ from collapipe_env.arrays import BoolArray
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids, short_ids
+from collapipe_env.envs.rewards import ClusterReward
 from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns, rows_of_info
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError, ScenarioError, nearest_name
 from collapipe_env.real_numbers import real_numbers
+from collapipe_env.simulator.build import system_parameters
 
 InfoStyle = Literal["sparse", "full"]
 Indices = int | Iterable[int] | None
@@ -186,6 +188,34 @@ class CollaPipeVecEnv(VecEnv):
                 "episode": {"r": summary["return"], "l": summary["rounds"], "t": seconds},
             }
             self.reset_infos[row] = first
+
+    @property
+    def rewards_clusters(self) -> bool:
+        """Whether the reward can be told apart by clusters, so that :meth:`cluster_rewards` has an answer.
+
+        Not so with rewards of the user's own, and where clusters wait for each other in every local step
+        (``workload.head`` is ``common``).
+        """
+        waiting = system_parameters(self.env.scenario).barrier
+        return not waiting and isinstance(self.env._mdp.reward, ClusterReward)
+
+    def cluster_rewards(self) -> npt.NDArray[np.float32]:
+        """Difference rewards of the round just played (E, N), see :class:`ClusterReward`.
+
+        They are computed when asked for: who does not ask does not pay.
+
+        Raises:
+            ScenarioError: Before the first round, or if :attr:`rewards_clusters` is False.
+        """
+        reward, record = self.env._mdp.reward, self.env.last_round
+        if not self.rewards_clusters or not isinstance(reward, ClusterReward):
+            raise ScenarioError(
+                "the reward cannot be told apart by clusters: use one of the package's own, and no common "
+                "head with several local steps"
+            )
+        if record is None:
+            raise ScenarioError("no round was played yet: call step() first")
+        return np.asarray(reward.by_cluster(record), dtype=np.float32)
 
     def close(self) -> None:
         """Close the environment; doing so twice is harmless."""

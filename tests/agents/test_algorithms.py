@@ -59,6 +59,9 @@ class Levels:
     def from_checkpoint(self, checkpoint: Path, scenario: Scenario) -> Level:
         return Level(scenario, read_metadata(checkpoint)["level"])
 
+    def without_training(self, agent):
+        return agent
+
     def from_agent_file(self, agent: AgentFile, scenario: Scenario, place: str) -> Level:
         if scenario.clusters > agent.record.systems["clusters"][1]:
             raise CheckpointError(f"{place} is for at most 64 clusters")

@@ -37,13 +37,15 @@ TINY = {
         buffer_size=200, learning_starts=8, minibatch=8, gradient_steps=1, hidden_units=(8,)
     ),
 }
+TINY |= {f"{name} mlp": dataclasses.replace(tiny, policy="mlp", gamma=0.9) for name, tiny in TINY.items()}
+AGENTS = list(TINY)
 
 
-def plan(algorithm: str = "ppo", **changes) -> TrainingPlan:
+def plan(agent: str = "ppo", **changes) -> TrainingPlan:
     values = {
         "scenario": SCENARIO,
-        "algorithm": algorithm,
-        "parameters": TINY[algorithm],
+        "algorithm": agent.split()[0],
+        "parameters": TINY[agent],
         "steps": 48,
         "envs": 4,
         "seed": 3,
@@ -85,18 +87,18 @@ def metadata(path: Path) -> dict:
         return json.loads(archive.read("metadata.json"))
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
-def test_training_saves_an_agent_that_plays(tmp_path: Path, algorithm: str) -> None:
+@pytest.mark.parametrize("agent", AGENTS)
+def test_training_saves_an_agent_that_plays(tmp_path: Path, agent: str) -> None:
     lines: list[str] = []
     files = TrainingFiles(tmp_path)
-    state = train(plan(algorithm), files, say=lines.append)
+    state = train(plan(agent), files, say=lines.append)
     assert state.steps >= 48
     assert len(lines) == len(state.history) >= 3
     assert state.best in state.history
     assert list(files.tensorboard.iterdir())
     scheduler = LearnedScheduler.load(files.best, SCENARIO)
     assert isinstance(scheduler, Scheduler)
-    assert scheduler.name == algorithm.upper()
+    assert scheduler.name == agent.split()[0].upper()
     first = actions(files.best)
     assert first.shape == (3, 18)
     assert np.abs(first).max() <= 1.0
@@ -113,11 +115,11 @@ MIXED = [{"switched_capacitance": 1e-27}, {"name": "board", "flops_per_cycle": 3
         ("device_clock", {"dynamics": {"rounds": 5}, "devices": {"profiles": MIXED}}),
     ],
 )
-@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
-def test_an_agent_sees_what_its_scenario_adds(tmp_path: Path, algorithm: str, added: str, changes) -> None:
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_agent_sees_what_its_scenario_adds(tmp_path: Path, agent: str, added: str, changes) -> None:
     scenario = load_scenario({"base": "small", **changes})
     files = TrainingFiles(tmp_path)
-    train(plan(algorithm, scenario=scenario), files, say=lambda _: None)
+    train(plan(agent, scenario=scenario), files, say=lambda _: None)
     env = CollaPipeVectorEnv(2, scenario, "surrogate")
     observation, _ = env.reset(seed=0)
     assert added in env.observation_layout
@@ -145,8 +147,8 @@ def test_same_seed_trains_the_same_agent_and_another_does_not(tmp_path: Path, tr
     assert not all(torch.equal(other[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
-def test_interrupted_training_is_saved_and_goes_on(tmp_path: Path, algorithm: str) -> None:
+@pytest.mark.parametrize("agent", AGENTS)
+def test_interrupted_training_is_saved_and_goes_on(tmp_path: Path, agent: str) -> None:
     files, lines = TrainingFiles(tmp_path), []
 
     def interrupt(line: str) -> None:
@@ -155,19 +157,19 @@ def test_interrupted_training_is_saved_and_goes_on(tmp_path: Path, algorithm: st
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(plan(algorithm, steps=96), files, say=interrupt)
+        train(plan(agent, steps=96), files, say=interrupt)
     stopped = training_state(files)
     assert 16 <= stopped.steps < 96
     optimisers = read_checkpoint(files.latest).optimisers
     assert any("optimizer" in name for name in optimisers)
-    resumed = train(plan(algorithm, steps=96), files, say=lines.append)
+    resumed = train(plan(agent, steps=96), files, say=lines.append)
     assert resumed.steps >= 96
     assert resumed.history[: len(stopped.history)] == stopped.history
     assert resumed.history[len(stopped.history)].steps > stopped.steps
     assert resumed.seconds > stopped.seconds
     # Nothing is left to do.
     before = files.latest.read_bytes()
-    assert train(plan(algorithm, steps=96), files, say=lines.append).steps == resumed.steps
+    assert train(plan(agent, steps=96), files, say=lines.append).steps == resumed.steps
     assert files.latest.read_bytes() == before
 
 
@@ -270,11 +272,23 @@ def test_weights_that_do_not_fit_or_diverged_are_refused(trained: TrainingFiles,
     with pytest.raises(CheckpointError, match=r"odd\.zip: its weights do not fit"):
         LearnedScheduler.load(odd, SCENARIO)
     policy = read_checkpoint(trained.best).policy
-    policy["action_net.bias"][0] = float("nan")
+    policy["actor.own.1.bias"][0] = float("nan")
     content = io.BytesIO()
     torch.save(policy, content)
-    with pytest.raises(CheckpointError, match=r"action_net\.bias are not finite"):
+    with pytest.raises(CheckpointError, match=r"actor\.own\.1\.bias are not finite"):
         read_checkpoint(rewrite(trained.best, odd, policy_pt=content.getvalue()))
+
+
+def test_an_agent_of_the_other_policy_is_refused(trained: TrainingFiles, tmp_path: Path) -> None:
+    description = metadata(trained.best)
+    description["hyperparameters"]["policy"] = "mlp"
+    odd = rewrite(trained.best, tmp_path / "odd.zip", metadata_json=json.dumps(description).encode())
+    with pytest.raises(CheckpointError, match=r"odd\.zip: its weights do not fit"):
+        LearnedScheduler.load(odd, SCENARIO)
+    description["hyperparameters"]["policy"] = 3
+    rewrite(trained.best, odd, metadata_json=json.dumps(description).encode())
+    with pytest.raises(CheckpointError, match="hyper-parameter policy = 3 has the wrong type"):
+        read_checkpoint(odd)
 
 
 def test_an_agent_of_other_sizes_names_both(trained: TrainingFiles) -> None:
@@ -292,6 +306,8 @@ def test_an_agent_of_other_sizes_names_both(trained: TrainingFiles) -> None:
         ("ppo", {"clip_range": float("nan")}, r"--ppo\.clip-range = nan: a finite number"),
         ("ppo", {"target_kl": -1.0}, r"--ppo\.target-kl"),
         ("ppo", {"hidden_units": ()}, r"--ppo\.hidden-units = \(\)"),
+        ("ppo", {"policy": "cnn"}, r"--ppo\.policy = 'cnn': one of clusters, mlp is needed"),
+        ("ppo", {"credit": "node"}, r"--ppo\.credit = 'node': one of clusters, round is needed"),
         ("ppo", {"epochs": 0}, r"--ppo\.epochs = 0: at least 1"),
         ("sac", {"tau": -0.1}, r"--sac\.tau"),
         ("sac", {"learning_starts": -1}, r"--sac\.learning-starts"),
@@ -304,9 +320,12 @@ def test_hyperparameters_out_of_range(algorithm: str, change: dict, message: str
 
 
 def test_schedule_and_minibatch() -> None:
-    assert initial_learning_rate(PPOParameters(), 52) == 1e-3
-    assert initial_learning_rate(PPOParameters(), 304) == pytest.approx(3e-4, rel=0.02)
-    assert initial_learning_rate(PPOParameters(learning_rate=0.5), 304) == 0.5
+    mlp = PPOParameters(policy="mlp")
+    assert initial_learning_rate(mlp, 52, 4) == 1e-3
+    assert initial_learning_rate(mlp, 304, 16) == pytest.approx(3e-4, rel=0.02)
+    assert initial_learning_rate(PPOParameters(), 52, 4) == 3e-3
+    assert initial_learning_rate(PPOParameters(), 304, 16) == pytest.approx(1e-3)
+    assert initial_learning_rate(PPOParameters(learning_rate=0.5), 304, 16) == 0.5
     rate = linear_schedule(1e-3, 1e-4)
     assert [rate(x) for x in (1.0, 0.5, 0.0, -0.1)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
     assert [fitting_minibatch(*a) for a in ((512, 2048), (512, 96), (100, 96), (7, 12), (5, 7))] == [

@@ -1,4 +1,4 @@
-"""RL Zoo's files hold the defaults of ``collapipe train``, and build models as the Zoo reads them."""
+"""RL Zoo's files hold the settings measured for one network on the whole observation, in the Zoo's form."""
 
 import dataclasses
 import importlib
@@ -19,11 +19,20 @@ from collapipe_env.agents.learned.hyperparameters import (
     initial_learning_rate,
 )
 from collapipe_env.agents.learned.sb3_models import policy_options
-from collapipe_env.cli.train_options import DEFAULT_ENVS, DEFAULT_STEPS, TrainingOptions
+from collapipe_env.cli.train_options import DEFAULT_ENVS, DEFAULT_STEPS
 from collapipe_env.envs.wrappers import MagnifiedBacklog
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
+
+MLP = {
+    "ppo": PPOParameters(
+        policy="mlp", credit="round", rollout_steps=32, minibatch=512, epochs=4, gamma=0.9,
+        hidden_units=(256, 256),
+    ),
+    "sac": SACParameters(policy="mlp", gamma=0.9, hidden_units=(256, 256)),
+}  # fmt: skip
+REWARD = "drift_plus_penalty"
 
 FOLDER = example_support.EXAMPLES / "rl_zoo" / "hyperparams"
 
@@ -44,20 +53,20 @@ def scenario_of(name: str):
 
 
 def in_common(algorithm: str, parameters: PPOParameters | SACParameters, name: str) -> dict[str, Any]:
-    """What the Zoo is to be told for an id, from the code's defaults."""
+    """What the Zoo is to be told for an id, in the code's terms."""
     size = action_codec(scenario_of(name)).action_size
     wanted = {
         "n_envs": DEFAULT_ENVS["surrogate"],
         "n_timesteps": DEFAULT_STEPS[algorithm, "surrogate"],
         "policy": "MlpPolicy",
-        "env_kwargs": {"reward": TrainingOptions().reward},
+        "env_kwargs": {"reward": REWARD},
         "env_wrapper": [{"collapipe_env.envs.wrappers.MagnifiedBacklog": {"unit": parameters.backlog_unit}}],
         "gamma": parameters.gamma,
     }
     if isinstance(parameters, PPOParameters):
         transitions = DEFAULT_ENVS["surrogate"] * parameters.rollout_steps
         return wanted | {
-            "learning_rate": initial_learning_rate(parameters, size),
+            "learning_rate": initial_learning_rate(parameters, size, scenario_of(name).clusters),
             "n_steps": parameters.rollout_steps,
             "batch_size": fitting_minibatch(parameters.minibatch, transitions),
             "n_epochs": parameters.epochs,
@@ -86,9 +95,8 @@ def in_common(algorithm: str, parameters: PPOParameters | SACParameters, name: s
 
 
 @pytest.mark.parametrize(("algorithm", "name"), CASES)
-def test_the_files_hold_the_codes_defaults(algorithm: str, name: str) -> None:
-    parameters = PPOParameters() if algorithm == "ppo" else SACParameters()
-    found, wanted = entries(algorithm)[name], in_common(algorithm, parameters, name)
+def test_the_files_hold_the_measured_settings(algorithm: str, name: str) -> None:
+    found, wanted = entries(algorithm)[name], in_common(algorithm, MLP[algorithm], name)
     schedule, start = found.pop("learning_rate").split("_")
     assert schedule == "lin"
     assert float(start) == pytest.approx(wanted.pop("learning_rate"), rel=2e-3)
@@ -98,26 +106,33 @@ def test_the_files_hold_the_codes_defaults(algorithm: str, name: str) -> None:
 def test_nothing_that_has_a_default_is_left_out() -> None:
     """A new hyper-parameter is to be written into the files, or named here with the reason."""
     told = {
-        "ppo": {"final_learning_rate": "0, as the Zoo's schedule", "target_kl": "none, as there"},
+        "ppo": {
+            "final_learning_rate": "0, as the Zoo's schedule",
+            "target_kl": "none, as there",
+            "policy": "the Zoo has one network on the whole observation",
+            "credit": "likewise",
+        },
         "sac": {
             "final_learning_rate": "the file says so at its head",
             "target_entropy_per_action": "auto is -1 for every entry",
+            "policy": "the Zoo has one network on the whole observation",
         },
     }
     assert PPOParameters().final_learning_rate == 0.0
     assert PPOParameters().target_kl is None
     assert SACParameters().target_entropy_per_action == -1.0
-    for algorithm, kind in (("ppo", PPOParameters), ("sac", SACParameters)):
+    for algorithm, plain in MLP.items():
         numbers = {"learning_rate": 0.123, "hidden_units": (7,)}
-        for field in dataclasses.fields(kind):
+        for field in dataclasses.fields(plain):
             if field.name in told[algorithm]:
                 continue
             value = numbers.get(field.name)
             if value is None:
-                value = type(field.default)(field.default * 2 + 3)
-            changed = dataclasses.replace(kind(), **{field.name: value})
+                present = getattr(plain, field.name)
+                value = type(present)(present * 2 + 3)
+            changed = dataclasses.replace(plain, **{field.name: value})
             name = "CollaPipeSurrogate-Small-v0"
-            before = in_common(algorithm, kind(), name)
+            before = in_common(algorithm, plain, name)
             assert in_common(algorithm, changed, name) != before, f"{algorithm}: {field.name} is in no file"
 
 
@@ -151,7 +166,7 @@ def test_the_zoo_can_build_and_train_from_them(algorithm: str) -> None:
 def test_queues_are_magnified_as_in_the_agents_own_networks() -> None:
     name = "CollaPipeSurrogate-Small-v0"
     plain, wrapped = gym.make(name), MagnifiedBacklog(gym.make(name), unit=4.0)
-    factor = policy_options(PPOParameters(), scenario_of(name))["features_extractor_kwargs"]["factor"]
+    factor = policy_options(MLP["ppo"], scenario_of(name))["features_extractor_kwargs"]["factor"]
     assert (factor > 1.0).sum() == 2 * (3 + 1)
     wrapped.action_space.seed(0)
     seen, shown = plain.reset(seed=1)[0], wrapped.reset(seed=1)[0]

@@ -135,8 +135,11 @@ class _GraphAgents:
 
     def playing_part(self, checkpoint: Path) -> AgentFile:
         """The net without what only training needs."""
-        record, tensors = read_agent_file(checkpoint)
-        return AgentFile(record, _playing(tensors))
+        return self.without_training(read_agent_file(checkpoint))
+
+    def without_training(self, agent: AgentFile) -> AgentFile:
+        """The same net without moments and the weights before averaging."""
+        return AgentFile(agent.record, _playing(agent.tensors))
 
     def from_checkpoint(self, checkpoint: Path, scenario: Scenario) -> GraphScheduler:
         """The net of a version that training saved."""

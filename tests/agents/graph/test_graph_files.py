@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from collapipe_env.agents.learned.agent_file import AgentFile, read_agent_file, write_agent_file
+from collapipe_env.agents.learned.agent_loading import playing_part
 from collapipe_env.agents.learned.graph.graph_files import (
     ADAM,
     GRAPH_AGENTS,
+    LEARNING,
     features,
     graph_record,
     net_shape,
@@ -218,3 +220,12 @@ def test_a_pickle_is_refused_and_not_run(tmp_path):
     assert not left.exists()
     pickle.loads(path.read_bytes()).close()  # it would have run
     assert left.exists()
+
+
+def test_a_version_to_train_from_is_exported_without_what_training_needs(tmp_path):
+    agent = content()
+    more = {f"{prefix}{name}": value for name, value in agent.tensors.items() for prefix in (ADAM, LEARNING)}
+    path = saved(tmp_path / "latest.safetensors", agent._replace(tensors={**agent.tensors, **more}))
+    found = playing_part(path)
+    assert found.tensors.keys() == agent.tensors.keys()
+    assert found.record == agent.record

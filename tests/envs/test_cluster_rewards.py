@@ -1,0 +1,100 @@
+"""Difference rewards of clusters, against maxima and sums that are written out."""
+
+import numpy as np
+import pytest
+
+from collapipe_env.envs.cluster_delays import marginal_delay
+from collapipe_env.envs.sb3 import make_sb3_vec_env
+from collapipe_env.errors import ScenarioError
+
+
+def others_maximum(delays: list[float], cluster: int) -> float:
+    rest = [delay for index, delay in enumerate(delays) if index != cluster]
+    return max(rest, default=0.0)
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 5])
+def test_marginal_delay_is_the_maximum_less_that_of_the_others(clusters):
+    rng = np.random.default_rng(clusters)
+    # Whole seconds, so that some rows have two slowest clusters.
+    delays = rng.integers(1, 5, (200, clusters)).astype(float)
+    expected = [
+        [max(row[n], others_maximum(row, n)) - others_maximum(row, n) for n in range(clusters)]
+        for row in delays.tolist()
+    ]
+    assert np.array_equal(marginal_delay(delays), expected)
+    if clusters > 1:
+        assert (np.count_nonzero(expected, axis=-1) == 0).any()
+
+
+def test_marginal_delay_on_tensors():
+    torch = pytest.importorskip("torch")
+    delays = np.random.default_rng(0).random((3, 4, 5))
+    assert np.array_equal(marginal_delay(torch.as_tensor(delays)).numpy(), marginal_delay(delays))
+
+
+def brute_force(env, reward: str) -> np.ndarray:
+    """Difference rewards (E, N) of the last round, cluster by cluster and node by node."""
+    record, scenario = env.env.last_round, env.env.scenario
+    V, cap = scenario.budgets.tradeoff_v, scenario.budgets.backlog_cap
+    found = np.empty(record.costs.cluster_delay.shape)
+    for e, delays in enumerate(record.costs.cluster_delay.tolist()):
+        for n in range(len(delays)):
+            delay = max(delays[n], others_maximum(delays, n)) - others_maximum(delays, n)
+            drift = 0.0
+            for node in range(record.backlog.shape[-1]):
+                before, ratio = record.state.backlog[e, n, node], record.costs.energy_ratio[e, n, node]
+                # Absent devices use nothing and owe nothing.
+                after = max(before + ratio - 1.0, 0.0)
+                if reward == "lyapunov":
+                    drift += 0.5 * after**2 - 0.5 * before**2
+                else:
+                    drift += min(before, cap) * (ratio - 1.0)
+            cost = V * delay + drift if reward != "delay" else V * delay
+            found[e, n] = -cost / (V * env.env.reference_delay)
+    return found
+
+
+@pytest.mark.parametrize("reward", ["lyapunov", "drift_plus_penalty", "delay"])
+def test_cluster_rewards_of_a_round(reward):
+    # Budgets that break, and two clusters of other sizes, so that a device is absent.
+    scenario = {
+        "base": "medium",
+        "cluster": {"clusters": 3, "devices": [4, 3, 5]},
+        "budgets": {"device_energy_j": 8, "bandwidth_floor": 0.02},
+        "dynamics": {"rounds": 3},
+    }
+    env = make_sb3_vec_env(scenario, 4, seed=3, learner="surrogate", reward=reward)
+    with pytest.raises(ScenarioError, match="no round was played yet"):
+        env.cluster_rewards()
+    env.reset()
+    rng = np.random.default_rng(0)
+    ended = 0
+    for _ in range(5):
+        _, rewards, dones, _ = env.step(rng.uniform(-1.0, 1.0, (4, env.env.codec.action_size)))
+        found, expected = env.cluster_rewards(), brute_force(env, reward)
+        assert found.dtype == np.float32
+        assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        # All but what the slower ones add to each other's delay: with it the round's own reward is the sum.
+        T = env.env.last_round.costs.cluster_delay
+        rest = (env.last_info["delay"] - marginal_delay(T).sum(axis=-1)) / env.env.reference_delay
+        assert rewards == pytest.approx(found.sum(axis=-1) - rest, rel=1e-4)
+        ended += dones.sum()
+    # Also in the step in which episodes end, and the state is that of the next one already.
+    assert ended == 4
+
+
+def test_rewards_that_cannot_be_told_apart_are_refused():
+    env = make_sb3_vec_env("small", 2, seed=0, learner="surrogate", reward=lambda _b, costs, _a: -costs.delay)
+    env.reset()
+    env.step(np.zeros((2, 18)))
+    assert not env.rewards_clusters
+    with pytest.raises(ScenarioError, match="cannot be told apart by clusters"):
+        env.cluster_rewards()
+    waiting = {
+        "base": "small",
+        "workload": {"local_steps": 2, "head": "common"},
+        "budgets": {"device_energy_j": 30},
+    }
+    assert not make_sb3_vec_env(waiting, 2, learner="surrogate").rewards_clusters
+    assert make_sb3_vec_env("small", 2, learner="surrogate").rewards_clusters
