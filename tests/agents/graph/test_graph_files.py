@@ -227,5 +227,5 @@ def test_a_version_to_train_from_is_exported_without_what_training_needs(tmp_pat
     more = {f"{prefix}{name}": value for name, value in agent.tensors.items() for prefix in (ADAM, LEARNING)}
     path = saved(tmp_path / "latest.safetensors", agent._replace(tensors={**agent.tensors, **more}))
     found = playing_part(path)
-    assert found.tensors.keys() == agent.tensors.keys()
+    assert found.tensors.keys() == {name for name in agent.tensors if not name.startswith(ADAM)}
     assert found.record == agent.record
