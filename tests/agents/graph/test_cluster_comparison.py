@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-import graph_support as support
+import graph_net_support as support
 import numpy as np
 import pytest
 

@@ -3,7 +3,7 @@
 import dataclasses
 import pickle
 
-import graph_support as support
+import graph_net_support as support
 import numpy as np
 import pytest
 

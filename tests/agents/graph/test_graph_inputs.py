@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-import graph_support as support
+import graph_net_support as support
 import numpy as np
 import pytest
 

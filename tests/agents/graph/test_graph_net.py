@@ -1,6 +1,6 @@
 """The graph net: equivariant in clusters, blind to absent devices, one set of weights for all sizes."""
 
-import graph_support as support
+import graph_net_support as support
 import numpy as np
 import pytest
 import torch

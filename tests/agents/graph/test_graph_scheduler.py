@@ -4,7 +4,7 @@ import itertools
 from dataclasses import fields, replace
 from functools import lru_cache
 
-import graph_support as support
+import graph_net_support as support
 import numpy as np
 import pytest
 import torch

@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import graph_support as support
+import graph_net_support as support
 import numpy as np
 import pytest
 import torch

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import graph_support as support
+import graph_net_support as support
 import numpy as np
 import pytest
 import torch
