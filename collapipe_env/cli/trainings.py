@@ -109,7 +109,7 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
         command=command,
     )
     training = GraphTraining(plan, files)
-    if training.steps >= plan.steps:
+    if training.steps >= plan.steps and files.best.exists():
         print(f"training is done: {training.steps:,} steps")
         return
     verb = "going on" if training.steps else "training"

@@ -71,8 +71,8 @@ def _write_inputs(
     device: Single,
     hop: Single,
     mean_blocks: FloatArray,
-) -> float:
-    """Write the net's inputs of one system; returns the log of its ideal time."""
+) -> None:
+    """Write the net's inputs of one system."""
     N, K = present.shape
     ideal = np.empty(N)
     scale = 0.0
@@ -116,7 +116,6 @@ def _write_inputs(
                 hops = hop_columns(seconds, snr, float(j - i), scale)
                 for c in range(HOP_INPUTS):
                     hop[row, c] = hops[c]
-    return scale
 
 
 @compiled_inner
@@ -272,8 +271,6 @@ def _staying(previous: IntArray, segments: IntArray, row: RoundInput, blocks: in
 
 @compiled
 def decide_rows(
-    first: int,
-    last: int,
     scales: GraphScales,
     system: GraphSystem,
     inputs: RoundInput,
@@ -285,14 +282,12 @@ def decide_rows(
     share: FloatArray,
     micro_batches: FloatArray,
 ) -> None:
-    """Decide the rounds of environments ``first`` to ``last``.
+    """Decide a round of every environment.
 
     Where a change of plan has its price and shares are exact, each cluster keeps the segments of the round
     before if that costs less, with the powers and micro-batches that suit them.
 
     Args:
-        first: First environment.
-        last: One after the last environment.
         scales: Numbers of the graph observer.
         system: The systems that are observed.
         inputs: The same as DSSRA's arrays, of the exact drift.
@@ -304,7 +299,7 @@ def decide_rows(
         share: Receives the shares (E, N).
         micro_batches: Receives ``M`` (E, N).
     """
-    N, K = segments.shape[1:]
+    E, N, K = segments.shape
     blocks = parameters.blocks
     # An array for each: they are filled anew for every environment.
     cu_features, device_features = np.empty((N, 8), np.float32), np.empty((N, K, 8), np.float32)
@@ -314,7 +309,7 @@ def decide_rows(
     mean_blocks, logits = np.empty(N), np.empty((K, blocks + 1))
     stay, own_power = np.empty((N, K), np.int64), np.empty((N, K + 1))
     own_share, own_micro_batches = np.empty(N), np.empty(N)
-    for e in range(first, last):
+    for e in range(E):
         row = environment_row(inputs, e)
         write_row(e, scales, parameters, system, cu_features, device_features, hop_features, present)
         _write_inputs(

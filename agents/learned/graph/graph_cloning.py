@@ -11,7 +11,7 @@ from collapipe_env.agents.dssra import DSSRA
 
 from .graph_step import Losses, planned
 from .net import GraphNet
-from .shares import deadline_shares
+from .shares import deadline_shares, share_divergence
 from .training_groups import Group
 
 POWER_WEIGHT, SHARES_WEIGHT = 10.0, 4.0
@@ -53,7 +53,7 @@ def clone_and_play(net: GraphNet, group: Group, rng: np.random.Generator) -> Los
     Args:
         net: The net.
         group: The environments.
-        rng: Not drawn from, but for the shape of the plan.
+        rng: Draws the samples from which the entropy is estimated.
     """
     state, p = group.env.state, group.parameters
     wanted = DSSRA(group.scenario, threads=1).allocate(state)
@@ -72,7 +72,7 @@ def clone_and_play(net: GraphNet, group: Group, rng: np.random.Generator) -> Los
     )
     exact = torch.from_numpy(wanted.bandwidth)
     own = deadline_shares(plan.busy.double(), plan.answer.weight.double(), p.bandwidth_floor)
-    shares = (exact * (exact / own).log()).sum().float() * N
+    shares = share_divergence(exact, own).float()
     group.env.step_allocation(wanted)
     group.age += 1
     return Losses(

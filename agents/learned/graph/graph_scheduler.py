@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.agents.dssra.parallel_rounds import as_record
+from collapipe_env.agents.dssra.pricing import require_numbers
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.allocation import Allocation
 from collapipe_env.envs.graph_observation import GraphObserver
-from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.refusal import require_room
@@ -52,8 +52,7 @@ class GraphScheduler(StateScheduler):
     ) -> None:
         super().__init__(scenario)
         V = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
-        if not 0.0 < V < np.inf:
-            raise AllocationError(f"{self.name}(tradeoff_v: expected a finite number above 0, got {V!r})")
+        require_numbers(self.name, V, 0.0)
         parameters = replace(self.parameters, tradeoff_v=V)
         self._observer = GraphObserver(parameters)
         self._record: Any = as_record(parameters.numbers)
@@ -89,8 +88,6 @@ class GraphScheduler(StateScheduler):
         blocks, power = np.empty((E, N, K), np.int64), np.empty((E, N, K + 1))
         share, micro_batches = np.empty((E, N)), np.empty((E, N))
         decide_rows(
-            0,
-            E,
             self._observer.scales,
             self._observer.system(state),
             inputs,

@@ -33,7 +33,7 @@ from .net import GraphNet, NetAnswer
 from .net_inputs import net_inputs
 from .net_outputs import busy_of
 from .plan_inputs import plan_inputs
-from .shares import deadline_shares
+from .shares import deadline_shares, share_divergence
 from .training_groups import Group
 
 
@@ -182,7 +182,7 @@ def learn_and_play(
 
     exact = torch.from_numpy(share)
     own = deadline_shares(plan.busy.double(), plan.answer.weight.double(), p.bandwidth_floor)
-    shares = (exact * (exact / own).log()).sum() * N
+    shares = share_divergence(exact, own)
     total = (
         objective.float()
         + weights.counts * counts

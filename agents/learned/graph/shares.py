@@ -6,12 +6,11 @@ the deadline ``D`` with the share ``u_n / (N (D - a_n))``. At the deadline the s
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 import torch
 
 from collapipe_env.arrays import FloatArray
-from collapipe_env.compiled import compiled_leaf
+from collapipe_env.compiled import compiled_inner
 
 _STEPS = 16
 
@@ -42,20 +41,24 @@ def deadline_shares(busy: torch.Tensor, weight: torch.Tensor, floor: float) -> t
     return floor + (1.0 - N * floor) * share
 
 
-@compiled_leaf
+def share_divergence(exact: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """Divergence of exact shares from the net's own (..., N), summed over all clusters and times ``N``."""
+    return (exact * (exact / own).log()).sum() * exact.shape[-1]
+
+
+@compiled_inner
 def write_deadline_shares(busy: FloatArray, weight: FloatArray, floor: float, share: FloatArray) -> None:
     """Write the shares (N,) of one system; arguments as for :func:`deadline_shares`."""
     N = busy.shape[0]
-    deadline = 0.0
-    for n in range(N):
-        deadline = max(deadline, math.exp(busy[n]) + math.exp(weight[n]) / N)
+    a, u = np.exp(busy), np.exp(weight) / N
+    deadline = (a + u).max()
     together = 1.0
     for _ in range(_STEPS + 1):
         together, slope = 0.0, 0.0
         for n in range(N):
-            share[n] = math.exp(weight[n]) / N / (deadline - math.exp(busy[n]))
+            share[n] = u[n] / (deadline - a[n])
             together += share[n]
-            slope += share[n] / (deadline - math.exp(busy[n]))
+            slope += share[n] / (deadline - a[n])
         deadline += (together - 1.0) / slope
     for n in range(N):
         share[n] = floor + (1.0 - N * floor) * share[n] / together
