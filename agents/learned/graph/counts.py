@@ -117,29 +117,3 @@ def sample_counts(
                 samples[c, s, k] = taken
                 log_chance[c, s] += math.log(weight[k, taken] * rest[k + 1, left - taken] / total)
                 left -= taken
-
-
-def log_probability(logits: FloatArray, cap: IntArray, blocks: int, counts: IntArray) -> FloatArray:
-    """Exact log-likelihood of counts, in plain NumPy.
-
-    Args:
-        logits: (..., K, L+1).
-        cap: (..., K).
-        blocks: ``L``.
-        counts: (..., K), with sum ``L``.
-
-    Returns:
-        (...,).
-    """
-    possible = np.arange(blocks + 1) <= cap[..., None]
-    logits = np.where(possible, logits, -np.inf)
-    total = np.full((*logits.shape[:-2], blocks + 1), -np.inf)
-    total[..., 0] = 0.0
-    for k in range(logits.shape[-2]):
-        terms = np.full((*total.shape, blocks + 1), -np.inf)
-        for count in range(blocks + 1):
-            terms[..., count:, count] = total[..., : blocks + 1 - count] + logits[..., k, count, None]
-        total = np.logaddexp.reduce(terms, axis=-1)
-    taken = np.take_along_axis(logits, counts[..., None], axis=-1)[..., 0].sum(axis=-1)
-    result: FloatArray = taken - total[..., blocks]
-    return result

@@ -4,10 +4,19 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collapipe_env.agents.learned.graph.counts import log_probability, sample_counts
+from collapipe_env.agents.learned.graph.counts import sample_counts
+from collapipe_env.agents.learned.graph.graph_cloning import log_likelihood
+
+
+def log_probability(logits, cap, blocks, counts):
+    """The likelihood that cloning uses, of NumPy arrays; the last logits are those of ``blocks``."""
+    assert logits.shape[-1] == blocks + 1
+    logits, cap, counts = (torch.from_numpy(np.array(array)) for array in (logits, cap, counts))
+    return log_likelihood(logits, cap, counts).numpy()
 
 
 def enumerated(logits, cap, blocks):
