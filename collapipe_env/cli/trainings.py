@@ -97,6 +97,7 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
         files: Where to keep it.
         command: Command, for the record.
     """
+    from collapipe_env.agents.learned.graph.graph_files import systems_of
     from collapipe_env.agents.learned.graph.graph_run import GraphPlan
     from collapipe_env.agents.learned.graph.graph_training import GraphTraining
 
@@ -114,7 +115,7 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
         return
     verb = "going on" if training.steps else "training"
     print(
-        f"{verb}: GRAPH on systems of up to {plan.parameters.most_clusters} clusters, {plan.steps:,} "
+        f"{verb}: GRAPH on {systems_of(plan.parameters)}; {plan.steps:,} "
         f"gradient steps, from step {training.steps:,}; validations are on {scenario.name!r}"
     )
     print(f"  curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}")

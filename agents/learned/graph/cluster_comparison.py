@@ -19,13 +19,13 @@ from collapipe_env.agents.dssra.cluster_costs import (
 )
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import RoundPlan, evaluate, interference_prices, reprice
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled, compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
 
 @compiled_inner
-def _cluster_cost(
+def cluster_cost(
     n: int,
     segments: IntArray,
     power: FloatArray,
@@ -53,46 +53,7 @@ def _cluster_cost(
 
 
 @compiled_inner
-def staying_is_better(
-    plan: RoundPlan,
-    stay: IntArray,
-    stay_power: FloatArray,
-    stay_micro_batches: FloatArray,
-    share: FloatArray,
-    inputs: RoundInput,
-    parameters: Parameters,
-) -> BoolArray:
-    """Whether other segments cost a cluster less than a plan's, at the plan's prices (N,).
-
-    Args:
-        plan: The plan, with its best shares, which was evaluated last.
-        stay: The other segments (N, K).
-        stay_power: Powers that suit them (N, K+1) [W].
-        stay_micro_batches: Micro-batches that suit them (N,).
-        share: The plan's shares (N,).
-        inputs: The environment, of the exact drift.
-        parameters: The scenario.
-    """
-    clusters, nodes = plan.power.shape
-    summary = np.empty(SUMMARY + nodes)
-    reprice(plan, inputs, parameters)
-    disturbance = interference_prices(plan, plan.weight, inputs, parameters)
-    deadline = _deadline(plan, inputs, parameters, summary)
-    better = np.empty(clusters, dtype=np.bool_)
-    for n in range(clusters):
-        terms = (plan.noise[n], share[n], plan.weight[n], deadline, disturbance[n])
-        moving = _cluster_cost(
-            n, plan.segments[n], plan.power[n], plan.micro_batches[n], *terms, inputs, parameters, summary
-        )
-        staying = _cluster_cost(
-            n, stay[n], stay_power[n], stay_micro_batches[n], *terms, inputs, parameters, summary
-        )
-        better[n] = staying < moving
-    return better
-
-
-@compiled_inner
-def _deadline(plan: RoundPlan, inputs: RoundInput, parameters: Parameters, summary: FloatArray) -> float:
+def deadline_of(plan: RoundPlan, inputs: RoundInput, parameters: Parameters, summary: FloatArray) -> float:
     """Delay of a plan's slowest cluster [s]."""
     deadline = 0.0
     for n in range(plan.power.shape[0]):
@@ -138,15 +99,15 @@ def compare_counts(
         _, plan = evaluate(segments[e], power[e], micro_batches[e], share[e], row, parameters)
         reprice(plan, row, parameters)
         disturbance = interference_prices(plan, plan.weight, row, parameters)
-        deadline = _deadline(plan, row, parameters, summary)
+        deadline = deadline_of(plan, row, parameters, summary)
         for n in range(clusters):
             share[e, n], worth[e, n] = plan.share[n], plan.weight[n]
             terms = (plan.noise[n], plan.share[n], plan.weight[n], deadline, disturbance[n])
             for s in range(samples.shape[2]):
-                sample_cost[e, n, s] = _cluster_cost(
+                sample_cost[e, n, s] = cluster_cost(
                     n, samples[e, n, s], power[e, n], micro_batches[e, n], *terms, row, parameters, summary
                 )
             for c in range(choices.shape[0]):
-                choice_cost[e, n, c] = _cluster_cost(
+                choice_cost[e, n, c] = cluster_cost(
                     n, segments[e, n], power[e, n], choices[c], *terms, row, parameters, summary
                 )

@@ -42,7 +42,6 @@ class NetWeights(NamedTuple):
     down_w: Single
     down_b: Single
     gate_w: Single
-    gate_b: Single
     shared_w: Single
     shared_b: Single
     after_w: Single
@@ -145,7 +144,7 @@ def _tell(x: Single, nodes: int, weights: NetWeights, layer: int) -> None:
     gate = np.empty(clusters, dtype=np.float32)
     highest = np.float32(-1e30)
     for n in range(clusters):
-        value = weights.gate_b[layer, 0]
+        value = np.float32(0.0)
         for c in range(width):
             value += x[n * nodes, c] * weights.gate_w[layer, c, 0]
         gate[n] = value

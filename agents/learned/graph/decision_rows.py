@@ -17,7 +17,7 @@ from collapipe_env.compiled import compiled, compiled_inner
 from collapipe_env.kernels.graph_rows import GraphScales, GraphSystem, write_row
 from collapipe_env.physics.parameters import Parameters
 
-from .cluster_comparison import staying_is_better
+from .cluster_needs import NEEDS, SystemTimes, write_needs, write_own_shares
 from .compiled_net import NetWeights, Single, linear, tokens_of, with_second_inputs
 from .counts import likeliest
 from .net_inputs import (
@@ -25,12 +25,13 @@ from .net_inputs import (
     DEVICE_INPUTS,
     HOP_INPUTS,
     HOP_SHIFT,
+    INTERFERENCE,
     OWN_CU_INPUTS,
     cu_columns,
     device_columns,
     hop_columns,
 )
-from .net_outputs import OFFSETS, bell, busy_of, power_of, wanted_micro_batches, weight_of
+from .net_outputs import OFFSETS, bell, power_of, wanted_micro_batches
 from .plan_inputs import (
     CHAIN_INPUTS,
     NODE_INPUTS,
@@ -40,23 +41,29 @@ from .plan_inputs import (
     node_columns,
     pipeline_time,
 )
-from .shares import write_deadline_shares
+from .staying import keep_what_pays, write_staying
 
 
 class Fixed(NamedTuple):
     """Part of the net's inputs and choices that a scenario fixes.
 
     Attributes:
-        shared: Inputs that all control units have in common, the first at a scale of 0 (CU_INPUTS - 10,).
+        shared: Inputs that all control units have in common, at a scale of 0 (CU_INPUTS - 10,).
+        scale_slopes: Slopes of the first of them in the scale.
+        log_cap: Log of the greatest SNR that device-to-device rates use.
         log_worth: Log of ``V / N``.
         heads: Heads of attention.
         exact_shares: 1 for exact shares of the uplink, 0 for the net's own.
+        times: Times of the system, for shares of its own.
     """
 
     shared: FloatArray
+    scale_slopes: FloatArray
+    log_cap: float
     log_worth: float
     heads: int
     exact_shares: int
+    times: SystemTimes
 
 
 @compiled_inner
@@ -92,7 +99,9 @@ def _write_inputs(
             cu[n, i] = own[i]
         for i in range(len(fixed.shared)):
             cu[n, OWN_CU_INPUTS + i] = fixed.shared[i]
-        cu[n, OWN_CU_INPUTS] += scale / 1.5
+        for i in range(len(fixed.scale_slopes)):
+            cu[n, OWN_CU_INPUTS + i] += scale * fixed.scale_slopes[i]
+        heard = float(cu_features[n, INTERFERENCE])
         for k in range(K):
             if present[n, k] == 0.0:
                 for i in range(DEVICE_INPUTS):
@@ -108,12 +117,18 @@ def _write_inputs(
         for i in range(K + 1):
             for j in range(K + 1):
                 row = (n * (K + 1) + i) * (K + 1) + j
-                if (i > 0 and present[n, i - 1] == 0.0) or (j > 0 and present[n, j - 1] == 0.0):
+                absent = (i > 0 and present[n, i - 1] == 0.0) or (j > 0 and present[n, j - 1] == 0.0)
+                if absent or i == j:
                     for c in range(HOP_INPUTS):
                         hop[row, c] = 0.0
                     continue
+                if j < i:  # both ways alike, but for the direction
+                    mirror = (n * (K + 1) + j) * (K + 1) + i
+                    hop[row, 0], hop[row, 1], hop[row, 3] = hop[mirror, 0], hop[mirror, 1], hop[mirror, 3]
+                    hop[row, 2] = -hop[mirror, 2]
+                    continue
                 seconds, snr = np.float64(hop_features[n, i, j, 0]), np.float64(hop_features[n, i, j, 1])
-                hops = hop_columns(seconds, snr, float(j - i), scale)
+                hops = hop_columns(seconds, snr, heard, fixed.log_cap, float(j - i), scale)
                 for c in range(HOP_INPUTS):
                     hop[row, c] = hops[c]
 
@@ -203,12 +218,15 @@ def _compare_chains(total: FloatArray, longest: FloatArray, node: Single, chain:
 def _complete(
     segments: IntArray,
     tokens: Single,
-    cu: Single,
+    cu_features: Single,
+    device_features: Single,
+    hop_features: Single,
     device: Single,
     hop: Single,
     mean_blocks: FloatArray,
     row: RoundInput,
     parameters: Parameters,
+    times: SystemTimes,
     weights: NetWeights,
     power: FloatArray,
     share: FloatArray,
@@ -239,34 +257,19 @@ def _complete(
             if apart < distance:
                 nearest, distance = choice, apart
         micro_batches[n] = nearest
-        busy[n] = busy_of(np.float64(units[n, 3]), total[n], longest[n], nearest)
-        weight[n] = weight_of(np.float64(units[n, 4]), np.float64(cu[n, 1]))
         for k in range(K):
             power[n, k + 1] = parameters.power_min_w
             # One that gives its blocks away still sends their moments.
             if segments[n, k] > 0 or (moves and sends_moments(n, k, segments[n], row)):
                 level = power_of(np.float64(levels[n * K + k, 0]))
                 power[n, k + 1] = math.exp(low + (high - low) * level)
-    write_deadline_shares(busy, weight, parameters.bandwidth_floor, share)
-
-
-@compiled_inner
-def _staying(previous: IntArray, segments: IntArray, row: RoundInput, blocks: int, stay: IntArray) -> bool:
-    """Write the segments of the round before where they are possible, the new ones elsewhere (N, K).
-
-    Returns:
-        Whether any cluster's differ from the new ones.
-    """
-    differ = False
-    for n in range(segments.shape[0]):
-        held, possible = 0, True
-        for k in range(segments.shape[1]):
-            held += previous[n, k]
-            possible = possible and previous[n, k] <= row.cap[n, k]
-        for k in range(segments.shape[1]):
-            stay[n, k] = previous[n, k] if possible and held == blocks else segments[n, k]
-            differ = differ or stay[n, k] != segments[n, k]
-    return differ
+    needs, later, longer = np.empty((N, NEEDS)), np.empty(N), np.empty(N)
+    for n in range(N):
+        later[n], longer[n] = units[n, 3], units[n, 4]
+    write_needs(segments, power, micro_batches, cu_features, device_features, hop_features, times, needs)
+    write_own_shares(
+        needs, later, longer, parameters.bandwidth_floor, times.edge_message_s, busy, weight, share
+    )
 
 
 @compiled
@@ -325,25 +328,19 @@ def decide_rows(
                     if count < OFFSETS:
                         logits[k, count] += own[2 + count]
             likeliest(logits, row.cap[n], blocks, segments[e, n])
-        known = (tokens, cu, device, hop, mean_blocks, row, parameters, weights)
+        features = (cu_features, device_features, hop_features)
+        known = (tokens, *features, device, hop, mean_blocks, row, parameters, fixed.times, weights)
         _complete(segments[e], *known, power[e], share[e], micro_batches[e])
         if not fixed.exact_shares:
             continue
-        best, plan = evaluate(segments[e], power[e], micro_batches[e], share[e], row, parameters)
+        moves = len(system.previous_blocks) > 0
+        if moves and write_staying(system.previous_blocks[e], segments[e], row, blocks, stay):
+            _complete(stay, *known, own_power, own_share, own_micro_batches)
+            keep_what_pays(
+                segments[e], power[e], micro_batches[e], share[e],
+                stay, own_power, own_micro_batches, row, parameters,
+            )  # fmt: skip
+            continue
+        _, plan = evaluate(segments[e], power[e], micro_batches[e], share[e], row, parameters)
         for n in range(N):
             share[e, n] = plan.share[n]
-        if len(system.previous_blocks) == 0:
-            continue
-        if not _staying(system.previous_blocks[e], segments[e], row, blocks, stay):
-            continue
-        _complete(stay, *known, own_power, own_share, own_micro_batches)
-        better = staying_is_better(plan, stay, own_power, own_micro_batches, share[e], row, parameters)
-        for n in range(N):
-            if not better[n]:
-                stay[n], own_power[n] = segments[e, n], power[e, n]
-                own_micro_batches[n] = micro_batches[e, n]
-        value, other = evaluate(stay, own_power, own_micro_batches, share[e], row, parameters)
-        if value < best:
-            for n in range(N):
-                segments[e, n], power[e, n], share[e, n] = stay[n], own_power[n], other.share[n]
-                micro_batches[e, n] = own_micro_batches[n]

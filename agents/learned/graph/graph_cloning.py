@@ -71,7 +71,7 @@ def clone_and_play(net: GraphNet, group: Group, rng: np.random.Generator) -> Los
         plan.choice_logits.reshape(E * N, -1), torch.from_numpy(chosen).reshape(-1), reduction="sum"
     )
     exact = torch.from_numpy(wanted.bandwidth)
-    own = deadline_shares(plan.busy.double(), plan.answer.weight.double(), p.bandwidth_floor)
+    own = deadline_shares(plan.busy, plan.weight, p.bandwidth_floor)
     shares = share_divergence(exact, own).float()
     group.env.step_allocation(wanted)
     group.age += 1

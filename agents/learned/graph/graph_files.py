@@ -74,7 +74,7 @@ def graph_record(
         algorithm="graph",
         hyperparameters=asdict(parameters),
         scenario={},
-        systems={"name": f"random systems of up to {parameters.most_clusters} clusters"},
+        systems={"name": systems_of(parameters)},
         features=features(),
         decisions=DECISIONS,
         steps=steps,
@@ -82,6 +82,15 @@ def graph_record(
         history=history,
         package_version=package_version,
     )
+
+
+def systems_of(parameters: GraphParameters) -> str:
+    """What a net is trained on, in words."""
+    names = ", ".join(parameters.scenarios)
+    if not parameters.random_groups:
+        return names
+    drawn = f"random systems of up to {parameters.most_clusters} clusters"
+    return f"{names}; {drawn}" if names else drawn
 
 
 def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, dict[str, torch.Tensor]]:

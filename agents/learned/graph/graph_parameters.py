@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from collapipe_env.errors import CheckpointError, ScenarioError, shortened, shown
+from collapipe_env.scenario import load_scenario
+
+Part: TypeAlias = Literal["edges", "pooling", "plan"]
+"""A part of the net: what attention knows of hops, what clusters tell each other, and its second inputs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +29,9 @@ class GraphParameters:
     most_clusters: int = 16
     """Largest number of clusters of the systems trained on."""
     random_groups: int = 8
-    """Groups of random systems, beside one each of small and medium with fixed and with new layouts."""
+    """Groups of random systems, beside two of each scenario."""
+    scenarios: tuple[str, ...] = ("small", "medium", "boards", "phones")
+    """Scenarios of which one group plays with the scenario's own layout, and one with new layouts."""
     samples: int = 12
     """Samples of the counts of blocks of each cluster."""
     entropy: float = 0.02
@@ -52,11 +58,13 @@ class GraphParameters:
     """Units of the layer that reads hops."""
     plan_hidden: int = 48
     """Units of the layers that read the segments."""
+    without: tuple[Part, ...] = ()
+    """Parts of the net that are left out, to see what they are worth."""
 
 
 _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
-    (("clusters", "most_clusters", "random_groups", "samples"), 2, 4096, "a number from 2 to 4096"),
-    (("clone_steps",), 0, 10**9, "0 or more"),
+    (("clusters", "most_clusters", "samples"), 2, 4096, "a number from 2 to 4096"),
+    (("clone_steps", "random_groups"), 0, 10**9, "0 or more"),
     (("averaged_steps",), 1, 10**6, "a number from 1 to 1,000,000"),
     (("layers", "heads"), 1, 16, "a number from 1 to 16"),
     (("width", "hidden", "edge_hidden", "plan_hidden"), 1, 1024, "a number from 1 to 1024"),
@@ -77,7 +85,7 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
         prefix: Put before names in errors, for instance ``"--graph."``.
 
     Raises:
-        ScenarioError: Names the first value at fault and its range.
+        ScenarioError: Names the first value at fault and its range, or a scenario that there is not.
     """
     for names, low, high, words in _RANGES:
         for name in names:
@@ -85,6 +93,17 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
             if not low <= value <= high:
                 option = f"{prefix}{name.replace('_', '-')}" if prefix.startswith("-") else f"{prefix}{name}"
                 raise ScenarioError(f"{option} = {shown(value)}: {words} is needed")
+    for name in parameters.scenarios:
+        load_scenario(name)
+    if not parameters.scenarios and not parameters.random_groups:
+        raise ScenarioError(
+            f"{prefix}scenarios is empty and {prefix}random-groups = 0: there is nothing to train on"
+        )
+    odd = [part for part in parameters.without if part not in get_args(Part)]
+    if odd:
+        raise ScenarioError(
+            f"{prefix}without = {shown(odd[0])}: one of {', '.join(get_args(Part))} is needed"
+        )
     if parameters.width % parameters.heads:
         raise ScenarioError(
             f"{prefix}width = {parameters.width} is no multiple of {prefix}heads = {parameters.heads}"
@@ -102,11 +121,17 @@ def graph_parameters_from_dict(values: Mapping[str, Any]) -> GraphParameters:
     if unknown:
         odd = shortened(", ".join(sorted(map(str, unknown))))
         raise CheckpointError(f"hyper-parameters {odd} are not known to this version")
+    checked: dict[str, Any] = {}
     for name, value in values.items():
+        names = isinstance(fields[name].default, tuple)
+        if names and isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            checked[name] = tuple(value)
+            continue
         kinds = (int,) if isinstance(fields[name].default, int) else (int, float)
-        if not isinstance(value, kinds) or isinstance(value, bool):
+        if names or not isinstance(value, kinds) or isinstance(value, bool):
             raise CheckpointError(f"hyper-parameter {name} = {shown(value)} has the wrong type")
-    parameters = GraphParameters(**values)
+        checked[name] = value
+    parameters = GraphParameters(**checked)
     try:
         check_graph_parameters(parameters, "hyper-parameter ")
     except ScenarioError as error:

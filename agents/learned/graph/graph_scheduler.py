@@ -19,9 +19,10 @@ from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemState
 
+from .cluster_needs import system_times
 from .compiled_net import NetWeights
 from .decision_rows import Fixed, decide_rows
-from .net_inputs import shared_columns
+from .net_inputs import log_snr_cap, scale_slopes, shared_columns
 
 
 class GraphScheduler(StateScheduler):
@@ -59,9 +60,12 @@ class GraphScheduler(StateScheduler):
         self._weights = weights
         self._fixed = Fixed(
             shared=np.array(shared_columns(self._observer.context, np.float64(0.0))),
+            scale_slopes=np.array(scale_slopes()),
+            log_cap=float(log_snr_cap(self._observer.context)),
             log_worth=float(np.log(V / parameters.clusters)),
             heads=heads,
             exact_shares=int(exact_shares),
+            times=system_times(self._observer),
         )
 
     def with_own_shares(self) -> GraphScheduler:

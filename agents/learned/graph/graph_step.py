@@ -28,12 +28,13 @@ from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.simulator.costs import round_costs
 
 from .cluster_comparison import compare_counts
+from .cluster_needs import all_own_shares
 from .counts import sample_counts
 from .net import GraphNet, NetAnswer
-from .net_inputs import net_inputs
-from .net_outputs import busy_of
+from .net_inputs import NetInputs, net_inputs
 from .plan_inputs import plan_inputs
 from .shares import deadline_shares, share_divergence
+from .staying import keep_rows, staying_rows
 from .training_groups import Group
 
 
@@ -76,7 +77,8 @@ class Plan(NamedTuple):
     Attributes:
         logits: Of each device's count of blocks (E, N, K, L+1).
         answer: What the net says of the rest.
-        busy: Log of the time that clusters need besides their uplink, over the system's ideal time (E, N).
+        busy: Log of the time that clusters need besides their uplink (E, N) [s].
+        weight: Log of the time that they need on it at a share of 1/N (E, N) [s].
         counts: Most likely blocks, or those given (E, N, K).
         samples: Sampled blocks (E, N, S, K).
         log_chance: Logarithms of their probabilities (E, N, S).
@@ -88,6 +90,7 @@ class Plan(NamedTuple):
     logits: torch.Tensor
     answer: NetAnswer
     busy: torch.Tensor
+    weight: torch.Tensor
     counts: IntArray
     samples: IntArray
     log_chance: FloatArray
@@ -109,8 +112,8 @@ def planned(
         given: Blocks (E, N, K) for which the rest is decided; by default the most likely ones.
     """
     state, p = group.env.state, group.parameters
-    graph = GraphArrays(*(torch.from_numpy(array) for array in group.observer.build(state)))
-    inputs = net_inputs(graph)
+    graph = group.observer.build(state)
+    inputs = net_inputs(GraphArrays(*(torch.from_numpy(array) for array in graph)))
     tokens = net.tokens(inputs)
     all_logits = net.count_logits(tokens, inputs, p.costs.blocks)
     E, N, K, C = all_logits.shape
@@ -122,18 +125,22 @@ def planned(
     sample_counts(logits, cap, p.costs.blocks, draws, counts.reshape(E * N, K), drawn, log_chance)
     if given is not None:
         counts = given
-    chains = plan_inputs(inputs, counts)
-    answer: NetAnswer = net(tokens, inputs, chains)
-    low, high = math.log(p.power_min_w), math.log(p.power_max_w)
-    power = torch.exp(low + (high - low) * answer.power.double())
-    log2 = torch.from_numpy(np.log2(group.choices)).float()
-    choice_logits = -answer.sharpness[..., None] * (log2 - answer.log2_micro_batches[..., None]) ** 2
+    elif group.moves:
+        _keep_what_pays(net, group, tokens, inputs, counts)
+    answer, power, choice_logits = _completed(net, group, tokens, inputs, counts)
     micro_batches = group.choices[choice_logits.argmax(dim=-1).numpy()]
-    busy = busy_of(answer.busy, chains.total, chains.longest, torch.from_numpy(micro_batches).float())
+    busy, weight, share = np.empty((E, N)), np.empty((E, N)), np.empty((E, N))
+    watts = np.ascontiguousarray(power.detach().numpy())
+    plans, features = (counts, watts, micro_batches), (graph.cu, graph.device, graph.hop)
+    later, longer = (part.detach().numpy().astype(np.float64) for part in (answer.busy, answer.weight))
+    all_own_shares(
+        *plans, *features, group.times, later, longer, p.bandwidth_floor, busy, weight, share
+    )  # fmt: skip
     return Plan(
         all_logits,
         answer,
-        busy,
+        torch.from_numpy(busy) + answer.busy,
+        torch.from_numpy(weight) + answer.weight,
         counts,
         drawn.reshape(E, N, samples, K),
         log_chance.reshape(E, N, samples),
@@ -141,6 +148,37 @@ def planned(
         choice_logits,
         micro_batches,
     )
+
+
+def _completed(
+    net: GraphNet, group: Group, tokens: torch.Tensor, inputs: NetInputs, counts: IntArray
+) -> tuple[NetAnswer, torch.Tensor, torch.Tensor]:
+    """What the net says once the counts are known, its powers [W], and the logits of micro-batches."""
+    p = group.parameters
+    answer: NetAnswer = net(tokens, plan_inputs(inputs, counts))
+    low, high = math.log(p.power_min_w), math.log(p.power_max_w)
+    power = torch.exp(low + (high - low) * answer.power.double())
+    log2 = torch.from_numpy(np.log2(group.choices)).float()
+    logits = -answer.sharpness[..., None] * (log2 - answer.log2_micro_batches[..., None]) ** 2
+    return answer, power, logits
+
+
+def _keep_what_pays(
+    net: GraphNet, group: Group, tokens: torch.Tensor, inputs: NetInputs, counts: IntArray
+) -> None:
+    """Put the blocks of the round before where they cost less, as the compiled decision does."""
+    state, p = group.env.state, group.parameters
+    row = round_input(p, state, np.ones(counts.shape[:2]), exact_drift=True)
+    stay = np.empty_like(counts)
+    if not staying_rows(state.processes["migration"]["blocks"], counts, row, p.costs.blocks, stay):
+        return
+    plans = []
+    for blocks in (counts, stay):
+        with torch.no_grad():
+            _, power, logits = _completed(net, group, tokens, inputs, blocks)
+        plans.append((blocks, power.numpy(), group.choices[logits.argmax(dim=-1).numpy()]))
+    share = np.full(counts.shape[:2], 1.0 / counts.shape[1])
+    keep_rows(*plans[0], share, *plans[1], row, group.record)
 
 
 def learn_and_play(
@@ -181,7 +219,7 @@ def learn_and_play(
     micro_batches = (plan.choice_logits.softmax(dim=-1) * regrets).sum()
 
     exact = torch.from_numpy(share)
-    own = deadline_shares(plan.busy.double(), plan.answer.weight.double(), p.bandwidth_floor)
+    own = deadline_shares(plan.busy, plan.weight, p.bandwidth_floor)
     shares = share_divergence(exact, own)
     total = (
         objective.float()

@@ -64,6 +64,7 @@ class GraphTraining:
         p = plan.parameters
         torch.manual_seed(plan.seed)
         self._net = GraphNet(net_shape(p))
+        self._net.leave_out(p.without)
         self._adam = torch.optim.Adam(
             self._net.parameters(), lr=p.learning_rate, betas=(0.9, 0.98), fused=True
         )
@@ -87,7 +88,7 @@ class GraphTraining:
             return
         # A resumed run must not replay the systems it began with.
         rng = np.random.default_rng([plan.seed, self.steps])
-        curriculum = Curriculum(random=p.random_groups, most_clusters=p.most_clusters, clusters=p.clusters)
+        curriculum = Curriculum(p.scenarios, p.random_groups, p.most_clusters, p.clusters)
         groups: list[Group | None] = [None] * len(curriculum)
         validator = GraphValidator(plan.scenario, validation_scenarios())
         weights = Weights(p.counts_weight, p.micro_batches_weight, p.shares_weight)
@@ -116,9 +117,12 @@ class GraphTraining:
                 if skipped:
                     groups[place] = None
                     if skipped > MOST_SKIPPED:
+                        self.seconds = time.perf_counter() - started
+                        self._write(self.files.latest, for_training=True)
                         raise CheckpointError(
                             f"training has diverged at step {self.steps:,}: no finite gradient in {skipped} "
-                            "steps; train anew with --fresh and a smaller --graph.learning-rate"
+                            f"steps; {self.files.latest} holds the weights; train anew with --fresh and a "
+                            "smaller --graph.learning-rate"
                         )
                 self.steps += 1
                 bar.update()

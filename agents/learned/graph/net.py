@@ -6,6 +6,7 @@ shares follow from the tokens and from what the segments make of each cluster's 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from .net_inputs import CU_INPUTS, DEVICE_INPUTS, HOP_INPUTS, NetInputs
-from .net_outputs import OFFSETS, bell, power_of, wanted_micro_batches, weight_of
+from .net_outputs import OFFSETS, bell, power_of, wanted_micro_batches
 from .plan_inputs import CHAIN_INPUTS, NODE_INPUTS, PlanInputs
 
 
@@ -49,8 +50,8 @@ class NetAnswer(NamedTuple):
         power: Of CUs and devices, 0 for the least and 1 for the greatest in decibels (..., N, K+1).
         log2_micro_batches: Micro-batches it wants (..., N).
         sharpness: Steepness of their logits (..., N).
-        busy: The head's number for the time that a cluster needs besides its uplink (..., N).
-        weight: Log of its time on the uplink at a share of 1/N, over the system's ideal time (..., N).
+        busy: Correction of the log of the time that a cluster needs besides its uplink (..., N).
+        weight: Correction of the log of its time on the uplink (..., N).
     """
 
     power: torch.Tensor
@@ -76,7 +77,7 @@ class Layer(nn.Module):
         self.out = nn.Linear(d, d)
         self.between = nn.LayerNorm(d)
         self.up, self.down = nn.Linear(d, shape.hidden), nn.Linear(shape.hidden, d)
-        self.gate = nn.Linear(d, 1)
+        self.gate = nn.Linear(d, 1, bias=False)
         self.shared = nn.Linear(2 * d, d)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -123,6 +124,27 @@ class GraphNet(nn.Module):
             nn.init.normal_(head.weight, std=0.02)
             nn.init.zeros_(head.bias)
 
+    def leave_out(self, parts: Sequence[str]) -> None:
+        """Set the weights of parts of the net to 0, for good: no gradient reaches them.
+
+        Args:
+            parts: ``edges``, ``pooling`` and ``plan``, as in
+                :class:`~.graph_parameters.GraphParameters`.
+        """
+        d, silent = self.shape.width, list[tuple[torch.Tensor, int]]()
+        if "edges" in parts:
+            silent += [(self.edge_out.weight, 0), (self.edge_out.bias, 0)]
+        if "pooling" in parts:
+            for name, values in self.named_parameters():
+                silent += [(values, 0)] if ".shared." in name else []
+        if "plan" in parts:
+            silent += [(self.node_in.weight, d), (self.chain_in.weight, d)]
+        for weights, first in silent:
+            weights.data[..., first:] = 0.0
+            known = torch.zeros_like(weights)
+            known[..., :first] = 1.0
+            weights.register_hook(known.mul)  # type: ignore[no-untyped-call]
+
     def tokens(self, inputs: NetInputs) -> torch.Tensor:
         """Tokens of all nodes (..., N, K+1, d), CUs first."""
         there = torch.cat((torch.ones_like(inputs.present[..., :1]), inputs.present), dim=-1)
@@ -139,7 +161,7 @@ class GraphNet(nn.Module):
         """Logits of each device's count of blocks (..., N, K, L+1)."""
         return count_logits(self.count_head(tokens[..., 1:, :]), inputs.mean_blocks, blocks)
 
-    def forward(self, tokens: torch.Tensor, inputs: NetInputs, plan: PlanInputs) -> NetAnswer:
+    def forward(self, tokens: torch.Tensor, plan: PlanInputs) -> NetAnswer:
         """Everything besides the segments, from the tokens and what the segments make of the chains."""
         devices = torch.relu(self.node_in(torch.cat((tokens[..., 1:, :], plan.node), dim=-1)))
         chains = torch.relu(self.chain_in(torch.cat((tokens[..., 0, :], plan.chain), dim=-1)))
@@ -149,7 +171,7 @@ class GraphNet(nn.Module):
             log2_micro_batches=wanted_micro_batches(cu[..., 1]),
             sharpness=torch.nn.functional.softplus(cu[..., 2]) + 0.05,
             busy=cu[..., 3],
-            weight=weight_of(cu[..., 4], inputs.cu[..., 1]),
+            weight=cu[..., 4],
         )
 
 

@@ -9,17 +9,22 @@ The columns are functions of numbers or arrays alike: compiled decisions call th
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
-from collapipe_env.arrays import Array, exp, log1p, namespace
+from collapipe_env.arrays import Array, at_least, at_most, exp, log, log1p, namespace
 from collapipe_env.compiled import jitable
-from collapipe_env.envs.graph_observation import CONTEXT_FEATURES, GraphArrays
+from collapipe_env.envs.graph_observation import CONTEXT_FEATURES, CU_FEATURES, LARGEST_SNR, GraphArrays
+from collapipe_env.kernels.graph_rows import LOG_BOUND
 
-DEVICE_INPUTS, CU_INPUTS, HOP_INPUTS = 11, 32, 4
+DEVICE_INPUTS, CU_INPUTS, HOP_INPUTS = 11, 31, 4
 HOP_SHIFT = 1.5
 """Added to the log of a hop's time."""
 OWN_CU_INPUTS = 10
 """Inputs of a control unit that are its own; the rest are the system's."""
+INTERFERENCE = [feature.name for feature in CU_FEATURES].index("log_interference")
+"""Place of the interference among a control unit's features."""
+LARGEST_LOG_SNR = math.log(LARGEST_SNR) - 1e-6
 
 
 class NetInputs(NamedTuple):
@@ -129,19 +134,55 @@ def cu_columns(
 
 
 @jitable
-def hop_columns(log_hop_s: Array, log_hop_snr: Array, ahead: Array, scale: Array) -> tuple[Array, ...]:
-    """Inputs of a hop.
+def log_longer(log_snr: Array, log_other: Array, log_cap: Array) -> Array:
+    """Log of the time of a bit at another SNR over that at a given one.
+
+    Args:
+        log_snr: Log of the given SNR.
+        log_other: Log of the other.
+        log_cap: Log of the greatest SNR that counts.
+    """
+    here, there = exp(at_most(log_snr, log_cap)), exp(at_most(log_other, log_cap))
+    longer: Array = log(log1p(here) / log1p(there))
+    return longer
+
+
+@jitable
+def hop_columns(
+    log_hop_s: Array,
+    log_hop_snr: Array,
+    log_interference: Array,
+    log_cap: Array,
+    ahead: Array,
+    scale: Array,
+) -> tuple[Array, ...]:
+    """Inputs of a hop, under the interference of all other clusters at the reference power.
+
+    With many clusters interference is tens of times the noise: a net that saw few would have to guess what
+    it does to a hop's time.
 
     Args:
         log_hop_s: Feature of the hop.
         log_hop_snr: Feature of the hop.
+        log_interference: Feature of its control unit.
+        log_cap: Log of the greatest SNR that counts.
         ahead: Index of the receiver less that of the sender: the chain visits devices by their indices.
         scale: Log of the system's ideal time [s].
     """
     far = 0.25 * ahead
-    return (log_hop_s - scale + HOP_SHIFT, 0.25 * log_hop_snr - 2.0, far, far * far)
+    log_sinr = at_least(log_hop_snr - log_interference, -LOG_BOUND)
+    longer = log_longer(log_hop_snr, log_sinr, log_cap)
+    return (log_hop_s + longer - scale + HOP_SHIFT, 0.25 * log_sinr - 1.5, far, far * far)
 
 
+_TIMES = {
+    "log_message_s": (-8.5, 2.0),
+    "log_latency_s": (-7.5, 2.0),
+    "log_edge_message_s": (-8.5, 2.0),
+    "log_edge_latency_s": (-6.0, 2.0),
+    "log_server_launch_s": (-8.0, 2.0),
+}
+"""Centre and half-width of times of the system, relative to its ideal time."""
 _SHARED = {
     "log_clusters": (1.5, 1.0),
     "log_blocks": (2.3, 1.0),
@@ -150,11 +191,6 @@ _SHARED = {
     "log_micro_batches": (4.0, 1.0),
     "log_power_min": (-6.0, 2.0),
     "log_power_max": (-1.5, 2.0),
-    "log_message_s": (-7.0, 2.0),
-    "log_latency_s": (-6.0, 2.0),
-    "log_edge_message_s": (-7.0, 2.0),
-    "log_edge_latency_s": (-4.5, 2.0),
-    "log_server_launch_s": (-6.5, 2.0),
     "log_collect_ratio": (-1.6, 2.0),
     "log_moments_ratio": (-3.5, 3.5),
     "log_relay_ratio": (-3.5, 3.5),
@@ -163,9 +199,13 @@ _SHARED = {
     "log_snr_cap": (8.0, 2.0),
     "through_cu": (0.0, 1.0),
     "repeat": (0.0, 1.0),
-    "common_head": (0.0, 1.0),
 }
-"""Centre and half-width of the features of the system that control units are told."""
+"""Centre and half-width of the other features of the system that control units are told.
+
+Three are left out: ``floor``, which the deadline of the net's own shares heeds exactly; ``drop``, under which
+lost packets cost learning, not time; and ``common_head``, since the training's prices of single clusters know
+copies alone, as DSSRA's do.
+"""
 _AT = {feature.name: i for i, feature in enumerate(CONTEXT_FEATURES)}
 
 
@@ -177,8 +217,28 @@ def shared_columns(context: Array, scale: Array) -> tuple[Array, ...]:
         scale: Log of the system's ideal time (...) [s].
     """
     level = context[..., _AT["log_tradeoff_v"]] + scale  # price of the ideal time
+    times = ((context[..., _AT[name]] - scale - centre) / half for name, (centre, half) in _TIMES.items())
     rest = ((context[..., _AT[name]] - centre) / half for name, (centre, half) in _SHARED.items())
-    return ((level - 2.0) / 1.5, *rest)
+    return ((level - 2.0) / 1.5, *times, *rest)
+
+
+def feature_of_system(context: Array, name: str) -> Array:
+    """One feature of the system (...), from all of them (..., features)."""
+    return context[..., _AT[name]]
+
+
+def scale_slopes() -> tuple[float, ...]:
+    """Slopes of the first of :func:`shared_columns` in ``scale``; those of the others are 0."""
+    return (1.0 / 1.5, *(-1.0 / half for _, half in _TIMES.values()))
+
+
+def log_snr_cap(context: Array) -> Array:
+    """Log of the greatest SNR that counts (...), from the features of the system (..., features).
+
+    The greatest that the feature can show stands for none.
+    """
+    shown = feature_of_system(context, "log_snr_cap")
+    return namespace(shown).where(shown >= LARGEST_LOG_SNR, LOG_BOUND, shown)
 
 
 def _split(features: Array) -> list[Array]:
@@ -209,11 +269,14 @@ def net_inputs(graph: GraphArrays) -> NetInputs:
     system = xp.stack(shared_columns(context, scale), axis=-1)[..., None, :]
     nodes = xp.astype(xp.arange(here.shape[-1] + 1), here.dtype)
     there = xp.concat((xp.ones_like(here[..., :1]), here), axis=-1)
-    used = there[..., :, None] * there[..., None, :]
+    ahead = nodes - nodes[:, None]
+    used = there[..., :, None] * there[..., None, :] * xp.astype(ahead != 0.0, here.dtype)
     hop = hop_columns(
         graph.hop[..., 0],
         graph.hop[..., 1],
-        xp.broadcast_to(nodes - nodes[:, None], used.shape),
+        graph.cu[..., None, None, INTERFERENCE],
+        log_snr_cap(context)[..., None, None, None],
+        xp.broadcast_to(ahead, used.shape),
         scale[..., None, None, None],
     )
     return NetInputs(

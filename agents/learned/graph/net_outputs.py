@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array, exp, log, log1p
+from collapipe_env.arrays import Array, exp, log1p
 from collapipe_env.compiled import jitable
-
-from .plan_inputs import pipeline_time
 
 OFFSETS = 9
 """Counts, from 0, whose logits have an offset of their own."""
@@ -29,32 +27,6 @@ def power_of(raw: Array) -> Array:
 def wanted_micro_batches(raw: Array) -> Array:
     """Wanted number of micro-batches, as its logarithm to the base 2."""
     return 4.0 + 2.0 * raw
-
-
-@jitable
-def busy_of(raw: Array, total: Array, longest: Array, micro_batches: Array) -> Array:
-    """Log of the time that a cluster needs besides its uplink, over the system's ideal time.
-
-    The head corrects the time of a pipeline of its stages and hops at the reference power.
-
-    Args:
-        raw: The head's number.
-        total: Sum of the times of stages and hops.
-        longest: The longest of them.
-        micro_batches: ``M``.
-    """
-    return raw + log(pipeline_time(total, longest, micro_batches))
-
-
-@jitable
-def weight_of(raw: Array, upload: Array) -> Array:
-    """Log of the time that a cluster needs on the uplink at a share of 1/N, over the system's ideal time.
-
-    Args:
-        raw: The head's number.
-        upload: Log of the time of its upload, over the same.
-    """
-    return raw + upload
 
 
 @jitable

@@ -30,14 +30,10 @@ class PlanInputs(NamedTuple):
     Attributes:
         node: Of each device (..., N, K, NODE_INPUTS).
         chain: Of each cluster's chain (..., N, CHAIN_INPUTS).
-        total: Sum of the times of stages and hops (..., N).
-        longest: The longest of them (..., N).
     """
 
     node: Array
     chain: Array
-    total: Array
-    longest: Array
 
 
 @jitable
@@ -211,6 +207,4 @@ def plan_inputs(inputs: NetInputs, counts: IntArray) -> PlanInputs:
     return PlanInputs(
         node=xp.stack([xp.broadcast_to(column, real.shape) for column in node], axis=-1),
         chain=xp.stack(chain, axis=-1),
-        total=total,
-        longest=longest,
     )

@@ -13,7 +13,7 @@ import numpy as np
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
 
-WIDE_SHARE = 0.35
+WIDE_SHARE = 0.5
 """Share of systems that differ from the ladder in more than size, layout, budgets and V."""
 _TRIES = 50
 _PER_CLUSTER_HZ = 5e6
@@ -80,7 +80,7 @@ def _like_the_ladder(rng: np.random.Generator, most_clusters: int) -> Scenario:
 
 
 def _wide(rng: np.random.Generator, most_clusters: int) -> Scenario:
-    scenario = load_scenario(str(rng.choice(["medium", "boards", "phones"])))
+    scenario = load_scenario(str(rng.choice(["medium", "boards", "phones"], p=[0.4, 0.4, 0.2])))
     changes = _sizes(rng, most_clusters)
     H = int(rng.choice([1, 1, 2, 4]))
     part = changes["workload.blocks"] / scenario.blocks * scenario.max_devices / changes["cluster.devices"]
@@ -103,6 +103,14 @@ def _wide(rng: np.random.Generator, most_clusters: int) -> Scenario:
         if rng.random() < 0.5:
             changes["dynamics.load_levels"] = [0.4, 0.7, 1.0]
     changes["budgets.device_energy_j"] = budget
+    if scenario.name == "boards" or rng.random() < 0.25:
+        changes["dynamics.processes.migration"] = {
+            "moments": "move",
+            "moment_bits": int(rng.choice([16, 32])),
+            "route": str(rng.choice(["direct", "cu"], p=[0.7, 0.3])),
+        }
+    changes["radio.link_errors"] = str(rng.choice(["drop", "arq"], p=[0.75, 0.25]))
+    changes["workload.distribution"] = str(rng.choice(["cu", "relay", "devices"], p=[0.7, 0.2, 0.1]))
     prices = _between(rng, 0.3, 3.0) if rng.random() < 0.85 else 0.0
     for name in (
         "block_s", "update_s", "message_s", "latency_s", "edge_message_s", "edge_latency_s", "server_s",

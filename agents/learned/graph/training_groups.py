@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
+from .cluster_needs import system_times
 from .random_systems import random_system
 
 LONGEST_BACKLOG = 12.0
@@ -41,6 +41,7 @@ class Group:
         self.scenario, self.life, self.age = scenario, life, 0
         self.parameters = system_parameters(scenario)
         self.observer = GraphObserver(self.parameters)
+        self.times = system_times(self.observer)
         self.record: Any = as_record(self.parameters.numbers)
         self.choices = np.asarray(self.parameters.micro_batch_choices, dtype=np.float64)
         with warnings.catch_warnings():
@@ -53,6 +54,7 @@ class Group:
                 autoreset_mode="SameStep",
             )
         self.env.reset(seed=seed)
+        self.moves = "migration" in self.env.state.processes and self.parameters.numbers.moment_bits > 0.0
 
     @property
     def ended(self) -> bool:
@@ -66,23 +68,22 @@ class Curriculum:
     """Systems to train on.
 
     Attributes:
-        fixed: Scenarios that are always among the groups, each with its own layout.
-        redrawn: The same, with new layouts in every group.
+        scenarios: Scenarios that are always among the groups, each once with its own layout and once with a
+            new one in every episode.
         random: Groups of random systems.
         most_clusters: Largest number of clusters of random systems.
         clusters: Clusters of a group, over all its environments.
         longest_life: Most rounds of a group with a fixed layout; others live shorter.
     """
 
-    fixed: tuple[str, ...] = ("small", "medium")
-    redrawn: tuple[str, ...] = ("small", "medium")
+    scenarios: tuple[str, ...] = ("small", "medium", "boards", "phones")
     random: int = 8
     most_clusters: int = 16
     clusters: int = 128
     longest_life: int = 400
 
     def __len__(self) -> int:
-        return len(self.fixed) + len(self.redrawn) + self.random
+        return 2 * len(self.scenarios) + self.random
 
     def group(self, place: int, rng: np.random.Generator) -> Group:
         """A new group for a place among the groups.
@@ -91,15 +92,15 @@ class Curriculum:
             place: From 0 to the number of groups less 1.
             rng: Draws its scenario, life and seed.
         """
-        shipped: Sequence[str] = self.fixed + self.redrawn
+        fixed = len(self.scenarios)
         while True:
-            life = int(rng.integers(60, self.longest_life if place < len(self.fixed) else 160))
+            life = int(rng.integers(60, self.longest_life if place < fixed else 160))
             try:
-                if place >= len(shipped):
+                if place >= 2 * fixed:
                     scenario = random_system(rng, self.most_clusters)
                 else:
-                    scenario = load_scenario(shipped[place])
-                    if place >= len(self.fixed):
+                    scenario = load_scenario(self.scenarios[place % fixed])
+                    if place >= fixed:
                         scenario = scenario.with_overrides({"cluster.layout": "per_episode"})
                 environments = max(1, self.clusters // scenario.clusters)
                 return Group(scenario, environments, life, int(rng.integers(2**30)))

@@ -1,0 +1,243 @@
+"""The net's own shares of the uplink: what each plan needs, as far as the observation tells, and corrections.
+
+From the features of the observation alone follows how long each cluster is busy besides its uplink, and how
+long on it. The net corrects both, and a common deadline gives the shares. The times leave out what features
+do not settle: moments that move, relays, repeated packets, and which other clusters disturb a link.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+# Registers the formulas for compiled code.
+import collapipe_env.kernels.formulas  # noqa: F401
+from collapipe_env.agents.dssra.cluster_costs import mean_active_power
+from collapipe_env.arrays import FloatArray, IntArray, log1p
+from collapipe_env.compiled import compiled, compiled_inner, compiled_leaf
+from collapipe_env.envs.graph_observation import LEAST_SECONDS, GraphObserver
+from collapipe_env.kernels.graph_rows import LOG_BOUND
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
+
+from .net_inputs import feature_of_system, log_longer, log_snr_cap
+from .shares import write_deadline_shares
+
+# Columns of what a cluster needs; times of a round, those of its pipeline for the whole mini-batch.
+FORWARD_SUM = 0  # sum of the forward elements except the uplink [s]
+BACKWARD_SUM = 1  # sum of the backward elements except the downlink [s]
+FORWARD_MAX = 2  # slowest forward element except the uplink [s]
+BACKWARD_MAX = 3  # slowest backward element except the downlink [s]
+ONCE = 4  # what lasts once: collection, updates, latencies [s]
+UPLOAD = 5  # upload of the update at a share of 1/N [s]
+UPLINK = 6  # activations on the uplink at a share of 1/N [s]
+DOWNLINK = 7  # gradients on the downlink at a share of 1/N [s]
+SNR = 8  # signal to noise ratio of the uplink at a share of 1/N
+MICRO_BATCHES = 9
+NEEDS = 10
+ROUNDS = 4
+"""Times that shares are worked out, each from the links at the shares before."""
+FORWARD = 1.0 / (1.0 + BACKWARD_OVER_FORWARD)
+"""Part of a stage's time that its forward pass takes."""
+
+
+class SystemTimes(NamedTuple):
+    """What the features of a system say about every cluster's chain; times of a round.
+
+    Attributes:
+        reference_w: Power at which radio features hold [W].
+        log_cap: Log of the greatest SNR that device-to-device rates use.
+        message_s: Time of a device-to-device message besides its bits [s].
+        latency_s: Latency of a device-to-device message [s].
+        edge_message_s: The same as ``message_s`` on uplink and downlink [s].
+        edge_latency_s: The same as ``latency_s`` on uplink and downlink [s].
+        server_launch_s: The server's launches for one micro-batch [s].
+        collect_ratio: Bits of a block's update over those of a hop.
+    """
+
+    reference_w: float
+    log_cap: float
+    message_s: float
+    latency_s: float
+    edge_message_s: float
+    edge_latency_s: float
+    server_launch_s: float
+    collect_ratio: float
+
+
+def system_times(observer: GraphObserver) -> SystemTimes:
+    """Read the times from an observer's features of the system."""
+    context = observer.context
+
+    def value(name: str) -> float:
+        return math.exp(feature_of_system(context, name))
+
+    names = ("message_s", "latency_s", "edge_message_s", "edge_latency_s", "server_launch_s")
+    times = {name: value(f"log_{name}") - LEAST_SECONDS for name in names}
+    return SystemTimes(
+        reference_w=math.sqrt(value("log_power_min") * value("log_power_max")),
+        log_cap=float(log_snr_cap(context)),
+        collect_ratio=value("log_collect_ratio"),
+        **times,
+    )
+
+
+@compiled_leaf
+def write_needs(
+    segments: IntArray,
+    power: FloatArray,
+    micro_batches: FloatArray,
+    cu: npt.NDArray[np.float32],
+    device: npt.NDArray[np.float32],
+    hop: npt.NDArray[np.float32],
+    times: SystemTimes,
+    needs: FloatArray,
+) -> None:
+    """Write what each cluster of a system needs, whatever its share.
+
+    Args:
+        segments: Blocks (N, K).
+        power: Powers (N, K+1) [W].
+        micro_batches: ``M`` (N,).
+        cu: Features of control units (N, 8).
+        device: Features of devices (N, K, 8).
+        hop: Features of hops (N, K+1, K+1, 2).
+        times: Times of the system.
+        needs: Receives the columns that are named above (N, NEEDS).
+    """
+    N, K = segments.shape
+    level = 0.0  # of the interference, over that at the reference power
+    for n in range(N):
+        level += mean_active_power(segments[n], power[n]) / (N * times.reference_w)
+    for n in range(N):
+        M = micro_batches[n]
+        noise = math.log1p(level * math.expm1(cu[n, 6]))  # log, over the noise without interference
+        server = math.exp(cu[n, 7]) - LEAST_SECONDS + M * times.server_launch_s
+        forward_sum, backward_sum = FORWARD * server, (1.0 - FORWARD) * server
+        forward_max, backward_max = forward_sum, backward_sum
+        collect, update, stages, last = 0.0, 0.0, 0.0, 0
+        for step in range(1, K + 2):
+            node = step if step <= K else 0
+            if node > 0 and segments[n, node - 1] == 0:
+                continue
+            seconds, snr = 0.5 * math.exp(hop[n, last, node, 0]), float(hop[n, last, node, 1])
+            there = snr + math.log(power[n, last] / times.reference_w) - noise
+            back = snr + math.log(power[n, node] / times.reference_w) - noise
+            # Activations and gradients are taken to have as many bits.
+            forward = seconds * math.exp(log_longer(snr, there, times.log_cap)) + M * times.message_s
+            backward = seconds * math.exp(log_longer(snr, back, times.log_cap)) + M * times.message_s
+            forward_sum, backward_sum = forward_sum + forward, backward_sum + backward
+            forward_max, backward_max = max(forward_max, forward), max(backward_max, backward)
+            if node > 0:
+                blocks = segments[n, node - 1]
+                launch = math.exp(device[n, node - 1, 1]) - LEAST_SECONDS
+                stage = blocks * (math.exp(device[n, node - 1, 0]) + M * launch)
+                forward_sum += FORWARD * stage
+                backward_sum += (1.0 - FORWARD) * stage
+                forward_max = max(forward_max, FORWARD * stage)
+                backward_max = max(backward_max, (1.0 - FORWARD) * stage)
+                update = max(update, blocks * (math.exp(device[n, node - 1, 2]) - LEAST_SECONDS))
+                snr = float(hop[n, node, 0, 1])
+                back = snr + math.log(power[n, node] / times.reference_w) - noise
+                longer = float(hop[n, node, 0, 0]) + log_longer(snr, back, times.log_cap)
+                collect = max(collect, blocks * times.collect_ratio * math.exp(longer))
+                stages += 1.0
+            last = node
+        needs[n, FORWARD_SUM], needs[n, BACKWARD_SUM] = forward_sum, backward_sum
+        needs[n, FORWARD_MAX], needs[n, BACKWARD_MAX] = forward_max, backward_max
+        latency = 2.0 * ((stages + 1.0) * times.latency_s + times.edge_latency_s)
+        needs[n, ONCE] = collect + update + latency
+        snr = float(cu[n, 3])
+        own = snr + math.log(power[n, 0] / times.reference_w)
+        longer = math.exp(log_longer(snr, own, LOG_BOUND))
+        needs[n, UPLOAD], needs[n, UPLINK] = longer * math.exp(cu[n, 0]), longer * math.exp(cu[n, 1])
+        needs[n, DOWNLINK], needs[n, SNR], needs[n, MICRO_BATCHES] = math.exp(cu[n, 2]), math.exp(own), M
+
+
+@compiled_leaf
+def _element(bits_s: float, messages: float, longest: float, M: float) -> tuple[float, float]:
+    """Time of an element of the edge and of the wait for the slowest, in parts that do not and do scale."""
+    if bits_s + messages > longest:
+        return messages, bits_s
+    return (messages + (M - 1.0) * longest) / M, bits_s / M
+
+
+@compiled_leaf
+def parts_at(needs: FloatArray, share: float, edge_message_s: float) -> tuple[float, float]:
+    """A cluster's delay at a share, as logs of its time besides the uplink and on it at a share of 1/N [s].
+
+    Args:
+        needs: What it needs (NEEDS,).
+        share: Its share of the uplink times N.
+        edge_message_s: Time of a message on uplink and downlink besides its bits [s].
+    """
+    M = needs[MICRO_BATCHES]
+    # The whole power in the share: less band has a better SNR.
+    slower = log1p(needs[SNR]) / log1p(needs[SNR] / share) / share
+    messages = M * edge_message_s
+    there, on_there = _element(slower * needs[UPLINK], messages, needs[FORWARD_MAX], M)
+    back, on_back = _element(needs[DOWNLINK] / share, messages, needs[BACKWARD_MAX], M)
+    busy = (needs[FORWARD_SUM] + needs[BACKWARD_SUM]) / M + there + back + needs[ONCE]
+    return math.log(busy), math.log((slower * needs[UPLOAD] + on_there + on_back) * share)
+
+
+@compiled_inner
+def write_own_shares(
+    needs: FloatArray,
+    later: FloatArray,
+    longer: FloatArray,
+    floor: float,
+    edge_message_s: float,
+    busy: FloatArray,
+    weight: FloatArray,
+    share: FloatArray,
+) -> None:
+    """Write the shares of one system.
+
+    Args:
+        needs: What its clusters need (N, NEEDS).
+        later: The net's correction of the log of their times besides the uplink (N,).
+        longer: The same of their times on it (N,).
+        floor: Least share of a cluster.
+        edge_message_s: Time of a message on uplink and downlink besides its bits [s].
+        busy: Receives logs of the times besides the uplink, without corrections (N,) [s].
+        weight: Receives logs of the times on it at a share of 1/N, without corrections (N,) [s].
+        share: Receives the shares (N,).
+    """
+    N = len(share)
+    for n in range(N):
+        share[n] = 1.0 / N
+    for _ in range(ROUNDS):
+        for n in range(N):
+            busy[n], weight[n] = parts_at(needs[n], N * share[n], edge_message_s)
+        write_deadline_shares(busy + later, weight + longer, floor, share)
+
+
+@compiled
+def all_own_shares(
+    segments: IntArray,
+    power: FloatArray,
+    micro_batches: FloatArray,
+    cu: npt.NDArray[np.float32],
+    device: npt.NDArray[np.float32],
+    hop: npt.NDArray[np.float32],
+    times: SystemTimes,
+    later: FloatArray,
+    longer: FloatArray,
+    floor: float,
+    busy: FloatArray,
+    weight: FloatArray,
+    share: FloatArray,
+) -> None:
+    """Write the shares of many systems.
+
+    Arguments as for :func:`write_needs` and :func:`write_own_shares`, with a leading axis.
+    """
+    needs = np.empty((segments.shape[1], NEEDS))
+    for e in range(len(segments)):
+        write_needs(segments[e], power[e], micro_batches[e], cu[e], device[e], hop[e], times, needs)
+        write_own_shares(
+            needs, later[e], longer[e], floor, times.edge_message_s, busy[e], weight[e], share[e]
+        )
