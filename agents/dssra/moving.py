@@ -7,6 +7,10 @@ their own; the tests hold the two together.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_leaf
 from collapipe_env.physics.energy import radio_power
@@ -14,6 +18,9 @@ from collapipe_env.physics.parameters import Parameters
 
 from .hops import hop_of
 from .round_input import RoundInput
+
+FIRST: Any = np.int64(0)
+"""Index of the first block, and of the CU's node: a plain 0 would have callees compiled once more for it."""
 
 
 @compiled_leaf
@@ -73,7 +80,7 @@ def moving_costs(
     at_cu, from_cu = 0.0, 0.0
     for device in range(segments.shape[0]):
         # What it sends, and what it receives: one walk over the blocks for each device needs no array.
-        sent, received, block = 0.0, 0.0, 0
+        sent, received, block = 0.0, 0.0, FIRST
         for k in range(segments.shape[0]):
             for _ in range(segments[k]):
                 lead = lead_of(n, block, k, inputs)
@@ -106,7 +113,7 @@ def sends_moments(n: int, device: int, segments: IntArray, inputs: RoundInput) -
         segments: Blocks of each device (K,).
         inputs: The environment, in which changes of plan cost something.
     """
-    block = 0
+    block = FIRST
     for k in range(segments.shape[0]):
         for _ in range(segments[k]):
             if lead_of(n, block, k, inputs) == device:

@@ -17,7 +17,7 @@ from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import node_drift
-from .moving import lead_of, moments_airtime
+from .moving import FIRST, lead_of, moments_airtime
 from .round_input import ClusterTerms, RoundInput
 from .segment_plan import SegmentProblem
 
@@ -133,7 +133,7 @@ def _moments(
             drawn = price[sender] * radio_power(power[sender], radio.d2d_circuit_w, radio.efficiency)
             spent = (drawn + price[receiver] * radio.receive_w) * out[k, block]
             if through_cu:
-                into[k, block] = moments_airtime(n, 0, k + 1, power, inputs, parameters)
+                into[k, block] = moments_airtime(n, FIRST, k + 1, power, inputs, parameters)
                 drawn = price[0] * radio_power(power[0], radio.d2d_circuit_w, radio.efficiency)
                 spent += (drawn + price[k + 1] * radio.receive_w) * into[k, block]
             cost[k, block + 1] += spent
