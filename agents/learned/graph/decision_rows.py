@@ -31,7 +31,7 @@ from .net_inputs import (
     device_columns,
     hop_columns,
 )
-from .net_outputs import OFFSETS, bell, power_of, wanted_micro_batches
+from .net_outputs import OFFSETS, bell, correction_of, power_of, wanted_micro_batches
 from .plan_inputs import (
     CHAIN_INPUTS,
     NODE_INPUTS,
@@ -265,7 +265,8 @@ def _complete(
                 power[n, k + 1] = math.exp(low + (high - low) * level)
     needs, later, longer = np.empty((N, NEEDS)), np.empty(N), np.empty(N)
     for n in range(N):
-        later[n], longer[n] = units[n, 3], units[n, 4]
+        later[n] = correction_of(np.float64(units[n, 3]))
+        longer[n] = correction_of(np.float64(units[n, 4]))
     write_needs(segments, power, micro_batches, cu_features, device_features, hop_features, times, needs)
     write_own_shares(
         needs, later, longer, parameters.bandwidth_floor, times.edge_message_s, busy, weight, share

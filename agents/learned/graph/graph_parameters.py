@@ -26,7 +26,7 @@ class GraphParameters:
     """Step size at the end."""
     clusters: int = 128
     """Clusters of a gradient step, over all environments of a group."""
-    most_clusters: int = 16
+    most_clusters: int = 24
     """Largest number of clusters of the systems trained on."""
     random_groups: int = 8
     """Groups of random systems, beside two of each scenario."""

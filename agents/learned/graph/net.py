@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from .net_inputs import CU_INPUTS, DEVICE_INPUTS, HOP_INPUTS, NetInputs
-from .net_outputs import OFFSETS, bell, power_of, wanted_micro_batches
+from .net_outputs import OFFSETS, bell, correction_of, power_of, wanted_micro_batches
 from .plan_inputs import CHAIN_INPUTS, NODE_INPUTS, PlanInputs
 
 
@@ -170,8 +170,8 @@ class GraphNet(nn.Module):
             power=power_of(torch.cat((cu[..., :1], self.node_head(devices)[..., 0]), dim=-1)),
             log2_micro_batches=wanted_micro_batches(cu[..., 1]),
             sharpness=torch.nn.functional.softplus(cu[..., 2]) + 0.05,
-            busy=cu[..., 3],
-            weight=cu[..., 4],
+            busy=correction_of(cu[..., 3]),
+            weight=correction_of(cu[..., 4]),
         )
 
 
