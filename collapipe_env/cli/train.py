@@ -97,6 +97,8 @@ class Job:
         self._train_learner, self._learner = chosen_learners(
             [self._scenario], options.training.train_learner, options.evaluation.learner
         )
+        asked = options.evaluation.schedulers
+        self._schedulers = self._usual_schedulers() if asked is None else asked
         self._require_schedulers()
 
     def run(self) -> None:
@@ -132,6 +134,23 @@ class Job:
         training = self._options.training
         return Path("runs") / f"{name}-{training.algo}-seed{training.seed}"
 
+    def _usual_schedulers(self) -> tuple[str, ...]:
+        """The schedulers of a comparison in which none are asked for."""
+        from collapipe_env.evaluation.scheduler_loading import load_scheduler
+        from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
+
+        beside = []
+        for algorithm in ("ppo", "sac"):
+            name = f"{self._scenario.name}-{algorithm}"
+            if name not in shipped_agents() or algorithm == self._options.training.algo:
+                continue
+            try:
+                load_scheduler(f"{PREFIX}{name}", self._scenario, None)
+            except CheckpointError:
+                continue  # a scenario of the user's own that has a shipped one's name
+            beside.append(f"{PREFIX}{name}")
+        return (LEARNED, "dssra", f"{PREFIX}graph", *beside, "pipeline", "random")
+
     def _require_schedulers(self) -> None:
         """Build each scheduler once, so that errors show before hours of training.
 
@@ -144,7 +163,7 @@ class Job:
         options = self._options
         learners = (self._train_learner, self._learner)
         quick = "surrogate" if "surrogate" in learners else self._learner  # not every task has a surrogate
-        for name in options.evaluation.schedulers:
+        for name in self._schedulers:
             if name != LEARNED:
                 scheduler = load_scheduler(name, self._scenario, None)
                 if isinstance(scheduler, OwnScheduler):
@@ -228,7 +247,7 @@ class Job:
         """Return the validations of the agent's training, if the agent is evaluated."""
         from collapipe_env.agents.learned.agent_loading import agent_history
 
-        if LEARNED not in self._options.evaluation.schedulers:
+        if LEARNED not in self._schedulers:
             return []
         latest = self._files.latest
         own = self._options.evaluation.agent is None and latest.exists()
@@ -239,8 +258,8 @@ class Job:
         options, asked = self._options, self._options.evaluation
         plan = asked.plan(
             self._scenario,
-            asked.schedulers,
-            (self._agent_file(),) if LEARNED in asked.schedulers else (),
+            self._schedulers,
+            (self._agent_file(),) if LEARNED in self._schedulers else (),
             self._learner,
             self._run.episodes_of,
             options.training.threads,

@@ -82,8 +82,14 @@ class EvaluationOptions(EpisodeOptions):
 
     learner: Annotated[str, LEARNER_OPTION] = "real"
     schedulers: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help=f"Schedulers to compare: {SCHEDULERS_HELP}")
-    ] = (LEARNED, "dssra", "zoo:graph", "pipeline", "random")
+        tuple[str, ...] | None,
+        tyro.conf.arg(
+            metavar="NAME ...",
+            help=f"Schedulers to compare: {SCHEDULERS_HELP}",
+            help_behavior_hint="(default: agent dssra zoo:graph pipeline random, and agents of the zoo that "
+            "PPO and SAC trained on the scenario)",
+        ),
+    ] = None
     evaluate_only: bool = False
     """Do not train: evaluate the best agent found in the run directory."""
     agent: Annotated[
@@ -180,8 +186,9 @@ class Options:
             ("--threads", training.threads, 1, 1024),
         )
         evaluation.check()
-        require_schedulers(evaluation.schedulers)
-        if evaluation.agent is not None and LEARNED not in evaluation.schedulers:
+        if evaluation.schedulers is not None:
+            require_schedulers(evaluation.schedulers)
+        if evaluation.agent is not None and LEARNED not in (evaluation.schedulers or (LEARNED,)):
             raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
         check_parameters(self.ppo, "--ppo.")
         check_parameters(self.sac, "--sac.")

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_least, namespace
 from collapipe_env.envs.graph_observation import (
+    BETWEEN_FEATURES,
     CONTEXT_FEATURES,
     CU_FEATURES,
     DEVICE_FEATURES,
@@ -86,6 +87,12 @@ class GraphLayout(Mapping[str, GraphPart]):
                 (N, nodes, nodes),
                 "N, K+1, K+1",
                 HOP_FEATURES,
+            ),
+            "between": (
+                "two clusters; 0 for a cluster and itself",
+                (N, N),
+                "N, N",
+                BETWEEN_FEATURES,
             ),
             "present": ("1 where a device is there", (N, K), "N, K", ()),
             "context": ("the system; the same in every round", (), "", CONTEXT_FEATURES),

@@ -121,6 +121,14 @@ HOP_FEATURES = _features(
     ("log_hop_s", "log of the time of activations and gradients on the hop, without interference", "s", LOG),
     ("log_hop_snr", "log of the hop's signal to noise ratio, without interference", "1", LOG),
 )
+BETWEEN_FEATURES = _features(
+    (
+        "log_interference",
+        "log of 1 plus interference over noise at the second cluster, the first alone sending",
+        "1",
+        ONE_PLUS,
+    ),
+)
 CONTEXT_FEATURES = _features(
     ("log_clusters", "log of N", "1", LOG),
     ("log_blocks", "log of L", "blocks", LOG),
@@ -167,6 +175,7 @@ class GraphArrays(NamedTuple):
         device: Features of devices (..., N, K, len(DEVICE_FEATURES)), 0 for absent ones.
         hop: Features of hops from node to node (..., N, K+1, K+1, len(HOP_FEATURES)), node 0 the CU; 0 for a
             node itself and for absent devices.
+        between: Features of two clusters (..., N, N, len(BETWEEN_FEATURES)), 0 for a cluster and itself.
         present: 1 where a device is there (..., N, K).
         context: Features of the system (..., len(CONTEXT_FEATURES)).
     """
@@ -174,6 +183,7 @@ class GraphArrays(NamedTuple):
     cu: Array
     device: Array
     hop: Array
+    between: Array
     present: Array
     context: Array
 
@@ -256,12 +266,14 @@ class GraphObserver:
             cu=np.empty((E, N, len(CU_FEATURES)), single),
             device=np.empty((E, N, K, len(DEVICE_FEATURES)), single),
             hop=np.empty((E, N, K + 1, K + 1, len(HOP_FEATURES)), single),
+            between=np.empty((E, N, N, len(BETWEEN_FEATURES)), single),
             present=np.empty((E, N, K), single),
             context=np.empty((E, len(CONTEXT_FEATURES)), single),
         )
         graph.context[:] = self.context
         numbers = self.parameters.numbers
-        graph_rows(self.scales, numbers, self.system(state), graph.cu, graph.device, graph.hop, graph.present)
+        nodes = (graph.cu, graph.device, graph.hop, graph.between, graph.present)
+        graph_rows(self.scales, numbers, self.system(state), *nodes)
         return graph
 
     def system(self, state: SystemState) -> GraphSystem:
@@ -299,6 +311,7 @@ class GraphObserver:
             cu=self._control_units(state),
             device=xp.stack(self._devices(state), axis=-1) * present[..., None],
             hop=self._hops(state),
+            between=self._between(state),
             present=present,
             context=xp.broadcast_to(context, (*lead, context.shape[0])),
         )
@@ -357,6 +370,11 @@ class GraphObserver:
         rate = radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
         columns = (_log(self._hop_bits / rate), _log(snr))
         return xp.where(used[..., None], xp.stack(columns, axis=-1), 0.0)
+
+    def _between(self, state: SystemState) -> Array:
+        p = self.parameters
+        noise = p.noise_density * p.d2d_bandwidth_hz
+        return _held(log1p((self.reference_w / noise) * state.cross_gain))[..., None]
 
 
 def hops_there(present: Array) -> Array:

@@ -71,6 +71,7 @@ def write_row(
     cu: npt.NDArray[np.float32],
     device: npt.NDArray[np.float32],
     hop: npt.NDArray[np.float32],
+    between: npt.NDArray[np.float32],
     present: npt.NDArray[np.float32],
 ) -> None:
     """Write one environment's observation.
@@ -83,6 +84,7 @@ def write_row(
         cu: Receives features of control units (N, 8).
         device: Receives features of devices (N, K, 8).
         hop: Receives features of hops (N, K+1, K+1, 2).
+        between: Receives features of two clusters (N, N, 1).
         present: Receives 1 where a device is there (N, K).
     """
     N, K = present.shape
@@ -102,7 +104,9 @@ def write_row(
         )
         heard = 0.0
         for m in range(N):
-            heard += system.cross_gain[e, m, n]
+            gain_between = system.cross_gain[e, m, n]
+            heard += gain_between
+            between[m, n, 0] = held(math.log1p(gain_between * p / noise))
         cu[n, 0] = held(math.log(parameters.update_bits / rate))
         cu[n, 1] = held(math.log(H * edge_time(B, parameters.activation_bits, rate)))
         cu[n, 2] = held(math.log(H * edge_time(B, parameters.gradient_bits, down)))
@@ -152,8 +156,9 @@ def graph_rows(
     cu: npt.NDArray[np.float32],
     device: npt.NDArray[np.float32],
     hop: npt.NDArray[np.float32],
+    between: npt.NDArray[np.float32],
     present: npt.NDArray[np.float32],
 ) -> None:
     """Write the observations of all environments; arguments as for :func:`write_row`, with a leading E."""
     for e in range(len(cu)):
-        write_row(e, scales, parameters, system, cu[e], device[e], hop[e], present[e])
+        write_row(e, scales, parameters, system, cu[e], device[e], hop[e], between[e], present[e])

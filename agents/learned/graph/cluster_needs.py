@@ -1,8 +1,7 @@
-"""The net's own shares of the uplink: what each plan needs, as far as the observation tells, and corrections.
+"""Shares of the uplink from the observation alone: a common deadline for what the plans of all clusters need.
 
-From the features of the observation alone follows how long each cluster is busy besides its uplink, and how
-long on it. The net corrects both, and a common deadline gives the shares. The times leave out what features
-do not settle: moments that move, relays, repeated packets, and which other clusters disturb a link.
+From its features follows each cluster's delay for any share. The shares are those at which all are ready at
+the same time. The delays leave out what features do not settle: moments that move, relays, repeated packets.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy.typing as npt
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.agents.dssra.cluster_costs import mean_active_power
 from collapipe_env.arrays import FloatArray, IntArray, log1p
-from collapipe_env.compiled import compiled, compiled_inner, compiled_leaf
+from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.envs.graph_observation import LEAST_SECONDS, GraphObserver
 from collapipe_env.kernels.graph_rows import LOG_BOUND
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
@@ -36,9 +35,10 @@ UPLINK = 6  # activations on the uplink at a share of 1/N [s]
 DOWNLINK = 7  # gradients on the downlink at a share of 1/N [s]
 SNR = 8  # signal to noise ratio of the uplink at a share of 1/N
 MICRO_BATCHES = 9
-NEEDS = 10
+NOISE = 10  # interference over noise on the cluster's links
+NEEDS = 11
 ROUNDS = 4
-"""Times that shares are worked out, each from the links at the shares before."""
+"""Newton's steps towards the shares: each from the delays around the shares before."""
 FORWARD = 1.0 / (1.0 + BACKWARD_OVER_FORWARD)
 """Part of a stage's time that its forward pass takes."""
 
@@ -92,6 +92,7 @@ def write_needs(
     cu: npt.NDArray[np.float32],
     device: npt.NDArray[np.float32],
     hop: npt.NDArray[np.float32],
+    between: npt.NDArray[np.float32],
     times: SystemTimes,
     needs: FloatArray,
 ) -> None:
@@ -104,16 +105,20 @@ def write_needs(
         cu: Features of control units (N, 8).
         device: Features of devices (N, K, 8).
         hop: Features of hops (N, K+1, K+1, 2).
+        between: Features of two clusters (N, N, 1).
         times: Times of the system.
         needs: Receives the columns that are named above (N, NEEDS).
     """
     N, K = segments.shape
-    level = 0.0  # of the interference, over that at the reference power
     for n in range(N):
-        level += mean_active_power(segments[n], power[n]) / (N * times.reference_w)
+        needs[n, NOISE] = 0.0
+    for m in range(N):
+        level = mean_active_power(segments[m], power[m]) / times.reference_w
+        for n in range(N):
+            needs[n, NOISE] += level * math.expm1(between[m, n, 0])
     for n in range(N):
         M = micro_batches[n]
-        noise = math.log1p(level * math.expm1(cu[n, 6]))  # log, over the noise without interference
+        noise = math.log1p(needs[n, NOISE])  # with interference, over that without
         server = math.exp(cu[n, 7]) - LEAST_SECONDS + M * times.server_launch_s
         forward_sum, backward_sum = FORWARD * server, (1.0 - FORWARD) * server
         forward_max, backward_max = forward_sum, backward_sum
@@ -157,87 +162,54 @@ def write_needs(
 
 
 @compiled_leaf
-def _element(bits_s: float, messages: float, longest: float, M: float) -> tuple[float, float]:
-    """Time of an element of the edge and of the wait for the slowest, in parts that do not and do scale."""
-    if bits_s + messages > longest:
-        return messages, bits_s
-    return (messages + (M - 1.0) * longest) / M, bits_s / M
-
-
-@compiled_leaf
 def parts_at(needs: FloatArray, share: float, edge_message_s: float) -> tuple[float, float]:
-    """A cluster's delay at a share, as logs of its time besides the uplink and on it at a share of 1/N [s].
+    """A cluster's delay around a share: a part that stays, and one that is inverse to the share [s].
+
+    The second is what it would be at a share of 1/N. Their sum is the delay at the share given, with its
+    slope: the whole power goes into the share, so that a smaller one has a better SNR, and the uplink's time
+    falls less than in proportion as the share grows.
 
     Args:
         needs: What it needs (NEEDS,).
         share: Its share of the uplink times N.
         edge_message_s: Time of a message on uplink and downlink besides its bits [s].
     """
-    M = needs[MICRO_BATCHES]
-    # The whole power in the share: less band has a better SNR.
-    slower = log1p(needs[SNR]) / log1p(needs[SNR] / share) / share
-    messages = M * edge_message_s
-    there, on_there = _element(slower * needs[UPLINK], messages, needs[FORWARD_MAX], M)
-    back, on_back = _element(needs[DOWNLINK] / share, messages, needs[BACKWARD_MAX], M)
-    busy = (needs[FORWARD_SUM] + needs[BACKWARD_SUM]) / M + there + back + needs[ONCE]
-    return math.log(busy), math.log((slower * needs[UPLOAD] + on_there + on_back) * share)
+    M, inverse, messages = needs[MICRO_BATCHES], 1.0 / share, needs[MICRO_BATCHES] * edge_message_s
+    at_one, here = log1p(needs[SNR]), log1p(needs[SNR] * inverse)
+    slower = inverse * at_one / here
+    slope = at_one / here * (1.0 - inverse * needs[SNR] / ((1.0 + inverse * needs[SNR]) * here))
+    stays = (needs[FORWARD_SUM] + needs[BACKWARD_SUM]) / M + needs[ONCE]
+    on_uplink, on_downlink = needs[UPLOAD], 0.0
+    # Each direction of the edge is one element of the chain, and may be the slowest.
+    if slower * needs[UPLINK] + messages > needs[FORWARD_MAX]:
+        stays, on_uplink = stays + messages, on_uplink + needs[UPLINK]
+    else:
+        stays += (messages + (M - 1.0) * needs[FORWARD_MAX]) / M
+        on_uplink += needs[UPLINK] / M
+    if inverse * needs[DOWNLINK] + messages > needs[BACKWARD_MAX]:
+        stays, on_downlink = stays + messages, needs[DOWNLINK]
+    else:
+        stays += (messages + (M - 1.0) * needs[BACKWARD_MAX]) / M
+        on_downlink = needs[DOWNLINK] / M
+    stays += on_uplink * (slower - inverse * slope)
+    return stays, on_uplink * slope + on_downlink
 
 
 @compiled_inner
-def write_own_shares(
-    needs: FloatArray,
-    later: FloatArray,
-    longer: FloatArray,
-    floor: float,
-    edge_message_s: float,
-    busy: FloatArray,
-    weight: FloatArray,
-    share: FloatArray,
-) -> None:
-    """Write the shares of one system.
+def write_own_shares(needs: FloatArray, floor: float, edge_message_s: float, share: FloatArray) -> None:
+    """Write the shares (N,) of one system.
 
     Args:
         needs: What its clusters need (N, NEEDS).
-        later: The net's correction of the log of their times besides the uplink (N,).
-        longer: The same of their times on it (N,).
         floor: Least share of a cluster.
         edge_message_s: Time of a message on uplink and downlink besides its bits [s].
-        busy: Receives logs of the times besides the uplink, without corrections (N,) [s].
-        weight: Receives logs of the times on it at a share of 1/N, without corrections (N,) [s].
         share: Receives the shares (N,).
     """
     N = len(share)
+    stays, inverse = np.empty(N), np.empty(N)
     for n in range(N):
         share[n] = 1.0 / N
     for _ in range(ROUNDS):
         for n in range(N):
-            busy[n], weight[n] = parts_at(needs[n], N * share[n], edge_message_s)
-        write_deadline_shares(busy + later, weight + longer, floor, share)
-
-
-@compiled
-def all_own_shares(
-    segments: IntArray,
-    power: FloatArray,
-    micro_batches: FloatArray,
-    cu: npt.NDArray[np.float32],
-    device: npt.NDArray[np.float32],
-    hop: npt.NDArray[np.float32],
-    times: SystemTimes,
-    later: FloatArray,
-    longer: FloatArray,
-    floor: float,
-    busy: FloatArray,
-    weight: FloatArray,
-    share: FloatArray,
-) -> None:
-    """Write the shares of many systems.
-
-    Arguments as for :func:`write_needs` and :func:`write_own_shares`, with a leading axis.
-    """
-    needs = np.empty((segments.shape[1], NEEDS))
-    for e in range(len(segments)):
-        write_needs(segments[e], power[e], micro_batches[e], cu[e], device[e], hop[e], times, needs)
-        write_own_shares(
-            needs, later[e], longer[e], floor, times.edge_message_s, busy[e], weight[e], share[e]
-        )
+            stays[n], inverse[n] = parts_at(needs[n], N * share[n], edge_message_s)
+        write_deadline_shares(stays, inverse, floor, share)

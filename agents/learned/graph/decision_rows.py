@@ -31,7 +31,7 @@ from .net_inputs import (
     device_columns,
     hop_columns,
 )
-from .net_outputs import OFFSETS, bell, correction_of, power_of, wanted_micro_batches
+from .net_outputs import OFFSETS, bell, power_of, wanted_micro_batches
 from .plan_inputs import (
     CHAIN_INPUTS,
     NODE_INPUTS,
@@ -221,6 +221,7 @@ def _complete(
     cu_features: Single,
     device_features: Single,
     hop_features: Single,
+    between: Single,
     device: Single,
     hop: Single,
     mean_blocks: FloatArray,
@@ -236,7 +237,7 @@ def _complete(
     N, K = segments.shape
     node, chain = np.empty((N * K, NODE_INPUTS), np.float32), np.empty((N, CHAIN_INPUTS), np.float32)
     ahead, behind = np.empty(K + 1, np.int64), np.empty(K + 1, np.int64)
-    total, longest, busy, weight = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
+    total, longest = np.empty(N), np.empty(N)
     low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
     for n in range(N):
         _write_second_inputs(
@@ -263,14 +264,11 @@ def _complete(
             if segments[n, k] > 0 or (moves and sends_moments(n, k, segments[n], row)):
                 level = power_of(np.float64(levels[n * K + k, 0]))
                 power[n, k + 1] = math.exp(low + (high - low) * level)
-    needs, later, longer = np.empty((N, NEEDS)), np.empty(N), np.empty(N)
-    for n in range(N):
-        later[n] = correction_of(np.float64(units[n, 3]))
-        longer[n] = correction_of(np.float64(units[n, 4]))
-    write_needs(segments, power, micro_batches, cu_features, device_features, hop_features, times, needs)
-    write_own_shares(
-        needs, later, longer, parameters.bandwidth_floor, times.edge_message_s, busy, weight, share
+    needs = np.empty((N, NEEDS))
+    write_needs(
+        segments, power, micro_batches, cu_features, device_features, hop_features, between, times, needs
     )
+    write_own_shares(needs, parameters.bandwidth_floor, times.edge_message_s, share)
 
 
 @compiled
@@ -308,6 +306,7 @@ def decide_rows(
     # An array for each: they are filled anew for every environment.
     cu_features, device_features = np.empty((N, 8), np.float32), np.empty((N, K, 8), np.float32)
     hop_features, present = np.empty((N, K + 1, K + 1, 2), np.float32), np.empty((N, K), np.float32)
+    between = np.empty((N, N, 1), np.float32)
     cu, device = np.empty((N, CU_INPUTS), np.float32), np.empty((N, K, DEVICE_INPUTS), np.float32)
     hop = np.empty((N * (K + 1) * (K + 1), HOP_INPUTS), np.float32)
     mean_blocks, logits = np.empty(N), np.empty((K, blocks + 1))
@@ -315,7 +314,7 @@ def decide_rows(
     own_share, own_micro_batches = np.empty(N), np.empty(N)
     for e in range(E):
         row = environment_row(inputs, e)
-        write_row(e, scales, parameters, system, cu_features, device_features, hop_features, present)
+        write_row(e, scales, parameters, system, cu_features, device_features, hop_features, between, present)
         _write_inputs(
             device_features, cu_features, hop_features, present, blocks, fixed, cu, device, hop, mean_blocks
         )
@@ -329,7 +328,7 @@ def decide_rows(
                     if count < OFFSETS:
                         logits[k, count] += own[2 + count]
             likeliest(logits, row.cap[n], blocks, segments[e, n])
-        features = (cu_features, device_features, hop_features)
+        features = (cu_features, device_features, hop_features, between)
         known = (tokens, *features, device, hop, mean_blocks, row, parameters, fixed.times, weights)
         _complete(segments[e], *known, power[e], share[e], micro_batches[e])
         if not fixed.exact_shares:

@@ -11,11 +11,10 @@ from collapipe_env.agents.dssra import DSSRA
 
 from .graph_step import Losses, planned
 from .net import GraphNet
-from .shares import deadline_shares, share_divergence
 from .training_groups import Group
 
-POWER_WEIGHT, SHARES_WEIGHT = 10.0, 4.0
-"""Weights of powers and shares beside the negative log-likelihood of a device's blocks."""
+POWER_WEIGHT = 10.0
+"""Weight of the powers beside the negative log-likelihood of a device's blocks."""
 
 
 def log_likelihood(logits: torch.Tensor, cap: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
@@ -70,15 +69,11 @@ def clone_and_play(net: GraphNet, group: Group, rng: np.random.Generator) -> Los
     micro_batches = torch.nn.functional.cross_entropy(
         plan.choice_logits.reshape(E * N, -1), torch.from_numpy(chosen).reshape(-1), reduction="sum"
     )
-    exact = torch.from_numpy(wanted.bandwidth)
-    own = deadline_shares(plan.busy, plan.weight, p.bandwidth_floor)
-    shares = share_divergence(exact, own).float()
     group.env.step_allocation(wanted)
     group.age += 1
     return Losses(
-        total=(counts + POWER_WEIGHT * powers + micro_batches + SHARES_WEIGHT * shares) / (E * N),
+        total=(counts + POWER_WEIGHT * powers + micro_batches) / (E * N),
         objective=float(counts.detach()) / (E * N),
         micro_batches=float(micro_batches.detach()) / (E * N),
-        shares=float(shares.detach()) / (E * N),
         entropy=float(-plan.log_chance.mean()),
     )

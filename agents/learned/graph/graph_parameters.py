@@ -42,8 +42,6 @@ class GraphParameters:
     """Weight of the counts of blocks in the loss; the objective's is 1."""
     micro_batches_weight: float = 3.0
     """Weight of the numbers of micro-batches in the loss."""
-    shares_weight: float = 2.0
-    """Weight of the net's own shares in the loss."""
     averaged_steps: int = 500
     """Steps over which the weights that play are averaged."""
     width: int = 48
@@ -70,8 +68,7 @@ _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("width", "hidden", "edge_hidden", "plan_hidden"), 1, 1024, "a number from 1 to 1024"),
     (("learning_rate",), math.ulp(0.0), 1.0, "a number above 0, at most 1"),
     (
-        ("final_learning_rate", "entropy", "final_entropy", "counts_weight", "micro_batches_weight",
-         "shares_weight"),
+        ("final_learning_rate", "entropy", "final_entropy", "counts_weight", "micro_batches_weight"),
         0.0, 1e3, "a number from 0 to 1000",
     ),
 )  # fmt: skip

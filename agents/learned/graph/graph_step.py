@@ -8,8 +8,7 @@
    what they would at the plan's prices; the mean of the samples is the baseline. A little entropy keeps
    trying others.
 4. Micro-batches learn from the costs of all their numbers, weighted by their probabilities.
-5. The net's own shares learn from the exact ones.
-6. The environments play the most likely plan.
+5. The environments play the most likely plan.
 """
 
 from __future__ import annotations
@@ -28,12 +27,10 @@ from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.simulator.costs import round_costs
 
 from .cluster_comparison import compare_counts
-from .cluster_needs import all_own_shares
 from .counts import sample_counts
 from .net import GraphNet, NetAnswer
 from .net_inputs import NetInputs, net_inputs
 from .plan_inputs import plan_inputs
-from .shares import deadline_shares, share_divergence
 from .staying import keep_rows, staying_rows
 from .training_groups import Group
 
@@ -45,12 +42,10 @@ class Weights:
     Attributes:
         counts: Of the counts of blocks.
         micro_batches: Of the numbers of micro-batches.
-        shares: Of the net's own shares.
     """
 
     counts: float = 5.0
     micro_batches: float = 3.0
-    shares: float = 2.0
 
 
 class Losses(NamedTuple):
@@ -60,14 +55,12 @@ class Losses(NamedTuple):
         total: Loss whose gradient is taken.
         objective: Drift plus penalty of the most likely plan.
         micro_batches: Regret of the most likely number of micro-batches.
-        shares: Divergence of the exact shares from the net's own.
         entropy: Entropy of the counts of a cluster, estimated from the samples [nat].
     """
 
     total: torch.Tensor
     objective: float
     micro_batches: float
-    shares: float
     entropy: float
 
 
@@ -77,8 +70,6 @@ class Plan(NamedTuple):
     Attributes:
         logits: Of each device's count of blocks (E, N, K, L+1).
         answer: What the net says of the rest.
-        busy: Log of the time that clusters need besides their uplink (E, N) [s].
-        weight: Log of the time that they need on it at a share of 1/N (E, N) [s].
         counts: Most likely blocks, or those given (E, N, K).
         samples: Sampled blocks (E, N, S, K).
         log_chance: Logarithms of their probabilities (E, N, S).
@@ -89,8 +80,6 @@ class Plan(NamedTuple):
 
     logits: torch.Tensor
     answer: NetAnswer
-    busy: torch.Tensor
-    weight: torch.Tensor
     counts: IntArray
     samples: IntArray
     log_chance: FloatArray
@@ -129,18 +118,9 @@ def planned(
         _keep_what_pays(net, group, tokens, inputs, counts)
     answer, power, choice_logits = _completed(net, group, tokens, inputs, counts)
     micro_batches = group.choices[choice_logits.argmax(dim=-1).numpy()]
-    busy, weight, share = np.empty((E, N)), np.empty((E, N)), np.empty((E, N))
-    watts = np.ascontiguousarray(power.detach().numpy())
-    plans, features = (counts, watts, micro_batches), (graph.cu, graph.device, graph.hop)
-    later, longer = (part.detach().numpy().astype(np.float64) for part in (answer.busy, answer.weight))
-    all_own_shares(
-        *plans, *features, group.times, later, longer, p.bandwidth_floor, busy, weight, share
-    )  # fmt: skip
     return Plan(
         all_logits,
         answer,
-        torch.from_numpy(busy) + answer.busy,
-        torch.from_numpy(weight) + answer.weight,
         counts,
         drawn.reshape(E, N, samples, K),
         log_chance.reshape(E, N, samples),
@@ -218,15 +198,7 @@ def learn_and_play(
     regrets = torch.from_numpy(np.minimum(regret, 3.0)).float()
     micro_batches = (plan.choice_logits.softmax(dim=-1) * regrets).sum()
 
-    exact = torch.from_numpy(share)
-    own = deadline_shares(plan.busy, plan.weight, p.bandwidth_floor)
-    shares = share_divergence(exact, own)
-    total = (
-        objective.float()
-        + weights.counts * counts
-        + weights.micro_batches * micro_batches
-        + weights.shares * shares.float()
-    ) / (E * N)
+    total = (objective.float() + weights.counts * counts + weights.micro_batches * micro_batches) / (E * N)
 
     group.env.step_allocation(
         Allocation(
@@ -243,7 +215,6 @@ def learn_and_play(
         total=total,
         objective=float(objective.detach()) / (E * N),
         micro_batches=float(regrets.gather(-1, likeliest).mean()),
-        shares=float(shares.detach()) / (E * N),
         entropy=float(-plan.log_chance.mean()),
     )
 

@@ -91,7 +91,7 @@ class GraphTraining:
         curriculum = Curriculum(p.scenarios, p.random_groups, p.most_clusters, p.clusters)
         groups: list[Group | None] = [None] * len(curriculum)
         validator = GraphValidator(plan.scenario, validation_scenarios())
-        weights = Weights(p.counts_weight, p.micro_batches_weight, p.shares_weight)
+        weights = Weights(p.counts_weight, p.micro_batches_weight)
         logger = curves_logger(self.files.tensorboard)
         bar = progress_bar(plan.steps, "training GRAPH", "steps", initial=self.steps)
         started, skipped = time.perf_counter() - self.seconds, 0
@@ -156,7 +156,7 @@ class GraphTraining:
         return norm
 
     def _record(self, logger: Any, losses: Losses, norm: float) -> None:
-        for name in ("objective", "micro_batches", "shares", "entropy"):
+        for name in ("objective", "micro_batches", "entropy"):
             logger.record(f"train/{name}", getattr(losses, name))
         logger.record("train/gradient_norm", norm)
         logger.record("train/learning_rate", self._adam.param_groups[0]["lr"])

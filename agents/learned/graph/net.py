@@ -1,7 +1,7 @@
 """The graph net: attention among a cluster's nodes, pooling across clusters, then one decision after another.
 
-Tokens of all nodes give the distribution of the segments. The segments once chosen, powers, micro-batches and
-shares follow from the tokens and from what the segments make of each cluster's chain.
+Tokens of all nodes give the distribution of the segments. The segments once chosen, powers and micro-batches
+follow from the tokens and from what the segments make of each cluster's chain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from .net_inputs import CU_INPUTS, DEVICE_INPUTS, HOP_INPUTS, NetInputs
-from .net_outputs import OFFSETS, bell, correction_of, power_of, wanted_micro_batches
+from .net_outputs import OFFSETS, bell, power_of, wanted_micro_batches
 from .plan_inputs import CHAIN_INPUTS, NODE_INPUTS, PlanInputs
 
 
@@ -39,8 +39,8 @@ class NetShape:
     plan_hidden: int = 48
 
 
-CHAIN_OUTPUTS = 5
-"""Numbers of a cluster's head: power, micro-batches and their sharpness, busy time, time on the uplink."""
+CHAIN_OUTPUTS = 3
+"""Numbers of a cluster's head: power, micro-batches and their sharpness."""
 
 
 class NetAnswer(NamedTuple):
@@ -50,15 +50,11 @@ class NetAnswer(NamedTuple):
         power: Of CUs and devices, 0 for the least and 1 for the greatest in decibels (..., N, K+1).
         log2_micro_batches: Micro-batches it wants (..., N).
         sharpness: Steepness of their logits (..., N).
-        busy: Correction of the log of the time that a cluster needs besides its uplink (..., N).
-        weight: Correction of the log of its time on the uplink (..., N).
     """
 
     power: torch.Tensor
     log2_micro_batches: torch.Tensor
     sharpness: torch.Tensor
-    busy: torch.Tensor
-    weight: torch.Tensor
 
 
 class Layer(nn.Module):
@@ -170,8 +166,6 @@ class GraphNet(nn.Module):
             power=power_of(torch.cat((cu[..., :1], self.node_head(devices)[..., 0]), dim=-1)),
             log2_micro_batches=wanted_micro_batches(cu[..., 1]),
             sharpness=torch.nn.functional.softplus(cu[..., 2]) + 0.05,
-            busy=correction_of(cu[..., 3]),
-            weight=correction_of(cu[..., 4]),
         )
 
 

@@ -30,12 +30,6 @@ def wanted_micro_batches(raw: Array) -> Array:
 
 
 @jitable
-def correction_of(raw: Array) -> Array:
-    """Correction of the log of a time that the observation settles almost."""
-    return 0.1 * raw
-
-
-@jitable
 def bell(count: Array, raw_wanted: Array, raw_steep: Array, mean_blocks: Array) -> Array:
     """Logits of counts around a wanted one.
 

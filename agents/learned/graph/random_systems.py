@@ -19,7 +19,7 @@ _TRIES = 50
 _PER_CLUSTER_HZ = 5e6
 
 
-def random_system(rng: np.random.Generator, most_clusters: int = 16) -> Scenario:
+def random_system(rng: np.random.Generator, most_clusters: int) -> Scenario:
     """A scenario whose layout is redrawn in every episode.
 
     Args:

@@ -17,7 +17,6 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
-from .cluster_needs import system_times
 from .random_systems import random_system
 
 LONGEST_BACKLOG = 12.0
@@ -41,7 +40,6 @@ class Group:
         self.scenario, self.life, self.age = scenario, life, 0
         self.parameters = system_parameters(scenario)
         self.observer = GraphObserver(self.parameters)
-        self.times = system_times(self.observer)
         self.record: Any = as_record(self.parameters.numbers)
         self.choices = np.asarray(self.parameters.micro_batch_choices, dtype=np.float64)
         with warnings.catch_warnings():
