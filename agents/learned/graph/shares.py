@@ -23,21 +23,24 @@ def write_deadline_shares(stays: FloatArray, inverse: FloatArray, floor: float, 
         share: Receives the shares (N,), with sum 1.
     """
     N = stays.shape[0]
-    deadline = 0.0
+    longest = stays.max()
+    # Times are those left to the one with the least: differences of long ones would lose digits.
+    left = 0.0
     for n in range(N):
-        deadline = max(deadline, stays[n] + inverse[n] / N)
+        left = max(left, inverse[n] / N - (longest - stays[n]))
     # The needed band falls and is convex in D: Newton's steps from the left never overshoot.
     for _ in range(_STEPS):
         together, slope = 0.0, 0.0
         for n in range(N):
-            part = inverse[n] / (N * (deadline - stays[n]))
+            own = left + (longest - stays[n])
+            part = inverse[n] / (N * own)
             together += max(part, floor)
             if part > floor:
-                slope += part / (deadline - stays[n])
-        deadline += (together - 1.0) / slope
+                slope += part / own
+        left += (together - 1.0) / slope
     above = 0.0
     for n in range(N):
-        share[n] = max(inverse[n] / (N * (deadline - stays[n])) - floor, 0.0)
+        share[n] = max(inverse[n] / (N * (left + (longest - stays[n]))) - floor, 0.0)
         above += share[n]
     for n in range(N):
         share[n] = floor + (1.0 - N * floor) * share[n] / above
