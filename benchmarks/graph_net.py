@@ -3,7 +3,7 @@
 All play the same held-out episodes, from empty queues; delays are paired with DSSRA's. Run::
 
     python benchmarks/graph_net.py
-    python benchmarks/graph_net.py --agent runs/medium-graph-seed0/checkpoints/best.safetensors --rounds 500
+    python benchmarks/graph_net.py --agent runs/medium-graph-seed*/checkpoints/best.safetensors --rounds 500
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ TIMED_STATES = 30
 class Options:
     """The graph net beside DSSRA."""
 
-    agent: str = "zoo:graph"
-    """The graph net: a file, or one of the zoo."""
+    agent: tuple[str, ...] = ("zoo:graph",)
+    """Graph nets: files, or one of the zoo; several are training runs."""
     scenarios: tuple[str, ...] = ("small", "medium", "large", "xlarge")
     """Scenarios to play."""
     rounds: int = 500
@@ -128,44 +128,67 @@ def compare(options: Options) -> None:
     """Play, print the table as Markdown, and store it."""
     rows = []
     print(
-        "| scenario | DSSRA (s) | net | energy, DSSRA | net | own shares | energy | "
+        "| scenario | run | DSSRA (s) | net | energy, DSSRA | net | own shares | energy | "
         "ms single, DSSRA | net | in a batch, DSSRA | net |"
     )
-    print("|---|" + "---:|" * 10)
+    print("|---|---|" + "---:|" * 10)
     for name in options.scenarios:
         scenario = load_scenario(name)
         few = name == "xlarge"
         episodes = max(2, options.episodes // 4) if few else options.episodes
         batch = max(1, options.batch // 8) if few else options.batch
-        net = load_agent(options.agent, scenario)
-        if not isinstance(net, GraphScheduler):
-            raise CheckpointError(
-                f"{options.agent} is no graph net: give one of collapipe train --algo graph"
+        size = (options.rounds, episodes, batch)
+        reference = play("dssra", scenario, DSSRA(scenario, threads=1).allocate, *size)
+        runs = []
+        for run, agent in enumerate(options.agent):
+            net = load_agent(agent, scenario)
+            if not isinstance(net, GraphScheduler):
+                raise CheckpointError(f"{agent} is no graph net: give one of collapipe train --algo graph")
+            exact = play(f"net {run}", scenario, net.allocate, *size)
+            own = play(f"own shares {run}", scenario, net.with_own_shares().allocate, *size)
+            runs.append((exact, own))
+            print(
+                f"| `{name}` | {run} | {np.mean(reference.delay_s):.3f} | {_paired(exact, reference)} | "
+                f"{_excess(reference)} | {_excess(exact)} | {_paired(own, reference)} | {_excess(own)} | "
+                f"{reference.single_ms:.2f} | {_faster(exact.single_ms, reference.single_ms)} | "
+                f"{reference.batch_ms:.3f} | {_faster(exact.batch_ms, reference.batch_ms)} |",
+                flush=True,
             )
-        contestants = {
-            "dssra": DSSRA(scenario, threads=1).allocate,
-            "net": net.allocate,
-            "own shares": net.with_own_shares().allocate,
-        }
-        courses = {
-            title: play(title, scenario, allocate, options.rounds, episodes, batch)
-            for title, allocate in contestants.items()
-        }
-        reference, exact, own = courses.values()
-        print(
-            f"| `{name}` | {np.mean(reference.delay_s):.3f} | {_paired(exact, reference)} | "
-            f"{_excess(reference)} | {_excess(exact)} | {_paired(own, reference)} | {_excess(own)} | "
-            f"{reference.single_ms:.2f} | {_faster(exact.single_ms, reference.single_ms)} | "
-            f"{reference.batch_ms:.3f} | {_faster(exact.batch_ms, reference.batch_ms)} |",
-            flush=True,
-        )
-        rows.append({"scenario": name, **{title: vars(course) for title, course in courses.items()}})
+            rows.append(
+                {"scenario": name, "run": run, "agent": agent, "dssra": vars(reference)}
+                | {"net": vars(exact), "own shares": vars(own)}
+            )
+        if len(runs) > 1:
+            print(_over_runs(name, reference, runs), flush=True)
     store(options.output, "the graph net beside DSSRA", options, rows=rows)
+
+
+def _over_runs(name: str, reference: Course, runs: Sequence[tuple[Course, Course]]) -> str:
+    """A line of the table with means and standard deviations over training runs."""
+
+    def spread(values: Sequence[float]) -> str:
+        return f"{np.mean(values):+.2f} % (sd {np.std(values, ddof=1):.2f})"
+
+    cells = []
+    for courses in zip(*runs, strict=True):
+        cells.append(spread([float(_changes(course, reference).mean()) for course in courses]))
+        cells.append(spread([100.0 * (course.worst_energy - 1.0) for course in courses]))
+    delay, energy, own_delay, own_energy = cells
+    return (
+        f"| `{name}` | all | {np.mean(reference.delay_s):.3f} | {delay} | {_excess(reference)} | {energy} | "
+        f"{own_delay} | {own_energy} | | | | |"
+    )
+
+
+def _changes(course: Course, reference: Course) -> FloatArray:
+    """Relative differences of the delays by episodes [%]."""
+    changes: FloatArray = 100.0 * (np.array(course.delay_s) / np.array(reference.delay_s) - 1.0)
+    return changes
 
 
 def _paired(course: Course, reference: Course) -> str:
     """Relative difference of the delays, and its range over episodes."""
-    change = 100.0 * (np.array(course.delay_s) / np.array(reference.delay_s) - 1.0)
+    change = _changes(course, reference)
     return f"{change.mean():+.2f} % ({change.min():+.2f}...{change.max():+.2f})"
 
 

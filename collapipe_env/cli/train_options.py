@@ -61,7 +61,7 @@ class TrainingOptions:
     steps: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
-        hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with real; 40,000 for graph"),
+        hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with real; 30,000 for graph"),
     ] = None
     """Rounds to train on, over all environments, or gradient steps of graph; more lengthen a training."""
     envs: Annotated[

@@ -16,12 +16,18 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import graph_net
 
 
+def trained(folder, seed):
+    files = GraphFiles(folder)
+    parameters = GraphParameters(
+        clusters=8, most_clusters=3, random_groups=0, scenarios=("small",), samples=2, width=8, hidden=8
+    )
+    GraphTraining(GraphPlan(load_scenario("small"), parameters, 2, seed, 2), files).run(lambda _: None)
+    return files.best
+
+
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory):
-    files = GraphFiles(tmp_path_factory.mktemp("net"))
-    parameters = GraphParameters(clusters=8, random_groups=2, samples=2, width=8, hidden=8)
-    GraphTraining(GraphPlan(load_scenario("small"), parameters, 2, 0, 2), files).run(lambda _: None)
-    return files.best
+    return trained(tmp_path_factory.mktemp("net"), 0)
 
 
 def test_delays_are_paired_and_times_are_those_of_single_and_batched_decisions(agent, tmp_path, capsys):
@@ -41,6 +47,24 @@ def test_delays_are_paired_and_times_are_those_of_single_and_batched_decisions(a
     ]
     assert f"{sum(changes) / 3:+.2f} %" in printed
     assert row["net"]["delay_s"] != row["own shares"]["delay_s"]
+
+
+def test_several_runs_have_a_line_each_and_one_over_all(agent, tmp_path, capsys):
+    output, other = tmp_path / "found.json", trained(tmp_path / "other", 1)
+    arguments = ["--agent", str(agent), str(other), "--scenarios", "small", "--rounds", "4"]
+    arguments += ["--episodes", "2", "--batch", "2", "--output", str(output)]
+    assert graph_net.main(arguments) == 0
+    rows = json.loads(output.read_text())["rows"]
+    assert [row["run"] for row in rows] == [0, 1]
+    assert rows[0]["dssra"] == rows[1]["dssra"]
+    mean = sum(
+        100.0 * (a / b - 1.0)
+        for row in rows
+        for a, b in zip(row["net"]["delay_s"], row["dssra"]["delay_s"], strict=True)
+    )
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| `small`")]
+    assert len(lines) == 3
+    assert f"| all | {sum(rows[0]['dssra']['delay_s']) / 2:.3f} | {mean / 4:+.2f} % (sd " in lines[2]
 
 
 def test_what_is_no_graph_net_is_refused(tmp_path, capsys):
