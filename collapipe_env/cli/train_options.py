@@ -37,7 +37,7 @@ DEFAULT_STEPS: dict[tuple[str, str], int] = {
     ("sac", "surrogate"): 200_000,
     ("ppo", "real"): 2_000,
     ("sac", "real"): 2_000,
-    ("graph", "surrogate"): 40_000,
+    ("graph", "surrogate"): 30_000,
 }
 DEFAULT_ENVS = {"surrogate": 64, "real": 2}
 RENAMED = {

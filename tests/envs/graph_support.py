@@ -85,6 +85,7 @@ def expected_graph(env, row=0):
 
     cu, device = np.zeros((N, 8)), np.zeros((N, K, 8))
     hop, present = np.zeros((N, K + 1, K + 1, 2)), np.zeros((N, K))
+    between = np.zeros((N, N, 1))
     for n in range(N):
         h = s.uplink_gain[row, n]
         # The whole power in an N-th of the band, of which the noise is an N-th.
@@ -93,6 +94,8 @@ def expected_graph(env, row=0):
         # The base station spreads its power over the band.
         down = radio.downlink_bandwidth_hz / N * math.log2(1.0 + radio.bs_power_w * h / down_noise)
         heard = sum(s.cross_gain[row, m, n] * p for m in range(N) if m != n)
+        for m in range(N):
+            between[m, n, 0] = math.log(1.0 + s.cross_gain[row, m, n] * p / noise) if m != n else 0.0
         server_s = 3.0 * H * B * costs.decoder_forward_flops * N / c.server_flops
         cu[n] = [
             math.log(costs.update_payload_bits / up),
@@ -156,7 +159,8 @@ def expected_graph(env, row=0):
         radio.link_errors == "drop",
         sc.workload.head == "common" and H > 1,
     ]
-    return {"cu": cu, "device": device, "hop": hop, "present": present, "context": np.array(context, float)}
+    arrays = {"cu": cu, "device": device, "hop": hop, "between": between, "present": present}
+    return {**arrays, "context": np.array(context, float)}
 
 
 def assert_graphs_equal(found, expected, message=""):

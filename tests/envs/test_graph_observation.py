@@ -115,6 +115,7 @@ def test_clusters_in_another_order_are_the_same_graph_in_that_order(name):
         # A sum over the other clusters in another order.
         np.testing.assert_allclose(getattr(after, part), getattr(before, part)[:, order], rtol=1e-6)
     assert not np.array_equal(before.cu[:, 0], before.cu[:, -1])
+    np.testing.assert_array_equal(after.between, before.between[:, order][:, :, order])
     assert not np.array_equal(before.hop[:, 0], before.hop[:, -1])
     np.testing.assert_array_equal(after.context, before.context)
 
@@ -323,8 +324,14 @@ def test_physical_gives_the_quantities_of_the_state():
         "cu": [f.name.removeprefix("log_") for f in layout["cu"].features],
         "device": [f.name.removeprefix("log_") for f in layout["device"].features],
         "hop": ["hop_s", "hop_snr"],
+        "between": ["interference"],
         "present": ["present"],
     }
+    reference = env._mdp.world.parameters
+    noise = reference.noise_density * reference.d2d_bandwidth_hz
+    power = math.sqrt(reference.power_min_w * reference.power_max_w)
+    heard = physical["between"]["interference"] * noise
+    np.testing.assert_allclose(heard, power * s.cross_gain[0], rtol=1e-5)
     device, cu, context = physical["device"], physical["cu"], physical["context"]
     np.testing.assert_allclose(device["backlog"], s.backlog[0, :, 1:], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(cu["backlog"], s.backlog[0, :, 0], rtol=1e-6, atol=1e-9)
@@ -407,7 +414,7 @@ def test_the_description_names_every_array_and_feature():
     env = make_env("uneven")
     layout, text = env.observation_layout, env.observation_layout.describe()
     features = [(name, feature) for name, part in layout.items() for feature in part.features]
-    assert len(text.splitlines()) == len(layout) + len(features) == 5 + 8 + 8 + 2 + 24
+    assert len(text.splitlines()) == len(layout) + len(features) == 6 + 8 + 8 + 2 + 1 + 24
     for name, part in layout.items():
         assert f"{name} {env.observation_space[name].shape}: {part.description}" in text.splitlines()
     assert len({(part, feature.name) for part, feature in features}) == len(features)

@@ -60,7 +60,7 @@ def test_masked_resets_states_and_simulation():
     (graph, *found, _), (_, *expected, _) = two.step(actions[1]), flat.step(actions[1])
     for one_tensor, other in zip(found, expected, strict=True):
         assert torch.equal(one_tensor, other)
-    assert set(graph) == {"cu", "device", "hop", "present", "context"}
+    assert set(graph) == {"cu", "device", "hop", "between", "present", "context"}
 
 
 def test_single_precision_is_close():
