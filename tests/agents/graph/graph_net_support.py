@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from collapipe_env.agents.learned.graph.cluster_needs import all_own_shares, system_times
 from collapipe_env.agents.learned.graph.counts import sample_counts
 from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.graph.net_inputs import net_inputs
-from collapipe_env.agents.learned.graph.net_outputs import busy_of
 from collapipe_env.agents.learned.graph.plan_inputs import plan_inputs
 from collapipe_env.envs.graph_observation import GraphArrays, GraphObserver
 from collapipe_env.learners.idle import IdleLearner
@@ -84,7 +84,7 @@ def inputs_of(graph, real=torch.float64):
 
 
 class Whole(NamedTuple):
-    """All that the net says, its segments and numbers of micro-batches the most likely ones."""
+    """All that the net says, its segments the most likely ones; times are corrections of logs."""
 
     logits: torch.Tensor
     power: torch.Tensor
@@ -94,28 +94,45 @@ class Whole(NamedTuple):
     weight: torch.Tensor
 
 
-def whole_answer(net, inputs, blocks, cap=None, choices=(16,)):
-    """All that the net says of inputs, in double precision; by default every device can hold all blocks."""
-    net = net.double()
-    tokens = net.tokens(inputs)
-    logits = net.count_logits(tokens, inputs, blocks)
-    cap = inputs.present.numpy() * blocks if cap is None else cap
-    counts = np.empty(cap.shape, np.int64)
-    flat = logits.detach().numpy().reshape(-1, *logits.shape[-2:])
+def likeliest_counts(logits, cap, blocks):
+    """Most likely blocks (..., N, K) that the memories can hold."""
+    counts, flat = np.empty(cap.shape, np.int64), logits.detach().numpy().reshape(-1, *logits.shape[-2:])
     caps = np.ascontiguousarray(cap.reshape(-1, cap.shape[-1]), dtype=np.int64)
     none = np.empty((len(caps), 0, cap.shape[-1]))
     sample_counts(flat, caps, blocks, none, counts.reshape(caps.shape), none.astype(np.int64), none[..., 0])
-    plan = plan_inputs(inputs, counts)
-    said = net(tokens, inputs, plan)
-    numbers = np.array(choices, float)
-    nearest = np.abs(np.log2(numbers) - said.log2_micro_batches.detach().numpy()[..., None]).argmin(axis=-1)
-
-    return Whole(logits, *said._replace(busy=busy))
+    return counts
 
 
-def answer(net, scenario, state):
+def whole_answer(net, inputs, blocks, cap=None, counts=None):
+    """All that the net says of inputs, in double precision; by default every device can hold all blocks.
+
+    The rest is about given counts, or about the most likely ones.
+    """
+    net = net.double()
+    tokens = net.tokens(inputs)
+    logits = net.count_logits(tokens, inputs, blocks)
+    if counts is None:
+        counts = likeliest_counts(logits, inputs.present.numpy() * blocks if cap is None else cap, blocks)
+    return Whole(logits, *net(tokens, plan_inputs(inputs, counts)))
+
+
+def answer(net, scenario, state, counts=None):
     """All that the net says of a state, in double precision."""
     cap = np.where(state.present, state.memory_cap, 0)
-    choices = system_parameters(scenario).micro_batch_choices
-    inputs = inputs_of(observed(scenario, state))
-    return whole_answer(net, inputs, scenario.workload.blocks, cap, choices)
+    return whole_answer(net, inputs_of(observed(scenario, state)), scenario.workload.blocks, cap, counts)
+
+
+def own_shares(scenario, state, plan, answer=None):
+    """The net's own shares (E, N) for a plan, after logs of the times besides the uplink and on it.
+
+    Corrections are those of an answer, 0 by default; the times are without them.
+    """
+    observer = GraphObserver(system_parameters(scenario))
+    graph, size = observer.build(state), plan.bandwidth.shape
+    busy, weight, share = np.empty(size), np.empty(size), np.empty(size)
+    later, longer = np.zeros((2, *size)) if answer is None else (answer.busy.numpy(), answer.weight.numpy())
+    all_own_shares(
+        plan.blocks, plan.node_power, plan.micro_batches.astype(float), graph.cu, graph.device, graph.hop,
+        system_times(observer), later, longer, observer.parameters.bandwidth_floor, busy, weight, share,
+    )  # fmt: skip
+    return torch.from_numpy(busy), torch.from_numpy(weight), share

@@ -14,26 +14,11 @@ from collapipe_env.agents.learned.graph.net_inputs import (
     OWN_CU_INPUTS,
     net_inputs,
 )
-from collapipe_env.envs.graph_observation import CONTEXT_FEATURES, GraphObserver
+from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
 
 LOG2 = math.log(2.0)
-MESSAGES = (
-    "log_message_s",
-    "log_latency_s",
-    "log_edge_message_s",
-    "log_edge_latency_s",
-    "log_server_launch_s",
-)
-"""Features that the control units are told as they are: in seconds."""
-
-
-def in_seconds():
-    """Columns of a control unit's inputs that hold them: those of the context, but for four, in its order."""
-    told = ["log_tradeoff_v", *(f.name for f in CONTEXT_FEATURES if f.name not in ("floor", "drop"))]
-    told = [told[0], *(name for name in told[1:] if name != "log_tradeoff_v")]
-    return [OWN_CU_INPUTS + told.index(name) for name in MESSAGES]
 
 
 @pytest.mark.parametrize("name", support.SCENARIOS)
@@ -118,9 +103,9 @@ def test_a_system_twice_as_slow_at_half_the_price_of_time_looks_the_same(name):
         net_inputs(support.observed(scenario, state))
         for scenario, state in zip((fast, slow), states, strict=True)
     )
-    seconds = in_seconds()
-    server = 9
-    relative = [i for i in range(CU_INPUTS) if i not in seconds and i != server]
+    server, messages = 9, slice(OWN_CU_INPUTS + 1, OWN_CU_INPUTS + 6)
+    relative = np.ones(CU_INPUTS, bool)
+    relative[server] = relative[messages] = False
     np.testing.assert_allclose(second.cu[..., relative], first.cu[..., relative], atol=1e-9)
     launch, update = 2, 3
     relative = [i for i in range(DEVICE_INPUTS) if i not in (launch, update)]
@@ -129,11 +114,14 @@ def test_a_system_twice_as_slow_at_half_the_price_of_time_looks_the_same(name):
     np.testing.assert_allclose(second.device, first.device, atol=0.02)
     less = first.cu[..., server] - second.cu[..., server]
     assert ((less >= 0.0) & (less <= 0.25 * LOG2)).all()
-    # A node and itself have no hop, and nothing that is relative to anything.
-    others = ~np.eye(first.hop.shape[-2], dtype=bool)
-    np.testing.assert_allclose(second.hop[:, :, others], first.hop[:, :, others], atol=1e-9)
-    # What says otherwise: times of messages, in seconds.
-    np.testing.assert_allclose((second.cu - first.cu)[..., seconds], LOG2 / 2.0, atol=0.05)
+    np.testing.assert_allclose(second.hop, first.hop, atol=1e-9)
+    # So it is with messages: all that is left of twice the time is half of the 0.1 ms.
+    H = fast.workload.local_steps
+    passes = 3.0  # a backward pass is two forward passes
+    lasts = [extra.message_s, extra.latency_s, extra.edge_message_s, extra.edge_latency_s]
+    lasts = H * np.array([*lasts, passes * extra.server_s])
+    less = np.broadcast_to(np.log((lasts + 1e-4) / (lasts + 5e-5)), (3, fast.clusters, 5))
+    np.testing.assert_allclose(2.0 * (first.cu - second.cu)[..., messages], less, atol=1e-9)
 
 
 def test_absent_devices_are_zero_and_their_state_is_not_read():

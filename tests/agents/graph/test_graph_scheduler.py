@@ -69,7 +69,9 @@ def test_decisions_are_those_of_the_pytorch_net(name, seed):
     np.testing.assert_allclose(found.cu_power, power[..., 0], rtol=1e-5)
     used = found.blocks > 0
     np.testing.assert_allclose(found.device_power[used], power[..., 1:][used], rtol=1e-5)
-    share = deadline_shares(answer.busy, answer.weight, p.bandwidth_floor).numpy()
+    busy, weight, own = support.own_shares(scenario, state, found, answer)
+    share = deadline_shares(busy + answer.busy, weight + answer.weight, p.bandwidth_floor).numpy()
+    np.testing.assert_allclose(found.bandwidth, own, rtol=1e-5)
     np.testing.assert_allclose(found.bandwidth, share, rtol=1e-5)
 
 
