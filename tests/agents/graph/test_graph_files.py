@@ -24,6 +24,7 @@ from collapipe_env.agents.learned.graph.graph_parameters import (
     GraphParameters,
     check_graph_parameters,
     graph_parameters_from_dict,
+    require_scenarios,
 )
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.envs.graph_observation import CONTEXT_FEATURES, CU_FEATURES, DEVICE_FEATURES, HOP_FEATURES
@@ -200,7 +201,6 @@ def test_hyper_parameters_go_through_plain_data():
         ({"learning_rate": float("nan")}, "--graph.learning-rate = nan: a number above 0"),
         ({"final_learning_rate": -1.0}, "--graph.final-learning-rate = -1.0: a number from 0 to 1000"),
         ({"heads": 5}, "--graph.width = 48 is no multiple of --graph.heads = 5"),
-        ({"scenarios": ("small", "smal")}, "unknown scenario 'smal'"),
         (
             {"scenarios": (), "random_groups": 0},
             "--graph.scenarios is empty and --graph.random-groups = 0: there is nothing to train on",
@@ -213,6 +213,16 @@ def test_hyper_parameters_of_the_command_line_are_checked(changes, message):
         check_graph_parameters(GraphParameters(**changes), "--graph.")
     assert message in str(error.value)
     check_graph_parameters(GraphParameters(), "--graph.")
+
+
+def test_scenarios_to_train_on_are_looked_for_by_those_who_train_alone(tmp_path):
+    parameters = dataclasses.replace(PARAMETERS, scenarios=("small", "smal", "mine.yaml"))
+    with pytest.raises(ScenarioError, match=r"^--graph\.scenarios: .*'smal'; did you mean 'small'\?"):
+        require_scenarios(parameters, "--graph.")
+    require_scenarios(PARAMETERS, "--graph.")
+    # Those who play a net need not have the scenarios of their own that others trained it on.
+    path = saved(tmp_path / "net.safetensors", content(parameters))
+    GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
 
 
 def test_damaged_bytes_are_refused(tmp_path):
