@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeAlias, get_args
 from collapipe_env.errors import CheckpointError, ScenarioError, shortened, shown
 from collapipe_env.scenario import load_scenario
 
+from .random_systems import with_new_layouts
+
 Part: TypeAlias = Literal["edges", "pooling", "plan"]
 """A part of the net: what attention knows of hops, what clusters tell each other, and its second inputs."""
 
@@ -109,18 +111,20 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
 
 
 def require_scenarios(parameters: GraphParameters, prefix: str) -> None:
-    """Refuse scenarios that there are not. Only training needs them: a net plays without their files.
+    """Refuse scenarios that there are not, or that new layouts do not suit.
+
+    Only training needs them: a net plays without their files.
 
     Args:
         parameters: What to check.
         prefix: Put before names in errors, as for :func:`check_graph_parameters`.
 
     Raises:
-        ScenarioError: Names the first scenario that cannot be loaded.
+        ScenarioError: Says what is wrong with the first one.
     """
     for name in parameters.scenarios:
         try:
-            load_scenario(name)
+            with_new_layouts(load_scenario(name))
         except ScenarioError as error:
             raise ScenarioError(f"{prefix}scenarios: {error}") from None
 
