@@ -25,18 +25,20 @@ def deadline_shares(busy: torch.Tensor, weight: torch.Tensor, floor: float) -> t
     """
     N = busy.shape[-1]
     a, u = busy.exp(), weight.exp() / N
+    # All in terms of what is left of the deadline for the busiest: however busy it is, this is exact.
+    ahead = a.detach().amax(dim=-1, keepdim=True) - a
     with torch.no_grad():
         # The needed band falls and is convex in D: Newton's steps from the left never overshoot.
-        deadline = (a + u).amax(dim=-1, keepdim=True)
+        left = (u - ahead).amax(dim=-1, keepdim=True)
         for _ in range(_STEPS):
-            part = u / (deadline - a)
-            slope = (part / (deadline - a)).sum(dim=-1, keepdim=True)
-            deadline = deadline + (part.sum(dim=-1, keepdim=True) - 1.0) / slope
+            part = u / (left + ahead)
+            slope = (part / (left + ahead)).sum(dim=-1, keepdim=True)
+            left = left + (part.sum(dim=-1, keepdim=True) - 1.0) / slope
     # One more step carries the gradient (implicit function theorem).
-    part = u / (deadline - a)
-    slope = (part / (deadline - a)).sum(dim=-1, keepdim=True).detach()
-    deadline = deadline + (part.sum(dim=-1, keepdim=True) - 1.0) / slope
-    share = u / (deadline - a)
+    part = u / (left + ahead)
+    slope = (part / (left + ahead)).sum(dim=-1, keepdim=True).detach()
+    left = left + (part.sum(dim=-1, keepdim=True) - 1.0) / slope
+    share = u / (left + ahead)
     share = share / share.sum(dim=-1, keepdim=True)
     return floor + (1.0 - N * floor) * share
 
@@ -51,14 +53,15 @@ def write_deadline_shares(busy: FloatArray, weight: FloatArray, floor: float, sh
     """Write the shares (N,) of one system; arguments as for :func:`deadline_shares`."""
     N = busy.shape[0]
     a, u = np.exp(busy), np.exp(weight) / N
-    deadline = (a + u).max()
+    ahead = a.max() - a
+    left = (u - ahead).max()
     together = 1.0
     for _ in range(_STEPS + 1):
         together, slope = 0.0, 0.0
         for n in range(N):
-            share[n] = u[n] / (deadline - a[n])
+            share[n] = u[n] / (left + ahead[n])
             together += share[n]
-            slope += share[n] / (deadline - a[n])
-        deadline += (together - 1.0) / slope
+            slope += share[n] / (left + ahead[n])
+        left += (together - 1.0) / slope
     for n in range(N):
         share[n] = floor + (1.0 - N * floor) * share[n] / together

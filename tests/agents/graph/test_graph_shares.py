@@ -66,8 +66,17 @@ def test_very_different_sizes(busy, weight):
         assert (share > 0.0).all()
         assert share.sum() == pytest.approx(1.0, abs=1e-12)
         ends = np.exp(busy) + np.exp(weight) / len(busy) / share
-        # A deadline of 1e6 is known to 1e-10, so what 1e-6 has beside it is known to three digits.
-        np.testing.assert_allclose(ends, ends.max(), rtol=1e-3)
+        np.testing.assert_allclose(ends, ends.max(), rtol=1e-9)
+
+
+def test_the_shares_of_those_who_end_long_before_a_dead_link_are_finite():
+    """A cluster is busy for 5e34 s, and has all of the band: another needs 1e-35 of it to end as late."""
+    busy, weight = np.array([80.0, 0.0, 1.0]), np.array([2.0, 1.0, 80.0])
+    for share in both(busy[:2], weight[:2], 0.0):
+        np.testing.assert_allclose(share, [1.0, np.exp(1.0 - 80.0) / 2], rtol=1e-9)
+    for share in both(busy, weight, 0.1):  # what one is busy for, another uploads
+        assert (share >= 0.1).all()
+        assert share.sum() == pytest.approx(1.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.05])
