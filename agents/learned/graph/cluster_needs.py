@@ -2,7 +2,7 @@
 
 From the features of the observation alone follows how long each cluster is busy besides its uplink, and how
 long on it. The net corrects both, and a common deadline gives the shares. The times leave out what features
-do not settle: moments that move, relays, repeated packets, and which other clusters disturb a link.
+do not settle: moments that move, relays, repeated packets, headers, and which clusters disturb a link most.
 """
 
 from __future__ import annotations

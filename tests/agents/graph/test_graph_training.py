@@ -248,7 +248,10 @@ def test_an_interrupt_before_the_first_step_can_be_gone_on_with(tmp_path, monkey
     assert_same_tensors(first.tensors, second.tensors)
 
 
-@pytest.mark.parametrize(("field", "value"), [("clusters", 9), ("learning_rate", 1e-3), ("width", 32), ("without", ("edges",))])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("clusters", 9), ("learning_rate", 1e-3), ("width", 32), ("without", ("edges",))],
+)
 def test_other_hyper_parameters_are_refused_by_name(tmp_path, field, value):
     trained(tmp_path, 2, every=2)
     other = replace(FEW, **{field: value})
