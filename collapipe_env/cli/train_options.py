@@ -8,7 +8,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters, check_graph_parameters
+from collapipe_env.agents.learned.graph.graph_parameters import (
+    GraphParameters,
+    check_graph_parameters,
+    require_scenarios,
+)
 from collapipe_env.agents.learned.hyperparameters import (
     HyperParameters,
     PPOParameters,
@@ -193,6 +197,7 @@ class Options:
         check_parameters(self.ppo, "--ppo.")
         check_parameters(self.sac, "--sac.")
         check_graph_parameters(self.graph, "--graph.")
+        require_scenarios(self.graph, "--graph.")
 
     def _check_graph(self) -> None:
         """Refuse options that the graph net's training does not have."""

@@ -72,7 +72,7 @@ def graph_record(
     """
     return AgentRecord(
         algorithm="graph",
-        hyperparameters=asdict(parameters),
+        hyperparameters={n: list(v) if isinstance(v, tuple) else v for n, v in asdict(parameters).items()},
         scenario={},
         systems={"name": systems_of(parameters)},
         features=features(),

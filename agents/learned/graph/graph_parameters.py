@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeAlias, get_args
 from collapipe_env.errors import CheckpointError, ScenarioError, shortened, shown
 from collapipe_env.scenario import load_scenario
 
+from .random_systems import with_new_layouts
+
 Part: TypeAlias = Literal["edges", "pooling", "plan"]
 """A part of the net: what attention knows of hops, what clusters tell each other, and its second inputs."""
 
@@ -82,7 +84,7 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
         prefix: Put before names in errors, for instance ``"--graph."``.
 
     Raises:
-        ScenarioError: Names the first value at fault and its range, or a scenario that there is not.
+        ScenarioError: Names the first value at fault and its range.
     """
     for names, low, high, words in _RANGES:
         for name in names:
@@ -90,8 +92,6 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
             if not low <= value <= high:
                 option = f"{prefix}{name.replace('_', '-')}" if prefix.startswith("-") else f"{prefix}{name}"
                 raise ScenarioError(f"{option} = {shown(value)}: {words} is needed")
-    for name in parameters.scenarios:
-        load_scenario(name)
     if not parameters.scenarios and not parameters.random_groups:
         raise ScenarioError(
             f"{prefix}scenarios is empty and {prefix}random-groups = 0: there is nothing to train on"
@@ -105,6 +105,25 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
         raise ScenarioError(
             f"{prefix}width = {parameters.width} is no multiple of {prefix}heads = {parameters.heads}"
         )
+
+
+def require_scenarios(parameters: GraphParameters, prefix: str) -> None:
+    """Refuse scenarios that there are not, or that new layouts do not suit.
+
+    Only training needs them: a net plays without their files.
+
+    Args:
+        parameters: What to check.
+        prefix: Put before names in errors, as for :func:`check_graph_parameters`.
+
+    Raises:
+        ScenarioError: Says what is wrong with the first one.
+    """
+    for name in parameters.scenarios:
+        try:
+            with_new_layouts(load_scenario(name))
+        except ScenarioError as error:
+            raise ScenarioError(f"{prefix}scenarios: {error}") from None
 
 
 def graph_parameters_from_dict(values: Mapping[str, Any]) -> GraphParameters:

@@ -68,6 +68,10 @@ class GraphTraining:
         self._adam = torch.optim.Adam(
             self._net.parameters(), lr=p.learning_rate, betas=(0.9, 0.98), fused=True
         )
+        for parameter in self._net.parameters():
+            # Adam's own at its first step. A run that ends before it can be gone on with, too.
+            nothing = {part: torch.zeros_like(parameter.data) for part in ("exp_avg", "exp_avg_sq")}
+            self._adam.state[parameter] = {"step": torch.zeros(()), **nothing}
         self._average = GraphNet(net_shape(p)).requires_grad_(False)
         self._average.load_state_dict(self._net.state_dict())
         if files.latest.exists():

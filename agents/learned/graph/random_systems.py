@@ -38,6 +38,15 @@ def random_system(rng: np.random.Generator, most_clusters: int) -> Scenario:
     raise ScenarioError(f"no valid system in {_TRIES} draws with at most {most_clusters} clusters")
 
 
+def with_new_layouts(scenario: Scenario) -> Scenario:
+    """The same scenario with another layout in every episode.
+
+    Raises:
+        ScenarioError: Some layouts would not have room for the encoder.
+    """
+    return scenario.with_overrides({"cluster.layout": "per_episode"})
+
+
 def _between(rng: np.random.Generator, low: float, high: float) -> float:
     """Number whose logarithm is uniform."""
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))

@@ -17,7 +17,7 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
-from .random_systems import random_system
+from .random_systems import random_system, with_new_layouts
 
 LONGEST_BACKLOG = 12.0
 """Mean of the longest queues [budgets] from which a group is given up: its budgets cannot be met."""
@@ -89,6 +89,9 @@ class Curriculum:
         Args:
             place: From 0 to the number of groups less 1.
             rng: Draws its scenario, life and seed.
+
+        Raises:
+            ScenarioError: New layouts do not suit the place's scenario.
         """
         fixed = len(self.scenarios)
         while True:
@@ -99,8 +102,10 @@ class Curriculum:
                 else:
                     scenario = load_scenario(self.scenarios[place % fixed])
                     if place >= fixed:
-                        scenario = scenario.with_overrides({"cluster.layout": "per_episode"})
+                        scenario = with_new_layouts(scenario)
                 environments = max(1, self.clusters // scenario.clusters)
                 return Group(scenario, environments, life, int(rng.integers(2**30)))
             except ScenarioError:
+                if place < 2 * fixed:
+                    raise
                 continue  # some draw of a layout did not fit into the cell

@@ -6,18 +6,25 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from collapipe_env.agents.learned.graph.cluster_needs import (
+    NEEDS,
+    system_times,
+    write_needs,
+    write_own_shares,
+)
 from collapipe_env.agents.learned.graph.counts import sample_counts
 from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.graph.net_inputs import net_inputs
-from collapipe_env.agents.learned.graph.net_outputs import busy_of
 from collapipe_env.agents.learned.graph.plan_inputs import plan_inputs
+from collapipe_env.compiled import called_from_python
 from collapipe_env.envs.graph_observation import GraphArrays, GraphObserver
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.world import World
 
+need, share_out = called_from_python(write_needs), called_from_python(write_own_shares)
 SMALL = load_scenario("small")
 MEDIUM = load_scenario("medium")
 BOARDS = load_scenario("boards")
@@ -84,38 +91,50 @@ def inputs_of(graph, real=torch.float64):
 
 
 class Whole(NamedTuple):
-    """All that the net says, its segments and numbers of micro-batches the most likely ones."""
+    """All that the net says, its segments the most likely ones."""
 
     logits: torch.Tensor
     power: torch.Tensor
     log2_micro_batches: torch.Tensor
     sharpness: torch.Tensor
-    busy: torch.Tensor
-    weight: torch.Tensor
 
 
-def whole_answer(net, inputs, blocks, cap=None, choices=(16,)):
-    """All that the net says of inputs, in double precision; by default every device can hold all blocks."""
-    net = net.double()
-    tokens = net.tokens(inputs)
-    logits = net.count_logits(tokens, inputs, blocks)
-    cap = inputs.present.numpy() * blocks if cap is None else cap
-    counts = np.empty(cap.shape, np.int64)
-    flat = logits.detach().numpy().reshape(-1, *logits.shape[-2:])
+def likeliest_counts(logits, cap, blocks):
+    """Most likely blocks (..., N, K) that the memories can hold."""
+    counts, flat = np.empty(cap.shape, np.int64), logits.detach().numpy().reshape(-1, *logits.shape[-2:])
     caps = np.ascontiguousarray(cap.reshape(-1, cap.shape[-1]), dtype=np.int64)
     none = np.empty((len(caps), 0, cap.shape[-1]))
     sample_counts(flat, caps, blocks, none, counts.reshape(caps.shape), none.astype(np.int64), none[..., 0])
-    plan = plan_inputs(inputs, counts)
-    said = net(tokens, inputs, plan)
-    numbers = np.array(choices, float)
-    nearest = np.abs(np.log2(numbers) - said.log2_micro_batches.detach().numpy()[..., None]).argmin(axis=-1)
-
-    return Whole(logits, *said._replace(busy=busy))
+    return counts
 
 
-def answer(net, scenario, state):
+def whole_answer(net, inputs, blocks, cap=None, counts=None):
+    """All that the net says of inputs, in double precision; by default every device can hold all blocks.
+
+    The rest is about given counts, or about the most likely ones.
+    """
+    net = net.double()
+    tokens = net.tokens(inputs)
+    logits = net.count_logits(tokens, inputs, blocks)
+    if counts is None:
+        counts = likeliest_counts(logits, inputs.present.numpy() * blocks if cap is None else cap, blocks)
+    return Whole(logits, *net(tokens, plan_inputs(inputs, counts)))
+
+
+def answer(net, scenario, state, counts=None):
     """All that the net says of a state, in double precision."""
     cap = np.where(state.present, state.memory_cap, 0)
-    choices = system_parameters(scenario).micro_batch_choices
-    inputs = inputs_of(observed(scenario, state))
-    return whole_answer(net, inputs, scenario.workload.blocks, cap, choices)
+    return whole_answer(net, inputs_of(observed(scenario, state)), scenario.workload.blocks, cap, counts)
+
+
+def own_shares(scenario, state, plan):
+    """Shares (E, N) that the net would give a plan by itself."""
+    observer = GraphObserver(system_parameters(scenario))
+    graph, share, M = observer.build(state), np.empty(plan.bandwidth.shape), plan.micro_batches.astype(float)
+    times, floor = system_times(observer), observer.parameters.bandwidth_floor
+    for e, row in enumerate(share):
+        features = (graph.cu[e], graph.device[e], graph.hop[e], graph.between[e])
+        needs = np.empty((len(row), NEEDS))
+        need(plan.blocks[e], plan.node_power[e], M[e], *features, times, needs)
+        share_out(needs, floor, times.edge_message_s, row)
+    return share

@@ -1,6 +1,7 @@
 """Files of graph nets: read without executing anything, and refused by name if they are not such nets."""
 
 import dataclasses
+import json
 import pickle
 
 import graph_net_support as support
@@ -17,11 +18,13 @@ from collapipe_env.agents.learned.graph.graph_files import (
     graph_record,
     net_shape,
     require_graph_net,
+    systems_of,
 )
 from collapipe_env.agents.learned.graph.graph_parameters import (
     GraphParameters,
     check_graph_parameters,
     graph_parameters_from_dict,
+    require_scenarios,
 )
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.envs.graph_observation import CONTEXT_FEATURES, CU_FEATURES, DEVICE_FEATURES, HOP_FEATURES
@@ -67,7 +70,22 @@ def test_the_record_names_every_feature_and_decision():
     record = content().record
     assert record.features == names
     assert {"blocks", "device_power", "cu_power", "micro_batches", "bandwidth"} == set(record.decisions)
-    assert record.trained_on == "random systems of up to 16 clusters"
+    assert record.trained_on == systems_of(PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"scenarios": (), "most_clusters": 16}, "random systems of up to 16 clusters"),
+        ({"scenarios": ("small", "boards"), "random_groups": 0}, "small, boards"),
+        (
+            {"scenarios": ("small", "boards"), "most_clusters": 5},
+            "small, boards; random systems of up to 5 clusters",
+        ),
+    ],
+)
+def test_the_record_says_on_what_the_net_was_trained(changes, words):
+    assert content(dataclasses.replace(PARAMETERS, **changes)).record.trained_on == words
 
 
 def renamed(shapes, old, new):
@@ -103,11 +121,11 @@ def test_a_net_of_other_decisions_is_refused_by_their_names(tmp_path):
 
 
 def lacking(tensors):
-    del tensors["layers.1.gate.bias"]
+    del tensors["layers.1.gate.weight"]
 
 
 def foreign(tensors):
-    tensors["layers.2.gate.bias"] = np.zeros(1, np.float32)
+    tensors["layers.2.gate.weight"] = np.zeros(1, np.float32)
 
 
 def reshaped(tensors):
@@ -121,8 +139,8 @@ def doubled(tensors):
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        (lacking, "layers.1.gate.bias"),
-        (foreign, "layers.2.gate.bias"),
+        (lacking, "layers.1.gate.weight"),
+        (foreign, "layers.2.gate.weight"),
         (reshaped, "cu.weight"),
         (doubled, "after.weight"),
     ],
@@ -147,6 +165,9 @@ def test_weights_that_do_not_fit_are_refused_by_name(tmp_path, change, name):
             "hyper-parameter learning_rate = 0.0: a number above 0, at most 1 is needed",
         ),
         ({"depth": 2}, "hyper-parameters depth are not known to this version"),
+        ({"scenarios": "small"}, "hyper-parameter scenarios = 'small' has the wrong type"),
+        ({"scenarios": [3]}, "hyper-parameter scenarios = [3] has the wrong type"),
+        ({"without": ["heads"]}, "hyper-parameter without = 'heads': one of edges, pooling, plan is needed"),
     ],
 )
 def test_hyper_parameters_of_a_file_are_checked(tmp_path, changes, message):
@@ -161,6 +182,10 @@ def test_hyper_parameters_of_a_file_are_checked(tmp_path, changes, message):
 
 def test_hyper_parameters_go_through_plain_data():
     assert graph_parameters_from_dict(dataclasses.asdict(PARAMETERS)) == PARAMETERS
+    several = dataclasses.replace(PARAMETERS, scenarios=("large", "small"), without=("plan", "edges"))
+    values = json.loads(json.dumps(dataclasses.asdict(several)))
+    assert values["scenarios"] == ["large", "small"]
+    assert graph_parameters_from_dict(values) == several
     values = dataclasses.asdict(PARAMETERS)
     del values["samples"]  # as in a file from before it was added
     assert graph_parameters_from_dict(values) == dataclasses.replace(
@@ -176,6 +201,11 @@ def test_hyper_parameters_go_through_plain_data():
         ({"learning_rate": float("nan")}, "--graph.learning-rate = nan: a number above 0"),
         ({"final_learning_rate": -1.0}, "--graph.final-learning-rate = -1.0: a number from 0 to 1000"),
         ({"heads": 5}, "--graph.width = 48 is no multiple of --graph.heads = 5"),
+        (
+            {"scenarios": (), "random_groups": 0},
+            "--graph.scenarios is empty and --graph.random-groups = 0: there is nothing to train on",
+        ),
+        ({"without": ("plan", "pools")}, "--graph.without = 'pools': one of edges, pooling, plan is needed"),
     ],
 )
 def test_hyper_parameters_of_the_command_line_are_checked(changes, message):
@@ -183,6 +213,16 @@ def test_hyper_parameters_of_the_command_line_are_checked(changes, message):
         check_graph_parameters(GraphParameters(**changes), "--graph.")
     assert message in str(error.value)
     check_graph_parameters(GraphParameters(), "--graph.")
+
+
+def test_scenarios_to_train_on_are_looked_for_by_those_who_train_alone(tmp_path):
+    parameters = dataclasses.replace(PARAMETERS, scenarios=("small", "smal", "mine.yaml"))
+    with pytest.raises(ScenarioError, match=r"^--graph\.scenarios: .*'smal'; did you mean 'small'\?"):
+        require_scenarios(parameters, "--graph.")
+    require_scenarios(PARAMETERS, "--graph.")
+    # Those who play a net need not have the scenarios of their own that others trained it on.
+    path = saved(tmp_path / "net.safetensors", content(parameters))
+    GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
 
 
 def test_damaged_bytes_are_refused(tmp_path):

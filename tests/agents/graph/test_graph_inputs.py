@@ -11,29 +11,16 @@ from collapipe_env.agents.learned.graph.net_inputs import (
     CU_INPUTS,
     DEVICE_INPUTS,
     HOP_INPUTS,
+    HOP_SHIFT,
     OWN_CU_INPUTS,
     net_inputs,
 )
-from collapipe_env.envs.graph_observation import CONTEXT_FEATURES, GraphObserver
+from collapipe_env.envs.graph_observation import GraphObserver
+from collapipe_env.physics import radio
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
 
 LOG2 = math.log(2.0)
-MESSAGES = (
-    "log_message_s",
-    "log_latency_s",
-    "log_edge_message_s",
-    "log_edge_latency_s",
-    "log_server_launch_s",
-)
-"""Features that the control units are told as they are: in seconds."""
-
-
-def in_seconds():
-    """Columns of a control unit's inputs that hold them: those of the context, but for four, in its order."""
-    told = ["log_tradeoff_v", *(f.name for f in CONTEXT_FEATURES if f.name not in ("floor", "drop"))]
-    told = [told[0], *(name for name in told[1:] if name != "log_tradeoff_v")]
-    return [OWN_CU_INPUTS + told.index(name) for name in MESSAGES]
 
 
 @pytest.mark.parametrize("name", support.SCENARIOS)
@@ -118,9 +105,9 @@ def test_a_system_twice_as_slow_at_half_the_price_of_time_looks_the_same(name):
         net_inputs(support.observed(scenario, state))
         for scenario, state in zip((fast, slow), states, strict=True)
     )
-    seconds = in_seconds()
-    server = 9
-    relative = [i for i in range(CU_INPUTS) if i not in seconds and i != server]
+    server, messages = 9, slice(OWN_CU_INPUTS + 1, OWN_CU_INPUTS + 6)
+    relative = np.ones(CU_INPUTS, bool)
+    relative[server] = relative[messages] = False
     np.testing.assert_allclose(second.cu[..., relative], first.cu[..., relative], atol=1e-9)
     launch, update = 2, 3
     relative = [i for i in range(DEVICE_INPUTS) if i not in (launch, update)]
@@ -129,11 +116,14 @@ def test_a_system_twice_as_slow_at_half_the_price_of_time_looks_the_same(name):
     np.testing.assert_allclose(second.device, first.device, atol=0.02)
     less = first.cu[..., server] - second.cu[..., server]
     assert ((less >= 0.0) & (less <= 0.25 * LOG2)).all()
-    # A node and itself have no hop, and nothing that is relative to anything.
-    others = ~np.eye(first.hop.shape[-2], dtype=bool)
-    np.testing.assert_allclose(second.hop[:, :, others], first.hop[:, :, others], atol=1e-9)
-    # What says otherwise: times of messages, in seconds.
-    np.testing.assert_allclose((second.cu - first.cu)[..., seconds], LOG2 / 2.0, atol=0.05)
+    np.testing.assert_allclose(second.hop, first.hop, atol=1e-9)
+    # So it is with messages: all that is left of twice the time is half of the 0.1 ms.
+    H = fast.workload.local_steps
+    passes = 3.0  # a backward pass is two forward passes
+    lasts = [extra.message_s, extra.latency_s, extra.edge_message_s, extra.edge_latency_s]
+    lasts = H * np.array([*lasts, passes * extra.server_s])
+    less = np.broadcast_to(np.log((lasts + 1e-4) / (lasts + 5e-5)), (3, fast.clusters, 5))
+    np.testing.assert_allclose(2.0 * (first.cu - second.cu)[..., messages], less, atol=1e-9)
 
 
 def test_absent_devices_are_zero_and_their_state_is_not_read():
@@ -166,3 +156,48 @@ def test_hops_know_how_far_ahead_the_receiver_is():
     for i, j in np.ndindex(6, 6):
         np.testing.assert_allclose(inputs.hop[0, :, i, j, 2], 0.25 * (j - i))
         np.testing.assert_allclose(inputs.hop[0, :, i, j, 3], (0.25 * (j - i)) ** 2)
+
+
+@pytest.mark.parametrize("cap_db", [None, 20.0, 40.0])
+@pytest.mark.parametrize("name", ["small", "medium", "boards"])
+def test_hops_are_seen_under_the_interference_of_all_others_at_the_reference_power(name, cap_db):
+    rich = {"budgets.device_energy_j": 500.0, "budgets.cu_energy_j": 500.0}
+    scenario = support.SCENARIOS[name].with_overrides({"radio.snr_cap_db": cap_db, **rich})
+    state, p = support.played_state(scenario, 3, 1), system_parameters(scenario)
+    inputs, costs = net_inputs(support.observed(scenario, state)), p.costs
+    watts = math.sqrt(p.power_min_w * p.power_max_w)
+    heard = radio.interference(state.cross_gain, np.full(state.uplink_gain.shape, watts))
+    noise = p.noise_density * p.d2d_bandwidth_hz
+    assert (heard > 0.05 * noise).any()
+    sinr = watts * state.d2d_gain / (noise + heard)[..., None, None]
+    usable = sinr if cap_db is None else np.minimum(sinr, 10.0 ** (cap_db / 10.0))
+    bits = costs.local_steps * costs.batch_size * (costs.activation_bits + costs.gradient_bits)
+    with np.errstate(divide="ignore"):
+        seconds = bits / (p.d2d_bandwidth_hz * np.log2(1.0 + usable))
+    speed = (state.speed * state.present).sum(axis=-1)
+    ideal = costs.blocks * 3.0 * costs.block_forward_flops * costs.batch_size * costs.local_steps / speed
+    scale = np.log(ideal).mean(axis=-1)[:, None, None, None]
+    others = ~np.eye(sinr.shape[-1], dtype=bool)
+    seen = np.exp(inputs.hop[..., 0] + scale - HOP_SHIFT)
+    np.testing.assert_allclose(seen[..., others], seconds[..., others], rtol=1e-9)
+    level = 0.25 * np.log(sinr[..., others]) - 1.5
+    np.testing.assert_allclose(inputs.hop[..., others, 1], level, rtol=1e-9, atol=1e-12)
+    assert (inputs.hop[..., ~others, :] == 0.0).all()
+    capped = (usable < sinr)[..., others]
+    assert capped.any() == (cap_db is not None)
+    assert not capped.all() or cap_db == 20.0
+
+
+def test_dead_links_are_finite():
+    state = support.played_state(support.MEDIUM, 2, 1)
+    dead, loud = state.d2d_gain.copy(), state.cross_gain.copy()
+    dead[0, 2] = 1e-300
+    loud[1] = 1e60 * (loud[1] > 0.0)
+    state = replace(state, d2d_gain=dead, cross_gain=loud)
+    observer = GraphObserver(system_parameters(support.MEDIUM))
+    for build in (observer.build, observer.build_generic):
+        inputs = net_inputs(build(state))
+        for array in inputs:
+            assert np.isfinite(array).all()
+        others = ~np.eye(6, dtype=bool)
+        assert inputs.hop[0, 2][others][:, 0].min() > inputs.hop[0, 1][others][:, 0].max() + 50.0

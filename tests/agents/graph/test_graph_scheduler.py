@@ -13,7 +13,6 @@ from unpriced_support import unpriced
 from collapipe_env.agents.dssra import DSSRA, price_plan
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler, packed_weights
 from collapipe_env.agents.learned.graph.net import GraphNet, NetShape
-from collapipe_env.agents.learned.graph.shares import deadline_shares
 from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError
@@ -69,8 +68,7 @@ def test_decisions_are_those_of_the_pytorch_net(name, seed):
     np.testing.assert_allclose(found.cu_power, power[..., 0], rtol=1e-5)
     used = found.blocks > 0
     np.testing.assert_allclose(found.device_power[used], power[..., 1:][used], rtol=1e-5)
-    share = deadline_shares(answer.busy, answer.weight, p.bandwidth_floor).numpy()
-    np.testing.assert_allclose(found.bandwidth, share, rtol=1e-5)
+    np.testing.assert_allclose(found.bandwidth, support.own_shares(scenario, state, found), rtol=1e-5)
 
 
 @pytest.mark.parametrize("heads", [1, 3])

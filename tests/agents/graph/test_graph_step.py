@@ -20,7 +20,7 @@ from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 
-NOTHING = Weights(counts=0.0, micro_batches=0.0, shares=0.0)
+NOTHING = Weights(counts=0.0, micro_batches=0.0)
 
 
 def group_of(scenario, state, rows=None):
@@ -29,10 +29,12 @@ def group_of(scenario, state, rows=None):
     if rows is not None:
         state = state[np.zeros(rows, int)]
     record: Any = as_record(p.numbers)
+    observer = GraphObserver(p)
     return SimpleNamespace(
         env=SimpleNamespace(state=state, step_allocation=played.append),
         parameters=p,
-        observer=GraphObserver(p),
+        observer=observer,
+        moves="migration" in state.processes,
         record=record,
         choices=np.asarray(p.micro_batch_choices, float),
         age=0,
@@ -116,7 +118,7 @@ def test_samples_give_the_exact_gradient_of_the_expected_cost_in_the_mean(sample
     state = support.played_state(scenario, 1, 3, mean=1.0)
     net = support.random_net(1, spread=0.1)
     group = group_of(scenario, state, rows)
-    learn(net, group, samples, entropy, Weights(counts=1.0, micro_batches=0.0, shares=0.0)).total.backward()
+    learn(net, group, samples, entropy, Weights(counts=1.0, micro_batches=0.0)).total.backward()
     found = net.count_head.bias.grad.double().numpy()
 
     state = group.env.state[:1]
@@ -144,7 +146,7 @@ def test_samples_give_the_exact_gradient_of_the_expected_cost_in_the_mean(sample
     spread = np.sqrt(chance @ parts**2)
     expected.backward()
     exact = twin.count_head.bias.grad.numpy()
-    assert np.abs(exact).max() > 20 * spread.max() / np.sqrt(rows * samples)
+    assert np.abs(exact).max() > 18 * spread.max() / np.sqrt(rows * samples)
     # Two samples' baseline is as rough as a sample: twice the variance.
     assert (np.abs(found - exact) <= 5.0 * 1.5 * spread / np.sqrt(rows * samples) + 1e-6).all()
 
@@ -153,7 +155,7 @@ def test_advantages_sum_to_zero():
     """So one more for the logits of all counts, which all have offsets on `small`, changes nothing."""
     group = group_of(support.SMALL, support.played_state(support.SMALL, 4, 2))
     net = support.random_net(3, spread=0.1)
-    learn(net, group, 8, 0.01, Weights(counts=5.0, micro_batches=0.0, shares=0.0)).total.backward()
+    learn(net, group, 8, 0.01, Weights(counts=5.0, micro_batches=0.0)).total.backward()
     offsets = net.count_head.bias.grad[2 : 2 + support.SMALL.workload.blocks + 1]
     assert offsets.abs().max() > 1e-3
     assert abs(float(offsets.sum())) < 1e-5 * float(offsets.abs().max()) * len(offsets) + 1e-6
@@ -163,7 +165,7 @@ def test_micro_batches_learn_from_the_expected_regret_of_all_numbers():
     scenario = support.ALONE
     group = group_of(scenario, support.played_state(scenario, 1, 4, mean=1.0))
     net = support.random_net(5, spread=0.1)
-    losses = learn(net, group, weights=Weights(counts=0.0, micro_batches=1.0, shares=0.0))
+    losses = learn(net, group, weights=Weights(counts=0.0, micro_batches=1.0))
     losses.total.backward()
     plans = every_plan([6, 6, 6], 6)[:1]
     _, cost = costs_of_counts(group, net, plans)
@@ -190,7 +192,9 @@ def test_the_most_likely_plan_is_played_with_its_best_shares(name):
     losses = learn(net, group, samples=3, entropy=0.01, weights=Weights())
     (played,) = group.played
     assert group.age == 1
-    wanted = GraphScheduler(scenario, support.packed(net), 4, exact_shares=False).allocate(state)
+    # Without exact shares no cluster asks whether it should keep its blocks.
+    exact = "migration" in state.processes
+    wanted = GraphScheduler(scenario, support.packed(net), 4, exact_shares=exact).allocate(state)
     wanted = replace(wanted, bandwidth=price_plan(scenario, state, wanted).shares)
     np.testing.assert_array_equal(played.blocks, wanted.blocks)
     np.testing.assert_array_equal(played.micro_batches, wanted.micro_batches)
@@ -200,10 +204,6 @@ def test_the_most_likely_plan_is_played_with_its_best_shares(name):
     objective = DSSRA(scenario).objective
     np.testing.assert_allclose(objective(state, played), objective(state, wanted), rtol=1e-3)
 
-    own = GraphScheduler(scenario, support.packed(net), 4, exact_shares=False).allocate(state).bandwidth
-    exact = played.bandwidth
-    divergence = (exact * np.log(exact / own)).sum(axis=-1).mean()
-    assert losses.shares == pytest.approx(divergence, rel=1e-3, abs=1e-7)
     costs = round_costs(system_parameters(scenario), state, played)
     after = np.maximum(state.backlog + costs.energy_ratio - 1.0, 0.0)
     slowest = costs.cluster_delay.max(axis=-1)

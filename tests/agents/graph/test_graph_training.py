@@ -1,6 +1,7 @@
 """Training of the graph net: it learns, goes on where it stopped, and repeats itself."""
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -210,22 +211,52 @@ def test_steps_without_a_finite_gradient_change_no_weights(tmp_path, monkeypatch
     assert all(np.isfinite(array).all() for array in tensors.values())
 
 
-def test_a_training_that_has_diverged_is_given_up(tmp_path, monkeypatch):
+@pytest.mark.parametrize("learned", [0, 3])
+def test_a_training_that_has_diverged_is_given_up_and_can_be_gone_on_with(tmp_path, monkeypatch, learned):
     monkeypatch.setattr(graph_training, "MOST_SKIPPED", 5)
-    interrupt_at(monkeypatch, 0, with_gradients(np.nan, range(1000)))
-    with pytest.raises(
-        CheckpointError, match=r"diverged at step 5: no finite gradient in 6 steps; train anew"
-    ):
-        trained(tmp_path, 50, every=50)
+    files = GraphFiles(tmp_path)
+    message = (
+        rf"diverged at step {learned + 5}: no finite gradient in 6 steps; {files.latest} holds the weights; "
+        "train anew"
+    )
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 0, with_gradients(np.nan, range(learned, 1000)))
+        with pytest.raises(CheckpointError, match=message):
+            trained(tmp_path, 50, every=50)
+    record, kept = read_agent_file(files.latest)
+    assert record.steps == learned + 5
+    assert float(kept[f"{ADAM}step.chain_head.bias"]) == learned
+    assert all(np.isfinite(array).all() for array in kept.values())
+    assert not files.best.exists()
+    resumed = trained(tmp_path, learned + 8, every=50)
+    assert [score.steps for score in resumed.history] == [learned + 8]
+    after = read_agent_file(files.latest).tensors
+    assert float(after[f"{ADAM}step.chain_head.bias"]) == learned + 3
+    assert (after["chain_head.weight"] != kept["chain_head.weight"]).any()
 
 
-@pytest.mark.parametrize(("field", "value"), [("clusters", 9), ("learning_rate", 1e-3), ("width", 32)])
+def test_an_interrupt_before_the_first_step_can_be_gone_on_with(tmp_path, monkeypatch):
+    """The first step compiles for a while, in which users lose patience."""
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path / "one", 4, every=4)
+    assert read_agent_file(GraphFiles(tmp_path / "one").latest).record.steps == 0
+    trained(tmp_path / "one", 4, every=4)
+    trained(tmp_path / "two", 4, every=4)
+    first, second = (read_agent_file(GraphFiles(tmp_path / name).latest) for name in ("one", "two"))
+    assert_same_tensors(first.tensors, second.tensors)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("clusters", 9), ("learning_rate", 1e-3), ("width", 32), ("without", ("edges",))],
+)
 def test_other_hyper_parameters_are_refused_by_name(tmp_path, field, value):
     trained(tmp_path, 2, every=2)
     other = replace(FEW, **{field: value})
-    with pytest.raises(
-        CheckpointError, match=f"was trained with {field} = {getattr(FEW, field)}, not {value}: "
-    ):
+    wanted = f"was trained with {field} = {getattr(FEW, field)}, not {value}: "
+    with pytest.raises(CheckpointError, match=re.escape(wanted)):
         GraphTraining(GraphPlan(support.SMALL, other, 4, 1, 2), GraphFiles(tmp_path))
 
 

@@ -1,11 +1,13 @@
 """Random systems and groups to train on: valid, within their bounds, the same for a seed, and mortal."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from collapipe_env.agents.learned.graph import random_systems
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters, require_scenarios
 from collapipe_env.agents.learned.graph.random_systems import random_system
 from collapipe_env.agents.learned.graph.training_groups import LONGEST_BACKLOG, Curriculum, Group
 from collapipe_env.errors import ScenarioError
@@ -28,11 +30,32 @@ def test_systems_are_valid_and_of_the_sizes_asked_for(most):
         load_scenario(scenario.to_dict())  # holds all rules of a scenario file
     assert len({scenario.clusters for scenario in drawn}) >= min(most - 1, 5)
     assert len({scenario.workload.blocks for scenario in drawn}) > 5
-    assert {bool(scenario.dynamics.processes) for scenario in drawn} == {False, True}  # of boards: migration
+
+
+def test_systems_differ_in_what_moves_is_repeated_and_is_sent_on():
+    """Each of them in more than one draw of a hundred; the physics they are for can be played."""
+    drawn = [random_system(np.random.default_rng([9, seed]), 4) for seed in range(100)]
+    moving = [dict(s.dynamics.processes)["migration"] for s in drawn if s.dynamics.processes]
+    seen = Counter(spec.route for spec in moving)
+    seen.update(spec.moment_bits for spec in moving)
+    seen.update(s.radio.link_errors for s in drawn)
+    seen.update(s.workload.distribution for s in drawn)
+    assert all(spec.moments == "move" for spec in moving)
+    assert 1 < len(moving) < 60
+    for kind in ("direct", "cu", 16, 32, "drop", "arq", "relay", "devices"):
+        assert seen[kind] > 1
+    odd = [s for s in drawn if s.dynamics.processes and s.radio.link_errors == "arq"]
+    odd = [s for s in odd if s.workload.distribution != "cu"]
+    for scenario in odd[:2]:
+        group = Group(scenario, 2, 10, seed=0)
+        assert group.moves
+        group.env.step_allocation(even_split(group.parameters, group.env.state))
+        assert np.isfinite(group.env.last_round.costs.delay).all()
+    assert odd
 
 
 def test_the_seed_decides_the_system():
-    first, second, other = (random_system(np.random.default_rng(seed)) for seed in (4, 4, 5))
+    first, second, other = (random_system(np.random.default_rng(seed), 16) for seed in (4, 4, 5))
     assert first == second
     assert first != other
 
@@ -47,8 +70,8 @@ def test_no_valid_draw_is_an_error(monkeypatch):
         random_system(np.random.default_rng(0), 3)
 
 
-def test_places_of_the_curriculum_hold_shipped_scenarios_and_random_systems():
-    curriculum = Curriculum(random=2, most_clusters=4, clusters=8, longest_life=90)
+def test_places_of_the_curriculum_hold_scenarios_and_random_systems():
+    curriculum = Curriculum(("small", "boards"), random=2, most_clusters=4, clusters=8, longest_life=90)
     assert len(curriculum) == 6
     for place in range(6):
         group = curriculum.group(place, np.random.default_rng([1, place]))
@@ -57,22 +80,46 @@ def test_places_of_the_curriculum_hold_shipped_scenarios_and_random_systems():
         assert group.life == again.life
         assert 60 <= group.life < (90 if place < 2 else 160)
         assert group.env.num_envs == max(1, 8 // group.scenario.clusters)
-        name = ("small", "medium", "small", "medium")[place] if place < 4 else None
         assert group.scenario.cluster.layout == ("fixed" if place < 2 else "per_episode")
-        if name:
-            assert group.scenario.clusters == load_scenario(name).clusters
+        if place < 4:
+            assert group.scenario.name == ("small", "boards")[place % 2]
+            assert group.moves == (place % 2 == 1)
         else:
             assert group.scenario.name.startswith("random-")
 
 
 def test_a_fixed_layout_is_the_scenarios_and_others_are_new():
-    curriculum = Curriculum(random=2, clusters=8)
+    curriculum = Curriculum(("small", "medium"), random=0, clusters=8)
 
     def memories(place, seed):
         return curriculum.group(place, np.random.default_rng(seed)).env.state.memory_cap
 
-    np.testing.assert_array_equal(memories(0, 1), memories(0, 2))
-    assert (memories(2, 1) != memories(2, 2)).any()
+    for place in range(2):
+        np.testing.assert_array_equal(memories(place, 1), memories(place, 2))
+        assert (memories(place + 2, 1) != memories(place + 2, 2)).any()
+
+
+def test_a_scenario_that_new_layouts_do_not_suit_is_an_error(tmp_path):
+    """Its own layout has room for the encoder, the worst draw has not."""
+    memories = {"devices.profiles.0.memory_bytes": [130e6, 2e9]}
+    tight = tmp_path / "tight.yaml"
+    tight.write_text(load_scenario("small").with_overrides(memories).to_yaml())
+    parameters = GraphParameters(scenarios=(str(tight),))
+    with pytest.raises(ScenarioError, match=r"--graph\.scenarios: .*worst draw of the layout"):
+        require_scenarios(parameters, "--graph.")
+    curriculum = Curriculum(parameters.scenarios, random=0, clusters=4)
+    assert curriculum.group(0, np.random.default_rng(0)).scenario.name == "small"
+    with pytest.raises(ScenarioError, match="worst draw of the layout"):
+        curriculum.group(1, np.random.default_rng(0))
+
+
+def test_random_systems_alone_are_a_curriculum():
+    curriculum = Curriculum((), random=3, most_clusters=3, clusters=6)
+    assert len(curriculum) == 3
+    for place in range(3):
+        group = curriculum.group(place, np.random.default_rng(place))
+        assert group.scenario.name.startswith("random-")
+        assert group.scenario.clusters <= 3
 
 
 def test_a_group_ends_with_its_life():
