@@ -1,4 +1,4 @@
-"""Times from which the graph net's own shares start: those of the simulator, as far as features settle them."""
+"""Times from which the graph net's own shares start: the simulator's, as far as features settle them."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ EXACT = {
     "relays": changed(workload__distribution="relay"),
     "devices hear": changed(workload__distribution="devices"),
 }
-"""Systems whose rounds features settle, but for moments and relays, where clusters do not disturb each other."""
+"""Systems whose rounds features settle but for moments and relays, if clusters do not disturb each other."""
 
 
 def undisturbed(state):
