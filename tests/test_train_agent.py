@@ -227,6 +227,22 @@ def test_an_agent_is_evaluated_alone_without_the_options_of_its_training(
     assert "--fresh" not in line
 
 
+def test_agents_of_the_zoo_that_were_trained_on_the_scenario_play_beside_it(tmp_path: Path) -> None:
+    quick = ["--seeds", 1, "--rounds", 2, "--no-figures", "--processes", 1, *SURROGATE, "--evaluate-only"]
+    own = tmp_path / "own.yaml"
+    own.write_text("name: small\nbase: medium\n")  # agents of the shipped scenario do not fit it
+    for scenario, agent, beside in (
+        ("small", "zoo:small-ppo", ["zoo:small-sac"]),
+        ("small", "zoo:graph", ["zoo:small-sac"]),
+        ("large", "zoo:large-ppo", []),
+        (str(own), "zoo:graph", []),
+    ):
+        out = tmp_path / f"{Path(scenario).stem}-{agent.removeprefix('zoo:')}"
+        assert run(["--scenario", scenario, "--agent", agent, "--out", out], quick) == 0
+        played = [s["scheduler"] for s in json.loads((out / "results.json").read_text())["summary"]]
+        assert sorted(played) == sorted(["agent", "dssra", "zoo:graph", *beside, "pipeline", "random"])
+
+
 def test_schedulers_alone_need_no_agent(scenario, tmp_path: Path) -> None:
     assert run(scenario, TINY, SURROGATE, "--evaluate-only", "--schedulers", "pipeline") == 0
     assert not (tmp_path / "run" / "checkpoints").exists()
