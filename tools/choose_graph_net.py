@@ -1,0 +1,67 @@
+"""Choose one of several training runs of the graph net, on validation episodes alone.
+
+A run is judged by the geometric mean of the objectives (V times the mean delay, plus drift) on ``small``,
+``medium``, a system between ``medium`` and ``large``, and one of 48 clusters, which is larger than any of the
+training: runs that are alike on sizes that they know may differ beyond. No test episode is looked at. Run::
+
+    python tools/choose_graph_net.py runs/net-*/checkpoints/latest.safetensors
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from generalisation_columns import sized
+from generated_parts import markdown_table
+from tqdm import tqdm
+
+from collapipe_env.agents.learned.agent_file import read_agent_file
+from collapipe_env.agents.learned.graph.graph_files import require_graph_net
+from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
+from collapipe_env.agents.learned.graph.graph_validation import GraphValidator, validation_scenarios
+from collapipe_env.errors import CollaPipeError
+from collapipe_env.scenario import load_scenario
+
+LARGE = (48, 12)
+"""Clusters and devices of the system beyond those of the training."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choose one of several training runs of the graph net."""
+
+    nets: tyro.conf.Positional[tuple[Path, ...]]
+    """A saved net of each run."""
+    episodes: int = 4
+    """Validation episodes of each scenario."""
+    rounds: int = 100
+    """Rounds of an episode."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Judge the runs and print the table, best first; returns the exit status."""
+    options = tyro.cli(Options, description=__doc__, args=arguments)
+    scenarios = (*validation_scenarios(), sized(*LARGE))
+    validate = GraphValidator(load_scenario("medium"), scenarios, options.episodes, options.rounds)
+    lines = []
+    try:
+        for path in tqdm(options.nets, desc="validating", disable=None, leave=False):
+            parameters, weights = require_graph_net(read_agent_file(path), str(path))
+            score = validate(packed_weights(weights, parameters.layers), parameters.heads, 0, 0.0)
+            lines.append((score.objective, path, score.mean_delay, score.energy_ratio))
+    except CollaPipeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    cells = [
+        [str(path), f"{objective:.4f}", f"{delay:.3f}", f"{100.0 * (energy - 1.0):+.2f}"]
+        for objective, path, delay, energy in sorted(lines)
+    ]
+    print(markdown_table(["net", "objective", "delay on `medium` (s)", "energy excess (%)"], cells))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
