@@ -14,6 +14,7 @@ import generated_parts
 import make_results
 
 from collapipe_env.cli.main import main as collapipe
+from collapipe_env.schedulers import scheduler_names
 
 PARTS = ("commands", "surrogate", "stated", "torch")
 RIVALS = ["pipeline", "titanic", "vanilla_fl"]
@@ -141,14 +142,27 @@ def test_the_commands_are_those_that_are_run():
     runs = dict(make_results.comparisons(options))
     assert [path.name for path in runs] == ["surrogate", "torch-small", "torch-medium"]
     torch_medium = runs[options.work / "torch-medium"]
-    assert torch_medium[:4] == [
-        "--scenarios",
-        "medium",
-        "--agent",
-        f"medium={make_results.agent_of(options, 'medium')}",
-    ]
+    assert torch_medium[:3] == ["--scenarios", "medium", "--schedulers"]
+    agent = torch_medium.index("--agent")
+    assert torch_medium[agent + 1] == f"medium={make_results.agent_of(options, 'medium')}"
+    playing = torch_medium[3:agent]
+    assert len(set(playing)) == len(playing)
     assert json.dumps(torch_medium).count("torch") == 1
     assert torch_medium[torch_medium.index("--learner") + 1] == "real"
+    assert {*playing} == {*scheduler_names(), "zoo:graph", "zoo:small-sac", "zoo:medium-sac"}
+    trained = {name: make_results.training(options, name, 0) for name in ("medium", "large")}
+    steps = {name: words[words.index("--steps") + 1] for name, words in trained.items()}
+    assert steps == {"medium": "600000", "large": "260000"}
+
+
+def test_shipped_agents_of_other_scenarios_are_not_reported(folder):
+    summary = json.loads((folder / "surrogate" / "summary.json").read_text())
+    entry = summary["scenarios"]["small"]
+    before = make_results.scenario_table(summary, "small")
+    entry["impossible"] = {"zoo:medium-sac": "trained on medium"}
+    assert make_results.scenario_table(summary, "small") == before
+    entry["impossible"]["OptPipe"] = "no plan"
+    assert "OptPipe: not possible: no plan" in make_results.scenario_table(summary, "small")
 
 
 def test_further_training_runs_share_the_row_under_the_surrogate_learner_alone():
