@@ -98,8 +98,13 @@ class StateScheduler(ABC):
             state: The system before the round (E, ...).
 
         Raises:
-            AllocationError: The state is of another scenario, or no plan fits the memories of some cluster.
+            AllocationError: There is no state, it is of another scenario, or no plan fits the memories of
+                some cluster.
         """
+        if not isinstance(state, SystemState):
+            raise AllocationError(
+                f"{self.name} decides from the state, which is {shown(state)}: give env.unwrapped.state"
+            )
         expected = (self.scenario.clusters, self.scenario.max_devices)
         if state.present.ndim != 3 or state.present.shape[1:] != expected:
             raise AllocationError(

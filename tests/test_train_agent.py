@@ -350,7 +350,10 @@ def test_the_learner_of_the_training_has_its_own_name(scenario, capsys) -> None:
         ("--reward time_to_target", "needs a target loss"),
         ("--ppo.gamma 2", "--ppo.gamma = 2.0"),
         ("--learner rael", "learner 'rael' is not known: did you mean 'real'"),
-        ("--sac.hidden-units 0", "--sac.hidden-units = (0,)"),
+        ("--algo sac --sac.hidden-units 0", "--sac.hidden-units = (0,)"),
+        ("--sac.gamma 0.8", "--sac.* options with --algo ppo: they are of another algorithm"),
+        ("--algo graph --ppo.gamma 0.8", "--ppo.* options with --algo graph"),
+        ("--algo graph --envs 3", "--envs 3 with --algo graph: it learns from the model"),
     ],
 )
 def test_every_option_is_checked_before_anything_is_written(

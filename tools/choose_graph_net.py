@@ -44,6 +44,10 @@ class Options:
 def main(arguments: list[str] | None = None) -> int:
     """Judge the runs and print the table, best first; returns the exit status."""
     options = tyro.cli(Options, description=__doc__, args=arguments)
+    if min(options.episodes, options.rounds) < 1:
+        low = "episodes" if options.episodes < 1 else "rounds"
+        print(f"error: --{low} = {getattr(options, low)}: 1 or more is needed", file=sys.stderr)
+        return 2
     scenarios = (*validation_scenarios(), sized(*LARGE))
     validate = GraphValidator(load_scenario("medium"), scenarios, options.episodes, options.rounds)
     lines = []

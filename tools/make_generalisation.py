@@ -345,8 +345,9 @@ def matrix_table(found: Sequence[Cell], options: Options, command: str) -> str:
     marked = [f"{FAILS} fails it."] if failing else []
     parts = [
         markdown_table(heads, lines),
-        f"{options.seeds} held-out episodes of {options.rounds} rounds, surrogate learner. First row: mean "
-        "round delay of DSSRA (s). Others: delay over DSSRA's in the same episode, less 1 (%), with the 95 % "
+        f"{options.seeds} held-out episode{'s' if options.seeds > 1 else ''} of {options.rounds} rounds, "
+        "surrogate learner. First row: mean round delay of DSSRA (s). Others: delay over DSSRA's in the same "
+        "episode, less 1 (%), with the 95 % "
         "bootstrap interval over episodes and, where there are several, training runs. Behind the semicolon: "
         f"worst node's energy over its budget, less 1 (%), of the worst run. {meanings}",
         " ".join([gate_note(options.rounds), *marked]),

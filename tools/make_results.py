@@ -161,7 +161,8 @@ def number(estimate: dict[str, Any], digits: str, scale: float = 1.0) -> str:
 
 def size_of(entry: dict[str, Any]) -> str:
     """Numbers of episodes and rounds."""
-    return f"{entry['episodes']} held-out episodes of {entry['rounds']} rounds"
+    episodes = entry["episodes"]
+    return f"{episodes} held-out episode{'s' if episodes > 1 else ''} of {entry['rounds']} rounds"
 
 
 def scenario_table(summary: dict[str, Any], name: str) -> str:

@@ -33,7 +33,7 @@ LARGEST_HEADER = 16 * 1024**2
 MOST_TENSORS = 10_000
 TYPES = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "I64": np.int64}
 """Types of tensors that are written and read, as the format calls them."""
-REMEDY = "copy it again from where it came from"
+REMEDY = "copy it again from where it came from, or, in the folder of a training, train anew with --fresh"
 
 Tensors: TypeAlias = dict[str, npt.NDArray[Any]]
 Shapes: TypeAlias = dict[str, list[int]]
@@ -147,7 +147,7 @@ def read_agent_file(path: Path) -> AgentFile:
         content = read_regular(path, ARCHIVE_BYTES)
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path} does not exist: give the path of an agent that collapipe zoo export wrote"
+            f"{path} does not exist: give an agent that collapipe train or collapipe zoo export wrote"
         ) from None
     except OSError as error:
         raise CheckpointError(
@@ -182,8 +182,8 @@ def is_shapes(value: object) -> bool:
 def _header(content: bytes, place: str) -> dict[str, Any]:
     """Header of the file, its list of tensors checked."""
     foreign = CheckpointError(
-        f"{place} is no agent that collapipe zoo export wrote: give the path of one, or the zip of one that "
-        "collapipe train saved"
+        f"{place} is no agent that collapipe train or collapipe zoo export wrote, or was cut short: give the "
+        "path of one, or train anew with --fresh"
     )
     if not is_agent_file(content[:9]):
         raise foreign

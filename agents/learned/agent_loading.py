@@ -84,8 +84,10 @@ def _algorithm(name: str, path: Path) -> AgentAlgorithm:
 
 def _only_plays(path: Path) -> bool:
     """Whether a file is of the kind that only plays; what cannot be opened is told by its reader."""
+    if path.suffix == ".safetensors":
+        return True
     try:
         with open_regular(path, 2**63) as file:
             return is_agent_file(file.read(9))
     except OSError:
-        return path.suffix == ".safetensors"
+        return False

@@ -41,7 +41,7 @@ DEFAULT_STEPS: dict[tuple[str, str], int] = {
     ("sac", "surrogate"): 200_000,
     ("ppo", "real"): 2_000,
     ("sac", "real"): 2_000,
-    ("graph", "surrogate"): 30_000,
+    ("graph", "surrogate"): 36_000,
 }
 DEFAULT_ENVS = {"surrogate": 64, "real": 2}
 RENAMED = {
@@ -65,7 +65,7 @@ class TrainingOptions:
     steps: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
-        hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with real; 30,000 for graph"),
+        hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with real; 36,000 for graph"),
     ] = None
     """Rounds to train on, over all environments, or gradient steps of graph; more lengthen a training."""
     envs: Annotated[
@@ -183,6 +183,12 @@ class Options:
             )
         if training.algo == "graph":
             self._check_graph()
+        for name, given in (("ppo", self.ppo), ("sac", self.sac), ("graph", self.graph)):
+            if name != training.algo and given != type(given)():
+                raise ScenarioError(
+                    f"--{name}.* options with --algo {training.algo}: they are of another algorithm; leave "
+                    f"them out, or give --{training.algo}.* options"
+                )
         require_within(
             ("--steps", self.steps, 1, 10**10),
             ("--envs", self.envs, 1, 4096),

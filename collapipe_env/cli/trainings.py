@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 VALIDATIONS = 20
 """Validations of a whole training."""
+LEAST_BETWEEN_VALIDATIONS = 100
+"""Gradient steps of the graph net between two validations, at least: one takes as long as dozens of steps."""
 
 
 def steps_kept(files: TrainingFiles | GraphFiles) -> int:
@@ -106,7 +108,7 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
         parameters=options.graph,
         steps=options.steps,
         seed=options.training.seed,
-        validate_every=max(options.steps // VALIDATIONS, 1),
+        validate_every=max(options.steps // VALIDATIONS, min(options.steps, LEAST_BETWEEN_VALIDATIONS)),
         command=command,
     )
     training = GraphTraining(plan, files)
@@ -114,8 +116,9 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
         print(f"training is done: {training.steps:,} steps")
         return
     verb = "going on" if training.steps else "training"
+    left_out = f" without {', '.join(options.graph.without)}" if options.graph.without else ""
     print(
-        f"{verb}: GRAPH on {systems_of(plan.parameters)}; {plan.steps:,} "
+        f"{verb}: graph net{left_out} on {systems_of(plan.parameters)}; {plan.steps:,} "
         f"gradient steps, from step {training.steps:,}; validations are on {scenario.name!r}"
     )
     print(f"  curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}")

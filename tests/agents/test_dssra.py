@@ -189,6 +189,8 @@ def test_bad_arguments_and_impossible_systems_are_refused():
         DSSRA("small")
     with pytest.raises(AllocationError, match=r"DSSRA schedules 4 clusters of up to .* shape \(2, 2, 3\)"):
         DSSRA(support.MEDIUM).act(None, state)
+    with pytest.raises(AllocationError, match=r"DSSRA decides from the state, which is None: give env\."):
+        DSSRA(support.MEDIUM).act(None, None)
 
 
 def test_simple_baselines():

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from collapipe_env.agents.learned.agent_file import AgentFile, AgentRecord, Shapes, Tensors, read_agent_file
@@ -104,6 +103,11 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
         CheckpointError: If the weights are not those of such a net, or it was trained with other features.
     """
     record, tensors = agent
+    if record.algorithm != "graph":
+        raise CheckpointError(
+            f"{place} is an agent of {shortened(record.algorithm)}, no graph net: give the file of one, as "
+            "collapipe train --algo graph writes it"
+        )
     try:
         parameters = graph_parameters_from_dict(record.hyperparameters)
     except CheckpointError as error:
@@ -125,11 +129,12 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
         }
     own = _playing(tensors)
     for name in dict.fromkeys((*wanted, *own)):
-        shape = own[name].shape if name in own else None
-        if shape != wanted.get(name) or own[name].dtype != np.float32:
+        found = f"{own[name].dtype} of shape {own[name].shape}" if name in own else "none"
+        needed = f"float32 of shape {wanted[name]}" if name in wanted else "none"
+        if found != needed:
             raise CheckpointError(
-                f"{place}: weights {shortened(name)} of shape {shape} are not those of its hyper-parameters, "
-                f"which need {wanted.get(name)}: this is no saved graph net"
+                f"{place}: its hyper-parameters need other weights: {shortened(name)} is {needed} there, "
+                f"{found} in the file: this is no saved graph net"
             )
     return parameters, {name: torch.from_numpy(value.copy()) for name, value in own.items()}
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
-from collapipe_env.errors import CheckpointError, ScenarioError, shortened, shown
+from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.scenario import load_scenario
 
 from .random_systems import with_new_layouts
@@ -28,12 +28,13 @@ class GraphParameters:
     """Step size at the end."""
     clusters: int = 128
     """Clusters of a gradient step, over all environments of a group."""
-    most_clusters: int = 24
+    most_clusters: int = 40
     """Largest number of clusters of the systems trained on."""
     random_groups: int = 8
     """Groups of random systems, beside two of each scenario."""
-    scenarios: tuple[str, ...] = ("small", "medium", "boards", "phones")
-    """Scenarios of which one group plays with the scenario's own layout, and one with new layouts."""
+    scenarios: tuple[str, ...] = ("small", "medium", "medium", "boards", "phones")
+    """Scenarios of which one group plays with the scenario's own layout, and one with new layouts. One that
+    is named twice has twice as many."""
     samples: int = 12
     """Samples of the counts of blocks of each cluster."""
     entropy: float = 0.02
@@ -99,7 +100,15 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
     odd = [part for part in parameters.without if part not in get_args(Part)]
     if odd:
         raise ScenarioError(
-            f"{prefix}without = {shown(odd[0])}: one of {', '.join(get_args(Part))} is needed"
+            f"{prefix}without = {shown(odd[0])} is no part of the net; {nearest_name(odd[0], get_args(Part))}"
+        )
+    if parameters.final_learning_rate > parameters.learning_rate:
+        names = ("final-learning-rate", "learning-rate")
+        if not prefix.startswith("-"):
+            names = ("final_learning_rate", "learning_rate")
+        raise ScenarioError(
+            f"{prefix}{names[0]} = {parameters.final_learning_rate} is above {prefix}{names[1]} = "
+            f"{parameters.learning_rate}: the step size falls from the one to the other"
         )
     if parameters.width % parameters.heads:
         raise ScenarioError(

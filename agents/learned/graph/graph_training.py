@@ -100,6 +100,8 @@ class GraphTraining:
         bar = progress_bar(plan.steps, "training GRAPH", "steps", initial=self.steps)
         started, skipped = time.perf_counter() - self.seconds, 0
         try:
+            if self.steps and self.steps % plan.validate_every == 0 and not self._judged:
+                say(self._validate(validator, logger))  # interrupted between this step and its validation
             while self.steps < plan.steps:
                 left = 1.0 - self.steps / plan.steps
                 for group in self._adam.param_groups:
@@ -146,6 +148,11 @@ class GraphTraining:
         finally:
             bar.close()
             logger.close()
+
+    @property
+    def _judged(self) -> bool:
+        """Whether the present version has been validated."""
+        return bool(self.history) and self.history[-1].steps == self.steps
 
     def _learn(self, losses: Losses) -> float:
         """Take a gradient step unless the gradient is not finite; returns its norm."""

@@ -67,16 +67,16 @@ class Curriculum:
 
     Attributes:
         scenarios: Scenarios that are always among the groups, each once with its own layout and once with a
-            new one in every episode.
+            new one in every episode. One that is named twice has twice as many.
         random: Groups of random systems.
         most_clusters: Largest number of clusters of random systems.
         clusters: Clusters of a group, over all its environments.
         longest_life: Most rounds of a group with a fixed layout; others live shorter.
     """
 
-    scenarios: tuple[str, ...] = ("small", "medium", "boards", "phones")
-    random: int = 8
-    most_clusters: int = 16
+    scenarios: tuple[str, ...]
+    random: int
+    most_clusters: int
     clusters: int = 128
     longest_life: int = 400
 

@@ -149,7 +149,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(tmp_path, change, name):
     agent = content()
     change(agent.tensors)
     path = saved(tmp_path / "net.safetensors", agent)
-    with pytest.raises(CheckpointError, match=rf"{path}: weights {name} of shape"):
+    with pytest.raises(CheckpointError, match=rf"{path}: its hyper-parameters need other weights: {name} is"):
         GRAPH_AGENTS.from_checkpoint(path, support.SMALL)
 
 
@@ -167,7 +167,14 @@ def test_weights_that_do_not_fit_are_refused_by_name(tmp_path, change, name):
         ({"depth": 2}, "hyper-parameters depth are not known to this version"),
         ({"scenarios": "small"}, "hyper-parameter scenarios = 'small' has the wrong type"),
         ({"scenarios": [3]}, "hyper-parameter scenarios = [3] has the wrong type"),
-        ({"without": ["heads"]}, "hyper-parameter without = 'heads': one of edges, pooling, plan is needed"),
+        (
+            {"without": ["edge"]},
+            "without = 'edge' is no part of the net; did you mean 'edges'?",
+        ),
+        (
+            {"final_learning_rate": 0.01},
+            "final_learning_rate = 0.01 is above hyper-parameter learning",
+        ),
     ],
 )
 def test_hyper_parameters_of_a_file_are_checked(tmp_path, changes, message):
@@ -205,7 +212,11 @@ def test_hyper_parameters_go_through_plain_data():
             {"scenarios": (), "random_groups": 0},
             "--graph.scenarios is empty and --graph.random-groups = 0: there is nothing to train on",
         ),
-        ({"without": ("plan", "pools")}, "--graph.without = 'pools': one of edges, pooling, plan is needed"),
+        ({"without": ("plan", "pools")}, "--graph.without = 'pools' is no part of the net; did you mean"),
+        (
+            {"final_learning_rate": 0.5},
+            "--graph.final-learning-rate = 0.5 is above --graph.learning-rate = 0.002",
+        ),
     ],
 )
 def test_hyper_parameters_of_the_command_line_are_checked(changes, message):

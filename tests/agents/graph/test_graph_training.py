@@ -130,6 +130,26 @@ def test_a_run_in_two_parts_goes_on_with_steps_history_weights_and_moments(tmp_p
     assert float(moments) == 12.0
 
 
+def test_a_version_whose_validation_was_interrupted_is_judged_when_the_run_goes_on(tmp_path, monkeypatch):
+    files = trained(tmp_path, 3, every=3).files
+    plan = GraphPlan(support.SMALL, FEW, 12, 1, 3, "a command")
+    with monkeypatch.context() as patch:
+        calls = []
+
+        def interrupted(*_):
+            calls.append(None)
+            raise KeyboardInterrupt
+
+        patch.setattr(GraphValidator, "__call__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            GraphTraining(plan, files).run(lambda _: None)
+        assert len(calls) == 1
+    assert read_agent_file(files.latest).record.steps == 6
+    again = GraphTraining(plan, files)
+    again.run(lambda _: None)
+    assert [score.steps for score in again.history] == [3, 6, 9, 12]
+
+
 def test_a_finished_training_is_left_as_it_is(tmp_path):
     files = trained(tmp_path, 4, every=4).files
     content = files.best.read_bytes(), files.latest.read_bytes()

@@ -89,7 +89,7 @@ def test_places_of_the_curriculum_hold_scenarios_and_random_systems():
 
 
 def test_a_fixed_layout_is_the_scenarios_and_others_are_new():
-    curriculum = Curriculum(("small", "medium"), random=0, clusters=8)
+    curriculum = Curriculum(("small", "medium"), random=0, most_clusters=2, clusters=8)
 
     def memories(place, seed):
         return curriculum.group(place, np.random.default_rng(seed)).env.state.memory_cap
@@ -107,10 +107,19 @@ def test_a_scenario_that_new_layouts_do_not_suit_is_an_error(tmp_path):
     parameters = GraphParameters(scenarios=(str(tight),))
     with pytest.raises(ScenarioError, match=r"--graph\.scenarios: .*worst draw of the layout"):
         require_scenarios(parameters, "--graph.")
-    curriculum = Curriculum(parameters.scenarios, random=0, clusters=4)
+    curriculum = Curriculum(parameters.scenarios, random=0, most_clusters=2, clusters=4)
     assert curriculum.group(0, np.random.default_rng(0)).scenario.name == "small"
     with pytest.raises(ScenarioError, match="worst draw of the layout"):
         curriculum.group(1, np.random.default_rng(0))
+
+
+def test_a_scenario_named_twice_has_twice_as_many_groups():
+    named = ("small", "medium", "medium")
+    curriculum = Curriculum(named, random=1, most_clusters=2, clusters=4)
+    groups = [curriculum.group(place, np.random.default_rng(place)) for place in range(6)]
+    assert len(curriculum) == 7
+    assert [group.scenario.name for group in groups] == [*named, *named]
+    assert [group.scenario.cluster.layout for group in groups] == ["fixed"] * 3 + ["per_episode"] * 3
 
 
 def test_random_systems_alone_are_a_curriculum():
