@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from collapipe_env.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.encoder_blocks import GPT2_DEVIATION
 
@@ -33,8 +34,16 @@ class LanguageHead(nn.Module):
             architecture: Width, style ``gpt2`` or ``llama``, epsilon, and whether the head is tied.
             outputs: Vocabulary V_out.
             generator: Only source of randomness.
+
+        Raises:
+            ScenarioError: If a tied head is to have other outputs than the embedding has tokens.
         """
         super().__init__()
+        if architecture.tied_head and outputs != architecture.vocabulary:
+            raise ScenarioError(
+                f"outputs is {outputs}, but a tied head scores the {architecture.vocabulary} tokens of "
+                "vocabulary; make both equal, or set tied_head to false"
+            )
         d = architecture.width
         self.epsilon, self.tied = architecture.norm_epsilon, architecture.tied_head
         self.norm_gain = nn.Parameter(torch.ones(d))

@@ -61,7 +61,11 @@ class WorkloadSpec:
         int, whole("heads of keys and values, a divisor of heads, style llama only; 0 for all", 0, 1024)
     ] = 0
     qkv_bias: Annotated[
-        bool, Field(strict=True, description="biases of queries, keys and values, style llama only (Qwen2)")
+        bool,
+        Field(
+            strict=True,
+            description="biases of queries, keys and values (Qwen2), style llama; no unit, true or false",
+        ),
     ] = False
     rope_theta: Annotated[
         float, real("base of the rotary frequencies, style llama only", "1", gt=1.0, le=1e12)
@@ -80,7 +84,8 @@ class WorkloadSpec:
         bool,
         Field(
             strict=True,
-            description="a language model's head is the embedding's table, styles gpt2 and llama only",
+            description="a language model's head is the embedding's table, styles gpt2 and llama only; "
+            "no unit, true or false",
         ),
     ] = False
     decoder_blocks: Annotated[
