@@ -1,4 +1,4 @@
-"""Where the parameters of GPT-2, Llama and Qwen2 are in a checkpoint in Hugging Face format."""
+"""Places of the parameters of GPT-2, Llama and Qwen2 in a checkpoint in Hugging Face format."""
 
 from __future__ import annotations
 

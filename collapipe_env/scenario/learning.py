@@ -85,8 +85,8 @@ class LearningSpec:
         text_column: Header name or 0-based index of a table's text column; None detects it.
         label_column: Header name or 0-based index of the label column; None detects it.
         languages: Source and target language of parallel text, the endings of its files; None detects them.
-        checkpoint: Local folder of a BERT checkpoint in Hugging Face format to start from, with
-            ``proxy: off`` and ``workload.style: bert``; None starts from random weights.
+        checkpoint: Local folder of a checkpoint in Hugging Face format to start from, with ``proxy: off`` and
+            its style (BERT, GPT-2; ``llama`` for Llama and Qwen2); None starts from random weights.
         evaluation_split: Held-out part that is evaluated: ``"test"`` for figures to report, ``"dev"`` to
             choose hyper-parameters.
         partition: Spread of the training data over the clusters: evenly at random, with Dirichlet label
@@ -150,7 +150,7 @@ class LearningSpec:
     ] = None
     checkpoint: Annotated[
         Text | None,
-        described("path of the folder of a BERT checkpoint to start from; empty = random weights"),
+        described("path of the folder of a checkpoint to start from; empty = random weights"),
     ] = None
     evaluation_split: Annotated[
         Literal["test", "dev"], described('held-out part that is evaluated: "test" or "dev"')

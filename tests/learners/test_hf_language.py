@@ -1,11 +1,13 @@
 """Checkpoints of GPT-2, Llama and Qwen2: read from transformers, written for transformers."""
 
 import json
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from damage_support import damaged
 from hf_support import assert_same, edit_config, edit_tensors, save, transformers, weights
 from language_support import FAMILIES, architecture, model_and_head, random_language_model, some_tokens
 from safetensors.torch import load_file
@@ -228,6 +230,22 @@ def test_missing_tensors_leave_the_model_as_it_was(name, message, checkpoint):
         load_into(model, checkpoint, head)
     assert_same(model, before)
     assert_same(head, before_head)
+
+
+def test_damaged_configurations(checkpoint):
+    """Whatever the bytes, one clear refusal or fields that are usable."""
+    file, chance = checkpoint / "config.json", random.Random(3)
+    whole, refusals = file.read_bytes(), []
+    for _ in range(150):
+        file.write_bytes(damaged(whole, chance))
+        try:
+            fields = read_config(checkpoint)
+        except CheckpointError as error:
+            refusals.append(str(error))
+        else:
+            assert fields["width"] % fields["heads"] == 0
+    assert len(refusals) > 75
+    assert max(map(len, refusals)) < 2000
 
 
 def test_an_environment_without_a_run_is_not_saved(tmp_path):

@@ -106,6 +106,19 @@ def test_cut_gradients_equal_uncut_ones(family, tied, blocks, micro_batches, on_
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_mixed_precision_is_the_same_but_for_rounding(family):
+    sizes = architecture(family)
+    gradients = []
+    for precision in ("float32", "bfloat16"):
+        model, head = model_and_head(sizes)
+        tokens, targets = some_tokens(12, padded=False), some_tokens(12, padded=False).roll(1, dims=0)
+        pipeline_step(model, head, next_token_loss, tokens, targets, (1, 2), [True], 12, precision=precision)
+        gradients.append(torch.cat([p.grad.flatten() for p in (*model.parameters(), *head.parameters())]))
+    exact, rounded = gradients
+    assert 0 < float((rounded - exact).norm() / exact.norm()) < 0.05
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_no_position_reads_a_later_one(family):
     model, _ = model_and_head(architecture(family))
     tokens = some_tokens(padded=False)
