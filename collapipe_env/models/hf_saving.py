@@ -93,7 +93,7 @@ def _tensors(model: ClusterModel, head: LanguageHead) -> Iterator[tuple[str, Ten
             if place.transposed:
                 value = value.T
             rows = [own or len(value) for _, own in place.sources]
-            for (name, _), part in zip(place.sources, value.split(rows), strict=True):
+            for (name, _), part in zip(place.sources, torch.split(value, rows), strict=True):
                 yield stem + name, part.contiguous().clone()
     if not head.tied:
         yield HEAD, _value(head, "weight").clone()

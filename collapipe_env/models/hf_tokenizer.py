@@ -166,7 +166,8 @@ def _from_merges(vocabulary: Path, merges: Path) -> Tokenizer:
     try:
         ids = read_json(vocabulary, "fetch it anew")
         lines = _read(merges).decode("utf-8").splitlines()
-        pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+        kept = (line.split(" ") for line in lines if line and not line.startswith("#version"))
+        pairs = [(left, right) for left, right in kept]
         tokenizer = Tokenizer(models.BPE(ids, pairs))
     except DataError as error:
         raise CheckpointError(str(error)) from None

@@ -46,7 +46,7 @@ class LlamaBlock(AdaptedMaps):
         self.dropout, self.epsilon = architecture.dropout, architecture.norm_epsilon
         self.head_width = d // architecture.heads
         self.grouped = kv != d
-        self.parts = (d, kv, kv)
+        self.parts = [d, kv, kv]
 
         def matrix(rows: int, columns: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(rows, columns, generator=generator) * GPT2_DEVIATION)
@@ -82,7 +82,8 @@ class LlamaBlock(AdaptedMaps):
         """The attention branch."""
         samples, n, d = h.shape
         query, key, value = (
-            part.view(samples, n, -1, self.head_width) for part in self.linear("qkv", h).split(self.parts, -1)
+            part.view(samples, n, -1, self.head_width)
+            for part in torch.split(self.linear("qkv", h), self.parts, -1)
         )
         query, key = (rotate(part, self.cosines[:n], self.sines[:n]) for part in (query, key))
         # A copy: as a view it would keep the unrotated queries and keys for the backward pass, too.
