@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from collapipe_env.arrays import IntArray
 from collapipe_env.models.architecture import Architecture
+from collapipe_env.scenario.style_fields import style_fields
 from collapipe_env.task_registry import TaskTraits
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def trained_architecture(scenario: Scenario) -> Architecture:
     if proxy is not None:
         style = proxy.style or style
         # A proxy needs no more positions than it has tokens.
-        positions = sizes.sequence_length if style == "bert" else 0
+        positions = sizes.sequence_length if style in ("bert", "gpt2") else 0
         types = (types or BERT_TOKEN_TYPES) if style == "bert" else 0
     return Architecture(
         blocks=workload.blocks,
@@ -102,6 +103,8 @@ def trained_architecture(scenario: Scenario) -> Architecture:
         learned_positions=positions,
         token_types=types,
         dropout=scenario.learning.dropout,
+        kv_heads=sizes.kv_heads,
+        **style_fields(workload, style),
     )
 
 

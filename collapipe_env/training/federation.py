@@ -37,6 +37,7 @@ from collapipe_env.training.pipeline_step import pipeline_step
 from collapipe_env.training.sample_stream import SampleStream
 from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
 from collapipe_env.training.staleness import WeightVersions
+from collapipe_env.training.tied_head import freeze_table, share_table, tied_head
 from collapipe_env.training.training_setup import TrainingSetup
 
 
@@ -89,10 +90,12 @@ class Federation:
         model = ClusterModel(setup.architecture, generator)
         head = setup.task.build_head(setup.task_spec, generator)
         if setup.task_spec.checkpoint is not None:
-            load_into(model, setup.task_spec.checkpoint)
+            load_into(model, setup.task_spec.checkpoint, head)
+        share_table(model, head)
         wire = setup.update_format
         if wire.compression == "lora":
             add_adapters(model, wire.lora_rank, wire.lora_alpha, generator)
+            freeze_table(head)
         model, head = model.to(device), head.to(device)
         self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
         self._head = Trained(head, learning, learning.server_learning_rate)
@@ -105,6 +108,7 @@ class Federation:
             FlatParameters(replica, row, self._gradients)
             for replica, row in zip(self._models, self._parameters, strict=True)
         ]
+        self._tied = tied_head(self._models[0], self._flats[0], self._head)
         apart = setup.moment_bits is not None
         self._optimizers = [
             flat.optimizer(
@@ -172,8 +176,15 @@ class Federation:
         if updated.any():
             sizes = self._data_sizes * updated
             weights = torch.from_numpy(sizes / sizes.sum()).to(self._parameters)
-            self._exchange.end_round(self._parameters, self._common, weights, on_server, server_mode)
+            of_server = None
+            if self._tied is not None:
+                of_server = self._tied.update(server.head_after(weights), self._common)
+            self._exchange.end_round(
+                self._parameters, self._common, weights, on_server, server_mode, of_server
+            )
             server.end_round(self._models, weights)
+            if self._tied is not None:
+                self._tied.take_over(self._parameters[0])
         return mean_loss
 
     def _may_merge(self, server_mode: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from collapipe_env.errors import AllocationError, StateError
 from collapipe_env.forking import one_thread_after_fork
 from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.hf_saving import save_checkpoint
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.state_trees import REMEDY, Tree, require_alike
@@ -183,6 +185,22 @@ class TorchLearner:
             )
             desk.end_round(e, *run.common_model)
         return self._report(desk)
+
+    def save_checkpoint(self, folder: str | Path, environment: int = 0) -> None:
+        """Write an environment's language model as a folder in Hugging Face format.
+
+        Args:
+            folder: Folder to create.
+            environment: The environment.
+
+        Raises:
+            CheckpointError: If the model is of no style of language models, or the folder cannot be written.
+            RuntimeError: If the environment was never reset.
+        """
+        run = self._runs[environment]
+        if run is None:
+            raise RuntimeError(f"environment {environment} has no training run; call reset before saving")
+        save_checkpoint(folder, *run.common_model, source=self._task_spec.checkpoint)
 
     def get_state(self) -> Tree:
         """Return models, optimisers, data orders, generators and figures of every environment, as copies.
