@@ -97,6 +97,7 @@ class Job:
         self._train_learner, self._learner = chosen_learners(
             [self._scenario], options.training.train_learner, options.evaluation.learner
         )
+        options.evaluation.check_samples([self._scenario], self._learner)
         self._require_schedulers()
 
     def run(self) -> None:

@@ -31,6 +31,7 @@ class Architecture:
         learned_positions: Rows of the table of learned positions, at least q; 0 for fixed sinusoids.
         token_types: Rows of the table of token types (segment embeddings); 0 for none.
         dropout: Dropout probability on embeddings, attention weights and residual branches, in [0, 1).
+        causal: Whether no position attends to a later one, as in language models.
     """
 
     blocks: int
@@ -43,3 +44,4 @@ class Architecture:
     learned_positions: int = 0
     token_types: int = 0
     dropout: float = 0.0
+    causal: bool = False
