@@ -1,12 +1,12 @@
-"""Make the embedded stories for language modelling, always the same, from the project's own words and sentences.
+"""Make the embedded stories for language modelling: always the same, from words and sentences of the project.
 
 Usage::
 
     python tools/make_embedded_stories.py collapipe_env/data/stories
 
-A story has an opening, a plot in five steps and an ending. Its people, things and places are drawn once and come back
-in every sentence, so that what follows depends on what was said long before: a language model can learn that, counts
-of three tokens cannot. No story occurs twice.
+A story has an opening, a plot in five steps and an ending. Its people, things and places are drawn once and
+come back in every sentence, so that what follows depends on what was said long before: a language model can
+learn that, counts of three tokens cannot. No story occurs twice.
 """
 
 from __future__ import annotations

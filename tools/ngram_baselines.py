@@ -1,6 +1,6 @@
 """Language models that a trained one has to beat: counted unigrams, and trigrams smoothed by Kneser and Ney.
 
-They know the very tokens that the trained model reads and predict the same ones, those that end documents included::
+They know the very tokens that the trained model reads and predict the same ones, ends of documents included::
 
     python tools/ngram_baselines.py --vocabulary 1000
     python tools/ngram_baselines.py --vocabulary 1000 --dataset FOLDER
@@ -44,8 +44,8 @@ def unigram_nats(train: Sequence[int], asked: Sequence[int], vocabulary: int) ->
 class KneserNey:
     """Interpolated Kneser-Ney smoothing with one discount (Chen and Goodman, 1999, section 2.7).
 
-    Orders below the highest count in how many contexts an n-gram occurs. The lowest is mixed with all ids being
-    equally likely, with the weight ``floor``, so that no token is impossible.
+    Orders below the highest count in how many contexts an n-gram occurs. The lowest is mixed with the
+    uniform distribution, with the weight ``floor``, so that no token is impossible.
     """
 
     def __init__(
@@ -96,7 +96,8 @@ class KneserNey:
         width = self.order - 1
         padded = [asked[0]] * (width - 1) + list(asked)
         return -sum(
-            math.log(self.probability(padded[i], tuple(padded[i - width : i]))) for i in range(width, len(padded))
+            math.log(self.probability(padded[i], tuple(padded[i - width : i])))
+            for i in range(width, len(padded))
         )
 
 

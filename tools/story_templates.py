@@ -1,19 +1,19 @@
-"""Words and sentences of the embedded stories, written for the project; ``make_embedded_stories.py`` uses them.
+"""Words and sentences of the embedded stories, written for the project, for ``make_embedded_stories.py``.
 
-In a sentence ``{a}`` is the hero, ``{he}``, ``{his}`` and ``{him}`` the hero's pronouns, ``{b}`` the friend, ``{thing}``
-a thing, ``{place}`` and ``{far}`` two places, ``{helper}`` somebody who knows, ``{food}`` something to eat, ``{time}`` a
-time of the day and ``{few}`` a small number. Capitals begin a sentence: ``{He}``.
+In a sentence ``{a}`` is the hero, ``{he}``, ``{his}`` and ``{him}`` the hero's pronouns, ``{b}`` the friend,
+``{thing}`` a thing, ``{place}`` and ``{far}`` two places, ``{helper}`` somebody who knows, ``{food}`` something
+to eat, ``{time_}`` a time of the day and ``{few}`` a small number. Capitals begin a sentence: ``{He}``.
 """
 
 from __future__ import annotations
 
 GIRLS = (
-    "Mira", "Tove", "Anouk", "Lena", "Suri", "Ilse", "Nadia", "Runa", "Femke", "Zora", "Elin", "Paloma", "Greta", "Oda",
-    "Yara", "Birgit", "Clio", "Hanne", "Juno", "Marit",
+    "Mira", "Tove", "Anouk", "Lena", "Suri", "Ilse", "Nadia", "Runa", "Femke", "Zora", "Elin", "Paloma",
+    "Greta", "Oda", "Yara", "Birgit", "Clio", "Hanne", "Juno", "Marit",
 )  # fmt: skip
 BOYS = (
-    "Tomas", "Emil", "Bram", "Idris", "Lasse", "Nico", "Oskar", "Pavel", "Ruben", "Sami", "Anton", "Jonas", "Kai", "Milo",
-    "Viggo", "Henrik", "Luca", "Arne", "Dario", "Felix",
+    "Tomas", "Emil", "Bram", "Idris", "Lasse", "Nico", "Oskar", "Pavel", "Ruben", "Sami", "Anton", "Jonas",
+    "Kai", "Milo", "Viggo", "Henrik", "Luca", "Arne", "Dario", "Felix",
 )  # fmt: skip
 SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "coast": {
@@ -32,7 +32,9 @@ SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "town": {
         "place": ("the market square", "the clock tower", "the library", "the bakery", "the tram stop"),
-        "far": ("the last station", "the park behind the river", "the glass factory", "the hill with the mill"),
+        "far": (
+            "the last station", "the park behind the river", "the glass factory", "the hill with the mill"
+        ),
         "thing": ("violin", "bicycle", "paper kite", "letter", "silver key", "pocket watch"),
         "helper": ("the baker", "the tram driver", "the watchmaker", "the librarian"),
         "food": ("plum cake", "lentil soup", "roasted nuts", "cinnamon rolls"),
@@ -45,7 +47,14 @@ SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
         "food": ("mushroom pie", "blueberries", "chestnuts", "rye bread"),
     },
 }  # fmt: skip
-TIMES = ("early in the morning", "at noon", "late in the afternoon", "in the evening", "before sunrise", "after the rain")
+TIMES = (
+    "early in the morning",
+    "at noon",
+    "late in the afternoon",
+    "in the evening",
+    "before sunrise",
+    "after the rain",
+)
 FEW = ("two", "three", "four", "five", "six")
 
 OPENINGS = (

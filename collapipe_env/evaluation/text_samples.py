@@ -27,7 +27,8 @@ def _sections(comparisons: Sequence[ScenarioComparison]) -> Iterator[str]:
                 if not episode.samples:
                     continue
                 rounds = len(episode.delay)
-                yield f"## {comparison.name}: {episode.title}, {rounds} rounds, episode {episode.episode}\n"
+                after = f"{rounds} round{'s' if rounds != 1 else ''}"
+                yield f"## {comparison.name}: {episode.title}, {after}, episode {episode.episode}\n"
                 for sample in episode.samples:
                     yield "\n".join(
                         f"- {title}: {_one_line(sample.get(key, ''))}" for key, title in KINDS.items()

@@ -169,8 +169,8 @@ class Task(Protocol):
 
     A task whose metrics follow from the probabilities of the targets has ``measure(outputs, targets)``, a
     figure for each sample, shape (samples,), in place of :meth:`predict`; :meth:`score` is given these. One
-    that writes text has ``continuations`` as :class:`collapipe_env.tasks.language_modelling.LanguageModelling`
-    has it.
+    that writes text has ``continuations`` as
+    :class:`~collapipe_env.tasks.language_modelling.LanguageModelling` has it.
     """
 
     name: str

@@ -46,7 +46,7 @@ class ByteTokens:
         ]
 
     def decode(self, rows: IntArray | Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row; ids that stand for no text add nothing, halves of characters a mark."""
+        """Return the text of each row; ids that stand for no text add nothing, half characters a mark."""
         size = len(self)
         kept = [[i - FIRST for i in map(int, row) if FIRST <= i < size] for row in rows]
         return self.tokenizer.decode_batch(kept)
@@ -75,8 +75,8 @@ def learn_bytes(texts: Sequence[str], vocabulary: int) -> ByteTokens:
     """
     if vocabulary < FIRST + BYTES:
         raise ScenarioError(
-            f"vocabulary is {vocabulary}, but language-modelling needs a token for every byte; set vocabulary "
-            f"(of the workload, or of the trained proxy) to {FIRST + BYTES} at least"
+            f"vocabulary is {vocabulary}, but language-modelling needs a token for every byte; set "
+            f"vocabulary (of the workload, or of the trained proxy) to {FIRST + BYTES} at least"
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -94,8 +94,8 @@ def pack(documents: Sequence[IntArray], sequence_length: int) -> tuple[IntArray,
     """Pack documents into rows: each row continues where the one before it ends.
 
     All documents are one stream, ``END d_1 END d_2 END ... END``, of which every token but the first is the
-    target of exactly one position. A row may hold several documents, and attention reaches over their borders,
-    which the end token marks, as in GPT-2 and GPT-3; only the last row is padded.
+    target of exactly one position. A row may hold several documents, and attention reaches over their
+    borders, which the end token marks, as in GPT-2 and GPT-3; only the last row is padded.
 
     Args:
         documents: Ids of each document, without end; at least one document.

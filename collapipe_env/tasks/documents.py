@@ -1,4 +1,4 @@
-"""Documents from local text files, folders of them and JSON lines; every error names the file and the line."""
+"""Documents from local text files, folders of them and JSON lines; errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -94,9 +94,7 @@ def load_documents(
     return with_held_out(parts, str(path))
 
 
-def with_held_out(
-    parts: Mapping[str, Documents], source: str
-) -> tuple[Documents, Documents, Documents]:
+def with_held_out(parts: Mapping[str, Documents], source: str) -> tuple[Documents, Documents, Documents]:
     """Return the training, dev and test part, of which missing ones are taken from the first.
 
     Args:

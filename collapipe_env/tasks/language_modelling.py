@@ -1,4 +1,4 @@
-"""Language modelling: the next token of plain text, from causal blocks on devices and a head on the server."""
+"""Language modelling: the next token of plain text, by causal blocks on devices, a head on the server."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ LARGEST_EXPONENT = 690.0
 class VocabularyHead(nn.Module):
     """A linear layer on every position, after a layer norm where the blocks leave none.
 
-    It takes 2 q d V_out forward FLOPs per sample. Only style ``pre-ln`` has the norm: the blocks of the others
-    end with one.
+    It takes 2 q d V_out forward FLOPs per sample. Only style ``pre-ln`` has the norm: the blocks of the
+    others end with one.
     """
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
@@ -76,8 +76,8 @@ class LanguageModelling:
     """Plain text, token by token; cross-entropy of the next one, perplexity, bits per byte.
 
     Documents are byte-pair tokens packed into rows of ``sequence_length`` (see
-    :func:`~collapipe_env.tasks.byte_tokens.pack`), each cluster's for themselves, so no row holds documents of
-    two clusters. Outputs of the trained head are the trained vocabulary, whatever the priced one.
+    :func:`~collapipe_env.tasks.byte_tokens.pack`), each cluster's for themselves, so no row holds documents
+    of two clusters. Outputs of the trained head are the trained vocabulary, whatever the priced one.
     """
 
     name = "language-modelling"
@@ -157,7 +157,10 @@ class LanguageModelling:
         nats, tokens = float(np.sum(predictions)), int((split.targets != PADDING).sum())
         exponent = nats / tokens
         perplexity = math.exp(exponent) if exponent < LARGEST_EXPONENT else math.inf
-        return {"perplexity": perplexity, "bits_per_byte": nats / math.log(2.0) / max(1, sum(split.references))}
+        return {
+            "perplexity": perplexity,
+            "bits_per_byte": nats / math.log(2.0) / max(1, sum(split.references)),
+        }
 
     @torch.no_grad()
     def continuations(
@@ -209,8 +212,8 @@ def _to_end(ids: IntArray) -> IntArray:
 def _check(spec: TaskSpec) -> None:
     if spec.decoder_blocks:
         raise ScenarioError(
-            f"decoder_blocks is {spec.decoder_blocks}, but language-modelling has a linear head on the server "
-            "and no decoder; set decoder_blocks: 0"
+            f"decoder_blocks is {spec.decoder_blocks}, but language-modelling has a linear head on the "
+            "server and no decoder; set decoder_blocks: 0"
         )
     if spec.checkpoint is not None:
         raise ScenarioError(

@@ -42,7 +42,9 @@ def test_the_vocabulary_is_learned_from_the_texts():
     few = learn_bytes(TEXTS, FIRST + BYTES)
     assert [len(one) for one in few.encode(["the cat"])] == [7]
     assert few.byte_counts.tolist() == [0] * FIRST + [1] * BYTES
-    with pytest.raises(ScenarioError, match=r"vocabulary is 258, .*needs a token for every byte; set .* 259 at"):
+    with pytest.raises(
+        ScenarioError, match=r"vocabulary is 258, .*needs a token for every byte; set .* 259 at"
+    ):
         learn_bytes(TEXTS, 258)
 
 

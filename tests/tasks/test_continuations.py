@@ -50,7 +50,7 @@ def test_draws_follow_the_nucleus():
 
 
 def adding(tokens):
-    """A model whose next token is the sum of the last three, modulo 10, plus 3; 0 and 1 are likelier still."""
+    """A model whose next token is the sum of the last three, modulo 10, plus 3; 0 and 1 score higher."""
     scores = torch.zeros(len(tokens), 13)
     scores[torch.arange(len(tokens)), 3 + tokens[:, -3:].sum(dim=1) % 10] = 5.0
     scores[:, :2] = 9.0

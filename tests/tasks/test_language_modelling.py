@@ -146,7 +146,9 @@ def test_what_does_not_fit_is_refused(tmp_path):
         TASK.load(spec(decoder_blocks=2))
     with pytest.raises(ScenarioError, match=r"checkpoint is 'folder', but language-modelling starts"):
         TASK.load(spec(checkpoint="folder"))
-    with pytest.raises(ScenarioError, match="vocabulary is 64, but language-modelling needs a token for every"):
+    with pytest.raises(
+        ScenarioError, match="vocabulary is 64, but language-modelling needs a token for every"
+    ):
         TASK.load(TaskSpec(Architecture(1, 8, 8, 1, 8, 64, causal=True), 64))
     with pytest.raises(ScenarioError, match="needs a causal architecture"):
         TASK.load(TaskSpec(Architecture(1, 8, 8, 1, 8, 300), 300))
