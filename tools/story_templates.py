@@ -1,8 +1,8 @@
 """Words and sentences of the embedded stories, written for the project, for ``make_embedded_stories.py``.
 
 In a sentence ``{a}`` is the hero, ``{he}``, ``{his}`` and ``{him}`` the hero's pronouns, ``{b}`` the friend,
-``{thing}`` a thing, ``{place}`` and ``{far}`` two places, ``{helper}`` somebody who knows, ``{food}`` something
-to eat, ``{time_}`` a time of the day and ``{few}`` a small number. Capitals begin a sentence: ``{He}``.
+``{thing}`` a thing, ``{place}`` and ``{far}`` two places, ``{helper}`` somebody who knows, ``{food}`` a meal,
+``{time_}`` a time of the day and ``{few}`` a small number. Capitals begin a sentence: ``{He}``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from collapipe_env.scenario import load_scenario
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 baselines = importlib.import_module("ngram_baselines")
 
-CAPTIONS = Path(os.environ.get("COLLAPIPE_DATA", "shared/data")) / "mt" / "multi30k_en_de"
+DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+CAPTIONS = DATA / "mt" / "multi30k_en_de"
 PARTS = {"train": "train", "dev": "val", "test": "test_2016_flickr"}
 EVERYTHING = {"learning.evaluation_samples": 1_000_000, "learning.metric_samples": 1_000_000}
 WIDER = {
