@@ -198,8 +198,8 @@ class LanguageModelling:
                 continued(score, prompt, window, window, choose)[0].cpu().numpy()
                 for choose in (likeliest, drawn(TOP_P, generator))
             ]
-            texts = data.decode([document[:cut], *map(_to_end, (document[cut : cut + window], *written))])
-            found.append(Continuation(*texts))
+            rows = (document[:cut], *map(_to_end, (document[cut : cut + window], *written)))
+            found.append(Continuation(*(data.decode(row[None])[0] for row in rows)))
         return found
 
 

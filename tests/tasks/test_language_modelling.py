@@ -163,6 +163,11 @@ def test_scenarios_of_the_task():
     assert task_spec(scenario).decoder_blocks == 0
     assert scenario.workload.outputs == scenario.workload.vocabulary
     assert not trained_architecture(load_scenario("small")).causal
+    assert scenario.with_overrides({"workload.vocabulary": 900}).workload.outputs == 900
+    assert load_scenario("bert-small").with_task("language-modelling").workload.outputs == 30522
+    whole = {"base": "small", "workload": {"task": "language-modelling", "vocabulary": 700}}
+    assert load_scenario(whole).workload.outputs == 700
+    assert load_scenario({"workload": {"task": "language-modelling"}}).workload.outputs == 8000
     with pytest.raises(ScenarioError, match="predicts its own tokens, but outputs = 7 differs from vocab"):
         scenario.with_overrides({"workload.outputs": 7})
 
