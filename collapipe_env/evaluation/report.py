@@ -68,7 +68,7 @@ def write_report(
     samples = samples_report(comparisons)
     if samples:
         console.print()
-        console.print(samples, markup=False, soft_wrap=True)
+        console.print(samples, markup=False, emoji=False, soft_wrap=True)
         console.print(f"samples:   {run.samples}", markup=False, soft_wrap=True)
     if figures and not drawing_possible():
         console.print(
