@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from collapipe_env.cli.common import LEARNER_OPTION, hint, require_within
+from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.scenario import Scenario
@@ -32,6 +33,8 @@ class EpisodeOptions:
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
     ] = None
     """Episodes played at once, each in a process."""
+    samples: int = 0
+    """Continuations of held-out texts that each language model writes at the end, with the real learner."""
 
     @property
     def workers(self) -> int:
@@ -48,7 +51,31 @@ class EpisodeOptions:
             ("--seeds", self.seeds, 1, 100_000),
             ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
             ("--processes", self.workers, 1, 1024),
+            ("--samples", self.samples, 0, 100),
         )
+
+    def check_samples(self, scenarios: Iterable[Scenario], learner: str) -> None:
+        """Refuse samples that nothing can write.
+
+        Args:
+            scenarios: What is played.
+            learner: Name under which the learner is registered.
+
+        Raises:
+            ScenarioError: If the learner trains no model, or a task writes no text.
+        """
+        if not self.samples:
+            return
+        if learner != "real":
+            raise ScenarioError(
+                f"--samples {self.samples} needs a trained model, and --learner {learner} has none: add "
+                "--learner real"
+            )
+        from collapipe_env.tasks import get_task
+        from collapipe_env.tasks.base import require_writing
+
+        for scenario in scenarios:
+            require_writing(get_task(scenario.workload.task))
 
     def plan(
         self,
@@ -82,6 +109,7 @@ class EpisodeOptions:
             own_learner=None if learner == self.learner else self.learner,
             folder=folder(learner, rounds),
             threads=threads,
+            samples=self.samples,
         )
 
 

@@ -54,6 +54,8 @@ class EvaluationPlan:
         factories: Schedulers that were handed over in Python, by name.
         own_learner: Where a learner of the user's own is registered in other processes from: its factory,
             or its place in a file or module.
+        samples: Continuations that each trained model writes at the end of the first episode; only of a task
+            that writes text, with the learner ``"real"``.
     """
 
     scenario: Scenario
@@ -66,6 +68,11 @@ class EvaluationPlan:
     threads: int = 1
     factories: Mapping[str, Factory] = field(default_factory=dict)
     own_learner: object = None
+    samples: int = 0
+
+    def samples_of(self, episode: int) -> int:
+        """Continuations to write at the end of an episode."""
+        return 0 if episode else self.samples
 
     @property
     def size(self) -> str:
@@ -310,7 +317,7 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
             name,
             run,
             episode,
-            _key((*common, name, episode), identities[name, run]),
+            _key((*common, name, episode, *_asked_samples(plan, episode)), identities[name, run]),
             None if (code := codes[name]) is None else code.digest,
             titles.get(name),
         )
@@ -318,6 +325,12 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
         for name in plan.schedulers
         for run in range(plan.runs_of(name))
     ]
+
+
+def _asked_samples(plan: EvaluationPlan, episode: int) -> tuple[object, ...]:
+    """Part of an episode's key: without samples there is none, so that earlier results count."""
+    count = plan.samples_of(episode)
+    return ("samples", count) if count else ()
 
 
 def _identity(plan: EvaluationPlan, name: str, run: int, code: OwnCode | None) -> bytes:
@@ -370,6 +383,14 @@ def _work(unit: Unit, on_round: Any) -> None:
     if code is not None and code.digest is not None and isinstance(scheduler, OwnScheduler):
         scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
     played = play_episode(
-        unit.scheduler, scheduler, plan.scenario, unit.episode, plan.rounds, plan.learner, on_round, unit.run
+        unit.scheduler,
+        scheduler,
+        plan.scenario,
+        unit.episode,
+        plan.rounds,
+        plan.learner,
+        on_round,
+        unit.run,
+        plan.samples_of(unit.episode),
     )
     unit.files.write(unit.key, played)

@@ -125,7 +125,8 @@ class LearningReport:
 
     Attributes:
         loss: Held-out loss of the most recent evaluation, in nats, shape (E,).
-        metric: The task's headline metric, in [0, 1], shape (E,); NaN if the learner has none.
+        metric: The task's headline metric, shape (E,); in [0, 1], but for language models' perplexity. NaN if
+            the learner has none.
         train_loss: Mean training loss over the round's arrivals, shape (E,); NaN if there were none.
         metrics: All metrics of the task by name, each of shape (E,); empty if the learner has none.
     """
@@ -186,6 +187,20 @@ class QuickLearner(Protocol):
 
     def remember(self) -> Callable[[], None]:
         """Remember the training so far; returns a function that puts it back."""
+        ...
+
+
+@runtime_checkable
+class WritesSamples(Protocol):
+    """A learner whose trained models write text."""
+
+    def written_samples(self, count: int, env: int = 0) -> list[dict[str, str]]:
+        """Let the model of an environment continue held-out texts; nothing of the training changes.
+
+        Args:
+            count: Texts.
+            env: The environment.
+        """
         ...
 
 

@@ -39,6 +39,8 @@ class Architecture:
         learned_positions: Rows of the table of learned positions, at least q; 0 for fixed sinusoids.
         token_types: Rows of the table of token types (segment embeddings); 0 for none.
         dropout: Dropout probability on embeddings, attention weights and residual branches, in [0, 1).
+        causal: Whether no position attends to a later one, as in language models; styles ``gpt2`` and
+            ``llama`` are causal without it, too.
         kv_heads: Heads of keys and values, a divisor of ``heads``, with style ``llama``; 0 for all of them.
         qkv_bias: Whether queries, keys and values have biases with style ``llama``, as Qwen2's have.
         rope_theta: Base of the rotary frequencies, style ``llama``.
@@ -58,6 +60,7 @@ class Architecture:
     learned_positions: int = 0
     token_types: int = 0
     dropout: float = 0.0
+    causal: bool = False
     kv_heads: int = 0
     qkv_bias: bool = False
     rope_theta: float = 10_000.0

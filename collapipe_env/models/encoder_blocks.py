@@ -51,6 +51,7 @@ class EncoderBlock(AdaptedMaps):
     Query, key, value and output maps and both feed-forward maps have biases; the two layer norms have gain
     and bias. Forward it takes 2 q (4 d^2 + 2 d d_ff) + 4 q^2 d FLOPs per sample, backward twice that.
 
+    In a causal architecture no position attends to a later one; it is priced the same, as if it did.
     With ``pre-ln`` and ``gpt2`` a norm opens each of the two branches, otherwise it follows the sum of a
     branch and its input. In ``training`` mode, dropout falls on attention weights and on the branches'
     outputs. Its masks come from PyTorch's global generator; see :mod:`collapipe_env.models.dropout`.
@@ -66,7 +67,7 @@ class EncoderBlock(AdaptedMaps):
         super().__init__()
         d, f = architecture.width, architecture.feedforward
         traits = _TRAITS[architecture.style]
-        self.heads, self.dropout = architecture.heads, architecture.dropout
+        self.heads, self.dropout, self.causal = architecture.heads, architecture.dropout, architecture.causal
         self.norm_first, self.activation, self.epsilon = traits.norm_first, traits.activation, traits.epsilon
 
         def matrix(rows: int, columns: int, *, ends_branch: bool = False) -> nn.Parameter:
@@ -84,7 +85,8 @@ class EncoderBlock(AdaptedMaps):
 
         Args:
             x: The block's input.
-            attention_mask: 0 at real tokens and -inf at padding, shape (samples, 1, 1, q).
+            attention_mask: 0 at real tokens and -inf at padding, shape (samples, 1, 1, q). A causal block
+                does not need it: padding stands behind the real tokens, which see nothing behind them.
         """
         if self.norm_first:
             x = x + self._attend(self._norm1(x), attention_mask)
@@ -104,7 +106,12 @@ class EncoderBlock(AdaptedMaps):
         by_head = self.linear("qkv", h).view(samples, q, 3, self.heads, d // self.heads)
         query, key, value = by_head.permute(2, 0, 3, 1, 4).unbind(0)
         h = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=attention_mask, dropout_p=self.dropout if self.training else 0.0
+            query,
+            key,
+            value,
+            attn_mask=None if self.causal else attention_mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=self.causal,
         )
         h = self.linear("out", h.transpose(1, 2).reshape(samples, q, d))
         return drop(h, self.dropout, self.training)

@@ -149,7 +149,8 @@ def override_scenario(scenario: Scenario, overrides: Mapping[str, object]) -> Sc
     source = f"overrides of scenario {shown(scenario.name)}"
     data = _every_field(scenario)
     changes = _plain(overrides, "overrides")
-    bringing = {key: changes[f"workload.{key}"] for key in ("task", MODEL) if f"workload.{key}" in changes}
+    keys = ("task", MODEL, "vocabulary")  # the outputs of a language model follow the last one
+    bringing = {key: changes[f"workload.{key}"] for key in keys if f"workload.{key}" in changes}
     if isinstance(changes.get("workload"), dict):
         bringing |= changes["workload"]
     data = layered(data, {"workload": bringing}, _task_fields(), source)

@@ -38,7 +38,10 @@ class WorkloadSpec:
     task: Annotated[
         str,
         AfterValidator(_known_task),
-        described("the learning task; no unit, one of classification, ner, translation, or a registered one"),
+        described(
+            "the learning task; no unit, one of classification, language-modelling, ner, translation, or a "
+            "registered one"
+        ),
     ] = "classification"
     blocks: Annotated[int, whole("Transformer encoder blocks L of the encoder", 1, 1024)] = 12
     width: Annotated[int, whole("model width d", 1, 65536)] = 256
@@ -162,6 +165,11 @@ class WorkloadSpec:
         if traits is not None and traits.decoder and self.decoder_blocks == 0:
             raise ValueError(f"task = {self.task!r} needs decoder_blocks of at least 1, not 0")
         require_style_fields(self)
+        if traits is not None and traits.causal and self.outputs != self.vocabulary:
+            raise ValueError(
+                f"task = {self.task!r} predicts its own tokens, but outputs = {self.outputs} differs from "
+                f"vocabulary = {self.vocabulary}; make them equal"
+            )
         if self.update_compression == "lora" and self.lora_rank > min(self.width, self.feedforward):
             raise ValueError(
                 f"lora_rank = {self.lora_rank} is above the smaller of width = {self.width} and "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from collapipe_env.arrays import IntArray
+from collapipe_env.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.scenario.style_fields import style_fields
-from collapipe_env.task_registry import TaskTraits
+from collapipe_env.task_registry import TaskTraits, task_traits
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -103,6 +104,7 @@ def trained_architecture(scenario: Scenario) -> Architecture:
         learned_positions=positions,
         token_types=types,
         dropout=scenario.learning.dropout,
+        causal=task_traits(workload.task).causal,
         kv_heads=sizes.kv_heads,
         **style_fields(workload, style),
     )
@@ -146,6 +148,9 @@ class TaskData:
         classes: Names of the outputs, in the order of their numbers; empty for a vocabulary.
         decode: Turns rows of target ids into texts, where the task writes text.
         hidden: Token that stands for a hidden one in training: the unknown token, or a checkpoint's mask.
+        pack: Packs the documents of these numbers into samples, where strata and lengths are those of
+            documents, shape (documents,): each cluster's are packed apart. ``train`` then holds all of them.
+            None where every sample is one document.
     """
 
     train: Split
@@ -156,6 +161,7 @@ class TaskData:
     classes: tuple[str, ...] = ()
     decode: Callable[[IntArray], list[str]] | None = field(default=None, compare=False)
     hidden: int = 1
+    pack: Callable[[IntArray], Split] | None = field(default=None, compare=False)
 
 
 class Task(Protocol):
@@ -163,6 +169,11 @@ class Task(Protocol):
 
     A task may also have ``constant_answer(spec, part)``: the share of the part ``"dev"`` or ``"test"`` in
     which the best answer that is always the same is right. Reports hold training against it.
+
+    A task whose metrics follow from the probabilities of the targets has ``measure(outputs, targets)``, a
+    figure for each sample, shape (samples,), in place of :meth:`predict`; :meth:`score` is given these. One
+    that writes text has ``continuations`` as
+    :class:`~collapipe_env.tasks.language_modelling.LanguageModelling` has it.
     """
 
     name: str
@@ -226,8 +237,23 @@ class Task(Protocol):
         """Return the metrics of a whole split, by the names in :attr:`metrics`.
 
         Args:
-            predictions: Rows of :meth:`predict` for all samples of the split.
+            predictions: Rows of :meth:`predict` (or figures of ``measure``) for all samples of the split.
             split: Its samples.
             data: The data that it is part of.
         """
         ...
+
+
+def require_writing(task: Task) -> Callable[..., Any]:
+    """Return ``continuations`` of a task that writes text.
+
+    Raises:
+        ScenarioError: If it has none.
+    """
+    write = getattr(task, "continuations", None)
+    if not callable(write):
+        raise ScenarioError(
+            f"task {task.name!r} continues no text, so it writes no samples: leave --samples out, or use "
+            "task language-modelling"
+        )
+    return cast(Callable[..., Any], write)

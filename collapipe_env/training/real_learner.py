@@ -186,20 +186,41 @@ class TorchLearner:
             desk.end_round(e, *run.common_model)
         return self._report(desk)
 
-    def save_checkpoint(self, folder: str | Path, environment: int = 0) -> None:
+    def written_samples(self, count: int, env: int = 0) -> list[dict[str, str]]:
+        """Let the trained model of an environment continue the beginnings of held-out documents.
+
+        Nothing of the training changes.
+
+        Args:
+            count: Documents.
+            env: The environment.
+
+        Returns:
+            For each, ``prompt``, ``document`` (its own continuation), ``greedy`` and ``top_p``.
+
+        Raises:
+            ScenarioError: If the task writes no text.
+            RuntimeError: If the environment was never reset.
+        """
+        run = self._runs[env]
+        if run is None or self._prepared is None:
+            raise RuntimeError(f"environment {env} has no training run; call reset before written_samples")
+        return self._prepared[1].written(*run.common_model, count)
+
+    def save_checkpoint(self, folder: str | Path, env: int = 0) -> None:
         """Write an environment's language model as a folder in Hugging Face format.
 
         Args:
             folder: Folder to create.
-            environment: The environment.
+            env: The environment.
 
         Raises:
             CheckpointError: If the model is of no style of language models, or the folder cannot be written.
             RuntimeError: If the environment was never reset.
         """
-        run = self._runs[environment]
+        run = self._runs[env]
         if run is None:
-            raise RuntimeError(f"environment {environment} has no training run; call reset before saving")
+            raise RuntimeError(f"environment {env} has no training run; call reset before saving")
         save_checkpoint(folder, *run.common_model, source=self._task_spec.checkpoint)
 
     def get_state(self) -> Tree:
@@ -285,6 +306,7 @@ class TorchLearner:
             schedule_steps=self._schedule_steps,
             moment_bits=self._moment_bits,
             head=self._head,
+            pack=data.pack,
         )
         evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)
         return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)
