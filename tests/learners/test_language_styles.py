@@ -120,8 +120,9 @@ def test_styles_of_language_models_need_no_word_that_they_are_causal(name):
     ("gpt2-small", "gpt2", 50_257), ("qwen2.5-0.5b", "llama", 151_936), ("llama-3.2-1b", "llama", 128_256),
 ])  # fmt: skip
 def test_a_published_model_takes_the_task(model, style, vocabulary):
-    fields = {"task": "language-modelling", "model": model}
-    scenario = load_scenario({"base": "medium", "workload": fields})
+    fields = {"task": "language-modelling", "model": model, "batch_size": 1, "micro_batches": [1]}
+    roomy = [{"switched_capacitance": 1e-27, "memory_bytes": [32e9]}]
+    scenario = load_scenario({"base": "medium", "workload": fields, "devices": {"profiles": roomy}})
     assert (scenario.workload.outputs, scenario.workload.vocabulary) == (vocabulary, vocabulary)
     sizes = trained_architecture(scenario)
     assert (sizes.style, sizes.causal, sizes.tied_head) == (style, True, True)
