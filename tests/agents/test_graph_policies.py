@@ -19,7 +19,7 @@ from collapipe_env.simulator.build import action_codec
 SMALL = {"base": "small", "dynamics": {"rounds": 3}}
 SCENARIO = load_scenario(SMALL)
 CODEC = action_codec(SCENARIO)
-PARTS = {"cu", "device", "hop", "present", "context"}
+PARTS = {"cu", "device", "hop", "between", "present", "context"}
 
 
 def fastest(observation):

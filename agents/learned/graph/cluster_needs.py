@@ -45,7 +45,7 @@ FORWARD = 1.0 / (1.0 + BACKWARD_OVER_FORWARD)
 
 
 class SystemTimes(NamedTuple):
-    """What the features of a system say about every cluster's chain; times of a round.
+    """Times of a round that the features of a system tell about every cluster's chain.
 
     Attributes:
         reference_w: Power at which radio features hold [W].

@@ -85,7 +85,7 @@ def graph_record(
 
 
 def systems_of(parameters: GraphParameters) -> str:
-    """What a net is trained on, in words."""
+    """Systems that a net is trained on, in words."""
     names = ", ".join(parameters.scenarios)
     if not parameters.random_groups:
         return names

@@ -133,7 +133,7 @@ def planned(
 def _completed(
     net: GraphNet, group: Group, tokens: torch.Tensor, inputs: NetInputs, counts: IntArray
 ) -> tuple[NetAnswer, torch.Tensor, torch.Tensor]:
-    """What the net says once the counts are known, its powers [W], and the logits of micro-batches."""
+    """Answer of the net for known counts, its powers [W], and the logits of micro-batches."""
     p = group.parameters
     answer: NetAnswer = net(tokens, plan_inputs(inputs, counts))
     low, high = math.log(p.power_min_w), math.log(p.power_max_w)

@@ -209,6 +209,11 @@ copies alone, as DSSRA's do.
 _AT = {feature.name: i for i, feature in enumerate(CONTEXT_FEATURES)}
 
 
+def feature_of_system(context: Array, name: str) -> Array:
+    """One feature of the system (...), from all of them (..., features)."""
+    return context[..., _AT[name]]
+
+
 def shared_columns(context: Array, scale: Array) -> tuple[Array, ...]:
     """Inputs that all control units of a system have in common.
 
@@ -216,15 +221,12 @@ def shared_columns(context: Array, scale: Array) -> tuple[Array, ...]:
         context: Features of the system (..., features).
         scale: Log of the system's ideal time (...) [s].
     """
-    level = context[..., _AT["log_tradeoff_v"]] + scale  # price of the ideal time
-    times = ((context[..., _AT[name]] - scale - centre) / half for name, (centre, half) in _TIMES.items())
-    rest = ((context[..., _AT[name]] - centre) / half for name, (centre, half) in _SHARED.items())
+    level = feature_of_system(context, "log_tradeoff_v") + scale  # price of the ideal time
+    times = (
+        (feature_of_system(context, name) - scale - centre) / half for name, (centre, half) in _TIMES.items()
+    )
+    rest = ((feature_of_system(context, name) - centre) / half for name, (centre, half) in _SHARED.items())
     return ((level - 2.0) / 1.5, *times, *rest)
-
-
-def feature_of_system(context: Array, name: str) -> Array:
-    """One feature of the system (...), from all of them (..., features)."""
-    return context[..., _AT[name]]
 
 
 def scale_slopes() -> tuple[float, ...]:
@@ -254,8 +256,8 @@ def net_inputs(graph: GraphArrays) -> NetInputs:
     """
     xp = namespace(graph.cu)
     here, context = graph.present, graph.context
-    log_blocks = context[..., _AT["log_blocks"]]
-    log_worth = context[..., _AT["log_tradeoff_v"]] - context[..., _AT["log_clusters"]]
+    log_blocks = feature_of_system(context, "log_blocks")
+    log_worth = feature_of_system(context, "log_tradeoff_v") - feature_of_system(context, "log_clusters")
     # Ideal time of a cluster: all its devices at work all the time.
     rate = xp.sum(here * xp.exp(-graph.device[..., 0]), axis=-1)
     ideal = log_blocks[..., None] - xp.log(rate)

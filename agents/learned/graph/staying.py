@@ -1,4 +1,4 @@
-"""Where a change of plan has its price: each cluster keeps the segments of the round before if that pays."""
+"""Staying where a change of plan has its price: clusters keep the segments of the round before if it pays."""
 
 from __future__ import annotations
 
