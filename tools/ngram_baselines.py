@@ -17,6 +17,7 @@ import numpy as np
 
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.tasks import Split, TaskSpec, get_task
+from collapipe_env.tasks.byte_tokens import NO_TARGET
 
 DISCOUNTS = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Discounts of which the dev part chooses one."""
@@ -24,7 +25,7 @@ DISCOUNTS = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 def stream_of(split: Split) -> list[int]:
     """Return the tokens of packed rows as one stream, the first one included."""
-    rows = split.targets[split.targets != 0]
+    rows = split.targets[split.targets != NO_TARGET]
     return [int(split.tokens[0, 0]), *rows.tolist()]
 
 

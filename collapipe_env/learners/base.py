@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -200,6 +201,23 @@ class WritesSamples(Protocol):
         Args:
             count: Texts.
             env: The environment.
+        """
+        ...
+
+
+@runtime_checkable
+class SavesModels(Protocol):
+    """A learner whose trained models can be written as folders in Hugging Face format."""
+
+    def save_checkpoint(self, folder: str | Path, env: int = 0) -> None:
+        """Write the model of an environment; nothing of the training changes.
+
+        Args:
+            folder: Folder to create; it must not exist, or be empty.
+            env: The environment.
+
+        Raises:
+            CheckpointError: If the model is of another kind, or the folder cannot be written.
         """
         ...
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from collapipe_env.errors import CheckpointError, DataError, shown
@@ -44,6 +45,8 @@ def save_checkpoint(
     head: nn.Module,
     source: str | Path | None = None,
     shard_bytes: int = SHARD_BYTES,
+    tokenizer: Tokenizer | None = None,
+    end: int | None = None,
 ) -> None:
     """Write a language model as ``config.json`` and ``model.safetensors`` in float32, sharded if it is large.
 
@@ -56,6 +59,8 @@ def save_checkpoint(
         source: Folder that the model was loaded from: its tokeniser comes along, and what ``config.json``
             says beside sizes (names of tokens, longest text).
         shard_bytes: Most bytes of tensors in a file.
+        tokenizer: Tokeniser to write, where there is no such folder.
+        end: Id in it that ends texts.
 
     Raises:
         CheckpointError: If the folder holds something, cannot be written, or the model is of another style.
@@ -72,15 +77,29 @@ def save_checkpoint(
         if any(path.iterdir()):
             raise CheckpointError(f"{path} is not empty; name a new folder for the checkpoint")
         _write_tensors(path, dict(_tensors(model, head)), shard_bytes)
-        config = {**_further(origin), **_config(sizes)}
+        ends = {} if end is None else {"bos_token_id": end, "eos_token_id": end}
+        config = {**_further(origin), **_config(sizes), **ends}
         (path / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         for name in TOKENIZER_FILES:
             if origin is not None and (origin / name).is_file():
                 shutil.copyfile(origin / name, path / name)
+        if tokenizer is not None and end is not None:
+            _write_tokenizer(path, tokenizer, end)
     except OSError as error:
         raise CheckpointError(
             f"cannot write the checkpoint {shown(str(path))} ({error.strerror}); name another folder"
         ) from None
+
+
+def _write_tokenizer(path: Path, tokenizer: Tokenizer, end: int) -> None:
+    """Write a tokeniser as ``transformers`` reads it."""
+    options = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": tokenizer.id_to_token(end),
+        "clean_up_tokenization_spaces": False,
+    }
+    tokenizer.save(str(path / "tokenizer.json"))
+    (path / "tokenizer_config.json").write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
 
 
 def _tensors(model: ClusterModel, head: LanguageHead) -> Iterator[tuple[str, Tensor]]:

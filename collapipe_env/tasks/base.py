@@ -13,6 +13,7 @@ from collapipe_env.scenario.style_fields import style_fields
 from collapipe_env.task_registry import TaskTraits, task_traits
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from torch import Generator, Tensor, nn
 
     from collapipe_env.scenario import Scenario
@@ -35,7 +36,7 @@ class TaskSpec:
         text_column: Header name or 0-based index; None detects.
         label_column: Header name or 0-based index; None detects.
         languages: Source and target language of parallel text, as the endings of its files; None detects.
-        checkpoint: Local folder of a BERT checkpoint whose tokeniser is to be used; None learns one.
+        checkpoint: Local folder of a checkpoint whose tokeniser is to be used; None learns one.
         beam_size: Beams of the search that writes translations; 1 is greedy.
     """
 
@@ -116,7 +117,7 @@ class Split:
 
     Attributes:
         tokens: Token ids, shape (samples, q); 0 is padding.
-        targets: Expected outputs of the head, shape (samples, ...).
+        targets: Expected outputs of the head, shape (samples, ...); each task has its own value for none.
         references: Expected results for the metrics, one a sample, where targets are not enough: the words'
             tags, or the reference translation. Empty where targets are.
     """
@@ -151,6 +152,9 @@ class TaskData:
         pack: Packs the documents of these numbers into samples, where strata and lengths are those of
             documents, shape (documents,): each cluster's are packed apart. ``train`` then holds all of them.
             None where every sample is one document.
+        end: Id that ends a text, where the task continues texts.
+        unwritten: Ids that it never writes.
+        tokenizer: Tokeniser with these ids for a saved model, where the task has learned one for itself.
     """
 
     train: Split
@@ -162,6 +166,9 @@ class TaskData:
     decode: Callable[[IntArray], list[str]] | None = field(default=None, compare=False)
     hidden: int = 1
     pack: Callable[[IntArray], Split] | None = field(default=None, compare=False)
+    end: int | None = None
+    unwritten: tuple[int, ...] = ()
+    tokenizer: Tokenizer | None = field(default=None, compare=False)
 
 
 class Task(Protocol):

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from collapipe_env.arrays import IntArray
 from collapipe_env.errors import ScenarioError
+from collapipe_env.models.tokenization import PADDING
 
+NO_TARGET = -100
+"""Target of a position that predicts nothing; no token has it, whatever the vocabulary."""
 HIDDEN = 1
 """Id that stands for a hidden token in training; no text has it."""
 END = 2
 """Id that ends every document, and begins a stream of them."""
+NAMES = ("<|padding|>", "<|hidden|>", "<|endoftext|>")
+"""Names of the ids that stand for no text, in a tokeniser that is saved with a model."""
 FIRST = 3
 """Id of the first token that stands for text; those before stand for none."""
 BYTES = 256
@@ -30,9 +37,15 @@ class ByteTokens:
 
     Attributes:
         tokenizer: The byte-pair encoding; its ids are less by :data:`FIRST`.
+        end: Id that ends every document.
+        hidden: Id that stands for a hidden token in training.
+        unwritten: Ids that stand for no text, but for the end; a model that writes never chooses them.
     """
 
     tokenizer: Tokenizer = field(repr=False)
+    end: ClassVar[int] = END
+    hidden: ClassVar[int] = HIDDEN
+    unwritten: ClassVar[tuple[int, ...]] = (PADDING, HIDDEN)
 
     def __len__(self) -> int:
         """Number of ids, from 0 on."""
@@ -50,6 +63,16 @@ class ByteTokens:
         size = len(self)
         kept = [[i - FIRST for i in map(int, row) if FIRST <= i < size] for row in rows]
         return self.tokenizer.decode_batch(kept)
+
+    @property
+    def whole_tokenizer(self) -> Tokenizer:
+        """The tokeniser with the ids of :meth:`encode` and names for those that stand for no text."""
+        content = json.loads(self.tokenizer.to_str())
+        vocabulary = {token: number + FIRST for token, number in content["model"]["vocab"].items()}
+        content["model"]["vocab"] = {**{name: i for i, name in enumerate(NAMES)}, **vocabulary}
+        tokenizer = Tokenizer.from_str(json.dumps(content))
+        tokenizer.add_special_tokens(list(NAMES))
+        return tokenizer
 
     @cached_property
     def byte_counts(self) -> IntArray:
@@ -90,28 +113,29 @@ def learn_bytes(texts: Sequence[str], vocabulary: int) -> ByteTokens:
     return ByteTokens(tokenizer)
 
 
-def pack(documents: Sequence[IntArray], sequence_length: int) -> tuple[IntArray, IntArray]:
+def pack(documents: Sequence[IntArray], sequence_length: int, end: int = END) -> tuple[IntArray, IntArray]:
     """Pack documents into rows: each row continues where the one before it ends.
 
     All documents are one stream, ``END d_1 END d_2 END ... END``, of which every token but the first is the
     target of exactly one position. A row may hold several documents, and attention reaches over their
-    borders, which the end token marks, as in GPT-2 and GPT-3; only the last row is padded.
+    borders, which the end token marks, as in GPT-2 and GPT-3. Only the last row is padded: there targets are
+    :data:`NO_TARGET` and tokens 0, which may be a token of text elsewhere. Causal blocks need no mask for it,
+    since no real token sees what stands behind it.
 
     Args:
         documents: Ids of each document, without end; at least one document.
         sequence_length: Tokens of a row q.
+        end: Id that ends documents.
 
     Returns:
         Tokens and targets (the tokens that follow), both of shape (rows, q).
     """
-    parts: list[IntArray] = [np.array([END])]
+    parts: list[IntArray] = [np.array([end])]
     for document in documents:
         parts += [document, parts[0]]
     stream = np.concatenate(parts).astype(np.int64)
     rows = -(-(len(stream) - 1) // sequence_length)
-    padded = np.zeros(rows * sequence_length + 1, dtype=np.int64)  # 0 is padding everywhere
-    padded[: len(stream)] = stream
-    targets = padded[1:].reshape(rows, sequence_length)
-    tokens = padded[:-1].reshape(rows, sequence_length).copy()
-    tokens[targets == 0] = 0  # the stream's last token is read by nobody
-    return tokens, targets.copy()
+    targets = np.full(rows * sequence_length, NO_TARGET, dtype=np.int64)
+    tokens = np.full(rows * sequence_length, PADDING, dtype=np.int64)
+    targets[: len(stream) - 1], tokens[: len(stream) - 1] = stream[1:], stream[:-1]
+    return tokens.reshape(rows, sequence_length), targets.reshape(rows, sequence_length)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import torch
 from torch import Generator, Tensor
 
-from collapipe_env.models.tokenization import PADDING
-from collapipe_env.tasks.byte_tokens import HIDDEN
-
 TOP_P = 0.9
 """Probability that the tokens make up together of which one is drawn."""
-NEVER_WRITTEN = (PADDING, HIDDEN)
-"""Ids that stand for no text, so that nothing chooses them; the end of a document may be chosen."""
 
 Choice = Callable[[Tensor], Tensor]
 """Chooses an id for each row of scores (rows, V_out)."""
@@ -83,7 +78,12 @@ def drawn(p: float, generator: Generator) -> Choice:
 
 
 def continued(
-    score: Callable[[Tensor], Tensor], prompts: Tensor, length: int, window: int, choose: Choice
+    score: Callable[[Tensor], Tensor],
+    prompts: Tensor,
+    length: int,
+    window: int,
+    choose: Choice,
+    unwritten: Sequence[int] = (),
 ) -> Tensor:
     """Write on, token by token.
 
@@ -93,13 +93,14 @@ def continued(
         length: Tokens to write.
         window: Tokens that the model reads at most; older ones are forgotten.
         choose: Choice of each token.
+        unwritten: Ids that are never chosen.
 
     Returns:
         Ids of what was written, shape (rows, length).
     """
-    text = prompts
+    text, refused = prompts, torch.tensor(list(unwritten), dtype=torch.int64, device=prompts.device)
     for _ in range(length):
         scores = score(text[:, -window:]).clone()
-        scores[:, NEVER_WRITTEN] = -torch.inf
+        scores[:, refused] = -torch.inf
         text = torch.cat((text, choose(scores)[:, None]), dim=1)
     return text[:, prompts.shape[1] :]

@@ -16,10 +16,10 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import ScenarioError
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.language_head import LanguageHead
-from collapipe_env.models.tokenization import PADDING
 from collapipe_env.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
-from collapipe_env.tasks.byte_tokens import END, HIDDEN, ByteTokens, learn_bytes, pack
+from collapipe_env.tasks.byte_tokens import NO_TARGET, ByteTokens, learn_bytes, pack
+from collapipe_env.tasks.checkpoint_tokens import CheckpointTokens, checkpoint_tokens
 from collapipe_env.tasks.continuations import TOP_P, Continuation, continued, drawn, likeliest
 from collapipe_env.tasks.documents import Documents, load_documents
 from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
@@ -76,9 +76,11 @@ class VocabularyHead(nn.Module):
 class LanguageModelling:
     """Plain text, token by token; cross-entropy of the next one, perplexity, bits per byte.
 
-    Documents are byte-pair tokens packed into rows of ``sequence_length`` (see
-    :func:`~collapipe_env.tasks.byte_tokens.pack`), each cluster's for themselves, so no row holds documents
-    of two clusters. Outputs of the trained head are the trained vocabulary, whatever the priced one.
+    Documents are byte-pair tokens, learned from the training part or a checkpoint's, packed into rows of
+    ``sequence_length`` (see :func:`~collapipe_env.tasks.byte_tokens.pack`), each cluster's for themselves, so
+    no row holds documents of two clusters. Outputs of the trained head are the trained vocabulary, whatever
+    the priced one. Targets that ask for nothing are :data:`~collapipe_env.tasks.byte_tokens.NO_TARGET`, since
+    0 is a token of text in checkpoints.
     """
 
     name = "language-modelling"
@@ -93,7 +95,8 @@ class LanguageModelling:
 
         Raises:
             DataError: If the data cannot be read.
-            ScenarioError: If the vocabulary is too small, or a decoder or a checkpoint is asked for.
+            CheckpointError: If the checkpoint's tokeniser cannot be read.
+            ScenarioError: If the vocabulary is too small, or a decoder is asked for.
         """
         _check(spec)
         sizes = spec.architecture
@@ -103,7 +106,8 @@ class LanguageModelling:
             spec.label_column,
             sizes.vocabulary,
             sizes.sequence_length,
-            stamp_of(spec.dataset),
+            spec.checkpoint,
+            stamp_of(spec.dataset, spec.checkpoint),
         )
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
@@ -115,7 +119,7 @@ class LanguageModelling:
         """Return the head over the trained vocabulary: that of its style, or a linear layer.
 
         Raises:
-            ScenarioError: If a decoder or a checkpoint is asked for, or the architecture is not causal.
+            ScenarioError: If a decoder is asked for, or the architecture is not causal.
         """
         _check(spec)
         if spec.architecture.style in CAUSAL_STYLES:
@@ -124,7 +128,7 @@ class LanguageModelling:
 
     def units(self, targets: Tensor) -> Tensor:
         """Return the number of tokens to predict of each sample."""
-        return (targets != PADDING).sum(dim=1).float()
+        return (targets != NO_TARGET).sum(dim=1).float()
 
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the mean cross-entropy of the next tokens in nats.
@@ -135,7 +139,7 @@ class LanguageModelling:
             smoothing: Label smoothing over all V_out tokens.
         """
         return functional.cross_entropy(
-            outputs.flatten(end_dim=1), targets.flatten(), ignore_index=PADDING, label_smoothing=smoothing
+            outputs.flatten(end_dim=1), targets.flatten(), ignore_index=NO_TARGET, label_smoothing=smoothing
         )
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -146,7 +150,7 @@ class LanguageModelling:
             targets: Ids, shape (samples, q).
         """
         nats = functional.cross_entropy(
-            outputs.flatten(end_dim=1), targets.flatten(), ignore_index=PADDING, reduction="none"
+            outputs.flatten(end_dim=1), targets.flatten(), ignore_index=NO_TARGET, reduction="none"
         )
         return nats.view(targets.shape).double().sum(dim=1)
 
@@ -161,7 +165,7 @@ class LanguageModelling:
             split: The samples.
             data: Not read.
         """
-        nats, tokens = float(np.sum(predictions)), int((split.targets != PADDING).sum())
+        nats, tokens = float(np.sum(predictions)), int((split.targets != NO_TARGET).sum())
         exponent = nats / tokens
         perplexity = math.exp(exponent) if exponent < LARGEST_EXPONENT else math.inf
         return {
@@ -184,35 +188,38 @@ class LanguageModelling:
             data: The data that it is part of.
             count: Documents, taken evenly over the part; all of them if it has fewer.
         """
-        if data.decode is None:
-            raise ValueError("the data of language modelling must have a decode function")
+        if data.decode is None or data.end is None:
+            raise ValueError("the data of language modelling must have a decode function and an end")
         device = next(head.parameters()).device
         window = split.tokens.shape[1]
 
         def score(tokens: Tensor) -> Tensor:
-            last: Tensor = head(model(tokens)[:, -1:], tokens[:, -1:] != PADDING)[:, 0]
+            hidden = model(tokens)[:, -1:]
+            last: Tensor = head(hidden, hidden.new_ones(hidden.shape[:2], dtype=torch.bool))[:, 0]
             return last
 
-        stream = split.targets[split.targets != PADDING]
-        documents = np.split(stream, np.flatnonzero(stream == END) + 1)[:-1]
+        end = data.end
+        stream = split.targets[split.targets != NO_TARGET]
+        documents = np.split(stream, np.flatnonzero(stream == end) + 1)[:-1]
         chosen = np.unique(np.linspace(0, len(documents) - 1, count).round().astype(np.int64)).tolist()
         generator = Generator().manual_seed(0)
         found = []
         for document in (documents[i] for i in chosen):
             cut = max(1, min(window // 4, len(document) // 2))
-            prompt = torch.from_numpy(np.concatenate(([END], document[:cut])))[None].to(device)
+            prompt = torch.from_numpy(np.concatenate(([end], document[:cut])))[None].to(device)
             written = [
-                continued(score, prompt, window, window, choose)[0].cpu().numpy()
+                continued(score, prompt, window, window, choose, data.unwritten)[0].cpu().numpy()
                 for choose in (likeliest, drawn(TOP_P, generator))
             ]
-            rows = (document[:cut], *map(_to_end, (document[cut : cut + window], *written)))
+            rest = (document[cut : cut + window], *written)
+            rows = (document[:cut], *(_before(end, ids) for ids in rest))
             found.append(Continuation(*(data.decode(row[None])[0] for row in rows)))
         return found
 
 
-def _to_end(ids: IntArray) -> IntArray:
+def _before(end: int, ids: IntArray) -> IntArray:
     """Return the ids before the first end of a document."""
-    ends = np.flatnonzero(ids == END)
+    ends = np.flatnonzero(ids == end)
     return ids[: ends[0]] if len(ends) else ids
 
 
@@ -221,11 +228,6 @@ def _check(spec: TaskSpec) -> None:
         raise ScenarioError(
             f"decoder_blocks is {spec.decoder_blocks}, but language-modelling has a linear head on the "
             "server and no decoder; set decoder_blocks: 0"
-        )
-    if spec.checkpoint is not None:
-        raise ScenarioError(
-            f"checkpoint is {spec.checkpoint!r}, but language-modelling starts from random weights; leave it "
-            "out"
         )
     if not spec.architecture.causal and spec.architecture.style not in CAUSAL_STYLES:
         raise ScenarioError("language-modelling needs a causal architecture: set causal to True")
@@ -251,12 +253,14 @@ def _load(
     kind: str | int | None,
     vocabulary: int,
     sequence_length: int,
+    checkpoint: str | None,
     stamp: Stamp,  # noqa: ARG001
 ) -> TaskData:
     parts = _read(dataset, text, kind, stamp_of(dataset))
-    tokens = learn_bytes(parts[0].texts, vocabulary)
+    tokens: ByteTokens | CheckpointTokens
+    tokens = learn_bytes(parts[0].texts, vocabulary) if checkpoint is None else checkpoint_tokens(checkpoint)
     documents = tokens.encode(parts[0].texts)
-    packed = functools.partial(_packed, documents, sequence_length)
+    packed = functools.partial(_packed, documents, sequence_length, tokens.end)
     dev, test = (_held_out(tokens, part, sequence_length) for part in parts[1:])
     lengths = np.array([len(ids) for ids in documents], dtype=np.int64)
     if parts[0].kinds:
@@ -267,18 +271,31 @@ def _load(
     for array in (lengths, strata):
         array.flags.writeable = False  # shared by every learner of the process
     everything = packed(np.arange(len(documents)))
-    return TaskData(everything, dev, test, strata, lengths, (), tokens.decode, HIDDEN, packed)
+    return TaskData(
+        everything,
+        dev,
+        test,
+        strata,
+        lengths,
+        decode=tokens.decode,
+        hidden=tokens.hidden,
+        pack=packed,
+        end=tokens.end,
+        unwritten=tokens.unwritten,
+        tokenizer=tokens.whole_tokenizer if isinstance(tokens, ByteTokens) else None,
+    )
 
 
-def _packed(documents: list[IntArray], sequence_length: int, chosen: IntArray) -> Split:
+def _packed(documents: list[IntArray], sequence_length: int, end: int, chosen: IntArray) -> Split:
     """Pack the documents of these numbers."""
-    tokens, targets = pack([documents[i] for i in chosen.tolist()], sequence_length)
+    tokens, targets = pack([documents[i] for i in chosen.tolist()], sequence_length, end)
     for array in (tokens, targets):
         array.flags.writeable = False
     return Split(tokens, targets)
 
 
-def _held_out(tokens: ByteTokens, part: Documents, sequence_length: int) -> Split:
+def _held_out(tokens: ByteTokens | CheckpointTokens, part: Documents, sequence_length: int) -> Split:
     """Pack all documents of a part, with the bytes of text in each row's targets as references."""
-    split = _packed(tokens.encode(part.texts), sequence_length, np.arange(len(part)))
-    return Split(split.tokens, split.targets, tuple(tokens.byte_counts[split.targets].sum(axis=1).tolist()))
+    split = _packed(tokens.encode(part.texts), sequence_length, tokens.end, np.arange(len(part)))
+    sizes = tokens.byte_counts[np.maximum(split.targets, 0)] * (split.targets != NO_TARGET)
+    return Split(split.tokens, split.targets, tuple(sizes.sum(axis=1).tolist()))

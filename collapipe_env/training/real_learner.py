@@ -208,7 +208,7 @@ class TorchLearner:
         return self._prepared[1].written(*run.common_model, count)
 
     def save_checkpoint(self, folder: str | Path, env: int = 0) -> None:
-        """Write an environment's language model as a folder in Hugging Face format.
+        """Write an environment's language model as a folder in Hugging Face format, with its tokeniser.
 
         Args:
             folder: Folder to create.
@@ -221,7 +221,12 @@ class TorchLearner:
         run = self._runs[env]
         if run is None:
             raise RuntimeError(f"environment {env} has no training run; call reset before saving")
-        save_checkpoint(folder, *run.common_model, source=self._task_spec.checkpoint)
+        checkpoint = self._task_spec.checkpoint
+        if checkpoint is not None:
+            save_checkpoint(folder, *run.common_model, source=checkpoint)
+            return
+        data = self._task.load(self._task_spec)  # kept since the first reset
+        save_checkpoint(folder, *run.common_model, tokenizer=data.tokenizer, end=data.end)
 
     def get_state(self) -> Tree:
         """Return models, optimisers, data orders, generators and figures of every environment, as copies.

@@ -11,7 +11,7 @@ from collapipe_env.learners.base import Arrivals, WritesSamples
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks import TaskSpec, get_task
-from collapipe_env.tasks.byte_tokens import END
+from collapipe_env.tasks.byte_tokens import END, NO_TARGET
 from collapipe_env.tasks.partition import partition
 
 N, BLOCKS, LENGTH, VOCABULARY = 3, 2, 16, 300
@@ -59,7 +59,7 @@ def test_no_row_holds_documents_of_two_clusters(name):
 
 
 def list_of_documents(targets):
-    stream = targets[targets != 0]
+    stream = targets[targets != NO_TARGET]
     return np.split(stream, np.flatnonzero(stream == END) + 1)[:-1]
 
 
@@ -70,7 +70,7 @@ def test_figures_are_those_of_the_evaluated_rows():
     assert report.metric[0] == pytest.approx(math.exp(report.loss[0]), rel=1e-5)
     data = get_task("language-modelling").load(TaskSpec(found.architecture, VOCABULARY))
     rows = np.random.default_rng(0).permutation(len(data.test))[:40]
-    tokens = (data.test.targets[rows] != 0).sum()
+    tokens = (data.test.targets[rows] != NO_TARGET).sum()
     size = sum(data.test.references[i] for i in rows)
     expected = report.loss[0] * tokens / math.log(2) / size
     assert report.metrics["bits_per_byte"][0] == pytest.approx(expected, rel=1e-5)
@@ -87,7 +87,7 @@ def test_it_beats_counted_tokens_soon():
     for _ in range(50):
         perplexity = found.train_round(outcome()).metric[0]
     data = get_task("language-modelling").load(TaskSpec(found.architecture, VOCABULARY))
-    train, asked = (part.targets[part.targets != 0] for part in (data.train, data.test))
+    train, asked = (part.targets[part.targets != NO_TARGET] for part in (data.train, data.test))
     shares = (np.bincount(train, minlength=VOCABULARY) + 1) / (len(train) + VOCABULARY)
     assert perplexity < 0.6 * np.exp(-np.log(shares[asked]).mean())
 

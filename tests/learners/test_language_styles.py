@@ -14,7 +14,7 @@ from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.scenario import load_scenario
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec, trained_architecture
-from collapipe_env.tasks.byte_tokens import END
+from collapipe_env.tasks.byte_tokens import END, NO_TARGET
 from collapipe_env.tasks.language_modelling import VocabularyHead
 
 N, BLOCKS, ROUNDS, VOCABULARY, LENGTH = 2, 2, 60, 300, 16
@@ -63,7 +63,7 @@ def trained(scenario, rounds):
 
 
 def unigram_perplexity(data):
-    train, asked = (part.targets[part.targets != 0] for part in (data.train, data.test))
+    train, asked = (part.targets[part.targets != NO_TARGET] for part in (data.train, data.test))
     shares = (np.bincount(train, minlength=VOCABULARY) + 1) / (len(train) + VOCABULARY)
     return math.exp(-np.log(shares[asked]).mean())
 
@@ -80,7 +80,7 @@ def test_a_scenario_trains_and_writes(name):
     assert torch.equal(head.weight, model.embedding.weight) == ("tied" in name)
 
     # What is written greedily is the token of the highest score, one after the other.
-    stream = data.test.targets[data.test.targets != 0]
+    stream = data.test.targets[data.test.targets != NO_TARGET]
     documents = np.split(stream, np.flatnonzero(stream == END) + 1)[:-1]
     for sample, document in zip(learner.written_samples(2), (documents[0], documents[-1]), strict=True):
         text = [END, *document[: max(1, min(LENGTH // 4, len(document) // 2))].tolist()]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.errors import ScenarioError
-from collapipe_env.tasks.byte_tokens import BYTES, END, FIRST, HIDDEN, learn_bytes, pack
+from collapipe_env.tasks.byte_tokens import BYTES, END, FIRST, HIDDEN, NO_TARGET, learn_bytes, pack
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog"] * 3
 TOKENS = learn_bytes(TEXTS, 275)
@@ -71,21 +71,23 @@ def test_packing_by_hand():
     tokens, targets = pack([np.array([5, 6, 7]), np.array([8])], 4)
     # END 5 6 7 END 8 END
     assert tokens.tolist() == [[END, 5, 6, 7], [END, 8, 0, 0]]
-    assert targets.tolist() == [[5, 6, 7, END], [8, END, 0, 0]]
+    assert targets.tolist() == [[5, 6, 7, END], [8, END, NO_TARGET, NO_TARGET]]
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.lists(st.integers(FIRST, 99), min_size=1, max_size=20), min_size=1, max_size=8),
+    st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=20), min_size=1, max_size=8),
     st.integers(1, 9),
+    st.sampled_from([END, 0, 77]),
 )
-def test_every_token_is_the_target_of_one_position(documents, length):
-    tokens, targets = pack([np.array(one) for one in documents], length)
-    stream = [END] + [token for one in documents for token in (*one, END)]
-    real = targets != 0
+def test_every_token_is_the_target_of_one_position(documents, length, end):
+    """Every id may be one of text, 0 too, as in a checkpoint."""
+    tokens, targets = pack([np.array(one) for one in documents], length, end)
+    stream = [end] + [token for one in documents for token in (*one, end)]
+    real = targets != NO_TARGET
     assert targets[real].tolist() == stream[1:]
     assert tokens[real].tolist() == stream[:-1]
-    assert ((tokens != 0) == real).all()
+    assert (tokens[~real] == 0).all()
     # Padding is at the end of the last row only.
     assert real[:-1].all()
     assert real[-1].any()

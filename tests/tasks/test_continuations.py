@@ -6,8 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.tasks.byte_tokens import HIDDEN
+from collapipe_env.tasks.byte_tokens import HIDDEN, ByteTokens
 from collapipe_env.tasks.continuations import continued, drawn, likeliest, nucleus
+
+UNWRITTEN = ByteTokens.unwritten
 
 
 @settings(max_examples=200, deadline=None)
@@ -59,14 +61,15 @@ def adding(tokens):
 
 def test_continuations_read_what_they_wrote():
     prompts = torch.tensor([[4, 5], [11, 12]])
-    found = continued(adding, prompts, 5, 3, likeliest)
+    found = continued(adding, prompts, 5, 3, likeliest, UNWRITTEN)
     for prompt, written in zip(prompts.tolist(), found.tolist(), strict=True):
         text = list(prompt)
         for token in written:
             assert token == 3 + sum(text[-3:]) % 10
             text.append(token)
-    assert torch.equal(found, continued(adding, prompts, 5, 3, likeliest))
-    assert torch.equal(found, continued(adding, prompts, 5, 3, drawn(0.5, torch.Generator().manual_seed(0))))
+    assert torch.equal(found, continued(adding, prompts, 5, 3, likeliest, UNWRITTEN))
+    again = continued(adding, prompts, 5, 3, drawn(0.5, torch.Generator().manual_seed(0)), UNWRITTEN)
+    assert torch.equal(found, again)
 
 
 def test_no_more_is_read_than_the_window():
@@ -76,10 +79,11 @@ def test_no_more_is_read_than_the_window():
         read.append(tokens.shape[1])
         return adding(tokens)
 
-    continued(score, torch.tensor([[4, 5, 6]]), 4, 4, likeliest)
+    continued(score, torch.tensor([[4, 5, 6]]), 4, 4, likeliest, UNWRITTEN)
     assert read == [3, 4, 4, 4]
 
 
 def test_ids_that_stand_for_no_text_are_never_written():
-    found = continued(adding, torch.tensor([[4]]), 200, 3, drawn(1.0, torch.Generator().manual_seed(0)))
+    choose = drawn(1.0, torch.Generator().manual_seed(0))
+    found = continued(adding, torch.tensor([[4]]), 200, 3, choose, UNWRITTEN)
     assert found.min() > HIDDEN
