@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError, ScenarioError, shown
 from collapipe_env.evaluation.gate import late_slope
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
-from collapipe_env.learners.base import Learner, WritesSamples
+from collapipe_env.learners.base import Learner, SavesModels, WritesSamples
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.record import RoundRecord
@@ -217,6 +218,7 @@ def play_episode(
     on_round: Callable[[], None] = lambda: None,
     run: int = 0,
     samples: int = 0,
+    model: Path | None = None,
 ) -> PlayedEpisode:
     """Play one held-out episode; the same number means the same channels, loads and data for all.
 
@@ -232,6 +234,7 @@ def play_episode(
         on_round: Called after each round.
         run: Training run of a learned scheduler, from 0.
         samples: Continuations that the trained model writes at the end; above 0 with ``"real"`` only.
+        model: New folder for the trained model in Hugging Face format, with ``"real"`` only; None keeps none.
     """
     env = _environment(scenario, rounds, learner, observation_kind(scheduler))
     scheduler.reset(HELD_OUT_SEED + episode)
@@ -265,6 +268,8 @@ def play_episode(
         on_round()
     record = env.last_round
     assert record is not None
+    if model is not None:
+        _save(env.learner, model)
     result = EpisodeResult(
         scheduler=name,
         title=scheduler.name,
@@ -289,6 +294,13 @@ def _written(learner: Learner, count: int) -> list[dict[str, str]]:
     if not isinstance(learner, WritesSamples):
         raise ScenarioError(f"the learner {type(learner).__name__} writes no samples: use 'real'")
     return learner.written_samples(count)
+
+
+def _save(learner: Learner, folder: Path) -> None:
+    """Write the model that a learner has trained."""
+    if not isinstance(learner, SavesModels):
+        raise ScenarioError(f"the learner {type(learner).__name__} saves no models: use 'real'")
+    learner.save_checkpoint(folder)
 
 
 def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -> Observation:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, overall
 from collapipe_env.evaluation.constant_answers import constant_answer_notes
+from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.gate import gate_note
 from collapipe_env.evaluation.labels import SERVER_NOTE, notes
 from collapipe_env.evaluation.metric_forms import lower_is_better_note
@@ -70,6 +71,8 @@ def write_report(
         console.print()
         console.print(samples, markup=False, emoji=False, soft_wrap=True)
         console.print(f"samples:   {run.samples}", markup=False, soft_wrap=True)
+    for model in kept_models(comparisons):
+        console.print(f"model:     {model}/", markup=False, soft_wrap=True)
     if figures and not drawing_possible():
         console.print(
             "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False
@@ -82,6 +85,22 @@ def write_report(
     ):  # fmt: skip
         console.print(f"{name + ':':10} {file}", markup=False, soft_wrap=True)
     console.print(f"everything is in {run.path}/", markup=False, soft_wrap=True)
+
+
+def kept_models(comparisons: Sequence[ScenarioComparison]) -> list[Path]:
+    """Return the folders of the models that the plans were to keep.
+
+    Args:
+        comparisons: One for each scenario.
+    """
+    return [
+        EpisodeFiles(comparison.plan.folder, name, episode.episode, episode.run).model
+        for comparison in comparisons
+        if comparison.plan.save_models
+        for name, episodes in comparison.results.items()
+        for episode in episodes
+        if episode.episode == 0
+    ]
 
 
 def write_files(

@@ -56,6 +56,8 @@ class EvaluationPlan:
             or its place in a file or module.
         samples: Continuations that each trained model writes at the end of the first episode; only of a task
             that writes text, with the learner ``"real"``.
+        save_models: Keep the trained language model of each first episode as a folder in Hugging Face format;
+            with the learner ``"real"`` only.
     """
 
     scenario: Scenario
@@ -69,6 +71,7 @@ class EvaluationPlan:
     factories: Mapping[str, Factory] = field(default_factory=dict)
     own_learner: object = None
     samples: int = 0
+    save_models: bool = False
 
     def samples_of(self, episode: int) -> int:
         """Continuations to write at the end of an episode."""
@@ -124,6 +127,11 @@ class Unit:
     def files(self) -> EpisodeFiles:
         """Its files."""
         return EpisodeFiles(self.plan.folder, self.scheduler, self.episode, self.run)
+
+    @property
+    def keeps_model(self) -> bool:
+        """Whether the trained model is kept."""
+        return self.plan.save_models and self.episode == 0
 
     def read(self) -> EpisodeResult:
         """Its result, under the title that tells the scheduler apart from the others."""
@@ -359,7 +367,7 @@ def _key(parts: Iterable[object], identity: bytes) -> str:
 
 def _finished(unit: Unit) -> bool:
     try:
-        return unit.files.is_finished(unit.key)
+        return unit.files.is_finished(unit.key) and (unit.files.model.is_dir() or not unit.keeps_model)
     except DataError as error:
         fact = str(error).removesuffix(f": {REMEDY}")
         print(f"note: {fact}: measuring this episode again", file=sys.stderr)
@@ -382,6 +390,7 @@ def _work(unit: Unit, on_round: Any) -> None:
     scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent_of(unit.run), plan.factories)
     if code is not None and code.digest is not None and isinstance(scheduler, OwnScheduler):
         scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
+    unit.files.remove_models()
     played = play_episode(
         unit.scheduler,
         scheduler,
@@ -392,5 +401,8 @@ def _work(unit: Unit, on_round: Any) -> None:
         on_round,
         unit.run,
         plan.samples_of(unit.episode),
+        unit.files.new_model if unit.keeps_model else None,
     )
+    if unit.keeps_model:
+        unit.files.keep_model()
     unit.files.write(unit.key, played)
