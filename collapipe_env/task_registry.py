@@ -26,10 +26,13 @@ class TaskTraits:
         outputs: Whether the head has one output for a ``sentence`` or one for each ``token``, as taggers and
             generators have.
         decoder: Whether the server needs decoder blocks.
+        causal: Whether no position may attend to a later one: language models predict the next token. Their
+            head has an output for every token of the vocabulary.
     """
 
     outputs: Literal["sentence", "token"]
     decoder: bool = False
+    causal: bool = False
 
     def positions(self, sequence_length: int) -> int:
         """Positions of a sample that reach the head's product with the outputs.
@@ -44,6 +47,7 @@ TASKS: Registry[Any] = Registry(
     "task",
     {
         "classification": "collapipe_env.tasks.classification:Classification",
+        "language-modelling": "collapipe_env.tasks.language_modelling:LanguageModelling",
         "ner": "collapipe_env.tasks.ner:NamedEntities",
         "translation": "collapipe_env.tasks.translation:Translation",
     },
@@ -54,6 +58,7 @@ TASKS: Registry[Any] = Registry(
 SHIPPED_TRAITS: Mapping[str, TaskTraits] = MappingProxyType(
     {
         "classification": TaskTraits(outputs="sentence"),
+        "language-modelling": TaskTraits(outputs="token", causal=True),
         "ner": TaskTraits(outputs="token"),
         "translation": TaskTraits(outputs="token", decoder=True),
     }

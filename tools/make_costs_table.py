@@ -20,9 +20,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.blocks import build_block
 from collapipe_env.models.cluster_model import additive_mask
 from collapipe_env.models.embeddings import build_embedding
-from collapipe_env.models.encoder_blocks import EncoderBlock
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks import get_task
@@ -78,7 +78,7 @@ def exact_figures(scenario: Scenario) -> Iterator[Comparison]:
     costs, workload = workload_costs(scenario), scenario.workload
     spec = task_spec(scenario)
     architecture, generator = spec.architecture, torch.Generator().manual_seed(0)
-    block, embedding = EncoderBlock(architecture, generator), build_embedding(architecture, generator)
+    block, embedding = build_block(architecture, generator), build_embedding(architecture, generator)
     yield Comparison("parameters of a block", costs.block_parameters, parameter_count(block))
     yield Comparison("parameters of the embedding", costs.embedding_parameters, parameter_count(embedding))
 
@@ -120,7 +120,7 @@ def stored_bytes(architecture: Architecture, *, fused: bool) -> float:
         fused: Whether attention may use a kernel that never materialises its weights, as in training here.
     """
     generator = torch.Generator().manual_seed(0)
-    block = EncoderBlock(architecture, generator).train()
+    block = build_block(architecture, generator).train()
     x = torch.randn(SAMPLES, architecture.sequence_length, architecture.width, generator=generator)
     mask = additive_mask(torch.ones(x.shape[:2], dtype=torch.int64))
     known = {tensor.untyped_storage().data_ptr() for tensor in (*block.parameters(), mask)}

@@ -138,6 +138,8 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     agents = _agents(options, scenarios)
     play = options.play
     (learner,) = chosen_learners(scenarios.values(), play.learner)
+    play.check_samples(scenarios.values(), learner)
+    play.check_models(scenarios.values(), learner)
     default = Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}"
     run = RunDirectory(options.out or default)
     # What may differ from one run in a folder to the next is not listed: it is added to what is there.

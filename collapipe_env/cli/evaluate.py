@@ -108,6 +108,8 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         else:
             load_scheduler(name, played, None)
     (learner,) = chosen_learners([scenario], play.learner)
+    play.check_samples([scenario], learner)
+    play.check_models([scenario], learner)
     run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
     with started(run, command_line(program, given), asked, fresh=play.fresh) as continued:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from collapipe_env.cli.common import LEARNER_OPTION, hint, require_within
+from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.scenario import Scenario
+from collapipe_env.task_registry import task_traits
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.runner import EvaluationPlan
@@ -32,6 +34,10 @@ class EpisodeOptions:
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
     ] = None
     """Episodes played at once, each in a process."""
+    samples: int = 0
+    """Continuations of held-out texts that each language model writes at the end, with the real learner."""
+    save_models: bool = False
+    """Keep each language model of the first episode as a Hugging Face folder, with the real learner."""
 
     @property
     def workers(self) -> int:
@@ -48,7 +54,60 @@ class EpisodeOptions:
             ("--seeds", self.seeds, 1, 100_000),
             ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
             ("--processes", self.workers, 1, 1024),
+            ("--samples", self.samples, 0, 100),
         )
+
+    def check_samples(self, scenarios: Iterable[Scenario], learner: str) -> None:
+        """Refuse samples that nothing can write.
+
+        Args:
+            scenarios: What is played.
+            learner: Name under which the learner is registered.
+
+        Raises:
+            ScenarioError: If the learner trains no model, or a task writes no text.
+        """
+        if not self.samples:
+            return
+        if learner != "real":
+            raise ScenarioError(
+                f"--samples {self.samples} needs a trained model, and --learner {learner} has none: add "
+                "--learner real"
+            )
+        from collapipe_env.tasks import get_task
+        from collapipe_env.tasks.base import require_writing
+
+        for scenario in scenarios:
+            require_writing(get_task(scenario.workload.task))
+
+    def check_models(self, scenarios: Iterable[Scenario], learner: str) -> None:
+        """Refuse to keep models that cannot be saved.
+
+        Args:
+            scenarios: What is played.
+            learner: Name under which the learner is registered.
+
+        Raises:
+            ScenarioError: If the learner trains no model, or one of another kind than can be saved.
+        """
+        if not self.save_models:
+            return
+        if learner != "real":
+            raise ScenarioError(
+                f"--save-models needs a trained model, and --learner {learner} has none: add --learner real"
+            )
+        from collapipe_env.models.architecture import CAUSAL_STYLES
+        from collapipe_env.tasks.base import trained_architecture
+
+        for scenario in scenarios:
+            style = trained_architecture(scenario).style
+            if not task_traits(scenario.workload.task).causal or style not in CAUSAL_STYLES:
+                raise ScenarioError(
+                    f"--save-models: scenario {scenario.name!r} trains blocks of style {style!r} on task "
+                    f"{scenario.workload.task!r}, but only language-modelling with style "
+                    f"{' or '.join(map(repr, CAUSAL_STYLES))} can be saved: set learning.proxy.style (or "
+                    "workload.style, with the proxy off), or leave the option out"
+                )
 
     def plan(
         self,
@@ -82,6 +141,8 @@ class EpisodeOptions:
             own_learner=None if learner == self.learner else self.learner,
             folder=folder(learner, rounds),
             threads=threads,
+            samples=self.samples,
+            save_models=self.save_models,
         )
 
 

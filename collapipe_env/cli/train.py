@@ -99,6 +99,8 @@ class Job:
         )
         asked = options.evaluation.schedulers
         self._schedulers = self._usual_schedulers() if asked is None else asked
+        options.evaluation.check_samples([self._scenario], self._learner)
+        options.evaluation.check_models([self._scenario], self._learner)
         self._require_schedulers()
 
     def run(self) -> None:

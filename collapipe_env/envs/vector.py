@@ -231,6 +231,11 @@ class CollaPipeVectorEnv(
             raise ScenarioError(f"environments {missing} were never reset: call reset() first")
         return [rng for rng in self._rngs if rng is not None]
 
+    @property
+    def learner(self) -> Learner:
+        """Source of the loss, of all environments."""
+        return self._mdp.world.learner
+
     def summary(self, row: int) -> dict[str, float]:
         """Summary of one row's episode so far; after an autoreset that is the new one."""
         return self._mdp.summary(row)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +15,10 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation, saved_allocation
 from collapipe_env.envs.observation_kinds import Observation, observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import DataError, shown
+from collapipe_env.errors import DataError, ScenarioError, shown
 from collapipe_env.evaluation.gate import late_slope
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
+from collapipe_env.learners.base import Learner, SavesModels, WritesSamples
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.record import RoundRecord
@@ -58,7 +60,8 @@ class EpisodeResult:
         loss: Latest evaluation loss after each round [nat].
         smoothed_loss: The environment's running mean of it.
         initial_loss: Evaluation loss of the untrained model [nat].
-        metric: The task's headline metric after each round, in [0, 1]; NaN with the surrogate learner.
+        metric: The task's headline metric after each round, mostly in [0, 1]; NaN with the surrogate
+            learner.
         metrics: All of the task's metrics at the end by name; empty with the surrogate learner.
         memory_bytes: Most memory that any device needed in each round [byte].
         decision_s: Wall-clock time that each decision took [s].
@@ -69,6 +72,7 @@ class EpisodeResult:
         server_blocks: Most encoder blocks that the edge server ran for a cluster in any round; 0 under
             CollaPipe's own plans.
         run: Training run of a learned scheduler, from 0.
+        samples: Continuations that the trained model wrote at the end, texts by kind; empty unless asked for.
     """
 
     scheduler: str
@@ -90,6 +94,7 @@ class EpisodeResult:
     offered_memory_bytes: list[list[float]]
     server_blocks: int = 0
     run: int = 0
+    samples: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def peak_memory_bytes(self) -> float:
@@ -136,6 +141,10 @@ class EpisodeResult:
                 episode=_count(data["episode"]),
                 server_blocks=_count(data["server_blocks"]),
                 run=_count(data["run"]),
+                samples=[
+                    {key: _of(str, text) for key, text in _of(dict, one).items()}
+                    for one in _of(list, data["samples"])
+                ],
                 initial_loss=_number(data["initial_loss"]),
                 metrics={name: _number(value) for name, value in _of(dict, data["metrics"]).items()},
                 **tables,
@@ -148,7 +157,8 @@ class EpisodeResult:
 def _earlier(data: Mapping[str, Any]) -> dict[str, Any]:
     """Substitutes for the figures that files of earlier versions lack."""
     delay = data.get("delay")
-    return {"run": 0, "largest_backlog": [None] * len(delay) if isinstance(delay, list) else None}
+    backlog = [None] * len(delay) if isinstance(delay, list) else None
+    return {"run": 0, "samples": [], "largest_backlog": backlog}
 
 
 def _number(value: Any) -> float:
@@ -207,6 +217,8 @@ def play_episode(
     learner: str,
     on_round: Callable[[], None] = lambda: None,
     run: int = 0,
+    samples: int = 0,
+    model: Path | None = None,
 ) -> PlayedEpisode:
     """Play one held-out episode; the same number means the same channels, loads and data for all.
 
@@ -221,6 +233,8 @@ def play_episode(
         learner: ``"real"`` or ``"surrogate"``.
         on_round: Called after each round.
         run: Training run of a learned scheduler, from 0.
+        samples: Continuations that the trained model writes at the end; above 0 with ``"real"`` only.
+        model: New folder for the trained model in Hugging Face format, with ``"real"`` only; None keeps none.
     """
     env = _environment(scenario, rounds, learner, observation_kind(scheduler))
     scheduler.reset(HELD_OUT_SEED + episode)
@@ -254,6 +268,8 @@ def play_episode(
         on_round()
     record = env.last_round
     assert record is not None
+    if model is not None:
+        _save(env.learner, model)
     result = EpisodeResult(
         scheduler=name,
         title=scheduler.name,
@@ -267,9 +283,24 @@ def play_episode(
         server_blocks=max(
             0 if a.server_blocks is None else int(np.max(a.server_blocks)) for a in allocations
         ),
+        samples=_written(env.learner, samples) if samples else [],
         **columns,
     )
     return PlayedEpisode(result, allocations)
+
+
+def _written(learner: Learner, count: int) -> list[dict[str, str]]:
+    """Samples of what a learner has trained."""
+    if not isinstance(learner, WritesSamples):
+        raise ScenarioError(f"the learner {type(learner).__name__} writes no samples: use 'real'")
+    return learner.written_samples(count)
+
+
+def _save(learner: Learner, folder: Path) -> None:
+    """Write the model that a learner has trained."""
+    if not isinstance(learner, SavesModels):
+        raise ScenarioError(f"the learner {type(learner).__name__} saves no models: use 'real'")
+    learner.save_checkpoint(folder)
 
 
 def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -> Observation:

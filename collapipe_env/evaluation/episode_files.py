@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,45 @@ class EpisodeFiles:
     def decisions(self) -> Path:
         """File of the decisions, arrays with the rounds in front."""
         return self.folder / f"{self._stem}.npz"
+
+    @property
+    def model(self) -> Path:
+        """Folder of the trained model, where it was kept."""
+        return self.folder / f"{self._stem}-model"
+
+    @property
+    def new_model(self) -> Path:
+        """Folder of the model until :meth:`keep_model`."""
+        return self.folder / f"{self._stem}-model.part"
+
+    def remove_models(self) -> None:
+        """Remove the models of an earlier episode, since this one is played anew.
+
+        Raises:
+            DataError: If a folder cannot be removed.
+        """
+        try:
+            for folder in (self.new_model, self.model):
+                if folder.exists():
+                    shutil.rmtree(folder)
+        except OSError as error:
+            raise self._in_the_way(error) from None
+
+    def keep_model(self) -> None:
+        """Give the new model its name, whole as it is.
+
+        Raises:
+            DataError: If the folder cannot be renamed.
+        """
+        try:
+            self.new_model.rename(self.model)
+        except OSError as error:
+            raise self._in_the_way(error) from None
+
+    def _in_the_way(self, error: OSError) -> DataError:
+        return DataError(
+            f"cannot replace the folder {self.model} ({error.strerror}): close what uses it, and run again"
+        )
 
     @property
     def _stem(self) -> str:

@@ -10,13 +10,16 @@ from rich.console import Console
 
 from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, overall
 from collapipe_env.evaluation.constant_answers import constant_answer_notes
+from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.gate import gate_note
 from collapipe_env.evaluation.labels import SERVER_NOTE, notes
+from collapipe_env.evaluation.metric_forms import lower_is_better_note
 from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan
 from collapipe_env.evaluation.table import Cell, Page, cell, summary_page
+from collapipe_env.evaluation.text_samples import samples_report
 from collapipe_env.files import write_json, write_text
 from collapipe_env.progress import progress_bar
 
@@ -63,6 +66,13 @@ def write_report(
     data = write_files(comparisons, every, record, run, whole=whole)
     console.print()
     print_report(console, comparisons, every)
+    samples = samples_report(comparisons)
+    if samples:
+        console.print()
+        console.print(samples, markup=False, emoji=False, soft_wrap=True)
+        console.print(f"samples:   {run.samples}", markup=False, soft_wrap=True)
+    for model in kept_models(comparisons):
+        console.print(f"model:     {model}/", markup=False, soft_wrap=True)
     if figures and not drawing_possible():
         console.print(
             "pictures left out: Matplotlib is missing (pip install 'collapipe-env[plots]')", markup=False
@@ -75,6 +85,22 @@ def write_report(
     ):  # fmt: skip
         console.print(f"{name + ':':10} {file}", markup=False, soft_wrap=True)
     console.print(f"everything is in {run.path}/", markup=False, soft_wrap=True)
+
+
+def kept_models(comparisons: Sequence[ScenarioComparison]) -> list[Path]:
+    """Return the folders of the models that the plans were to keep.
+
+    Args:
+        comparisons: One for each scenario.
+    """
+    return [
+        EpisodeFiles(comparison.plan.folder, name, episode.episode, episode.run).model
+        for comparison in comparisons
+        if comparison.plan.save_models
+        for name, episodes in comparison.results.items()
+        for episode in episodes
+        if episode.episode == 0
+    ]
 
 
 def write_files(
@@ -100,6 +126,11 @@ def write_files(
     write_text(run.rounds, rounds_csv(comparisons))
     write_text(run.episode_table, episodes_csv(comparisons))
     write_text(run.table, markdown_report(comparisons, every))
+    samples = samples_report(comparisons)
+    if samples:
+        write_text(run.samples, samples)
+    else:
+        run.samples.unlink(missing_ok=True)  # of an earlier run in the folder that was asked for some
     data = run.results if whole else run.summary
     content = comparisons[0].to_dict() if whole else _summary(comparisons, every)
     write_json(data, {**record, **content})
@@ -161,7 +192,9 @@ def notes_below(comparison: ScenarioComparison) -> list[str]:
     """
     impossible = [f"{name}: not possible: {reason}" for name, reason in comparison.impossible.items()]
     lines = [*notes([comparison]), comparison.goal, *_gate_notes(comparison)]
-    return [*lines, *constant_answer_notes(comparison.plan), *impossible]
+    names = (name for summary in comparison.summaries for name in summary.metrics)
+    directions = lower_is_better_note(names)
+    return [*lines, *directions, *constant_answer_notes(comparison.plan), *impossible]
 
 
 def _gate_notes(comparison: ScenarioComparison) -> list[str]:

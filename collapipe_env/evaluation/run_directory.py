@@ -86,6 +86,8 @@ class RunDirectory:
     """Every episode."""
     table = _Entry("table.md")
     """The table."""
+    samples = _Entry("samples.md")
+    """Text that trained language models wrote."""
 
     def episodes_of(self, learner: str, rounds: int) -> Path:
         """Folder of the finished episodes of one learner and length, which no other evaluation overwrites.

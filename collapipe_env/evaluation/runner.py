@@ -54,6 +54,10 @@ class EvaluationPlan:
         factories: Schedulers that were handed over in Python, by name.
         own_learner: Where a learner of the user's own is registered in other processes from: its factory,
             or its place in a file or module.
+        samples: Continuations that each trained model writes at the end of the first episode; only of a task
+            that writes text, with the learner ``"real"``.
+        save_models: Keep the trained language model of each first episode as a folder in Hugging Face format;
+            with the learner ``"real"`` only.
     """
 
     scenario: Scenario
@@ -66,6 +70,12 @@ class EvaluationPlan:
     threads: int = 1
     factories: Mapping[str, Factory] = field(default_factory=dict)
     own_learner: object = None
+    samples: int = 0
+    save_models: bool = False
+
+    def samples_of(self, episode: int) -> int:
+        """Continuations to write at the end of an episode."""
+        return 0 if episode else self.samples
 
     @property
     def size(self) -> str:
@@ -117,6 +127,11 @@ class Unit:
     def files(self) -> EpisodeFiles:
         """Its files."""
         return EpisodeFiles(self.plan.folder, self.scheduler, self.episode, self.run)
+
+    @property
+    def keeps_model(self) -> bool:
+        """Whether the trained model is kept."""
+        return self.plan.save_models and self.episode == 0
 
     def read(self) -> EpisodeResult:
         """Its result, under the title that tells the scheduler apart from the others."""
@@ -310,7 +325,7 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
             name,
             run,
             episode,
-            _key((*common, name, episode), identities[name, run]),
+            _key((*common, name, episode, *_asked_samples(plan, episode)), identities[name, run]),
             None if (code := codes[name]) is None else code.digest,
             titles.get(name),
         )
@@ -318,6 +333,12 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
         for name in plan.schedulers
         for run in range(plan.runs_of(name))
     ]
+
+
+def _asked_samples(plan: EvaluationPlan, episode: int) -> tuple[object, ...]:
+    """Part of an episode's key: without samples there is none, so that earlier results count."""
+    count = plan.samples_of(episode)
+    return ("samples", count) if count else ()
 
 
 def _identity(plan: EvaluationPlan, name: str, run: int, code: OwnCode | None) -> bytes:
@@ -346,7 +367,7 @@ def _key(parts: Iterable[object], identity: bytes) -> str:
 
 def _finished(unit: Unit) -> bool:
     try:
-        return unit.files.is_finished(unit.key)
+        return unit.files.is_finished(unit.key) and (unit.files.model.is_dir() or not unit.keeps_model)
     except DataError as error:
         fact = str(error).removesuffix(f": {REMEDY}")
         print(f"note: {fact}: measuring this episode again", file=sys.stderr)
@@ -369,7 +390,19 @@ def _work(unit: Unit, on_round: Any) -> None:
     scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent_of(unit.run), plan.factories)
     if code is not None and code.digest is not None and isinstance(scheduler, OwnScheduler):
         scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
+    unit.files.remove_models()
     played = play_episode(
-        unit.scheduler, scheduler, plan.scenario, unit.episode, plan.rounds, plan.learner, on_round, unit.run
+        unit.scheduler,
+        scheduler,
+        plan.scenario,
+        unit.episode,
+        plan.rounds,
+        plan.learner,
+        on_round,
+        unit.run,
+        plan.samples_of(unit.episode),
+        unit.files.new_model if unit.keeps_model else None,
     )
+    if unit.keeps_model:
+        unit.files.keep_model()
     unit.files.write(unit.key, played)

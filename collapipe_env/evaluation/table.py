@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from collapipe_env.evaluation.gate import BELOW_LINE
+from collapipe_env.evaluation.metric_forms import metric_form
 from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.statistics import Summary, TargetTime
 
@@ -22,8 +23,6 @@ Cell = tuple[str, str]
 Column = tuple[str, str, Callable[[Summary], Cell]]
 """Name, unit and content of a column."""
 
-METRIC_TITLES = {"bleu": "BLEU", "chrf": "chrF", "mcc": "Matthews corr.", "entity_f1": "entity F1"}
-"""Names that their fields write in a way of their own."""
 NOTHING = Estimate(math.nan)
 IMPORTANT = ("delay mean", "difference", "energy excess", "time to target", "decision", "rank")
 """Columns that a narrow terminal shows first; a task's metric comes before the time to target."""
@@ -144,10 +143,11 @@ def _metric_columns(summaries: Sequence[Summary]) -> list[Column]:
     """A column for each of the task's metrics; none where the learner has none."""
 
     def content(summary: Summary, name: str) -> Cell:
-        return cell(summary.metrics.get(name, NOTHING), ".1f", 100.0)
+        form = metric_form(name)
+        return cell(summary.metrics.get(name, NOTHING), form.digits, form.scale)
 
     return [
-        (METRIC_TITLES.get(name, name.replace("_", " ")), "%", partial(content, name=name))
+        (metric_form(name).title, metric_form(name).unit, partial(content, name=name))
         for name in dict.fromkeys(name for summary in summaries for name in summary.metrics)
     ]
 

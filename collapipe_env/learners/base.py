@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -125,7 +126,8 @@ class LearningReport:
 
     Attributes:
         loss: Held-out loss of the most recent evaluation, in nats, shape (E,).
-        metric: The task's headline metric, in [0, 1], shape (E,); NaN if the learner has none.
+        metric: The task's headline metric, shape (E,); in [0, 1], but for language models' perplexity. NaN if
+            the learner has none.
         train_loss: Mean training loss over the round's arrivals, shape (E,); NaN if there were none.
         metrics: All metrics of the task by name, each of shape (E,); empty if the learner has none.
     """
@@ -186,6 +188,37 @@ class QuickLearner(Protocol):
 
     def remember(self) -> Callable[[], None]:
         """Remember the training so far; returns a function that puts it back."""
+        ...
+
+
+@runtime_checkable
+class WritesSamples(Protocol):
+    """A learner whose trained models write text."""
+
+    def written_samples(self, count: int, env: int = 0) -> list[dict[str, str]]:
+        """Let the model of an environment continue held-out texts; nothing of the training changes.
+
+        Args:
+            count: Texts.
+            env: The environment.
+        """
+        ...
+
+
+@runtime_checkable
+class SavesModels(Protocol):
+    """A learner whose trained models can be written as folders in Hugging Face format."""
+
+    def save_checkpoint(self, folder: str | Path, env: int = 0) -> None:
+        """Write the model of an environment; nothing of the training changes.
+
+        Args:
+            folder: Folder to create; it must not exist, or be empty.
+            env: The environment.
+
+        Raises:
+            CheckpointError: If the model is of another kind, or the folder cannot be written.
+        """
         ...
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.blocks import build_block
 from collapipe_env.models.embeddings import build_embedding
-from collapipe_env.models.encoder_blocks import EncoderBlock
 from collapipe_env.models.tokenization import PADDING
 
 
@@ -20,7 +20,7 @@ class ClusterModel(nn.Module):
     Attributes:
         architecture: Sizes and style.
         embedding: The embedding, which the control unit runs.
-        blocks: The L encoder blocks.
+        blocks: The L blocks.
     """
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
@@ -31,12 +31,13 @@ class ClusterModel(nn.Module):
             generator: Only source of randomness.
 
         Raises:
-            ScenarioError: If style ``bert`` has fewer learned positions than tokens.
+            ScenarioError: If style ``bert`` or ``gpt2`` has fewer learned positions than tokens, or style
+                ``llama`` heads of an odd width.
         """
         super().__init__()
         self.architecture = architecture
         self.embedding = build_embedding(architecture, generator)
-        self.blocks = nn.ModuleList(EncoderBlock(architecture, generator) for _ in range(architecture.blocks))
+        self.blocks = nn.ModuleList(build_block(architecture, generator) for _ in range(architecture.blocks))
 
     def segments(self, sizes: Sequence[int]) -> Iterator[list[nn.Module]]:
         """Cut the blocks into contiguous segments.

@@ -9,7 +9,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from collapipe_env.models.architecture import Architecture
+from collapipe_env.errors import ScenarioError
+from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.dropout import drop
 from collapipe_env.models.embeddings import sinusoids
 from collapipe_env.models.encoder_blocks import BERT_EPSILON
@@ -155,8 +156,16 @@ class Decoder(nn.Module):
             blocks: Decoder blocks L_dec, at least 1.
             outputs: Target vocabulary V_out.
             generator: Only source of randomness.
+
+        Raises:
+            ScenarioError: If the style is that of a language model, which has no decoder that reads another.
         """
         super().__init__()
+        if architecture.style in CAUSAL_STYLES:
+            raise ScenarioError(
+                f"style {architecture.style!r} has no decoder blocks that read an encoder; give "
+                "learning.proxy or the workload another style, or choose another task"
+            )
         q, d = architecture.sequence_length, architecture.width
         self.dropout, self.norm_first = architecture.dropout, architecture.style == "pre-ln"
         self.scale = math.sqrt(d)

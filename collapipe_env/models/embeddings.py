@@ -9,12 +9,14 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.errors import ScenarioError
-from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.dropout import drop
-from collapipe_env.models.encoder_blocks import BERT_DEVIATION, BERT_EPSILON
+from collapipe_env.models.encoder_blocks import BERT_DEVIATION, BERT_EPSILON, GPT2_DEVIATION
 
 
-def build_embedding(architecture: Architecture, generator: Generator) -> SinusoidalEmbedding | BertEmbedding:
+def build_embedding(
+    architecture: Architecture, generator: Generator
+) -> SinusoidalEmbedding | BertEmbedding | PlainEmbedding:
     """Return the embedding of an architecture's style.
 
     Args:
@@ -22,10 +24,12 @@ def build_embedding(architecture: Architecture, generator: Generator) -> Sinusoi
         generator: Only source of randomness.
 
     Raises:
-        ScenarioError: If style ``bert`` has fewer learned positions than tokens.
+        ScenarioError: If style ``bert`` or ``gpt2`` has fewer learned positions than tokens.
     """
     if architecture.style == "bert":
         return BertEmbedding(architecture, generator)
+    if architecture.style in CAUSAL_STYLES:
+        return PlainEmbedding(architecture, generator)
     return SinusoidalEmbedding(architecture, generator)
 
 
@@ -87,12 +91,7 @@ class BertEmbedding(nn.Module):
             ScenarioError: If there are fewer learned positions than tokens.
         """
         super().__init__()
-        if architecture.learned_positions < architecture.sequence_length:
-            raise ScenarioError(
-                f"learned_positions is {architecture.learned_positions}, but style 'bert' needs one for each "
-                f"of the {architecture.sequence_length} tokens of sequence_length; set learned_positions: "
-                f"{architecture.sequence_length} or more"
-            )
+        _require_positions(architecture)
         d = architecture.width
         self.dropout = architecture.dropout
 
@@ -111,6 +110,55 @@ class BertEmbedding(nn.Module):
             x = x + self.types[0]
         x = functional.layer_norm(x, x.shape[-1:], self.norm_gain, self.norm_bias, BERT_EPSILON)
         return drop(x, self.dropout, self.training)
+
+
+class PlainEmbedding(nn.Module):
+    """Token embedding of GPT-2, with learned positions, or of Llama, whose blocks know the positions.
+
+    It has (vocabulary + positions) d parameters.
+
+    Attributes:
+        weight: Table of tokens, shape (vocabulary, d).
+        positions: Table of positions, shape (learned positions, d); None with style ``llama``.
+    """
+
+    def __init__(self, architecture: Architecture, generator: Generator) -> None:
+        """Draw the tables.
+
+        Args:
+            architecture: Sizes, style and dropout.
+            generator: Only source of randomness.
+
+        Raises:
+            ScenarioError: If style ``gpt2`` has fewer learned positions than tokens.
+        """
+        super().__init__()
+        self.dropout = architecture.dropout
+
+        def table(rows: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(rows, architecture.width, generator=generator) * GPT2_DEVIATION)
+
+        self.weight = table(architecture.vocabulary)
+        self.positions: nn.Parameter | None = None
+        if architecture.style == "gpt2":
+            _require_positions(architecture)
+            self.positions = table(architecture.learned_positions)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map token ids (samples, up to q) to activations (samples, up to q, d)."""
+        x = functional.embedding(tokens, self.weight)
+        if self.positions is not None:
+            x = x + self.positions[: tokens.shape[-1]]
+        return drop(x, self.dropout, self.training)
+
+
+def _require_positions(architecture: Architecture) -> None:
+    if architecture.learned_positions < architecture.sequence_length:
+        raise ScenarioError(
+            f"learned_positions is {architecture.learned_positions}, but style {architecture.style!r} needs "
+            f"one for each of the {architecture.sequence_length} tokens of sequence_length; set "
+            f"learned_positions: {architecture.sequence_length} or more"
+        )
 
 
 def sinusoids(length: int, width: int) -> Tensor:

@@ -1,16 +1,17 @@
-"""One Transformer encoder block, in three styles that cost the same."""
+"""One Transformer encoder block, in styles that cost the same."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from collapipe_env.models.adapted_maps import AdaptedMaps
 from collapipe_env.models.architecture import Architecture, Style
 from collapipe_env.models.dropout import drop
 
@@ -19,6 +20,12 @@ BERT_DEVIATION = 0.02
 
 BERT_EPSILON = 1e-12
 """Number that BERT adds to the variance in its layer norms."""
+
+GPT2_DEVIATION = 0.02
+"""Standard deviation of the initial weights of GPT-2 and Llama, embeddings included."""
+
+GPT2_EPSILON = 1e-5
+"""Number that GPT-2 adds to the variance in its layer norms."""
 
 
 @dataclass(frozen=True)
@@ -34,22 +41,20 @@ _TRAITS: dict[Style, _Traits] = {
     "pre-ln": _Traits(True, functional.gelu, 1e-5),
     "transformer": _Traits(False, functional.relu, 1e-5),
     "bert": _Traits(False, functional.gelu, BERT_EPSILON),
+    "gpt2": _Traits(True, partial(functional.gelu, approximate="tanh"), GPT2_EPSILON),
 }
 
 
-class EncoderBlock(nn.Module):
+class EncoderBlock(AdaptedMaps):
     """A Transformer encoder block with 4 d^2 + 2 d d_ff + 9 d + d_ff parameters, whatever its style.
 
     Query, key, value and output maps and both feed-forward maps have biases; the two layer norms have gain
     and bias. Forward it takes 2 q (4 d^2 + 2 d d_ff) + 4 q^2 d FLOPs per sample, backward twice that.
 
-    With ``pre-ln`` a norm opens each of the two branches, otherwise it follows the sum of a branch and its
-    input. In ``training`` mode, dropout falls on attention weights and on the branches' outputs. Its masks
-    come from PyTorch's global generator; see :mod:`collapipe_env.models.dropout`.
-
-    Attributes:
-        adapters: Modules by the name of a linear map (``"qkv"``, ``"out"``, ``"up"``, ``"down"``), called
-            with the map's input; their results are added to its output. Empty unless adapters were added.
+    In a causal architecture no position attends to a later one; it is priced the same, as if it did.
+    With ``pre-ln`` and ``gpt2`` a norm opens each of the two branches, otherwise it follows the sum of a
+    branch and its input. In ``training`` mode, dropout falls on attention weights and on the branches'
+    outputs. Its masks come from PyTorch's global generator; see :mod:`collapipe_env.models.dropout`.
     """
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
@@ -62,7 +67,7 @@ class EncoderBlock(nn.Module):
         super().__init__()
         d, f = architecture.width, architecture.feedforward
         traits = _TRAITS[architecture.style]
-        self.heads, self.dropout = architecture.heads, architecture.dropout
+        self.heads, self.dropout, self.causal = architecture.heads, architecture.dropout, architecture.causal
         self.norm_first, self.activation, self.epsilon = traits.norm_first, traits.activation, traits.epsilon
 
         def matrix(rows: int, columns: int, *, ends_branch: bool = False) -> nn.Parameter:
@@ -74,36 +79,20 @@ class EncoderBlock(nn.Module):
         self.norm2_gain, self.norm2_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
         self.up_weight, self.up_bias = matrix(f, d), nn.Parameter(torch.zeros(f))
         self.down_weight, self.down_bias = matrix(d, f, ends_branch=True), nn.Parameter(torch.zeros(d))
-        self.adapters = nn.ModuleDict()
 
     def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
         """Map activations (samples, q, d) to activations of the same shape.
 
         Args:
             x: The block's input.
-            attention_mask: 0 at real tokens and -inf at padding, shape (samples, 1, 1, q).
+            attention_mask: 0 at real tokens and -inf at padding, shape (samples, 1, 1, q). A causal block
+                does not need it: padding stands behind the real tokens, which see nothing behind them.
         """
         if self.norm_first:
             x = x + self._attend(self._norm1(x), attention_mask)
             return x + self._transform(self._norm2(x))
         x = self._norm1(x + self._attend(x, attention_mask))
         return self._norm2(x + self._transform(x))
-
-    def linear(self, name: str, h: Tensor) -> Tensor:
-        """Apply a linear map and, if it has one, its adapter.
-
-        Args:
-            name: ``"qkv"``, ``"out"``, ``"up"`` or ``"down"``.
-            h: Its input, shape (samples, q, columns).
-
-        Returns:
-            Its output, shape (samples, q, rows).
-        """
-        # Straight from the dictionaries: nn.Module's look-ups take a tenth of a small map's time.
-        parameters: Any = self._parameters
-        adapters: Any = self._modules["adapters"]
-        out: Tensor = functional.linear(h, parameters[f"{name}_weight"], parameters[f"{name}_bias"])
-        return out + adapters[name](h) if name in adapters else out
 
     def _norm1(self, x: Tensor) -> Tensor:
         return functional.layer_norm(x, x.shape[-1:], self.norm1_gain, self.norm1_bias, self.epsilon)
@@ -117,7 +106,12 @@ class EncoderBlock(nn.Module):
         by_head = self.linear("qkv", h).view(samples, q, 3, self.heads, d // self.heads)
         query, key, value = by_head.permute(2, 0, 3, 1, 4).unbind(0)
         h = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=attention_mask, dropout_p=self.dropout if self.training else 0.0
+            query,
+            key,
+            value,
+            attn_mask=None if self.causal else attention_mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=self.causal,
         )
         h = self.linear("out", h.transpose(1, 2).reshape(samples, q, d))
         return drop(h, self.dropout, self.training)
@@ -135,7 +129,7 @@ def _initial(
 
     ``pre-ln`` keeps the variance of its input, but both branches start small, so that the residual stream of
     L blocks keeps the scale of its input. ``transformer`` is Xavier-uniform, ``bert`` normal with a fixed
-    deviation.
+    deviation, and so is ``gpt2``, whose branches start smaller by ``sqrt(2 L)`` (Radford et al., 2019).
     """
     if architecture.style == "transformer":
         bound = math.sqrt(6 / (rows + columns))
@@ -143,4 +137,6 @@ def _initial(
     if architecture.style == "bert":
         return torch.randn(rows, columns, generator=generator) * BERT_DEVIATION
     scale = 1 / math.sqrt(2 * architecture.blocks) if ends_branch else 1.0
+    if architecture.style == "gpt2":
+        return torch.randn(rows, columns, generator=generator) * (scale * GPT2_DEVIATION)
     return torch.randn(rows, columns, generator=generator) * (scale / math.sqrt(columns))

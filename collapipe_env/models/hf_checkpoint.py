@@ -1,8 +1,8 @@
-"""BERT checkpoints in Hugging Face format as initial weights: their layers become the pipeline's blocks.
+"""Checkpoints in Hugging Face format as initial weights: their layers become the pipeline's blocks.
 
 Only local folders are read, and nothing in them is executed: ``model.safetensors`` holds nothing but
-tensors, and ``pytorch_model.bin`` is read with PyTorch's ``weights_only``. What tasks put on top of an
-encoder (pooler, classifiers, language-model heads) is left alone.
+tensors, and ``pytorch_model.bin`` is read with PyTorch's ``weights_only``. What tasks put on top of BERT's
+encoder (pooler, classifiers, language-model heads) is left alone. Heads of GPT-2, Llama and Qwen2 are read.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from collapipe_env.archives import open_zip, require_tensors
 from collapipe_env.errors import CheckpointError, DataError, reason, shown
 from collapipe_env.files import read_json
-from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_config import CONFIG, KEYS, checkpoint_folder, read_config
+from collapipe_env.models.hf_language_config import LANGUAGE_KEYS
+from collapipe_env.models.hf_language_places import HEAD, STEMS, TABLES, Place, head_places, model_places
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
+from collapipe_env.models.language_head import LanguageHead
 
 __all__ = ["checkpoint_tokenizer", "load_into", "read_config"]
 
@@ -39,38 +42,83 @@ REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 FETCH_ANEW = "fetch the checkpoint anew"
 
 
-def load_into(model: ClusterModel, folder: str | Path) -> None:
-    """Overwrite a model's embedding and blocks with those of a checkpoint.
+def load_into(model: ClusterModel, folder: str | Path, head: nn.Module | None = None) -> None:
+    """Overwrite a model's embedding and blocks with those of a checkpoint, and a language model's head.
 
     All is read and checked before the first weight is written, so a model that was refused is as before.
     Weights in half precision are converted to the model's.
 
     Args:
-        model: A model of style ``bert`` of the checkpoint's sizes.
+        model: A model of the checkpoint's style and sizes.
         folder: The checkpoint's local folder.
+        head: The server's module. The head of a language model is read, too; any other is left alone.
 
     Raises:
         CheckpointError: If the folder, a file or a tensor is missing, damaged or of another shape, if the
-            checkpoint is no BERT, or if its sizes contradict the model's.
+            checkpoint is of no family that is known, or if its sizes contradict the model's.
     """
     path = checkpoint_folder(folder)
     _check_sizes(model.architecture, read_config(path), path)
     file, tensors = _read_tensors(path)
+    found = (
+        _language_model(model, head, tensors, file)
+        if model.architecture.style in CAUSAL_STYLES
+        else _bert(model, tensors, file)
+    )
+    with torch.no_grad():
+        for parameter, value in found:
+            parameter.copy_(value)
+
+
+def _bert(
+    model: ClusterModel, tensors: Mapping[str, Tensor], file: Path
+) -> list[tuple[nn.Parameter, Tensor]]:
+    """Return the parameters of a BERT encoder with their values."""
     prefix = next((p for p in ("bert.", "") if f"{p}{_TOKENS}" in tensors), None)
     if prefix is None:
         raise CheckpointError(
             f"{file} has no tensor {_TOKENS!r}, with or without 'bert.' before it, so it holds no BERT "
             "encoder; choose another checkpoint"
         )
-    found = {}
+    found = []
     for name, sources in _places(model.architecture):
         parameter = model.get_parameter(name)
         rows, *columns = parameter.shape
         shape = (rows // len(sources), *columns)
-        found[name] = torch.cat([_tensor(tensors, prefix + source, shape, file) for source in sources])
-    with torch.no_grad():
-        for name, value in found.items():
-            model.get_parameter(name).copy_(value)
+        parts = [_tensor(tensors, prefix + source, shape, file) for source in sources]
+        found.append((parameter, torch.cat(parts)))
+    return found
+
+
+def _language_model(
+    model: ClusterModel, head: nn.Module | None, tensors: Mapping[str, Tensor], file: Path
+) -> list[tuple[nn.Parameter, Tensor]]:
+    """Return the parameters of a language model with their values."""
+    sizes = model.architecture
+    table = TABLES[sizes.style]
+    stem = next((stem for stem in STEMS[sizes.style] if stem + table in tensors), None)
+    if stem is None:
+        raise CheckpointError(
+            f"{file} has no tensor {table!r}, with or without {STEMS[sizes.style][0]!r} before it, so it "
+            f"holds no model of style {sizes.style!r}; choose another checkpoint"
+        )
+    owners: list[tuple[nn.Module, Iterator[Place]]] = [(model, model_places(sizes))]
+    found = []
+    if isinstance(head, LanguageHead):
+        owners.append((head, head_places(sizes)))
+        name = stem + table if head.tied else HEAD
+        found.append((head.weight, _tensor(tensors, name, tuple(head.weight.shape), file)))
+    for owner, places in owners:
+        for place in places:
+            parameter = owner.get_parameter(place.ours)
+            rows, *columns = reversed(parameter.shape) if place.transposed else parameter.shape
+            parts = [
+                _tensor(tensors, stem + source, (own or rows, *columns), file)
+                for source, own in place.sources
+            ]
+            whole = torch.cat(parts)
+            found.append((parameter, whole.T if place.transposed else whole))
+    return found
 
 
 _TOKENS = "embeddings.word_embeddings.weight"
@@ -103,17 +151,25 @@ def _places(architecture: Architecture) -> Iterator[tuple[str, tuple[str, ...]]]
 
 def _check_sizes(architecture: Architecture, config: Mapping[str, object], folder: Path) -> None:
     """Refuse a checkpoint of another size or for another style; names all differences."""
+    keys = LANGUAGE_KEYS.get(str(config["style"]), KEYS)
     differences = [
-        f"workload.{field} is {getattr(architecture, field)!r} but {KEYS.get(field, 'the model type')} is "
+        f"workload.{field} is {_size(architecture, field)!r} but {keys.get(field, 'the model type')} is "
         f"{shown(value)}"
         for field, value in config.items()
-        if getattr(architecture, field) != value
+        if _size(architecture, field) != value
     ]
     if differences:
         raise CheckpointError(
             f"{folder / CONFIG} contradicts the scenario: {'; '.join(differences)}. Give the workload the "
             "checkpoint's sizes (with learning.proxy off), or choose another checkpoint"
         )
+
+
+def _size(architecture: Architecture, field: str) -> object:
+    """Return a field of an architecture, heads of keys and values spelt out."""
+    return (
+        architecture.kv_heads or architecture.heads if field == "kv_heads" else getattr(architecture, field)
+    )
 
 
 def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:

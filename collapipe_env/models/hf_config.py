@@ -1,4 +1,4 @@
-"""The description of a BERT checkpoint in Hugging Face format; free of PyTorch."""
+"""The description of a checkpoint in Hugging Face format; free of PyTorch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from collapipe_env.errors import CheckpointError, DataError, shown
 from collapipe_env.files import read_json
+from collapipe_env.models.hf_language_config import FAMILIES, language_fields
 from collapipe_env.typed_paths import given_path
 
 CONFIG = "config.json"
@@ -25,11 +26,16 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "token_types": "type_vocab_size",
     }
 )
-"""Name in ``config.json`` of each workload field."""
+"""Name in BERT's ``config.json`` of each workload field."""
 
 # Key, what it must be, the value that the format takes for granted, and what is supported, for the message.
 _REQUIRED: tuple[tuple[str, Callable[[Any], bool], Any, str], ...] = (
-    ("model_type", lambda value: value == "bert", "bert", "only BERT checkpoints ('bert') can be loaded"),
+    (
+        "model_type",
+        lambda value: value == "bert",
+        "bert",
+        f"only BERT, GPT-2, Llama and Qwen2 ({', '.join(map(repr, ('bert', *FAMILIES)))}) can be loaded",
+    ),
     ("hidden_act", lambda value: value == "gelu", "gelu", "the trained blocks have the exact GELU ('gelu')"),
     (
         "position_embedding_type",
@@ -56,19 +62,22 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         folder: The checkpoint's local folder.
 
     Returns:
-        ``style`` (``"bert"``), ``blocks``, ``width``, ``feedforward``, ``heads``, ``vocabulary``,
-        ``learned_positions`` and ``token_types``: fields of a workload and of an
+        ``style``, ``blocks``, ``width``, ``feedforward``, ``heads``, ``vocabulary`` and what else the style
+        has (``learned_positions`` and ``token_types`` of ``bert``; see
+        :func:`~collapipe_env.models.hf_language_config.language_fields`): fields of a workload and of an
         :class:`~collapipe_env.models.architecture.Architecture` alike.
 
     Raises:
         CheckpointError: If the folder or file is missing or damaged, or describes anything but a plain BERT
-            encoder.
+            encoder, GPT-2, Llama or Qwen2.
     """
     path = checkpoint_folder(folder) / CONFIG
     try:
-        config = read_json(path, "give the folder of a BERT checkpoint in Hugging Face format")
+        config = read_json(path, "give the folder of a checkpoint in Hugging Face format")
     except DataError as error:
         raise CheckpointError(str(error)) from None
+    if config.get("model_type") in FAMILIES:
+        return language_fields(config, path)
     for key, fits, default, supported in _REQUIRED:
         value = config.get(key, default)
         if not fits(value):
@@ -106,7 +115,7 @@ def checkpoint_folder(folder: str | Path) -> Path:
         raise CheckpointError(f"checkpoint {error}") from None
     if not path.is_dir():
         raise CheckpointError(
-            f"checkpoint {shown(str(folder))} is no folder; give the local folder of a BERT checkpoint with "
+            f"checkpoint {shown(str(folder))} is no folder; give the local folder of a checkpoint with "
             f"{CONFIG} in it (nothing is downloaded)"
         )
     return path

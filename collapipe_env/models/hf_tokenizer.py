@@ -1,4 +1,4 @@
-"""The tokeniser of a BERT checkpoint; free of PyTorch.
+"""The tokeniser of a checkpoint; free of PyTorch.
 
 Ids stay as the checkpoint has them, because rows of its embedding table are found by them. So padding is 0
 as everywhere in this package, but the unknown token is not 1 (in BERT, 1 is an unused row and ``[UNK]`` is
@@ -102,6 +102,81 @@ def checkpoint_tokenizer(folder: str | Path, sequence_length: int | None = None)
         )
     if sequence_length is not None:
         tokenizer.enable_truncation(sequence_length)
+    return tokenizer
+
+
+def language_tokenizer(folder: str | Path) -> tuple[Tokenizer, int]:
+    """Return the tokeniser of a GPT-2, Llama or Qwen2 checkpoint, and the id that ends a document.
+
+    It is read from ``tokenizer.json``, or else, for GPT-2, from ``vocab.json`` and ``merges.txt``. Ids stay
+    as the checkpoint has them, so 0 is a token like any other, and there is none for padding. The end is
+    ``eos_token_id`` of ``config.json``, the first if there are several.
+
+    Args:
+        folder: The checkpoint's local folder.
+
+    Returns:
+        The tokeniser, which neither pads nor cuts nor adds tokens, and the id.
+
+    Raises:
+        CheckpointError: If a file is missing or damaged, its ids do not fit ``config.json``, or no token ends
+            a document.
+    """
+    path = checkpoint_folder(folder)
+    fields = read_config(path)
+    if fields["style"] not in ("gpt2", "llama"):
+        raise CheckpointError(
+            f"{path} is a checkpoint of style {fields['style']!r}, which is no language model"
+        )
+    file, names = path / "tokenizer.json", (path / "vocab.json", path / "merges.txt")
+    if file.is_file():
+        tokenizer = _from_json(file)
+    elif fields["style"] == "gpt2" and all(name.is_file() for name in names):
+        file, tokenizer = names[0], _from_merges(*names)
+    else:
+        raise CheckpointError(f"{path} holds no tokenizer.json; copy the checkpoint's tokeniser there")
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)  # adds no token that opens a text
+    vocabulary = tokenizer.get_vocab()
+    highest = max(vocabulary.values(), default=-1)
+    if highest >= fields["vocabulary"]:
+        raise CheckpointError(
+            f"{file} has token ids up to {highest}, but vocab_size in {path / CONFIG} is "
+            f"{fields['vocabulary']}; the files belong to different checkpoints"
+        )
+    return tokenizer, _end(path, fields["vocabulary"])
+
+
+def _end(path: Path, vocabulary: int) -> int:
+    try:
+        end = read_json(path / CONFIG, "fetch it anew").get("eos_token_id")
+    except DataError as error:
+        raise CheckpointError(str(error)) from None
+    if isinstance(end, list) and end:
+        end = end[0]
+    if not isinstance(end, int) or isinstance(end, bool) or not 0 <= end < vocabulary:
+        raise CheckpointError(
+            f"{path / CONFIG}: eos_token_id is {shown(end)}, but a token from 0 to {vocabulary - 1} has to "
+            "end documents; choose another checkpoint"
+        )
+    return end
+
+
+def _from_merges(vocabulary: Path, merges: Path) -> Tokenizer:
+    """Return the byte-level pairs of GPT-2 as it was released."""
+    try:
+        ids = read_json(vocabulary, "fetch it anew")
+        lines = _read(merges).decode("utf-8").splitlines()
+        kept = (line.split(" ") for line in lines if line and not line.startswith("#version"))
+        pairs = [(left, right) for left, right in kept]
+        tokenizer = Tokenizer(models.BPE(ids, pairs))
+    except DataError as error:
+        raise CheckpointError(str(error)) from None
+    except Exception as error:  # the library raises nothing narrower
+        raise CheckpointError(
+            f"{vocabulary} or {merges} is damaged ({shortened(str(error))}); fetch both anew"
+        ) from None
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 

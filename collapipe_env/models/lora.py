@@ -8,11 +8,11 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from collapipe_env.models.adapted_maps import AdaptedMaps
 from collapipe_env.models.cluster_model import ClusterModel
-from collapipe_env.models.encoder_blocks import EncoderBlock
 
 ADAPTED_MAPS = ("qkv", "out", "up", "down")
-"""Linear maps of a block that get an adapter: all of them."""
+"""Linear maps of a block that get an adapter: all of them. Queries, keys and values are one map."""
 
 
 class Adapter(nn.Module):
@@ -66,5 +66,5 @@ def add_adapters(model: ClusterModel, rank: int, alpha: float, generator: Genera
             block.adapters[name] = Adapter(inputs, outputs, rank, alpha, generator)
 
 
-def _blocks(model: ClusterModel) -> list[EncoderBlock]:
-    return [block for block in model.blocks if isinstance(block, EncoderBlock)]
+def _blocks(model: ClusterModel) -> list[AdaptedMaps]:
+    return [block for block in model.blocks if isinstance(block, AdaptedMaps)]

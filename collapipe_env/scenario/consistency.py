@@ -10,8 +10,8 @@ import numpy as np
 from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.memory import memory_cap_blocks
-from collapipe_env.physics.payload import adapter_parameters
-from collapipe_env.physics.workload import block_parameters, block_state_bytes, stored_activation_bytes
+from collapipe_env.physics.workload import block_state_bytes
+from collapipe_env.scenario.block_prices import block_prices
 from collapipe_env.scenario.layout import fixed_layout
 
 if TYPE_CHECKING:
@@ -132,11 +132,9 @@ def block_bytes(scenario: Scenario) -> float:
         scenario: Any scenario.
     """
     work = scenario.workload
-    lora = work.update_compression == "lora"
-    adapters = adapter_parameters(work.width, work.feedforward, work.lora_rank) if lora else 0
-    state = block_state_bytes(block_parameters(work.width, work.feedforward), adapters)
-    kept = stored_activation_bytes(work.width, work.heads, work.sequence_length, work.stored_activation_bits)
-    return state + work.batch_size * kept
+    block = block_prices(work)
+    state = block_state_bytes(block.parameters, block.adapter_parameters)
+    return state + work.batch_size * block.stored_bytes
 
 
 def _missing_bytes(memory: FloatArray, caps: FloatArray, need: float, blocks: int) -> float:

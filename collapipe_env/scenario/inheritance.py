@@ -2,6 +2,7 @@
 
 Each of these replaces fields of those before it. A task or a model that is named in a file, a mapping or an
 override brings the fields that suit it, so ``{"base": "small", "workload": {"task": "ner"}}`` is complete.
+Outputs of a language model follow its vocabulary.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario.published_models import model_fields
+from collapipe_env.task_registry import SHIPPED_TRAITS
 
 MODEL = "model"
 """Key of a workload that names a published model; it is spelt out and not kept."""
@@ -62,4 +64,10 @@ def layered(
     if "learning" in needed and base.get("learning", {}).get("proxy", {}) is None:
         # Without a proxy there are no sizes of one to change.
         needed["learning"] = {key: value for key, value in needed["learning"].items() if key != "proxy"}
-    return merge(merge(merge(base, needed), {"workload": model}), own)
+    inherited = merge(merge(base, needed), {"workload": model})
+    traits = SHIPPED_TRAITS.get(task) if isinstance(task, str) else None
+    if traits is not None and traits.causal:
+        # A language model predicts its own tokens.
+        vocabulary = {**inherited["workload"], **own["workload"]}.get("vocabulary")
+        inherited["workload"] |= {"outputs": vocabulary} if isinstance(vocabulary, int) else {}
+    return merge(inherited, own)

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described, real, whole
+from collapipe_env.scenario.style_fields import require_heads
 from collapipe_env.scenario.validation_errors import refuse_clearly
 
 
@@ -27,23 +28,36 @@ class ProxySpec:
         heads: Attention heads.
         sequence_length: Tokens per sample; longer texts are cut, shorter ones padded.
         vocabulary: Rows of the embedding table; the tokeniser learns at most that many tokens.
+        kv_heads: Heads of keys and values with style ``llama``, 0 for as many as ``heads``.
     """
 
     style: Annotated[
-        Literal["pre-ln", "transformer", "bert"] | None,
-        described('style of blocks and embedding: "pre-ln", "transformer" or "bert"; empty = as priced'),
+        Literal["pre-ln", "transformer", "bert", "gpt2", "llama"] | None,
+        described(
+            'style of blocks and embedding: "pre-ln", "transformer", "bert", "gpt2" or "llama"; '
+            "empty = as priced"
+        ),
     ] = "bert"
     width: Annotated[int, whole("model width d, a multiple of heads", 2, 8192)] = 32
     feedforward: Annotated[int, whole("feed-forward width d_ff", 1, 65536)] = 64
     heads: Annotated[int, whole("attention heads, a divisor of the width", 1, 256)] = 2
     sequence_length: Annotated[int, whole("tokens per sample", 2, 8192)] = 32
     vocabulary: Annotated[int, whole("rows of the embedding table", 64, 1_000_000)] = 2000
+    kv_heads: Annotated[
+        int, whole("heads of keys and values with style llama, a divisor of heads; 0 for all", 0, 256)
+    ] = 0
 
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> ProxySpec:
+    def _heads_fit(self) -> ProxySpec:
         if self.width % self.heads:
             raise ValueError(
                 f"width {self.width} is not a multiple of heads {self.heads}; change one of them"
+            )
+        if self.style == "llama":
+            require_heads(self.width, self.heads, self.kv_heads)
+        elif self.style is not None and self.kv_heads:
+            raise ValueError(
+                f"kv_heads = {self.kv_heads} needs style = 'llama', but style is {self.style!r}; set it to 0"
             )
         return self
 
@@ -71,8 +85,8 @@ class LearningSpec:
         text_column: Header name or 0-based index of a table's text column; None detects it.
         label_column: Header name or 0-based index of the label column; None detects it.
         languages: Source and target language of parallel text, the endings of its files; None detects them.
-        checkpoint: Local folder of a BERT checkpoint in Hugging Face format to start from, with
-            ``proxy: off`` and ``workload.style: bert``; None starts from random weights.
+        checkpoint: Local folder of a checkpoint in Hugging Face format to start from, with ``proxy: off`` and
+            its style (BERT, GPT-2; ``llama`` for Llama and Qwen2); None starts from random weights.
         evaluation_split: Held-out part that is evaluated: ``"test"`` for figures to report, ``"dev"`` to
             choose hyper-parameters.
         partition: Spread of the training data over the clusters: evenly at random, with Dirichlet label
@@ -136,7 +150,7 @@ class LearningSpec:
     ] = None
     checkpoint: Annotated[
         Text | None,
-        described("path of the folder of a BERT checkpoint to start from; empty = random weights"),
+        described("path of the folder of a checkpoint to start from; empty = random weights"),
     ] = None
     evaluation_split: Annotated[
         Literal["test", "dev"], described('held-out part that is evaluated: "test" or "dev"')

@@ -26,6 +26,7 @@ from collapipe_env.scenario.inheritance import MODEL, layered
 from collapipe_env.scenario.names import SCENARIOS, scenario_names
 from collapipe_env.scenario.overrides import MAX_DEPTH, assign
 from collapipe_env.scenario.schema import Scenario
+from collapipe_env.scenario.style_fields import without_neutral_fields
 from collapipe_env.scenario.validation_errors import fault_text
 
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -106,6 +107,7 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
     if not plain["dynamics"]["processes"]:
         # So that a scenario without processes says, and has the digest of, what it did before there were any.
         del plain["dynamics"]["processes"]
+    without_neutral_fields(plain)
     return plain
 
 
@@ -147,7 +149,8 @@ def override_scenario(scenario: Scenario, overrides: Mapping[str, object]) -> Sc
     source = f"overrides of scenario {shown(scenario.name)}"
     data = _every_field(scenario)
     changes = _plain(overrides, "overrides")
-    bringing = {key: changes[f"workload.{key}"] for key in ("task", MODEL) if f"workload.{key}" in changes}
+    keys = ("task", MODEL, "vocabulary")  # the outputs of a language model follow the last one
+    bringing = {key: changes[f"workload.{key}"] for key in keys if f"workload.{key}" in changes}
     if isinstance(changes.get("workload"), dict):
         bringing |= changes["workload"]
     data = layered(data, {"workload": bringing}, _task_fields(), source)

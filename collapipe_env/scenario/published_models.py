@@ -6,16 +6,27 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from collapipe_env.errors import ScenarioError, nearest_name, shown
+from collapipe_env.scenario.style_fields import LANGUAGE_FIELDS
 
 SEQUENCE_LENGTH = 128
 """Tokens per sample of every model here. It is no part of a published size: this is the length of most of
 BERT's pre-training (Devlin et al., 2019, appendix A.2), and few single sentences are longer."""
 
 _BERT: dict[str, object] = {
+    **LANGUAGE_FIELDS,
     "style": "bert",
     "vocabulary": 30_522,
     "learned_positions": 512,
     "token_types": 2,
+    "sequence_length": SEQUENCE_LENGTH,
+}
+
+_LANGUAGE_MODEL: dict[str, object] = {
+    **LANGUAGE_FIELDS,
+    "tied_head": True,
+    "learned_positions": 0,
+    "token_types": 0,
+    "decoder_blocks": 0,
     "sequence_length": SEQUENCE_LENGTH,
 }
 
@@ -25,6 +36,7 @@ MODELS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         # each, one vocabulary for both languages. The embedding tables of the two sides are separate here,
         # as they sit on different machines.
         "transformer-base": {
+            **LANGUAGE_FIELDS,
             "task": "translation",
             "style": "transformer",
             "blocks": 6,
@@ -42,6 +54,47 @@ MODELS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "bert-small": {**_BERT, "blocks": 4, "width": 512, "feedforward": 2048, "heads": 8},
         # Devlin et al., 2019 (arXiv 1810.04805), section 3; the vocabulary is the uncased one.
         "bert-base": {**_BERT, "blocks": 12, "width": 768, "feedforward": 3072, "heads": 12},
+        # Radford et al., 2019, table 2, first row; config.json of openai-community/gpt2.
+        "gpt2-small": {
+            **_LANGUAGE_MODEL,
+            "style": "gpt2",
+            "blocks": 12,
+            "width": 768,
+            "feedforward": 3072,
+            "heads": 12,
+            "vocabulary": 50_257,
+            "outputs": 50_257,
+            "learned_positions": 1024,
+        },
+        # Yang et al., 2024 (arXiv 2412.15115), table 1; config.json of Qwen/Qwen2.5-0.5B.
+        "qwen2.5-0.5b": {
+            **_LANGUAGE_MODEL,
+            "style": "llama",
+            "blocks": 24,
+            "width": 896,
+            "feedforward": 4864,
+            "heads": 14,
+            "kv_heads": 2,
+            "qkv_bias": True,
+            "rope_theta": 1e6,
+            "norm_epsilon": 1e-6,
+            "vocabulary": 151_936,
+            "outputs": 151_936,
+        },
+        # Meta, 2024, model card of Llama 3.2; config.json of meta-llama/Llama-3.2-1B.
+        "llama-3.2-1b": {
+            **_LANGUAGE_MODEL,
+            "style": "llama",
+            "blocks": 16,
+            "width": 2048,
+            "feedforward": 8192,
+            "heads": 32,
+            "kv_heads": 8,
+            "rope_theta": 500_000.0,
+            "rope_factor": 32.0,
+            "vocabulary": 128_256,
+            "outputs": 128_256,
+        },
     }
 )
 """Workload fields of each model, at its published size."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.errors import nearest_name, shown
@@ -17,6 +17,7 @@ from collapipe_env.scenario.fields import (
     require_ordered,
     whole,
 )
+from collapipe_env.scenario.style_fields import require_style_fields
 from collapipe_env.scenario.validation_errors import refuse_clearly
 from collapipe_env.task_registry import SHIPPED_TRAITS, task_names
 
@@ -37,7 +38,10 @@ class WorkloadSpec:
     task: Annotated[
         str,
         AfterValidator(_known_task),
-        described("the learning task; no unit, one of classification, ner, translation, or a registered one"),
+        described(
+            "the learning task; no unit, one of classification, language-modelling, ner, translation, or a "
+            "registered one"
+        ),
     ] = "classification"
     blocks: Annotated[int, whole("Transformer encoder blocks L of the encoder", 1, 1024)] = 12
     width: Annotated[int, whole("model width d", 1, 65536)] = 256
@@ -48,13 +52,45 @@ class WorkloadSpec:
         int, whole("tokens in the CU's embedding, up to 4 that stand for no text among them", 4, 10_000_000)
     ] = 8000
     style: Annotated[
-        Literal["pre-ln", "transformer", "bert"],
-        described("style of blocks and embedding; no unit, one of pre-ln, transformer, bert"),
+        Literal["pre-ln", "transformer", "bert", "gpt2", "llama"],
+        described("style of blocks and embedding; no unit, one of pre-ln, transformer, bert, gpt2, llama"),
     ] = "pre-ln"
     learned_positions: Annotated[
-        int, whole("rows of the table of learned positions, at least q with style bert, else 0", 0, 65536)
+        int,
+        whole("rows of the table of learned positions, at least q with style bert or gpt2, else 0", 0, 65536),
     ] = 0
     token_types: Annotated[int, whole("rows of the table of token types, style bert only", 0, 1024)] = 0
+    kv_heads: Annotated[
+        int, whole("heads of keys and values, a divisor of heads, style llama only; 0 for all", 0, 1024)
+    ] = 0
+    qkv_bias: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="biases of queries, keys and values (Qwen2), style llama; no unit, true or false",
+        ),
+    ] = False
+    rope_theta: Annotated[
+        float, real("base of the rotary frequencies, style llama only", "1", gt=1.0, le=1e12)
+    ] = 10_000.0
+    rope_factor: Annotated[
+        float,
+        real("factor by which slow rotations are stretched (Llama 3), style llama", "1", ge=1.0, le=1e6),
+    ] = 1.0
+    rope_original_length: Annotated[
+        int, whole("tokens that rotations were trained for before they were stretched", 1, 10_000_000)
+    ] = 8192
+    norm_epsilon: Annotated[
+        float, real("number added to variances in norms, styles gpt2 and llama", "1", gt=0.0, le=1e-2)
+    ] = 1e-5
+    tied_head: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="a language model's head is the embedding's table, styles gpt2 and llama only; "
+            "no unit, true or false",
+        ),
+    ] = False
     decoder_blocks: Annotated[
         int, whole("decoder blocks L_dec on the server, 0 for a bare task head", 0, 1024)
     ] = 0
@@ -128,17 +164,12 @@ class WorkloadSpec:
         traits = SHIPPED_TRAITS.get(self.task)
         if traits is not None and traits.decoder and self.decoder_blocks == 0:
             raise ValueError(f"task = {self.task!r} needs decoder_blocks of at least 1, not 0")
-        if self.style == "bert" and self.learned_positions < self.sequence_length:
+        require_style_fields(self)
+        if traits is not None and traits.causal and self.outputs != self.vocabulary:
             raise ValueError(
-                f"style = 'bert' needs learned_positions of at least sequence_length = "
-                f"{self.sequence_length}, not {self.learned_positions}"
+                f"task = {self.task!r} predicts its own tokens, but outputs = {self.outputs} differs from "
+                f"vocabulary = {self.vocabulary}; make them equal"
             )
-        for name in ("learned_positions", "token_types"):
-            if self.style != "bert" and getattr(self, name):
-                raise ValueError(
-                    f"{name} = {getattr(self, name)} needs style = 'bert', but style is {self.style!r}; "
-                    "set it to 0"
-                )
         if self.update_compression == "lora" and self.lora_rank > min(self.width, self.feedforward):
             raise ValueError(
                 f"lora_rank = {self.lora_rank} is above the smaller of width = {self.width} and "
@@ -150,6 +181,11 @@ class WorkloadSpec:
     def micro_batch_choices(self) -> tuple[int, ...]:
         """Allowed numbers of micro-batches in ascending order, with the empty default spelt out."""
         return self.micro_batches or _divisors(self.batch_size)
+
+    @property
+    def kv_width(self) -> int:
+        """Numbers of a token's keys, and of its values: the width unless groups of heads share them."""
+        return self.width // self.heads * (self.kv_heads or self.heads)
 
     @property
     def embedding_parameters(self) -> int:

@@ -14,18 +14,14 @@ from collapipe_env.physics.energy import RadioPower, compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.migration import Migration
 from collapipe_env.physics.overheads import Overheads
-from collapipe_env.physics.payload import adapter_parameters
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.workload import (
     WorkloadCosts,
-    block_forward_flops,
-    block_parameters,
-    block_weight_flops,
     decoder_forward_flops,
     decoder_weight_flops,
-    stored_activation_bytes,
 )
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.block_prices import block_prices
 from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
 from collapipe_env.simulator.costs import round_costs
@@ -50,28 +46,25 @@ def workload_costs(scenario: Scenario) -> WorkloadCosts:
         raise ScenarioError(f"workload.task = {w.task!r} needs workload.decoder_blocks of at least 1, not 0")
     positions = traits.positions(w.sequence_length)
     boundary = w.sequence_length * w.width
+    block = block_prices(w)
     decoder = (w.decoder_blocks, w.width, w.feedforward, w.sequence_length, w.outputs, positions)
     return WorkloadCosts(
         blocks=w.blocks,
         batch_size=w.batch_size,
         local_steps=w.local_steps,
-        block_forward_flops=block_forward_flops(w.width, w.feedforward, w.sequence_length),
+        block_forward_flops=block.forward_flops,
         decoder_forward_flops=decoder_forward_flops(*decoder),
-        block_weight_flops=block_weight_flops(w.width, w.feedforward, w.sequence_length),
+        block_weight_flops=block.weight_flops,
         decoder_weight_flops=decoder_weight_flops(*decoder),
-        block_parameters=block_parameters(w.width, w.feedforward),
+        block_parameters=block.parameters,
         embedding_parameters=w.embedding_parameters,
-        stored_activation_bytes=stored_activation_bytes(
-            w.width, w.heads, w.sequence_length, w.stored_activation_bits
-        ),
+        stored_activation_bytes=block.stored_bytes,
         activation_bits=float(boundary * w.activation_bits),
         gradient_bits=float(boundary * w.gradient_bits),
         weight_bits=w.weight_bits,
         compression=w.update_compression,
         top_k_share=w.top_k_share,
-        adapter_parameters=(
-            adapter_parameters(w.width, w.feedforward, w.lora_rank) if w.update_compression == "lora" else 0
-        ),
+        adapter_parameters=block.adapter_parameters,
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from collapipe_env.arrays import IntArray
+from collapipe_env.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.task_registry import TaskTraits
+from collapipe_env.scenario.style_fields import style_fields
+from collapipe_env.task_registry import TaskTraits, task_traits
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from torch import Generator, Tensor, nn
 
     from collapipe_env.scenario import Scenario
@@ -33,7 +36,7 @@ class TaskSpec:
         text_column: Header name or 0-based index; None detects.
         label_column: Header name or 0-based index; None detects.
         languages: Source and target language of parallel text, as the endings of its files; None detects.
-        checkpoint: Local folder of a BERT checkpoint whose tokeniser is to be used; None learns one.
+        checkpoint: Local folder of a checkpoint whose tokeniser is to be used; None learns one.
         beam_size: Beams of the search that writes translations; 1 is greedy.
     """
 
@@ -89,7 +92,7 @@ def trained_architecture(scenario: Scenario) -> Architecture:
     if proxy is not None:
         style = proxy.style or style
         # A proxy needs no more positions than it has tokens.
-        positions = sizes.sequence_length if style == "bert" else 0
+        positions = sizes.sequence_length if style in ("bert", "gpt2") else 0
         types = (types or BERT_TOKEN_TYPES) if style == "bert" else 0
     return Architecture(
         blocks=workload.blocks,
@@ -102,6 +105,9 @@ def trained_architecture(scenario: Scenario) -> Architecture:
         learned_positions=positions,
         token_types=types,
         dropout=scenario.learning.dropout,
+        causal=task_traits(workload.task).causal,
+        kv_heads=sizes.kv_heads,
+        **style_fields(workload, style),
     )
 
 
@@ -111,7 +117,7 @@ class Split:
 
     Attributes:
         tokens: Token ids, shape (samples, q); 0 is padding.
-        targets: Expected outputs of the head, shape (samples, ...).
+        targets: Expected outputs of the head, shape (samples, ...); each task has its own value for none.
         references: Expected results for the metrics, one a sample, where targets are not enough: the words'
             tags, or the reference translation. Empty where targets are.
     """
@@ -143,6 +149,12 @@ class TaskData:
         classes: Names of the outputs, in the order of their numbers; empty for a vocabulary.
         decode: Turns rows of target ids into texts, where the task writes text.
         hidden: Token that stands for a hidden one in training: the unknown token, or a checkpoint's mask.
+        pack: Packs the documents of these numbers into samples, where strata and lengths are those of
+            documents, shape (documents,): each cluster's are packed apart. ``train`` then holds all of them.
+            None where every sample is one document.
+        end: Id that ends a text, where the task continues texts.
+        unwritten: Ids that it never writes.
+        tokenizer: Tokeniser with these ids for a saved model, where the task has learned one for itself.
     """
 
     train: Split
@@ -153,6 +165,10 @@ class TaskData:
     classes: tuple[str, ...] = ()
     decode: Callable[[IntArray], list[str]] | None = field(default=None, compare=False)
     hidden: int = 1
+    pack: Callable[[IntArray], Split] | None = field(default=None, compare=False)
+    end: int | None = None
+    unwritten: tuple[int, ...] = ()
+    tokenizer: Tokenizer | None = field(default=None, compare=False)
 
 
 class Task(Protocol):
@@ -160,6 +176,11 @@ class Task(Protocol):
 
     A task may also have ``constant_answer(spec, part)``: the share of the part ``"dev"`` or ``"test"`` in
     which the best answer that is always the same is right. Reports hold training against it.
+
+    A task whose metrics follow from the probabilities of the targets has ``measure(outputs, targets)``, a
+    figure for each sample, shape (samples,), in place of :meth:`predict`; :meth:`score` is given these. One
+    that writes text has ``continuations`` as
+    :class:`~collapipe_env.tasks.language_modelling.LanguageModelling` has it.
     """
 
     name: str
@@ -223,8 +244,23 @@ class Task(Protocol):
         """Return the metrics of a whole split, by the names in :attr:`metrics`.
 
         Args:
-            predictions: Rows of :meth:`predict` for all samples of the split.
+            predictions: Rows of :meth:`predict` (or figures of ``measure``) for all samples of the split.
             split: Its samples.
             data: The data that it is part of.
         """
         ...
+
+
+def require_writing(task: Task) -> Callable[..., Any]:
+    """Return ``continuations`` of a task that writes text.
+
+    Raises:
+        ScenarioError: If it has none.
+    """
+    write = getattr(task, "continuations", None)
+    if not callable(write):
+        raise ScenarioError(
+            f"task {task.name!r} continues no text, so it writes no samples: leave --samples out, or use "
+            "task language-modelling"
+        )
+    return cast(Callable[..., Any], write)

@@ -16,6 +16,7 @@ from typing import Any
 from collapipe_env.errors import DataError, nearest_name, reason, shortened
 from collapipe_env.tasks.conll_files import TAG_FORM, TaggedSentences, complete_sentences
 from collapipe_env.tasks.data_parts import choose_named, held_out
+from collapipe_env.tasks.documents import KIND_FIELD, TEXT_FIELD, Documents, checked_text, with_held_out
 from collapipe_env.tasks.labelled_texts import LabelledTexts, labelled_parts
 from collapipe_env.tasks.parallel_text import Pairs
 from collapipe_env.tasks.table_files import Table
@@ -238,6 +239,48 @@ def tagged_sentences_of(
         lines, texts, labels = zip(*rows, strict=True)
         parts[part] = HubSentences(Path(place), texts, labels, lines)
     return complete_sentences(parts, source)
+
+
+def documents_of(
+    splits: Mapping[str, Any], source: str, text: Asked = None, kind: Asked = None
+) -> tuple[Documents, Documents, Documents]:
+    """Turn a column of strings into documents; rows without text are left out.
+
+    Args:
+        splits: Splits from :func:`fetch`.
+        source: Name of the data set, for errors.
+        text: Column of the text; None takes ``text``, else the only column of strings.
+        kind: Column of the documents' kinds; None takes ``source`` if there is one.
+
+    Raises:
+        DataError: If columns do not fit or no row has text.
+    """
+    parts = {}
+    for part, (name, data) in _parts(splits, source).items():
+        place = f"{source} {name}"
+        strings = [column for column, feature in data.features.items() if _is_text(feature)]
+        asked = _column_name(data, text)
+        if asked is None:
+            asked = TEXT_FIELD if TEXT_FIELD in strings else strings[0] if len(strings) == 1 else None
+        if asked not in strings:
+            raise DataError(
+                f"{place}: {len(strings)} columns of strings among {_listed(data)}, and none is "
+                f"{shortened(str(TEXT_FIELD if text is None else text))!r}; set text_column to the right one"
+            )
+        kind_name = _column_name(data, kind)
+        kinds = _cells(data, kind_name or KIND_FIELD) if (kind_name or KIND_FIELD) in data.features else None
+        if kind is not None and kinds is None:
+            raise DataError(
+                f"{place}: {shortened(str(kind))!r} for label_column is no column of strings, classes or "
+                f"whole numbers among {_listed(data)}; choose another"
+            )
+        kept = [i for i, one in enumerate(data[asked]) if one and one.strip()]
+        if not kept:
+            raise DataError(f"{place}: no text in column {asked!r}; choose another data set or text_column")
+        column = list(data[asked])
+        texts = tuple(checked_text(f"{place} row {i}", column[i]) for i in kept)
+        parts[part] = Documents(texts, () if kinds is None else tuple(kinds[i] for i in kept))
+    return with_held_out(parts, source)
 
 
 def _parts(splits: Mapping[str, Any], source: str) -> dict[str, tuple[str, Any]]:

@@ -140,12 +140,27 @@ def _require_short_lines(path: Path, content: bytes) -> None:
                     f"{path}:{number}: {len(part):,} characters in a line, above the limit of "
                     f"{LONGEST_LINE:,}; break it up, one sample a line"
                 )
-            longest = max(map(len, _between_words().split(part)))
-            if longest > LONGEST_WORD:
-                raise DataError(
-                    f"{path}:{number}: {longest:,} characters without a space or punctuation mark, above "
-                    f"the limit of {LONGEST_WORD:,}; separate the words, or leave the line out"
-                )
+            require_short_words(f"{path}:{number}", part)
+
+
+def require_short_words(place: str, text: str) -> None:
+    """Refuse a text with a word that takes minutes to learn from.
+
+    Args:
+        place: Where it is from, for the error.
+        text: The text.
+
+    Raises:
+        DataError: If a word is longer than :data:`LONGEST_WORD`.
+    """
+    if len(text) <= LONGEST_WORD:
+        return
+    longest = max(map(len, _between_words().split(text)))
+    if longest > LONGEST_WORD:
+        raise DataError(
+            f"{place}: {longest:,} characters without a space or punctuation mark, above "
+            f"the limit of {LONGEST_WORD:,}; separate the words, or leave the line out"
+        )
 
 
 @cache

@@ -81,7 +81,13 @@ class Exchange:
 
     @torch.no_grad()
     def end_round(
-        self, parameters: Tensor, common: Tensor, weights: Tensor, server_blocks: IntArray, server_mode: int
+        self,
+        parameters: Tensor,
+        common: Tensor,
+        weights: Tensor,
+        server_blocks: IntArray,
+        server_mode: int,
+        of_server: tuple[slice, Tensor] | None = None,
     ) -> None:
         """Replace every cluster's model by the next common one.
 
@@ -92,6 +98,8 @@ class Exchange:
             server_blocks: Last blocks that the server trained, shape (N,).
             server_mode: Mode of the server. A sequential server's blocks are common already; it writes them
                 to the models afterwards.
+            of_server: Place of a tied table, and what the server's head adds to the clusters' mean update of
+                it; None without one.
         """
         blocks = len(self._places) - 1
         trained_on_devices = np.arange(-1, blocks) < blocks - server_blocks[:, None]
@@ -104,5 +112,8 @@ class Exchange:
         takes_part = (weights > 0).cpu().numpy()
         self.compressor.upload(updates, trained_on_devices & takes_part[:, None])
         mean = weights @ updates
+        if of_server is not None:
+            place, added = of_server
+            mean[place] += added
         self.compressor.broadcast(mean, np.logical_or.reduce(trained_on_devices))
         parameters.copy_(common + self._aggregation.step(mean))

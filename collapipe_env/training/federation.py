@@ -24,6 +24,7 @@ from collapipe_env.physics.migration import LOST
 from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
 from collapipe_env.tasks.partition import partition
 from collapipe_env.training.block_moments import BlockMoments
+from collapipe_env.training.cluster_samples import ClusterSamples
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
@@ -37,6 +38,7 @@ from collapipe_env.training.pipeline_step import pipeline_step
 from collapipe_env.training.sample_stream import SampleStream
 from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
 from collapipe_env.training.staleness import WeightVersions
+from collapipe_env.training.tied_head import freeze_table, share_table, tied_head
 from collapipe_env.training.training_setup import TrainingSetup
 
 
@@ -82,17 +84,22 @@ class Federation:
             learning.dirichlet_alpha,
             partition_rng,
         )
-        self._streams = [SampleStream(part, child) for part, child in zip(parts, stream_rngs, strict=True)]
-        self._data_sizes = np.array([len(part) for part in parts], dtype=np.float64)
+        self._samples = ClusterSamples.of(setup, parts)
+        self._streams = [
+            SampleStream(part, child) for part, child in zip(self._samples.parts, stream_rngs, strict=True)
+        ]
+        self._data_sizes = np.array([len(part) for part in self._samples.parts], dtype=np.float64)
 
         generator = torch.Generator().manual_seed(int(model_rng.integers(2**63)))
         model = ClusterModel(setup.architecture, generator)
         head = setup.task.build_head(setup.task_spec, generator)
         if setup.task_spec.checkpoint is not None:
-            load_into(model, setup.task_spec.checkpoint)
+            load_into(model, setup.task_spec.checkpoint, head)
+        share_table(model, head)
         wire = setup.update_format
         if wire.compression == "lora":
             add_adapters(model, wire.lora_rank, wire.lora_alpha, generator)
+            freeze_table(head)
         model, head = model.to(device), head.to(device)
         self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
         self._head = Trained(head, learning, learning.server_learning_rate)
@@ -105,6 +112,7 @@ class Federation:
             FlatParameters(replica, row, self._gradients)
             for replica, row in zip(self._models, self._parameters, strict=True)
         ]
+        self._tied = tied_head(self._models[0], self._flats[0], self._head)
         apart = setup.moment_bits is not None
         self._optimizers = [
             flat.optimizer(
@@ -172,8 +180,15 @@ class Federation:
         if updated.any():
             sizes = self._data_sizes * updated
             weights = torch.from_numpy(sizes / sizes.sum()).to(self._parameters)
-            self._exchange.end_round(self._parameters, self._common, weights, on_server, server_mode)
+            of_server = None
+            if self._tied is not None:
+                of_server = self._tied.update(server.head_after(weights), self._common)
+            self._exchange.end_round(
+                self._parameters, self._common, weights, on_server, server_mode, of_server
+            )
             server.end_round(self._models, weights)
+            if self._tied is not None:
+                self._tied.take_over(self._parameters[0])
         return mean_loss
 
     def _may_merge(self, server_mode: int) -> bool:
@@ -313,6 +328,7 @@ class Federation:
             "exchange": self._exchange.get_state(),
             "round": self.rounds,
             "noise_rng": generator_tree(self._noise_rng),
+            **({} if self._setup.pack is None else {"documents": self._samples.get_state()}),
         }
 
     @classmethod
@@ -336,13 +352,17 @@ class Federation:
         return run
 
     def _set_state(self, tree: Tree) -> None:
-        samples, clusters = len(self._setup.train[0]), [str(n) for n in range(self._setup.clusters)]
-        parts = ("streams", "model", "head", "optimizers", "head_optimizer", "servers", "exchange")
+        clusters = [str(n) for n in range(self._setup.clusters)]
+        parts = ["streams", "model", "head", "optimizers", "head_optimizer", "servers", "exchange"]
+        if self._setup.pack is not None:
+            parts.append("documents")
         require_names(tree, (*parts, "round", "noise_rng"), "learner/runs")
+        if self._setup.pack is not None:
+            self._samples = ClusterSamples.from_state(self._setup, tree["documents"])
         for name in ("streams", "optimizers"):
             require_names(tree[name], clusters, name)
         for n, stream in enumerate(self._streams):
-            stream.set_state(tree["streams"][str(n)], samples)
+            stream.set_state(tree["streams"][str(n)], len(self._samples.tokens))
         self._data_sizes = np.array([len(tree["streams"][n]["indices"]) for n in clusters], float)
         for module, name in [*((m, "model") for m in self._models), (self._head.module, "head")]:
             set_parameters(module, tree[name], name)
@@ -408,10 +428,10 @@ class Federation:
     def _next_batch(self, stream: SampleStream) -> tuple[Tensor, Tensor, FloatArray]:
         """Return a cluster's next mini-batch and its units, some of its tokens hidden."""
         setup = self._setup
-        tokens, targets = setup.train
+        tokens, targets = self._samples.tokens, self._samples.targets
         indices = stream.take(setup.batch_size)
         chosen = torch.from_numpy(indices).to(tokens.device)
         tokens, targets = tokens[chosen], targets[chosen]
         hidden = torch.from_numpy(stream.hide(tuple(tokens.shape), setup.learning.token_dropout))
         tokens = tokens.masked_fill(hidden.to(tokens.device) & (tokens != PADDING), setup.hidden)
-        return tokens, targets, setup.units[indices]
+        return tokens, targets, self._samples.units[indices]

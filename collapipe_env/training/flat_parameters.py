@@ -58,6 +58,10 @@ class FlatParameters:
                 joined.append(place)
         return joined
 
+    def place(self, parameter: nn.Parameter) -> slice:
+        """Return the place of one of the module's trained parameters in the vectors."""
+        return self._places[parameter]
+
     def optimizer(
         self,
         name: str,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.state_trees import REMEDY, Tree, require_alike, require_names
 from collapipe_env.tasks import Task, TaskData, TaskSpec
+from collapipe_env.tasks.base import require_writing
 from collapipe_env.training.compute_device import full_precision, mixed_precision
 
 EVALUATION_BATCH = {"cpu": 64, "cuda": 512}
@@ -56,7 +58,9 @@ class Evaluator:
         # A fixed random subset: files are often sorted by class or source.
         order = np.random.default_rng(0).permutation(len(held_out))[: learning.evaluation_samples]
         self._task, self._spec, self._data = task, task_spec, data
+        self._measure: Callable[[Tensor, Tensor], Tensor] | None = getattr(task, "measure", None)
         self._precision, self._device = learning.precision, device
+        self._held_out = held_out
         self._tokens = torch.tensor(held_out.tokens[order], device=device)
         self._targets = torch.tensor(held_out.targets[order], device=device)
         self._scored = held_out.subset(order[: learning.metric_samples])
@@ -71,24 +75,36 @@ class Evaluator:
             head: The server's module.
             metrics: Compute metrics, too, on the first ``metric_samples`` of the samples.
         """
-        modes = [(module, module.training) for part in (model, head) for module in part.modules()]
-        for part in (model, head):
-            part.eval()
-        try:
+        with _evaluating(model, head):
             losses, units, predictions = self._passes(model, head, len(self._scored) if metrics else 0)
-        finally:
-            for module, training in modes:
-                module.training = training
         loss = sum(mean * count for mean, count in zip(losses, units, strict=True)) / sum(units)
         if not metrics:
             return Evaluation(loss, None)
         scores = self._task.score(_joined(predictions), self._scored, self._data)
         return Evaluation(loss, dict(scores))
 
+    def written(self, model: nn.Module, head: nn.Module, count: int) -> list[dict[str, str]]:
+        """Let a model continue held-out documents; see ``continuations`` of the task.
+
+        Args:
+            model: Maps token ids (samples, q) to encoder outputs (samples, q, d).
+            head: The server's module.
+            count: Documents.
+
+        Raises:
+            ScenarioError: If the task writes no text.
+        """
+        write = require_writing(self._task)
+        with _evaluating(model, head):
+            return [one.to_dict() for one in write(model, head, self._held_out, self._data, count)]
+
     def _passes(
         self, model: nn.Module, head: nn.Module, predicted: int
     ) -> tuple[list[float], list[float], list[Tensor]]:
-        """Return losses and units of all batches, and predictions for the first ``predicted`` samples."""
+        """Return losses and units of all batches, and predictions for the first ``predicted`` samples.
+
+        They are figures where the task measures the outputs in place of predicting.
+        """
         losses, units, predictions = [], [], []
         for start in range(0, len(self._tokens), self._batch):
             tokens = self._tokens[start : start + self._batch]
@@ -98,7 +114,9 @@ class Evaluator:
                 hidden = model(tokens)
                 outputs = full_precision(head(hidden, mask, targets))
                 count = min(predicted - start, len(tokens))
-                if count > 0:
+                if count > 0 and self._measure is not None:
+                    predictions.append(self._measure(outputs[:count], targets[:count]).cpu())
+                elif count > 0:
                     predictions.append(
                         self._task.predict(head, hidden[:count], mask[:count], self._spec).cpu()
                     )
@@ -116,6 +134,19 @@ def metrics_due(round_number: int, evaluate_every: int, metric_every: int) -> bo
     """
     before = round_number - evaluate_every
     return round_number == 1 or round_number // metric_every > before // metric_every
+
+
+@contextlib.contextmanager
+def _evaluating(*parts: nn.Module) -> Iterator[None]:
+    """Put modules in evaluation mode, and back."""
+    modes = [(module, module.training) for part in parts for module in part.modules()]
+    for part in parts:
+        part.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 class EvaluationDesk:
@@ -175,6 +206,10 @@ class EvaluationDesk:
             self._keep(env, job.result())
         self._last = _Job(self._evaluator, model, head, metrics=metrics, after=self._last)
         self._jobs[env] = self._last
+
+    def written(self, model: nn.Module, head: nn.Module, count: int) -> list[dict[str, str]]:
+        """Return continuations of held-out documents; see :meth:`Evaluator.written`."""
+        return self._evaluator.written(model, head, count)
 
     def get_state(self) -> Tree:
         """Return the figures and the counts of rounds; waits for evaluations that run in the background.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from collapipe_env.errors import AllocationError, StateError
 from collapipe_env.forking import one_thread_after_fork
 from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.hf_saving import save_checkpoint
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.state_trees import REMEDY, Tree, require_alike
@@ -184,6 +186,48 @@ class TorchLearner:
             desk.end_round(e, *run.common_model)
         return self._report(desk)
 
+    def written_samples(self, count: int, env: int = 0) -> list[dict[str, str]]:
+        """Let the trained model of an environment continue the beginnings of held-out documents.
+
+        Nothing of the training changes.
+
+        Args:
+            count: Documents.
+            env: The environment.
+
+        Returns:
+            For each, ``prompt``, ``document`` (its own continuation), ``greedy`` and ``top_p``.
+
+        Raises:
+            ScenarioError: If the task writes no text.
+            RuntimeError: If the environment was never reset.
+        """
+        run = self._runs[env]
+        if run is None or self._prepared is None:
+            raise RuntimeError(f"environment {env} has no training run; call reset before written_samples")
+        return self._prepared[1].written(*run.common_model, count)
+
+    def save_checkpoint(self, folder: str | Path, env: int = 0) -> None:
+        """Write an environment's language model as a folder in Hugging Face format, with its tokeniser.
+
+        Args:
+            folder: Folder to create.
+            env: The environment.
+
+        Raises:
+            CheckpointError: If the model is of no style of language models, or the folder cannot be written.
+            RuntimeError: If the environment was never reset.
+        """
+        run = self._runs[env]
+        if run is None:
+            raise RuntimeError(f"environment {env} has no training run; call reset before saving")
+        checkpoint = self._task_spec.checkpoint
+        if checkpoint is not None:
+            save_checkpoint(folder, *run.common_model, source=checkpoint)
+            return
+        data = self._task.load(self._task_spec)  # kept since the first reset
+        save_checkpoint(folder, *run.common_model, tokenizer=data.tokenizer, end=data.end)
+
     def get_state(self) -> Tree:
         """Return models, optimisers, data orders, generators and figures of every environment, as copies.
 
@@ -267,6 +311,7 @@ class TorchLearner:
             schedule_steps=self._schedule_steps,
             moment_bits=self._moment_bits,
             head=self._head,
+            pack=data.pack,
         )
         evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)
         return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)

@@ -73,6 +73,14 @@ class Server(Protocol):
         """End a local step."""
         ...
 
+    def head_after(self, weights: Tensor) -> Tensor:
+        """Return the parameters that the common head ends the round with, flat.
+
+        Args:
+            weights: Weights of the clusters in the average, shape (N,), summing to 1.
+        """
+        ...
+
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:
         """Make the server's part common again.
 
@@ -146,6 +154,10 @@ class CommonServer:
             torch.div(self._gradient, self._arrived, out=self._head.flat.gradients)
             self._head.optimizer.step()
 
+    def head_after(self, weights: Tensor) -> Tensor:  # noqa: ARG002 - one for all
+        """Return the head as it is."""
+        return self._head.flat.values
+
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:
         """Do nothing: the head was common all the time."""
 
@@ -206,9 +218,13 @@ class CopiesServer:
     def end_step(self) -> None:
         """Nothing is shared between clusters."""
 
+    def head_after(self, weights: Tensor) -> Tensor:
+        """Return the average of the copies."""
+        return weights @ torch.stack([copied.flat.values for copied in self._copies])
+
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:  # noqa: ARG002
         """Average the copies into the common head."""
-        self._head.flat.values.copy_(weights @ torch.stack([c.flat.values for c in self._copies]))
+        self._head.flat.values.copy_(self.head_after(weights))
 
     def forget(self, blocks: Sequence[int]) -> None:
         """Do nothing: the clusters' own optimisers step the blocks."""
@@ -268,6 +284,10 @@ class SequentialServer:
 
     def end_step(self) -> None:
         """Do nothing: the server's model is kept from step to step."""
+
+    def head_after(self, weights: Tensor) -> Tensor:  # noqa: ARG002 - one for all
+        """Return the head as it is."""
+        return self._head.flat.values
 
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:  # noqa: ARG002
         """Copy the server's blocks into every cluster's model."""

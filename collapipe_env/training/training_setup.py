@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.tasks import Task, TaskSpec
+from collapipe_env.tasks import Split, Task, TaskSpec
 from collapipe_env.training.optimizer_state import array_of
 
 
@@ -29,8 +30,8 @@ class TrainingSetup:
         clusters: Clusters N.
         batch_size: Samples per cluster and local step, B.
         local_steps: Local steps per round, H.
-        strata: Class of every training sample.
-        lengths: Real tokens of every training sample.
+        strata: Class of every training sample, or document.
+        lengths: Real tokens of every training sample, or document.
         train: Tokens and targets to train on.
         units: Predictions that every training sample asks for, shape (samples,).
         hidden: Token that stands for a hidden one.
@@ -39,6 +40,8 @@ class TrainingSetup:
         moment_bits: Bits per number of moments that travel with their blocks; None where plans change
             without that.
         head: Server's head within a round: ``copies``, one for each cluster, or ``common``.
+        pack: Packs documents into samples, where ``strata`` and ``lengths`` are those of documents; see
+            :class:`~collapipe_env.tasks.base.TaskData`.
     """
 
     architecture: Architecture
@@ -57,6 +60,7 @@ class TrainingSetup:
     schedule_steps: int
     moment_bits: int | None = None
     head: str = "copies"
+    pack: Callable[[IntArray], Split] | None = None
 
     @property
     def head_copies(self) -> bool:

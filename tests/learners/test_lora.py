@@ -21,7 +21,10 @@ LORA = UpdateFormat(32, "lora", lora_rank=RANK, lora_alpha=ALPHA)
 
 
 def model(style="pre-ln", seed=0, adapters=True):
-    sizes = Architecture(BLOCKS, WIDTH, FEEDFORWARD, 2, 7, 50, style, 9 if style == "bert" else 0)
+    positions = 9 if style in ("bert", "gpt2") else 0
+    sizes = Architecture(BLOCKS, WIDTH, FEEDFORWARD, 2, 7, 50, style, positions)
+    if style == "llama":
+        sizes = replace(sizes, kv_heads=1)
     made = ClusterModel(sizes, torch.Generator().manual_seed(seed))
     if adapters:
         add_adapters(made, RANK, ALPHA, torch.Generator().manual_seed(seed + 1))
@@ -44,7 +47,7 @@ def stir(made, seed=5):
     return made
 
 
-@pytest.mark.parametrize("style", ["pre-ln", "transformer", "bert"])
+@pytest.mark.parametrize("style", ["pre-ln", "transformer", "bert", "gpt2", "llama"])
 def test_fresh_adapters_change_nothing(style):
     assert torch.equal(model(style)(tokens()), model(style, adapters=False)(tokens()))
 
@@ -57,13 +60,15 @@ def test_only_adapters_are_trained_and_there_are_as_many_as_priced():
     assert parameter_count(made) == BLOCKS * adapter_parameters(WIDTH, FEEDFORWARD, RANK)
 
 
+@pytest.mark.parametrize("style", ["pre-ln", "gpt2", "llama"])
 @pytest.mark.parametrize("name", ["qkv", "out", "up", "down"])
-def test_an_adapter_adds_its_low_rank_product(name):
-    block = stir(model()).blocks[1]
+def test_an_adapter_adds_its_low_rank_product(name, style):
+    block = stir(model(style)).blocks[1]
     weight, bias = getattr(block, f"{name}_weight"), getattr(block, f"{name}_bias")
     adapter = block.adapters[name]
     h = torch.randn(2, 7, weight.shape[1], generator=torch.Generator().manual_seed(3))
-    expected = h @ (weight + ALPHA / RANK * adapter.up @ adapter.down).T + bias
+    expected = h @ (weight + ALPHA / RANK * adapter.up @ adapter.down).T
+    expected = expected if bias is None else expected + bias
     torch.testing.assert_close(block.linear(name, h), expected, rtol=1e-5, atol=1e-5)
     assert torch.linalg.matrix_rank(adapter.up @ adapter.down) == RANK
 

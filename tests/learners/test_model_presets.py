@@ -12,11 +12,12 @@ from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.scenario.published_models import MODELS, model_fields
 from collapipe_env.scenario.sections import WorkloadSpec
+from collapipe_env.scenario.style_fields import LANGUAGE_FIELDS
 from collapipe_env.training.flat_parameters import parameter_count
 
 SIZES = (
     "blocks", "width", "feedforward", "heads", "sequence_length", "vocabulary", "style",
-    "learned_positions", "token_types",
+    "learned_positions", "token_types", *LANGUAGE_FIELDS,
 )  # fmt: skip
 
 
@@ -59,7 +60,13 @@ def test_workload_prices_the_parameters_of_the_real_modules(name):
     workload, model = encoder(name)
     assert workload.embedding_parameters == parameter_count(model.embedding)
     d, f = workload.width, workload.feedforward
-    assert parameter_count(model.blocks[0]) == 4 * d * d + 2 * d * f + 9 * d + f
+    if workload.style == "llama":
+        kv = workload.kv_heads * d // workload.heads
+        biases = d + 2 * kv if workload.qkv_bias else 0
+        expected = 2 * d * d + 2 * d * kv + 3 * d * f + 2 * d + biases
+    else:
+        expected = 4 * d * d + 2 * d * f + 9 * d + f
+    assert parameter_count(model.blocks[0]) == expected
     assert len(model.blocks) == workload.blocks
 
 
@@ -74,7 +81,8 @@ def test_fields_are_copies():
     ("name", "hint"),
     [
         ("bert-basis", "did you mean 'bert-base'"),
-        ("gpt", "valid names: bert-base, bert-small, transformer-base"),
+        ("gpt2-smal", "did you mean 'gpt2-small'"),
+        ("mamba", "valid names: .*bert-base, bert-small.*transformer-base"),
         (["bert-base"], "unknown model"),
     ],
 )

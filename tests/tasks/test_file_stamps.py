@@ -10,9 +10,12 @@ from collapipe_env.models.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.file_stamps import stamp_of
 
-SIZES = Architecture(blocks=2, width=8, feedforward=16, heads=2, sequence_length=8, vocabulary=100)
+SIZES = Architecture(
+    blocks=2, width=8, feedforward=16, heads=2, sequence_length=8, vocabulary=300, causal=True
+)
 TASKS = {
     "classification": ("d.tsv", "{0} film\tp\nno {0}\tn\n", 2, 0),
+    "language-modelling": ("d.txt", "a {0} line\n", 300, 0),
     "ner": ("d.conll", "{0} B-x\nruns O\n\n", 3, 0),
     "translation": ("d.tsv", "{0} one\t{0} eins\n", 64, 1),
 }

@@ -264,3 +264,52 @@ def test_classification_of_a_hub_data_set(tmp_path):
     data = task.load(spec)
     assert data.classes == task.classes(spec) == ("neg", "pos")
     np.testing.assert_array_equal(data.test.targets, [0, 1, 0, 1, 0, 1])
+
+
+def texts(count, **more):
+    return Dataset.from_dict({"text": [f"text {i}" for i in range(count)], **more})
+
+
+def test_documents():
+    splits = DatasetDict(
+        train=texts(20, source=["web", "book"] * 10), test=Dataset.from_dict({"text": ["", " a\r\nb ", None]})
+    )
+    train, dev, test = hub.documents_of(splits, "hf:prose")
+    assert [len(part) for part in (train, dev, test)] == [18, 2, 1]
+    assert test.texts == ("a\nb",)
+    assert set(train.kinds + dev.kinds) == {"web", "book"}
+    assert all(
+        (int(one.split()[1]) % 2 == 0) == (kind == "web")
+        for one, kind in zip(train.texts, train.kinds, strict=True)
+    )
+    stars = hub.documents_of({"train": sentiment(20)}, "hf:films", "sentence", "label")[0]
+    assert stars.texts[0].startswith("film")
+    assert set(stars.kinds) == {"neg", "pos"}
+    assert hub.documents_of({"train": sentiment(20)}, "hf:films")[0].texts == stars.texts  # the only strings
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (texts(9), {"text": "body"}, "1 columns of strings among the columns text, and none is 'body'"),
+        (
+            Dataset.from_dict({"a": ["x"] * 9, "b": ["y"] * 9}),
+            {},
+            "hf:x train: 2 columns of strings among the columns a, b, and none is 'text'; set text_column",
+        ),
+        (texts(9), {"kind": "topic"}, "'topic' for label_column is no column of strings, classes or whole"),
+        (Dataset.from_dict({"text": [" ", ""] * 9}), {}, "no text in column 'text'"),
+        (Dataset.from_dict({"text": ["a", "x" * 6000] * 9}), {}, "hf:x train row 1: 6,000 characters"),
+    ],
+)
+def test_documents_that_do_not_fit(data, options, message):
+    with pytest.raises(DataError, match=message):
+        hub.documents_of({"train": data}, "hf:x", **options)
+
+
+def test_language_modelling_of_a_hub_data_set(tmp_path):
+    DatasetDict(train=texts(20), test=texts(6)).save_to_disk(str(tmp_path / "prose"))
+    sizes = Architecture(2, 8, 16, 2, 16, 300, causal=True)
+    data = get_task("language-modelling").load(TaskSpec(sizes, 300, dataset=f"hf:{tmp_path / 'prose'}"))
+    assert data.decode([data.test.targets.ravel()]) == ["".join(f"text {i}" for i in range(6))]
+    assert len(data.lengths) == 18

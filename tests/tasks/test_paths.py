@@ -10,7 +10,7 @@ from collapipe_env.models.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.typed_paths import given_path
 
-TASKS = [("classification", 0, 2), ("ner", 0, 9), ("translation", 1, 64)]
+TASKS = [("classification", 0, 2), ("language-modelling", 0, 300), ("ner", 0, 9), ("translation", 1, 64)]
 
 
 def test_home_is_expanded_and_nothing_need_be_there(monkeypatch, tmp_path):
@@ -22,7 +22,7 @@ def test_home_is_expanded_and_nothing_need_be_there(monkeypatch, tmp_path):
 @pytest.mark.parametrize("typed", ["~nobody-has-this-name/d.tsv", "d" * 300])
 @pytest.mark.parametrize(("task", "decoder_blocks", "outputs"), TASKS)
 def test_no_task_trips_over_a_path(task, decoder_blocks, outputs, typed):
-    spec = TaskSpec(Architecture(2, 8, 16, 2, 16, 64), outputs, decoder_blocks, typed)
+    spec = TaskSpec(Architecture(2, 8, 16, 2, 16, 300, causal=True), outputs, decoder_blocks, typed)
     with pytest.raises(DataError, match=r"cannot be looked up \(.*\); check the path"):
         get_task(task).load(spec)
 
@@ -49,7 +49,9 @@ def test_what_is_there_but_no_file_is_not_called_missing(task, decoder_blocks, o
         ("absent.tsv", "no such file or folder"),
         ("a\0b.tsv", "null"),
     ):
-        spec = TaskSpec(Architecture(2, 8, 16, 2, 16, 64), outputs, decoder_blocks, str(tmp_path / name))
+        spec = TaskSpec(
+            Architecture(2, 8, 16, 2, 16, 300, causal=True), outputs, decoder_blocks, str(tmp_path / name)
+        )
         with pytest.raises(DataError, match=reason) as refusal:
             get_task(task).load(spec)
         assert ("no such file" in str(refusal.value)) == (name == "absent.tsv")

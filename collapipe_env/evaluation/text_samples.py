@@ -1,0 +1,42 @@
+"""Text that trained language models wrote at the end of an episode, for a terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from collapipe_env.evaluation.comparison import ScenarioComparison
+
+KINDS = {"prompt": "beginning", "document": "the document", "greedy": "greedy", "top_p": "top-p 0.9"}
+"""Fields of a sample and what stands before them."""
+
+
+def samples_report(comparisons: Sequence[ScenarioComparison]) -> str:
+    """Return all samples in Markdown; empty where there are none.
+
+    Args:
+        comparisons: One for each scenario.
+    """
+    sections = list(_sections(comparisons))
+    return "\n".join(["# Samples", "", *sections]) if sections else ""
+
+
+def _sections(comparisons: Sequence[ScenarioComparison]) -> Iterator[str]:
+    for comparison in comparisons:
+        for episodes in comparison.results.values():
+            for episode in episodes:
+                if not episode.samples:
+                    continue
+                rounds = len(episode.delay)
+                after = f"{rounds} round{'s' if rounds != 1 else ''}"
+                yield f"## {comparison.name}: {episode.title}, {after}, episode {episode.episode}\n"
+                for sample in episode.samples:
+                    yield "\n".join(
+                        f"- {title}: {_one_line(sample.get(key, ''))}" for key, title in KINDS.items()
+                    )
+                    yield ""
+
+
+def _one_line(text: str) -> str:
+    """Return a text in one line, without control characters; ends of lines become a mark."""
+    marked = text.replace("\n", "¶")
+    return "".join(c if c.isprintable() else "\ufffd" for c in marked)

@@ -1,0 +1,30 @@
+"""The block of an architecture's style."""
+
+from __future__ import annotations
+
+from torch import Generator
+
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.encoder_blocks import EncoderBlock
+from collapipe_env.models.gpt2_block import Gpt2Block
+from collapipe_env.models.llama_block import LlamaBlock
+
+Block = EncoderBlock | LlamaBlock
+"""A block that a device may hold; Gpt2Block is an encoder block, too."""
+
+
+def build_block(architecture: Architecture, generator: Generator) -> Block:
+    """Return a block of an architecture's style.
+
+    Args:
+        architecture: Sizes, style and dropout.
+        generator: Only source of randomness.
+
+    Raises:
+        ScenarioError: If style ``llama`` has heads of an odd width.
+    """
+    if architecture.style == "llama":
+        return LlamaBlock(architecture, generator)
+    if architecture.style == "gpt2":
+        return Gpt2Block(architecture, generator)
+    return EncoderBlock(architecture, generator)

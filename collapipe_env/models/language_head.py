@@ -1,0 +1,60 @@
+"""The head of GPT-2 and Llama on the server: the last norm, and the product with the vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.encoder_blocks import GPT2_DEVIATION
+
+
+class LanguageHead(nn.Module):
+    """The last norm and scores of the next token.
+
+    The norm is GPT-2's layer norm with style ``gpt2``, which makes (V_out + 2) d parameters, and Llama's RMS
+    norm with style ``llama``, (V_out + 1) d. Forward it takes 2 q d V_out FLOPs per sample of q positions.
+
+    A tied head's matrix is the embedding's table, which is on the control units. The server keeps a copy;
+    :class:`~collapipe_env.training.tied_head.TiedHead` makes both one at the end of every round.
+
+    Attributes:
+        weight: Output matrix, shape (V_out, d).
+        tied: Whether it is to be the embedding's table.
+    """
+
+    def __init__(self, architecture: Architecture, outputs: int, generator: Generator) -> None:
+        """Draw the weights.
+
+        Args:
+            architecture: Width, style ``gpt2`` or ``llama``, epsilon, and whether the head is tied.
+            outputs: Vocabulary V_out.
+            generator: Only source of randomness.
+
+        Raises:
+            ScenarioError: If a tied head is to have other outputs than the embedding has tokens.
+        """
+        super().__init__()
+        if architecture.tied_head and outputs != architecture.vocabulary:
+            raise ScenarioError(
+                f"outputs is {outputs}, but a tied head scores the {architecture.vocabulary} tokens of "
+                "vocabulary; make both equal, or set tied_head to false"
+            )
+        d = architecture.width
+        self.epsilon, self.tied = architecture.norm_epsilon, architecture.tied_head
+        self.norm_gain = nn.Parameter(torch.ones(d))
+        self.norm_bias = nn.Parameter(torch.zeros(d)) if architecture.style == "gpt2" else None
+        self.weight = nn.Parameter(torch.randn(outputs, d, generator=generator) * GPT2_DEVIATION)
+
+    def forward(self, hidden: Tensor, *_: Any) -> Tensor:
+        """Map the last block's outputs (samples, n, d) to scores of the next token, (samples, n, V_out)."""
+        shape = hidden.shape[-1:]
+        if self.norm_bias is None:
+            h = functional.rms_norm(hidden, shape, self.norm_gain, self.epsilon)
+        else:
+            h = functional.layer_norm(hidden, shape, self.norm_gain, self.norm_bias, self.epsilon)
+        return functional.linear(h, self.weight)

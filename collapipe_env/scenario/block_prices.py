@@ -1,0 +1,70 @@
+"""Price of a workload's block, by the formulas of its style."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from collapipe_env.physics.llama_workload import (
+    llama_adapter_parameters,
+    llama_forward_flops,
+    llama_parameters,
+    llama_stored_bytes,
+    llama_weight_flops,
+)
+from collapipe_env.physics.payload import adapter_parameters
+from collapipe_env.physics.workload import (
+    block_forward_flops,
+    block_parameters,
+    block_weight_flops,
+    stored_activation_bytes,
+)
+
+if TYPE_CHECKING:
+    from collapipe_env.scenario.workload_section import WorkloadSpec
+
+
+@dataclass(frozen=True)
+class BlockPrices:
+    """Figures of one block.
+
+    Attributes:
+        forward_flops: ``Phi_F`` per sample [FLOP].
+        weight_flops: Part of its backward pass that is weight gradients, per sample [FLOP].
+        parameters: ``w``.
+        adapter_parameters: ``w_a`` of low-rank adapters if nothing else of it is trained; 0 if all is.
+        stored_bytes: ``alpha`` per sample [byte].
+    """
+
+    forward_flops: float
+    weight_flops: float
+    parameters: int
+    adapter_parameters: int
+    stored_bytes: float
+
+
+def block_prices(workload: WorkloadSpec) -> BlockPrices:
+    """Return the figures of a workload's block.
+
+    Args:
+        workload: The priced Transformer.
+    """
+    w = workload
+    d, f, q, bits = w.width, w.feedforward, w.sequence_length, w.stored_activation_bits
+    lora = w.update_compression == "lora"
+    if w.style == "llama":
+        kv = w.kv_width
+        return BlockPrices(
+            forward_flops=llama_forward_flops(d, f, kv, q),
+            weight_flops=llama_weight_flops(d, f, kv, q),
+            parameters=llama_parameters(d, f, kv, qkv_bias=w.qkv_bias),
+            adapter_parameters=llama_adapter_parameters(d, f, kv, w.lora_rank) if lora else 0,
+            stored_bytes=llama_stored_bytes(d, f, kv, w.heads, q, bits),
+        )
+    return BlockPrices(
+        forward_flops=block_forward_flops(d, f, q),
+        weight_flops=block_weight_flops(d, f, q),
+        parameters=block_parameters(d, f),
+        adapter_parameters=adapter_parameters(d, f, w.lora_rank) if lora else 0,
+        stored_bytes=stored_activation_bytes(d, w.heads, q, bits),
+    )

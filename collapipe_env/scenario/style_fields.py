@@ -1,0 +1,123 @@
+"""Workload fields that only some styles of blocks have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collapipe_env.scenario.workload_section import WorkloadSpec
+
+CAUSAL = ("gpt2", "llama")
+"""Styles of language models."""
+
+LANGUAGE_FIELDS: Mapping[str, object] = MappingProxyType(
+    {
+        "kv_heads": 0,
+        "qkv_bias": False,
+        "rope_theta": 10_000.0,
+        "rope_factor": 1.0,
+        "rope_original_length": 8192,
+        "norm_epsilon": 1e-5,
+        "tied_head": False,
+    }
+)
+"""Fields of the styles of language models, with the values that they have in every other style."""
+
+_OF_LANGUAGE_MODELS = ("norm_epsilon", "tied_head")
+"""Those of them that both styles read; the others are for ``llama`` only."""
+
+
+def style_fields(workload: WorkloadSpec, style: str) -> dict[str, Any]:
+    """Return the fields of a workload that a style reads, but its heads of keys and values.
+
+    Args:
+        workload: The workload, possibly of another style; then what it does not say is neutral.
+        style: Style of the model that is trained.
+    """
+    return {
+        name: getattr(workload, name)
+        for name in LANGUAGE_FIELDS
+        if name != "kv_heads" and style in _owners(name)
+    }
+
+
+def without_neutral_fields(sections: dict[str, Any]) -> None:
+    """Leave out of a scenario's plain data what its styles do not read.
+
+    So scenarios of other styles say, and have the digest of, what they did before there were language models.
+
+    Args:
+        sections: Plain data of a whole scenario; ``workload`` and ``learning.proxy`` are changed in place.
+    """
+    workload, proxy = sections["workload"], sections["learning"]["proxy"]
+    for name in LANGUAGE_FIELDS:
+        if workload["style"] not in _owners(name):
+            del workload[name]
+    if proxy is not None and not proxy["kv_heads"]:
+        del proxy["kv_heads"]
+
+
+def _owners(name: str) -> tuple[str, ...]:
+    if name == "learned_positions":
+        return ("bert", "gpt2")
+    if name == "token_types":
+        return ("bert",)
+    return CAUSAL if name in _OF_LANGUAGE_MODELS else ("llama",)
+
+
+def require_style_fields(workload: WorkloadSpec) -> None:
+    """Refuse fields that contradict the style.
+
+    Args:
+        workload: The workload.
+
+    Raises:
+        ValueError: If the style needs another value of a field, or does not read it.
+    """
+    w = workload
+    if w.style in ("bert", "gpt2") and w.learned_positions < w.sequence_length:
+        raise ValueError(
+            f"style = {w.style!r} needs learned_positions of at least sequence_length = {w.sequence_length}, "
+            f"not {w.learned_positions}"
+        )
+    for name, neutral in {"learned_positions": 0, "token_types": 0, **LANGUAGE_FIELDS}.items():
+        value, owners = getattr(w, name), _owners(name)
+        if w.style not in owners and value != neutral:
+            raise ValueError(
+                f"{name} = {value} needs style = {' or '.join(map(repr, owners))}, but style is {w.style!r}; "
+                f"set it to {neutral}"
+            )
+    if w.style in CAUSAL and w.decoder_blocks:
+        raise ValueError(
+            f"decoder_blocks = {w.decoder_blocks}, but style = {w.style!r} is a decoder itself and has none "
+            "that reads it; set decoder_blocks to 0"
+        )
+    if w.style == "llama":
+        require_heads(w.width, w.heads, w.kv_heads)
+    if w.tied_head and w.update_compression == "top-k":
+        raise ValueError(
+            "tied_head = True moves every row of the table in every round, but update_compression = 'top-k' "
+            "sends some entries only; set tied_head to False or choose another compression"
+        )
+
+
+def require_heads(width: int, heads: int, kv_heads: int) -> None:
+    """Refuse heads that style ``llama`` cannot turn or share.
+
+    Args:
+        width: Model width, a multiple of ``heads``.
+        heads: Attention heads.
+        kv_heads: Heads of keys and values; 0 for as many.
+
+    Raises:
+        ValueError: If a head's width is odd, or the heads are no multiple of those of keys and values.
+    """
+    if width // heads % 2:
+        raise ValueError(
+            f"heads = {heads} of width = {width} have {width // heads} numbers each, but the rotary positions"
+            " of style = 'llama' turn pairs of them; choose heads so that width / heads is even"
+        )
+    if kv_heads and heads % kv_heads:
+        raise ValueError(f"kv_heads = {kv_heads} does not divide heads = {heads}")

@@ -1,0 +1,106 @@
+"""Continuations of a text: the likeliest token every time, or one drawn from the likeliest few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Generator, Tensor
+
+TOP_P = 0.9
+"""Probability that the tokens make up together of which one is drawn."""
+
+Choice = Callable[[Tensor], Tensor]
+"""Chooses an id for each row of scores (rows, V_out)."""
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """The beginning of a held-out document, and how it goes on.
+
+    Attributes:
+        prompt: The beginning.
+        document: Its own continuation.
+        greedy: The model's, the likeliest token every time.
+        top_p: The model's, drawn token by token.
+    """
+
+    prompt: str
+    document: str
+    greedy: str
+    top_p: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Plain data."""
+        return asdict(self)
+
+
+def likeliest(scores: Tensor) -> Tensor:
+    """Return the id with the highest score of each row."""
+    return scores.argmax(dim=-1)
+
+
+def nucleus(probabilities: Tensor, p: float) -> Tensor:
+    """Return the distribution on the fewest likeliest tokens that have a probability of ``p`` together.
+
+    Top-p or nucleus sampling (Holtzman et al., 2020, arXiv 1904.09751).
+
+    Args:
+        probabilities: Shape (..., V_out), rows summing to 1.
+        p: In (0, 1].
+
+    Returns:
+        The probabilities of the kept tokens over their sum, 0 elsewhere.
+    """
+    ordered, places = probabilities.sort(dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(dim=-1) - ordered
+    # The first is kept however rounding falls.
+    left_out = before >= p
+    left_out[..., 0] = False
+    kept = torch.zeros_like(probabilities).scatter(-1, places, ordered.masked_fill(left_out, 0.0))
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+def drawn(p: float, generator: Generator) -> Choice:
+    """Return a choice that draws from the :func:`nucleus`.
+
+    Args:
+        p: Probability that the tokens make up together of which one is drawn.
+        generator: Only source of randomness, on the CPU.
+    """
+
+    def choose(scores: Tensor) -> Tensor:
+        probabilities = nucleus(scores.double().softmax(dim=-1), p).cpu()
+        return torch.multinomial(probabilities, 1, generator=generator)[:, 0].to(scores.device)
+
+    return choose
+
+
+def continued(
+    score: Callable[[Tensor], Tensor],
+    prompts: Tensor,
+    length: int,
+    window: int,
+    choose: Choice,
+    unwritten: Sequence[int] = (),
+) -> Tensor:
+    """Write on, token by token.
+
+    Args:
+        score: Maps ids (rows, up to ``window``) to scores of the next token, (rows, V_out).
+        prompts: Ids, shape (rows, n), at least one column.
+        length: Tokens to write.
+        window: Tokens that the model reads at most; older ones are forgotten.
+        choose: Choice of each token.
+        unwritten: Ids that are never chosen.
+
+    Returns:
+        Ids of what was written, shape (rows, length).
+    """
+    text, refused = prompts, torch.tensor(list(unwritten), dtype=torch.int64, device=prompts.device)
+    for _ in range(length):
+        scores = score(text[:, -window:]).clone()
+        scores[:, refused] = -torch.inf
+        text = torch.cat((text, choose(scores)[:, None]), dim=1)
+    return text[:, prompts.shape[1] :]

@@ -1,0 +1,301 @@
+"""Language modelling: the next token of plain text, by causal blocks on devices, a head on the server."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.errors import ScenarioError
+from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
+from collapipe_env.models.language_head import LanguageHead
+from collapipe_env.task_registry import SHIPPED_TRAITS
+from collapipe_env.tasks.base import Split, TaskData, TaskSpec
+from collapipe_env.tasks.byte_tokens import NO_TARGET, ByteTokens, learn_bytes, pack
+from collapipe_env.tasks.checkpoint_tokens import CheckpointTokens, checkpoint_tokens
+from collapipe_env.tasks.continuations import TOP_P, Continuation, continued, drawn, likeliest
+from collapipe_env.tasks.documents import Documents, load_documents
+from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
+from collapipe_env.tasks.hub import PREFIX, documents_of, fetch
+from collapipe_env.typed_paths import given_path
+
+EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "stories"
+"""Folder of the stories that the package ships."""
+LENGTH_STRATA = 5
+"""Classes of length, equally many documents in each, where documents have no kinds."""
+LARGEST_EXPONENT = 690.0
+"""A perplexity with a larger logarithm counts as infinite."""
+
+
+class VocabularyHead(nn.Module):
+    """A linear layer on every position, after a layer norm where the blocks leave none.
+
+    It takes 2 q d V_out forward FLOPs per sample. Only style ``pre-ln`` has the norm: the blocks of the
+    others end with one.
+    """
+
+    def __init__(self, architecture: Architecture, generator: Generator) -> None:
+        """Draw the weights.
+
+        Args:
+            architecture: Width, vocabulary and style.
+            generator: Only source of randomness.
+        """
+        super().__init__()
+        d, outputs = architecture.width, architecture.vocabulary
+        self.norm_first = architecture.style == "pre-ln"
+        if self.norm_first:
+            self.norm_gain, self.norm_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
+        # Small weights start near log(outputs) and, other than zeros, pass a gradient on in the first step.
+        self.weight = nn.Parameter(torch.randn(outputs, d, generator=generator) * 0.5 / d**0.5)
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, hidden: Tensor, mask: Tensor, targets: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """Return scores of the next token at every position.
+
+        Args:
+            hidden: Outputs of the blocks, shape (samples, q, d).
+            mask: Not read; padding has no targets.
+            targets: Not read.
+
+        Returns:
+            Logits, shape (samples, q, V_out).
+        """
+        if self.norm_first:
+            hidden = functional.layer_norm(hidden, hidden.shape[-1:], self.norm_gain, self.norm_bias)
+        return functional.linear(hidden, self.weight, self.bias)
+
+
+class LanguageModelling:
+    """Plain text, token by token; cross-entropy of the next one, perplexity, bits per byte.
+
+    Documents are byte-pair tokens, learned from the training part or a checkpoint's, packed into rows of
+    ``sequence_length`` (see :func:`~collapipe_env.tasks.byte_tokens.pack`), each cluster's for themselves, so
+    no row holds documents of two clusters. Outputs of the trained head are the trained vocabulary, whatever
+    the priced one. Targets that ask for nothing are :data:`~collapipe_env.tasks.byte_tokens.NO_TARGET`, since
+    0 is a token of text in checkpoints.
+    """
+
+    name = "language-modelling"
+    metrics = ("perplexity", "bits_per_byte")
+    traits = SHIPPED_TRAITS["language-modelling"]
+
+    def load(self, spec: TaskSpec) -> TaskData:
+        """Return the documents as packed rows; see :class:`~collapipe_env.tasks.base.Task`.
+
+        Strata are the documents' kinds in the order of their names, else classes of their lengths. References
+        of held-out rows are the bytes of text that their targets stand for.
+
+        Raises:
+            DataError: If the data cannot be read.
+            CheckpointError: If the checkpoint's tokeniser cannot be read.
+            ScenarioError: If the vocabulary is too small, or a decoder is asked for.
+        """
+        _check(spec)
+        sizes = spec.architecture
+        return _load(
+            spec.dataset,
+            spec.text_column,
+            spec.label_column,
+            sizes.vocabulary,
+            sizes.sequence_length,
+            spec.checkpoint,
+            stamp_of(spec.dataset, spec.checkpoint),
+        )
+
+    def classes(self, spec: TaskSpec) -> tuple[str, ...]:
+        """Return no names, since the outputs are a vocabulary; the data is read all the same."""
+        _read(spec.dataset, spec.text_column, spec.label_column, stamp_of(spec.dataset))
+        return ()
+
+    def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
+        """Return the head over the trained vocabulary: that of its style, or a linear layer.
+
+        Raises:
+            ScenarioError: If a decoder is asked for, or the architecture is not causal.
+        """
+        _check(spec)
+        if spec.architecture.style in CAUSAL_STYLES:
+            return LanguageHead(spec.architecture, spec.architecture.vocabulary, generator)
+        return VocabularyHead(spec.architecture, generator)
+
+    def units(self, targets: Tensor) -> Tensor:
+        """Return the number of tokens to predict of each sample."""
+        return (targets != NO_TARGET).sum(dim=1).float()
+
+    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Return the mean cross-entropy of the next tokens in nats.
+
+        Args:
+            outputs: Scores, shape (samples, q, V_out).
+            targets: Ids, shape (samples, q).
+            smoothing: Label smoothing over all V_out tokens.
+        """
+        return functional.cross_entropy(
+            outputs.flatten(end_dim=1), targets.flatten(), ignore_index=NO_TARGET, label_smoothing=smoothing
+        )
+
+    def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the nats that the targets of each sample take, shape (samples,).
+
+        Args:
+            outputs: Scores, shape (samples, q, V_out).
+            targets: Ids, shape (samples, q).
+        """
+        nats = functional.cross_entropy(
+            outputs.flatten(end_dim=1), targets.flatten(), ignore_index=NO_TARGET, reduction="none"
+        )
+        return nats.view(targets.shape).double().sum(dim=1)
+
+    def score(self, predictions: FloatArray, split: Split, data: TaskData) -> Mapping[str, float]:  # noqa: ARG002
+        """Return the perplexity of the tokens, and bits per byte of the text; of both, less is better.
+
+        The tokens include the ends of documents, whose bits count although they stand for no byte. Bits per
+        byte can be compared between vocabularies, perplexities cannot.
+
+        Args:
+            predictions: Nats of each sample, from :meth:`measure`.
+            split: The samples.
+            data: Not read.
+        """
+        nats, tokens = float(np.sum(predictions)), int((split.targets != NO_TARGET).sum())
+        exponent = nats / tokens
+        perplexity = math.exp(exponent) if exponent < LARGEST_EXPONENT else math.inf
+        return {
+            "perplexity": perplexity,
+            "bits_per_byte": nats / math.log(2.0) / max(1, sum(split.references)),
+        }
+
+    @torch.no_grad()
+    def continuations(
+        self, model: nn.Module, head: nn.Module, split: Split, data: TaskData, count: int
+    ) -> list[Continuation]:
+        """Let a model continue the beginnings of held-out documents, the same ones every time.
+
+        A beginning is a quarter of a row, or half a shorter document; it is continued by up to a row.
+
+        Args:
+            model: Maps token ids (1, up to q) to outputs of the blocks (1, up to q, d), in evaluation mode.
+            head: The server's module, likewise.
+            split: A held-out part.
+            data: The data that it is part of.
+            count: Documents, taken evenly over the part; all of them if it has fewer.
+        """
+        if data.decode is None or data.end is None:
+            raise ValueError("the data of language modelling must have a decode function and an end")
+        device = next(head.parameters()).device
+        window = split.tokens.shape[1]
+
+        def score(tokens: Tensor) -> Tensor:
+            hidden = model(tokens)[:, -1:]
+            last: Tensor = head(hidden, hidden.new_ones(hidden.shape[:2], dtype=torch.bool))[:, 0]
+            return last
+
+        end = data.end
+        stream = split.targets[split.targets != NO_TARGET]
+        documents = np.split(stream, np.flatnonzero(stream == end) + 1)[:-1]
+        chosen = np.unique(np.linspace(0, len(documents) - 1, count).round().astype(np.int64)).tolist()
+        generator = Generator().manual_seed(0)
+        found = []
+        for document in (documents[i] for i in chosen):
+            cut = max(1, min(window // 4, len(document) // 2))
+            prompt = torch.from_numpy(np.concatenate(([end], document[:cut])))[None].to(device)
+            written = [
+                continued(score, prompt, window, window, choose, data.unwritten)[0].cpu().numpy()
+                for choose in (likeliest, drawn(TOP_P, generator))
+            ]
+            rest = (document[cut : cut + window], *written)
+            rows = (document[:cut], *(_before(end, ids) for ids in rest))
+            found.append(Continuation(*(data.decode(row[None])[0] for row in rows)))
+        return found
+
+
+def _before(end: int, ids: IntArray) -> IntArray:
+    """Return the ids before the first end of a document."""
+    ends = np.flatnonzero(ids == end)
+    return ids[: ends[0]] if len(ends) else ids
+
+
+def _check(spec: TaskSpec) -> None:
+    if spec.decoder_blocks:
+        raise ScenarioError(
+            f"decoder_blocks is {spec.decoder_blocks}, but language-modelling has a linear head on the "
+            "server and no decoder; set decoder_blocks: 0"
+        )
+    if not spec.architecture.causal and spec.architecture.style not in CAUSAL_STYLES:
+        raise ScenarioError("language-modelling needs a causal architecture: set causal to True")
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _read(
+    dataset: str,
+    text: str | int | None,
+    kind: str | int | None,
+    stamp: Stamp,  # noqa: ARG001
+) -> tuple[Documents, Documents, Documents]:
+    """Return training, dev and test documents."""
+    if dataset.startswith(PREFIX):
+        return documents_of(fetch(dataset), dataset, text, kind)
+    return load_documents(EMBEDDED if dataset == "embedded" else given_path(dataset), text, kind)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _load(
+    dataset: str,
+    text: str | int | None,
+    kind: str | int | None,
+    vocabulary: int,
+    sequence_length: int,
+    checkpoint: str | None,
+    stamp: Stamp,  # noqa: ARG001
+) -> TaskData:
+    parts = _read(dataset, text, kind, stamp_of(dataset))
+    tokens: ByteTokens | CheckpointTokens
+    tokens = learn_bytes(parts[0].texts, vocabulary) if checkpoint is None else checkpoint_tokens(checkpoint)
+    documents = tokens.encode(parts[0].texts)
+    packed = functools.partial(_packed, documents, sequence_length, tokens.end)
+    dev, test = (_held_out(tokens, part, sequence_length) for part in parts[1:])
+    lengths = np.array([len(ids) for ids in documents], dtype=np.int64)
+    if parts[0].kinds:
+        strata = np.unique(parts[0].kinds, return_inverse=True)[1].astype(np.int64)
+    else:
+        borders = np.quantile(lengths, np.arange(1, LENGTH_STRATA) / LENGTH_STRATA)
+        strata = np.searchsorted(borders, lengths).astype(np.int64)
+    for array in (lengths, strata):
+        array.flags.writeable = False  # shared by every learner of the process
+    everything = packed(np.arange(len(documents)))
+    return TaskData(
+        everything,
+        dev,
+        test,
+        strata,
+        lengths,
+        decode=tokens.decode,
+        hidden=tokens.hidden,
+        pack=packed,
+        end=tokens.end,
+        unwritten=tokens.unwritten,
+        tokenizer=tokens.whole_tokenizer if isinstance(tokens, ByteTokens) else None,
+    )
+
+
+def _packed(documents: list[IntArray], sequence_length: int, end: int, chosen: IntArray) -> Split:
+    """Pack the documents of these numbers."""
+    tokens, targets = pack([documents[i] for i in chosen.tolist()], sequence_length, end)
+    for array in (tokens, targets):
+        array.flags.writeable = False
+    return Split(tokens, targets)
+
+
+def _held_out(tokens: ByteTokens | CheckpointTokens, part: Documents, sequence_length: int) -> Split:
+    """Pack all documents of a part, with the bytes of text in each row's targets as references."""
+    split = _packed(tokens.encode(part.texts), sequence_length, tokens.end, np.arange(len(part)))
+    sizes = tokens.byte_counts[np.maximum(split.targets, 0)] * (split.targets != NO_TARGET)
+    return Split(split.tokens, split.targets, tuple(sizes.sum(axis=1).tolist()))

@@ -1,0 +1,78 @@
+"""Training samples of a run's clusters: as the task has them, or packed from each cluster's documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.errors import StateError
+from collapipe_env.state_trees import REMEDY, Tree, require_array, require_names
+from collapipe_env.training.training_setup import TrainingSetup
+
+
+@dataclass(frozen=True)
+class ClusterSamples:
+    """Samples to train on, and whose they are.
+
+    Attributes:
+        tokens: Token ids, shape (samples, q).
+        targets: Targets, shape (samples, ...).
+        units: Predictions that every sample asks for, shape (samples,).
+        parts: Numbers of each cluster's samples.
+        documents: Numbers of each cluster's documents, where samples are packed from documents.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    units: FloatArray
+    parts: Sequence[IntArray]
+    documents: Sequence[IntArray] | None = None
+
+    @classmethod
+    def of(cls, setup: TrainingSetup, parts: Sequence[IntArray]) -> ClusterSamples:
+        """Return the samples of a partition, which is one of documents where the task packs them.
+
+        Args:
+            setup: Setup of the training.
+            parts: Numbers of each cluster's samples, or documents.
+        """
+        tokens, targets = setup.train
+        if setup.pack is None:
+            return cls(tokens, targets, setup.units, parts)
+        packed = [setup.pack(part) for part in parts]
+        ends = np.cumsum([len(split) for split in packed])
+        rows = np.split(np.arange(ends[-1]), ends[:-1])
+        found = torch.from_numpy(np.concatenate([split.targets for split in packed]))
+        return cls(
+            torch.from_numpy(np.concatenate([split.tokens for split in packed])).to(tokens.device),
+            found.to(tokens.device),
+            setup.task.units(found).double().numpy(),
+            rows,
+            parts,
+        )
+
+    def get_state(self) -> Tree:
+        """Return each cluster's documents; only for packed samples, since others are all the same."""
+        return {str(n): part.copy() for n, part in enumerate(self.documents or ())}
+
+    @classmethod
+    def from_state(cls, setup: TrainingSetup, tree: Tree) -> ClusterSamples:
+        """Return the samples of a state of :meth:`get_state`.
+
+        Raises:
+            StateError: If the state does not give each document to one cluster.
+        """
+        names = [str(n) for n in range(setup.clusters)]
+        require_names(tree, names, "documents")
+        for name in names:
+            require_array(tree[name], (np.size(tree[name]),), np.int64, f"documents/{name}")
+        parts = [tree[name].copy() for name in names]
+        dealt = np.sort(np.concatenate(parts))
+        if not all(map(len, parts)) or not np.array_equal(dealt, np.arange(len(setup.strata))):
+            raise StateError(f"documents does not give each of {len(setup.strata)} to one cluster: {REMEDY}")
+        return cls.of(setup, parts)

@@ -1,0 +1,77 @@
+"""``--samples``: text of the trained model in the terminal and in the folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.cli.main import main
+
+TINY = """name: tiny
+base: small
+workload: {task: language-modelling, batch_size: 8}
+learning:
+  evaluation_samples: 8
+  proxy: {width: 8, feedforward: 8, heads: 1, sequence_length: 16, vocabulary: 300}
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(TINY)
+    options = "--scenario tiny.yaml --schedulers pipeline --seeds 2 --rounds 1 --processes 1 --no-figures"
+    return ["evaluate", *options.split(), "--out", "out"]
+
+
+def times() -> dict[str, int]:
+    """When the figures of each episode were written."""
+    return {file.name: file.stat().st_mtime_ns for file in Path("out/evaluation").rglob("pipeline-?.json")}
+
+
+def test_samples_are_printed_and_kept(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--learner", "real", "--samples", "2"]) == 0
+    printed = capsys.readouterr().out
+    results = json.loads(Path("out/results.json").read_text())
+    first, second = results["episodes"]["pipeline"]
+    assert len(first["samples"]) == 2
+    assert second["samples"] == []
+    page = Path("out/samples.md").read_text()
+    assert page in printed
+    for sample in first["samples"]:
+        assert f"- beginning: {sample['prompt']}\n- the document: {sample['document']}\n" in page
+    assert page.count("- greedy: ") == page.count("- top-p 0.9: ") == 2
+    table = Path("out/table.md").read_text()
+    assert "| perplexity | bits per byte (bit) |" in table
+    assert "Of perplexity and bits per byte, less is better." in table
+    (line,) = results["summary"]
+    assert line["metric"] == line["metrics"]["perplexity"]
+    assert line["metric"]["mean"] > 1.0
+
+    # The same again plays nothing; without samples, the second episode is still known.
+    before = times()
+    assert main([*command, "--learner", "real", "--samples", "2"]) == 0
+    assert times() == before
+    assert main([*command, "--learner", "real"]) == 0
+    assert times()["pipeline-0.json"] > before["pipeline-0.json"]
+    assert times()["pipeline-1.json"] == before["pipeline-1.json"]
+    assert not Path("out/samples.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (
+            "--samples 2",
+            "--samples 2 needs a trained model, and --learner surrogate has none: add --learner real",
+        ),
+        ("--samples -1", "--samples = -1: use a number from 0 to 100"),
+        ("--samples 2 --learner real --task ner", "task 'ner' continues no text, so it writes no samples"),
+    ],
+)
+def test_samples_that_nothing_can_write(
+    options: str, fault: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, *options.split()]) == 2
+    assert fault in capsys.readouterr().err
+    assert not Path("out").exists()

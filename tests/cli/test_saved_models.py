@@ -1,0 +1,119 @@
+"""``--save-models``: each language model as a folder that can be gone on from."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.cli.main import main
+
+STYLED = """name: styled
+base: small
+workload: {task: language-modelling, batch_size: 8}
+learning:
+  evaluation_samples: 8
+  proxy: {style: llama, width: 8, feedforward: 8, heads: 2, kv_heads: 1, sequence_length: 16, vocabulary: 300}
+"""
+"""Blocks that can be saved, in a proxy."""
+FURTHER = """name: further
+base: small
+workload:
+  task: language-modelling
+  style: llama
+  batch_size: 8
+  width: 8
+  feedforward: 8
+  heads: 2
+  kv_heads: 1
+  sequence_length: 16
+  vocabulary: 300
+learning: {evaluation_samples: 8, proxy: off, checkpoint: kept}
+"""
+"""The same model as what is priced and trained, from the folder of the first one."""
+MODEL = Path("out/evaluation/real-1/pipeline-0-model")
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    Path("styled.yaml").write_text(STYLED)
+    options = "--scenario styled.yaml --schedulers pipeline --seeds 2 --rounds 1 --processes 1 --no-figures"
+    return ["evaluate", *options.split(), "--learner", "real", "--out", "out"]
+
+
+def episodes(folder: str) -> list[dict[str, list[float]]]:
+    return json.loads(Path(folder, "results.json").read_text())["episodes"]["pipeline"]
+
+
+def times() -> dict[str, int]:
+    """When each file of the episodes was written."""
+    return {
+        str(file): file.stat().st_mtime_ns for file in Path("out/evaluation").rglob("*") if file.is_file()
+    }
+
+
+def test_models_are_kept_and_gone_on_from(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--save-models"]) == 0
+    assert f"model:     {MODEL}/\n" in capsys.readouterr().out
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {file.name for file in MODEL.iterdir()}
+    assert len(list(MODEL.parent.glob("*-model*"))) == 1  # of the first episode only
+
+    # The model that is read again has the loss that the trained one had.
+    shutil.copytree(MODEL, "kept")
+    Path("further.yaml").write_text(FURTHER)
+    assert main([*command, "--scenario", "further.yaml", "--out", "more"]) == 0
+    assert episodes("more")[0]["initial_loss"] == pytest.approx(episodes("out")[0]["loss"][-1], abs=1e-5)
+
+    # The same again plays nothing, nor does the command without the option.
+    before = times()
+    assert main([*command, "--save-models"]) == 0
+    assert main(command) == 0
+    assert times() == before
+
+    # A model that is gone is made again, from its own episode.
+    result = episodes("out")
+    shutil.rmtree(MODEL)
+    assert main(command) == 0
+    assert not MODEL.exists()
+    assert main([*command, "--save-models"]) == 0
+    assert (MODEL / "model.safetensors").read_bytes() == Path("kept/model.safetensors").read_bytes()
+    assert [one["loss"] for one in episodes("out")] == [one["loss"] for one in result]
+    second = str(MODEL.parent / "pipeline-1.json")
+    assert times()[second] == before[second]
+
+    # A model of another episode does not stay: other options make another one.
+    Path("styled.yaml").write_text(STYLED.replace("width: 8", "width: 16"))
+    assert main([*command, "--fresh", "--save-models"]) == 0
+    assert json.loads((MODEL / "config.json").read_text())["hidden_size"] == 16
+
+
+def test_an_episode_that_is_played_anew_leaves_no_model_of_the_one_before(command: list[str]) -> None:
+    assert main([*command, "--save-models", "--seeds", "1"]) == 0
+    file = MODEL.parent / "pipeline-0.json"
+    file.unlink()
+    Path(f"{MODEL}.part").mkdir()  # of a run that was stopped
+    assert main([*command, "--seeds", "1"]) == 0
+    assert file.exists()
+    assert list(MODEL.parent.glob("*-model*")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ("--learner surrogate", "--save-models needs a trained model, and --learner surrogate has none"),
+        (
+            "--scenario small --task language-modelling",
+            "scenario 'small-language-modelling' trains blocks of style 'pre-ln' on task "
+            "'language-modelling', but only language-modelling with style 'gpt2' or 'llama' can be saved",
+        ),
+        ("--scenario reviews.yaml", "trains blocks of style 'gpt2' on task 'classification'"),
+    ],
+)
+def test_models_that_cannot_be_saved(
+    options: str, fault: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("reviews.yaml").write_text("base: small\nlearning: {proxy: {style: gpt2}}")
+    assert main([*command, "--save-models", *options.split()]) == 2
+    assert fault in capsys.readouterr().err
+    assert not Path("out").exists()

@@ -1,0 +1,137 @@
+"""Documents: from text files, folders and JSON lines, each fault in one line with its place."""
+
+import gzip
+import json
+import os
+
+import numpy as np
+import pytest
+
+from collapipe_env.errors import DataError
+from collapipe_env.tasks.documents import load_documents, read_file
+from collapipe_env.tasks.language_modelling import EMBEDDED
+
+
+def rows(count, **more):
+    return "".join(json.dumps({"text": f"text {i}", **more}) + "\n" for i in range(count))
+
+
+def test_a_text_file_has_documents_between_blank_lines(tmp_path):
+    file = tmp_path / "book.txt"
+    file.write_bytes("\ufeffone\r\nstill one\r\n \r\n\r\ntwo\n\n\n  three \n".encode())
+    assert read_file(file).texts == ("one\nstill one", "two", "three")
+
+
+def test_without_blank_lines_each_line_is_a_document(tmp_path):
+    file = tmp_path / "captions.txt.gz"
+    file.write_bytes(gzip.compress(b"a dog\n a cat \na bird\n"))
+    assert read_file(file).texts == ("a dog", "a cat", "a bird")
+
+
+def test_missing_parts_are_taken_from_training(tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text("\n".join(f"line {i}" for i in range(40)))
+    parts = load_documents(file)
+    assert [len(part) for part in parts] == [32, 4, 4]
+    assert sorted(text for part in parts for text in part.texts) == sorted(f"line {i}" for i in range(40))
+    assert parts == load_documents(file)
+
+
+def test_names_tell_the_parts_of_a_folder(tmp_path):
+    (tmp_path / "train.txt").write_text("a\n\nb\nb")
+    (tmp_path / "valid.jsonl").write_text(rows(2))
+    (tmp_path / "my_test.md").write_text("c\n\nd")
+    (tmp_path / "notes.docx").write_bytes(b"\0")
+    (tmp_path / ".hidden.txt").write_bytes(b"\xff")
+    train, dev, test = load_documents(tmp_path)
+    assert (train.texts, dev.texts, test.texts) == (("a", "b\nb"), ("text 0", "text 1"), ("c", "d"))
+
+
+def test_in_a_folder_without_parts_every_text_file_is_a_document(tmp_path):
+    for i in range(12):
+        (tmp_path / f"essay{i:02}.txt").write_text(f"title {i}\n\nbody\n")
+    (tmp_path / "more.jsonl").write_text(rows(8))
+    train, dev, test = load_documents(tmp_path)
+    assert [len(part) for part in (train, dev, test)] == [16, 2, 2]
+    every = {*train.texts, *dev.texts, *test.texts}
+    assert every == {f"title {i}\n\nbody" for i in range(12)} | {f"text {i}" for i in range(8)}
+
+
+def test_json_lines_have_fields(tmp_path):
+    file = tmp_path / "d.jsonl"
+    file.write_text(
+        '{"text": " one\\r\\n", "source": "web", "body": "1", "year": 1}\n\n'
+        '{"text": "zwei \\u00e4\\u2028b", "source": "news", "body": "2", "year": 2}\n'
+    )
+    found = read_file(file)
+    assert found.texts == ("one", "zwei ä\u2028b")
+    assert found.kinds == ("web", "news")
+    assert read_file(file, "body", "year").texts == ("1", "2")
+    assert read_file(file, "body", "year").kinds == ("1", "2")
+    assert found.subset(np.array([1])).kinds == ("news",)
+    with file.open("a") as more:
+        more.write('{"text": "three"}\n')
+    assert read_file(file).kinds == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "fault"),
+    [
+        ("d.jsonl", "not json\n", {}, r"d\.jsonl:1: no JSON \(.*write one object a line"),
+        ("d.jsonl", rows(1) + "[1]\n", {}, r"d\.jsonl:2: \[1\] where an object is expected"),
+        ("d.jsonl", '{"txt": "a"}\n', {}, r"d\.jsonl:1: no field 'text' for text_column; did you mean 'txt'"),
+        ("d.jsonl", rows(1), {"text": "body"}, "no field 'body' for text_column; valid names: text"),
+        ("d.jsonl", rows(1), {"kind": "topic"}, "no field 'topic' for label_column"),
+        ("d.jsonl", '\n{"text": 3}\n', {}, r"d\.jsonl:2: the text is 3; it must be a string"),
+        ("d.jsonl", '{"text": " \\n"}\n', {}, r"d\.jsonl:1: the text is empty; fill it in or drop the line"),
+        ("d.jsonl", '{"text": "a \\ud800"}\n', {}, r"d\.jsonl:1: the text holds half a character"),
+        ("d.jsonl", json.dumps({"text": "ä" * 6000}) + "\n", {}, r"d\.jsonl:1: 6,000 characters without"),
+        ("d.jsonl", "[" * 100 + "\n", {}, r"d\.jsonl:1: no JSON"),
+        ("d.jsonl", " \n", {}, r"d\.jsonl: empty file; it needs a JSON object with a 'text' a line"),
+        ("d.txt", " \n \n", {}, r"d\.txt: empty file; it needs text"),
+        ("d.txt", "x" * 6000, {}, r"d\.txt:1: 6,000 characters without a space"),
+        ("d.txt", b"a\n\xff\n", {}, r"d\.txt:2: not UTF-8"),
+        ("d.txt.gz", b"no gzip", {}, r"d\.txt\.gz: not a complete gzip file"),
+        ("d.tsv", "a\tb\n", {}, r"d\.tsv: unknown ending '\.tsv'; use \.txt, .* or \.jsonl"),
+        ("d.txt", "only one line", {}, "1 sample cannot be split in training and dev and test"),
+    ],
+)
+def test_faults(name, content, options, fault, tmp_path):
+    file = tmp_path / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=fault) as refusal:
+        load_documents(file, **options)
+    assert "\n" not in str(refusal.value)
+
+
+def test_faults_of_folders(tmp_path):
+    with pytest.raises(DataError, match=r"no file that ends in \.txt.*in this folder; add one"):
+        load_documents(tmp_path)
+    (tmp_path / "test.txt").write_text("a")
+    with pytest.raises(DataError, match=r"test\.txt but no train\.txt or train\.jsonl in this folder"):
+        load_documents(tmp_path)
+    (tmp_path / "train.txt").write_text("a")
+    (tmp_path / "train.jsonl").write_text(rows(1))
+    with pytest.raises(DataError, match=r"both train\.jsonl and train\.txt exist; keep one"):
+        load_documents(tmp_path)
+    with pytest.raises(DataError, match="no such file or folder; give the path of a text file"):
+        load_documents(tmp_path / "absent")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_pipes_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "d.txt")
+    with pytest.raises(DataError, match="it is a pipe"):
+        load_documents(tmp_path / "d.txt")
+
+
+def test_embedded_stories():
+    parts = load_documents(EMBEDDED)
+    assert [len(part) for part in parts] == [700, 80, 100]
+    texts = [set(part.texts) for part in parts]
+    assert not texts[0] & texts[1]
+    assert not texts[0] & texts[2]
+    assert not texts[1] & texts[2]
+    for part in parts:
+        assert set(part.kinds) == {"coast", "forest", "mountain", "town"}
+        assert all(text.isascii() and "{" not in text and len(text) > 200 for text in part.texts)

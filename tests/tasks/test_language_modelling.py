@@ -1,0 +1,186 @@
+"""The task: data for its learner, loss and metrics against their definitions, no look ahead."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.cluster_model import ClusterModel
+from collapipe_env.scenario import load_scenario
+from collapipe_env.tasks import TaskSpec, get_task
+from collapipe_env.tasks.base import task_spec, trained_architecture
+from collapipe_env.tasks.byte_tokens import END, NO_TARGET
+from collapipe_env.tasks.documents import load_documents
+from collapipe_env.tasks.language_modelling import EMBEDDED, VocabularyHead
+
+STYLES = ("pre-ln", "transformer", "bert")
+LENGTH, VOCABULARY = 12, 300
+TASK = get_task("language-modelling")
+
+
+def spec(style="pre-ln", dataset="embedded", **more):
+    positions, types = (LENGTH, 2) if style == "bert" else (0, 0)
+    sizes = Architecture(2, 8, 12, 2, LENGTH, VOCABULARY, style, positions, types, causal=True)
+    return TaskSpec(sizes, VOCABULARY, dataset=dataset, **more)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return TASK.load(spec())
+
+
+def test_parts_are_the_packed_documents(data):
+    for split, documents in zip((data.train, data.dev, data.test), load_documents(EMBEDDED), strict=True):
+        stream = split.targets[split.targets != NO_TARGET]
+        assert (stream == END).sum() == len(documents)
+        ends = np.flatnonzero(stream == END)
+        assert data.decode([stream[: ends[0]], stream[ends[3] + 1 : ends[4]]]) == [
+            documents.texts[0],
+            documents.texts[4],
+        ]
+    assert TASK.load(spec()) is data
+    assert TASK.classes(spec()) == data.classes == ()
+
+
+def test_references_are_the_bytes_of_the_text(data):
+    for split, documents in zip((data.dev, data.test), load_documents(EMBEDDED)[1:], strict=True):
+        assert len(split.references) == len(split)
+        assert sum(split.references) == sum(len(text.encode()) for text in documents.texts)
+    row = data.test.targets[7]
+    assert len("".join(data.decode([row])).encode()) == data.test.references[7]  # ASCII, no cut characters
+
+
+def test_strata_are_the_kinds_else_the_lengths(data, tmp_path):
+    kinds = load_documents(EMBEDDED)[0].kinds
+    names = sorted(set(kinds))
+    assert data.strata.tolist() == [names.index(kind) for kind in kinds]
+    rng = np.random.default_rng(0)  # letters that no two lines have in common make no pairs
+    lines = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), 1 + i)) for i in range(40)]
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"{part}.txt").write_text("\n".join(lines))
+    plain = TASK.load(spec(dataset=str(tmp_path)))
+    assert len(set(plain.lengths)) > 10
+    assert set(plain.strata) == {0, 1, 2, 3, 4}
+    order = np.argsort(plain.lengths, kind="stable")
+    assert (np.diff(plain.strata[order]) >= 0).all()
+
+
+def test_documents_are_packed_for_those_who_hold_them(data):
+    texts = load_documents(EMBEDDED)[0].texts
+    packed = data.pack(np.array([3, 1]))
+    stream = packed.targets[packed.targets != NO_TARGET]
+    ends = np.flatnonzero(stream == END)
+    assert data.decode([stream[: ends[0]], stream[ends[0] + 1 :]]) == [texts[3], texts[1]]
+    whole = data.pack(np.arange(len(texts)))
+    assert np.array_equal(whole.tokens, data.train.tokens)
+
+
+def test_loss_and_metrics_by_their_definitions(data):
+    rows = slice(len(data.test) - 3, len(data.test))  # the last one is padded
+    split = data.test.subset(np.arange(len(data.test))[rows])
+    targets = torch.from_numpy(split.targets)
+    assert (targets == NO_TARGET).any()
+    scores = torch.randn(*targets.shape, VOCABULARY, generator=torch.Generator().manual_seed(0))
+    nats, count = [], 0
+    for row in range(3):
+        total = 0.0
+        for place, token in enumerate(split.targets[row].tolist()):
+            if token != NO_TARGET:
+                logits = scores[row, place].double()
+                total += float(torch.log(torch.exp(logits).sum()) - logits[token])
+                count += 1
+        nats.append(total)
+    assert float(TASK.loss(scores, targets)) == pytest.approx(sum(nats) / count)
+    assert TASK.units(targets).tolist() == [(row != NO_TARGET).sum() for row in split.targets]
+    measured = TASK.measure(scores, targets)
+    assert measured.tolist() == pytest.approx(nats)
+    found = TASK.score(measured.numpy(), split, data)
+    assert tuple(found) == TASK.metrics
+    assert found["perplexity"] == pytest.approx(math.exp(sum(nats) / count))
+    assert found["bits_per_byte"] == pytest.approx(sum(nats) / math.log(2) / sum(split.references))
+    # A model that gives every token the same probability has the perplexity of its vocabulary.
+    even = TASK.measure(torch.zeros_like(scores), targets).numpy()
+    assert TASK.score(even, split, data)["perplexity"] == pytest.approx(VOCABULARY)
+    hopeless = TASK.measure(scores * 1e6, targets).numpy()
+    assert TASK.score(hopeless, split, data)["perplexity"] == math.inf
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_no_position_sees_a_later_one(style):
+    sizes = spec(style).architecture
+    model, head = ClusterModel(sizes, torch.Generator()), VocabularyHead(sizes, torch.Generator())
+    tokens = torch.randint(3, VOCABULARY, (1, LENGTH), generator=torch.Generator().manual_seed(1))
+    before = head(model(tokens), tokens != 0)
+    for place in (3, LENGTH - 1):
+        changed = tokens.clone()
+        changed[0, place] = 3 + (changed[0, place] - 2) % (VOCABULARY - 3)
+        after = head(model(changed), tokens != 0)
+        torch.testing.assert_close(after[:, :place], before[:, :place])
+        assert not torch.allclose(after[:, place], before[:, place])
+    # Nor do real tokens see the padding behind them, and a shorter row scores the same.
+    padded = tokens.clone()
+    padded[0, 5:] = 0
+    short = head(model(tokens[:, :5]), tokens[:, :5] != 0)
+    torch.testing.assert_close(head(model(padded), padded != 0)[:, :5], short)
+    torch.testing.assert_close(short, before[:, :5])
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_first_position_of_a_row_predicts_from_itself_alone(style):
+    """Attention of a causal block by hand: a mask below the diagonal."""
+    sizes = spec(style).architecture
+    causal = ClusterModel(sizes, torch.Generator().manual_seed(4)).blocks[0]
+    plain = ClusterModel(
+        Architecture(**{**vars(sizes), "causal": False}), torch.Generator().manual_seed(4)
+    ).blocks[0]
+    x = torch.randn(2, LENGTH, 8, generator=torch.Generator().manual_seed(5))
+    mask = torch.full((LENGTH, LENGTH), -math.inf).triu(1)
+    torch.testing.assert_close(causal(x, torch.zeros(2, 1, 1, LENGTH)), plain(x, mask))
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    with pytest.raises(ScenarioError, match="decoder_blocks is 2, but language-modelling has a linear head"):
+        TASK.load(spec(decoder_blocks=2))
+    with pytest.raises(
+        ScenarioError, match="vocabulary is 64, but language-modelling needs a token for every"
+    ):
+        TASK.load(TaskSpec(Architecture(1, 8, 8, 1, 8, 64, causal=True), 64))
+    with pytest.raises(ScenarioError, match="needs a causal architecture"):
+        TASK.load(TaskSpec(Architecture(1, 8, 8, 1, 8, 300), 300))
+    with pytest.raises(DataError, match="no such file or folder"):
+        TASK.load(spec(dataset=str(tmp_path / "absent")))
+
+
+def test_scenarios_of_the_task():
+    scenario = load_scenario("small").with_task("language-modelling")
+    assert scenario.name == "small-language-modelling"
+    assert trained_architecture(scenario).causal
+    assert task_spec(scenario).decoder_blocks == 0
+    assert scenario.workload.outputs == scenario.workload.vocabulary
+    assert not trained_architecture(load_scenario("small")).causal
+    assert scenario.with_overrides({"workload.vocabulary": 900}).workload.outputs == 900
+    assert load_scenario("bert-small").with_task("language-modelling").workload.outputs == 30522
+    whole = {"base": "small", "workload": {"task": "language-modelling", "vocabulary": 700}}
+    assert load_scenario(whole).workload.outputs == 700
+    assert load_scenario({"workload": {"task": "language-modelling"}}).workload.outputs == 8000
+    with pytest.raises(ScenarioError, match="predicts its own tokens, but outputs = 7 differs from vocab"):
+        scenario.with_overrides({"workload.outputs": 7})
+
+
+def test_the_head_is_priced_at_every_position():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from collapipe_env.simulator.build import workload_costs
+
+    scenario = load_scenario("small").with_task("language-modelling")
+    work = scenario.workload
+    sizes = Architecture(
+        1, work.width, work.feedforward, work.heads, work.sequence_length, work.vocabulary, causal=True
+    )
+    head = VocabularyHead(sizes, torch.Generator())
+    with FlopCounterMode(display=False) as counter:
+        head(torch.ones(3, work.sequence_length, work.width), None)
+    assert counter.get_total_flops() == 3 * workload_costs(scenario).decoder_forward_flops

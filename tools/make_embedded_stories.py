@@ -1,0 +1,64 @@
+"""Make the embedded stories for language modelling: always the same, from words and sentences of the project.
+
+Usage::
+
+    python tools/make_embedded_stories.py collapipe_env/data/stories
+
+A story has an opening, a plot in five steps and an ending. Its people, things and places are drawn once and
+come back in every sentence, so that what follows depends on what was said long before: a language model can
+learn that, counts of three tokens cannot. No story occurs twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from pathlib import Path
+
+from story_templates import BOYS, ENDINGS, FEW, GIRLS, OPENINGS, PLOTS, SETTINGS, TIMES
+
+PARTS = {"train": 700, "dev": 80, "test": 100}
+"""Stories of each part."""
+PRONOUNS = {"girl": ("she", "her", "her"), "boy": ("he", "his", "him")}
+
+
+def story(rng: random.Random) -> tuple[str, str]:
+    """Draw a story; returns its setting and its text."""
+    setting = rng.choice(sorted(SETTINGS))
+    words = {name: rng.choice(choices) for name, choices in SETTINGS[setting].items()}
+    child = rng.choice(sorted(PRONOUNS))
+    he, his, him = PRONOUNS[child]
+    hero = rng.choice(GIRLS if child == "girl" else BOYS)
+    friend = rng.choice([name for name in GIRLS + BOYS if name != hero])
+    words |= {"child": child, "he": he, "his": his, "him": him, "a": hero, "b": friend}
+    words |= {"He": he.capitalize(), "Helper": words["helper"].capitalize()}
+    plot = PLOTS[rng.choice(sorted(PLOTS))]
+    sentences = []
+    for variants in (OPENINGS, *plot, ENDINGS):
+        time = rng.choice(TIMES)
+        drawn = {"few": rng.choice(FEW), "time_": time.capitalize() + ("," if rng.random() < 0.5 else "")}
+        sentences.append(rng.choice(variants).format(**words, **drawn))
+    return setting, " ".join(sentences)
+
+
+def main() -> None:
+    """Write one file a part."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("target", type=Path, help="folder for train.jsonl, dev.jsonl and test.jsonl")
+    target: Path = parser.parse_args().target
+    rng, seen = random.Random(2), set()
+    target.mkdir(parents=True, exist_ok=True)
+    for part, count in PARTS.items():
+        rows = []
+        while len(rows) < count:
+            setting, text = story(rng)
+            if text not in seen:
+                seen.add(text)
+                rows.append(json.dumps({"source": setting, "text": text}) + "\n")
+        (target / f"{part}.jsonl").write_text("".join(rows), encoding="ascii")
+        print(f"{part}: {count} stories, {sum(map(len, rows)):,} bytes")
+
+
+if __name__ == "__main__":
+    main()
