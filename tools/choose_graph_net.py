@@ -35,9 +35,9 @@ class Options:
 
     nets: tyro.conf.Positional[tuple[Path, ...]]
     """A saved net of each run."""
-    episodes: int = 4
+    episodes: int = 8
     """Validation episodes of each scenario."""
-    rounds: int = 100
+    rounds: int = 300
     """Rounds of an episode."""
 
 
