@@ -68,7 +68,8 @@ def block_prices(workload: WorkloadSpec) -> BlockPrices:
     lora = w.update_compression == "lora"
     if w.style == "llama":
         kv = w.kv_width
-        stored, working = _activations(w, llama_stored_bytes(d, f, kv, w.heads, q, bits))
+        whole = llama_stored_bytes(d, f, kv, w.heads, q, bits, half_model=w.train_bits == 16)
+        stored, working = _activations(w, whole)
         return BlockPrices(
             forward_flops=llama_forward_flops(d, f, kv, q),
             weight_flops=llama_weight_flops(d, f, kv, q),
