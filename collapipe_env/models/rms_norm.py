@@ -18,7 +18,7 @@ def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
         epsilon: Number that is added to the mean square.
     """
     if x.dtype == gain.dtype == torch.bfloat16:
-        normed: Tensor = _HalfNorm.apply(x, gain, epsilon)
+        normed: Tensor = _HalfNorm.apply(x, gain, epsilon)  # type: ignore[no-untyped-call]
         return normed
     return functional.rms_norm(x, x.shape[-1:], gain, epsilon)
 

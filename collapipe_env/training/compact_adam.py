@@ -29,6 +29,11 @@ _LOST_BITS = 16
 """Bits by which bfloat16 is shorter than single precision."""
 
 
+def widened(tensor: Tensor) -> Tensor:
+    """Return numbers of bfloat16 in single precision, and any others as they are."""
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+
+
 def rounded_like(values: Tensor, like: Tensor, generator: Generator | None) -> Tensor:
     """Return numbers in another tensor's type, stochastically rounded if that is bfloat16.
 

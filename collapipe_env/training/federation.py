@@ -25,6 +25,7 @@ from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree
 from collapipe_env.tasks.partition import partition
 from collapipe_env.training.block_moments import BlockMoments
 from collapipe_env.training.cluster_samples import ClusterSamples
+from collapipe_env.training.compact_adam import widened
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
@@ -186,7 +187,7 @@ class Federation:
                 updated, mean_loss = self._train_clusters(server, blocks, micro_batches, survived, staleness)
         if updated.any():
             sizes = self._data_sizes * updated
-            weights = torch.from_numpy(sizes / sizes.sum()).to(self._common.device, torch.float32)
+            weights = torch.from_numpy(sizes / sizes.sum()).to(widened(self._common[:1]))
             of_server = None
             if self._tied is not None:
                 of_server = self._tied.update(server.head_after(weights), self._common)
