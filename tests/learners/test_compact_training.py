@@ -22,10 +22,12 @@ from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
 from collapipe_env.allocation import COPIES, SEQUENTIAL
+from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.models.cluster_model import additive_mask
 from collapipe_env.models.rms_norm import rms_norm
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import TrainingMemory
+from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.training import compact_adam
 from collapipe_env.training.compact_adam import CompactAdamW, rounded_like
@@ -351,3 +353,31 @@ def test_moments_of_blocks_that_move():
     for group, memory in after.items():
         for name, values in memory.items():
             assert torch.equal(values, before[group][name])
+
+
+def test_an_environment_that_trains_so_is_saved_and_goes_on(tmp_path):
+    """From the scenario's fields, through a file, to the bit."""
+    fields = {"train_bits": 16, "stored_activation_bits": 16, "activation_bits": 16, "gradient_bits": 16}
+    fields |= {"moment_bits": 8, "recompute": True, "micro_batches": [2, 4]}
+    scenario = load_scenario("small").with_overrides(
+        {
+            **{f"workload.{name}": value for name, value in fields.items()},
+            "learning.evaluation_samples": 16,
+        }
+    )
+    env = CollaPipeEnv(scenario, learner="real")
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(3)]
+    env.step(actions[0])
+    env.save_state(tmp_path / "state.npz")
+    (run,) = env._mdp.world.learner._runs
+    assert run._setup.memory == BOTH
+    assert {p.dtype for p in run._models[0].parameters()} == {torch.bfloat16}
+    fresh = CollaPipeEnv(scenario, learner="real")
+    fresh.load_state(tmp_path / "state.npz")
+    for action in actions[1:]:
+        one, other = env.step(action), fresh.step(action)
+        np.testing.assert_array_equal(one[0], other[0])
+        assert one[1:] == other[1:]
+        assert np.isfinite(one[4]["loss"])
