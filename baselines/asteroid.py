@@ -76,7 +76,8 @@ def sample_limits(problem: ChainProblem, in_flight: IntArray, micro_batches: int
     held = np.maximum(np.arange(c.blocks + 1), 1)[:, None]
     room = samples_beside(problem.memory_bytes, held, c.block_state_bytes, c.activation_bytes)
     # What fits up to rounding fits: the check has a larger slack.
-    most = np.floor(room / np.minimum(in_flight, micro_batches)[:, None, None] + 1e-9)
+    stored = np.minimum(in_flight, micro_batches)[:, None, None] + c.working_bytes / c.activation_bytes / held
+    most = np.floor(room / stored + 1e-9)
     limit: IntArray = np.clip(most, 0, int(c.batch_size) // micro_batches).astype(np.int64)
     return limit
 
@@ -174,7 +175,7 @@ class Asteroid(PlanBaseline):
         edge_s = (times.uplink + times.downlink) / M + 2.0 * extra.edge_message_s
         devices = PlannerDevices(
             block_s[order] / problem.numbers.batch_size,
-            both * times.block_launch[order],
+            (1.0 + problem.numbers.backward_over_forward) * times.block_launch[order],
             times.block_update[order],
             np.ascontiguousarray(sample_limits(problem, in_flight, M)[..., order]),
         )

@@ -91,9 +91,12 @@ class VanillaFL(PlanBaseline):
             AllocationError: The devices of some cluster together cannot hold the encoder and a mini-batch.
         """
         costs = self.parameters.costs
-        batch_bytes = costs.batch_size * costs.stored_activation_bytes
+        # All blocks in one stage: the working set of one of them counts as a part of what each stores.
+        working = costs.working_bytes / (self.micro_batches * costs.blocks)
+        sample_bytes = costs.stored_activation_bytes + working
+        batch_bytes = costs.batch_size * sample_bytes
         memory = np.asarray(state.memory_bytes, dtype=np.float64)
-        samples = samples_beside(memory, costs.blocks, costs.block_state_bytes, costs.stored_activation_bytes)
+        samples = samples_beside(memory, costs.blocks, costs.block_state_bytes, sample_bytes)
         share = data_shares(np.where(state.present, samples / costs.batch_size, 0.0))
         short = share.sum(axis=-1) < 1.0 - 1e-9
         if short.any():

@@ -36,6 +36,20 @@ SAMPLES = 2
 DROPOUT = 0.1
 """Of the module whose activations the formula describes (Korthikanti et al., 2022, count its masks)."""
 
+LARGE = {"workload.model": "qwen2.5-0.5b", "workload.task": "language-modelling"}
+"""The model whose memory on a chain of devices is shown, see :func:`memory_figures`."""
+DEVICES = 6
+MINI_BATCH, MICRO_BATCHES = 8, 8
+HALF = dict.fromkeys(("train_bits", "stored_activation_bits", "activation_bits", "gradient_bits"), 16)
+FORMS: dict[str, dict[str, object]] = {
+    "32 bits": {},
+    "16 bits": HALF,
+    "8-bit moments": {"moment_bits": 8},
+    "recomputed": {"recompute": True},
+    "all three": {**HALF, "moment_bits": 8, "recompute": True},
+}
+"""Fields of the workload that change what memory is needed."""
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -179,11 +193,56 @@ def activation_table() -> str:
     return markdown_table(("scenario", "priced (MB)", *figures["medium"]), rows)
 
 
+def memory_figures(changes: dict[str, object], blocks: int, *, lora: bool) -> dict[str, float]:
+    """Bytes that a device needs for its part of the large model, under GPipe.
+
+    Args:
+        changes: Fields of the workload.
+        blocks: Blocks that it holds.
+        lora: Whether low-rank adapters are trained and all else is frozen.
+    """
+    fields = {
+        "update_compression": "lora" if lora else "none",
+        "batch_size": MINI_BATCH,
+        "micro_batches": (MICRO_BATCHES,),
+        **changes,
+    }
+    plenty = {"devices.profiles.0.memory_bytes": (1e12,)}
+    scenario = load_scenario("medium").with_overrides(
+        {**LARGE, **plenty, **{f"workload.{name}": value for name, value in fields.items()}}
+    )
+    costs = workload_costs(scenario)
+    weights = costs.training_memory.weight_bytes * (costs.block_parameters + costs.adapter_parameters)
+    return {
+        "weights": blocks * weights,
+        "gradients and moments": blocks * (costs.block_state_bytes - weights),
+        "stored activations": blocks * costs.batch_size * costs.stored_activation_bytes,
+        "working set": costs.batch_size / MICRO_BATCHES * costs.working_bytes,
+        "backward over forward": costs.backward_over_forward,
+    }
+
+
+def memory_table() -> str:
+    """Return the table of the memory of a device with a sixth of the large model, and of one with all."""
+    rows = []
+    for lora in (True, False):
+        for form, changes in FORMS.items():
+            figures = memory_figures(changes, 24 // DEVICES, lora=lora)
+            ratio = figures.pop("backward over forward")
+            alone = memory_figures(changes, 24, lora=lora)
+            del alone["backward over forward"]
+            parts = (*figures.values(), sum(figures.values()), sum(alone.values()))
+            trained = "adapters" if lora else "everything"
+            rows.append((trained, form, *(f"{part / 1e6:,.1f}" for part in parts), f"{ratio:.0f}"))
+    header = ("trained", "form", *figures, "device of six", "one device alone", "backward / forward")
+    return markdown_table(header, rows)
+
+
 def main() -> None:
     """Measure everything and write the page."""
     torch.set_num_threads(1)
     stamp = f"`python tools/make_costs_table.py`, PyTorch {torch.__version__}, {platform.machine()}"
-    tables = {"exact": exact_table(), "activations": activation_table()}
+    tables = {"exact": exact_table(), "activations": activation_table(), "memory": memory_table()}
     write_parts(PAGE, {name: f"{table}\n\n{stamp}" for name, table in tables.items()})
     print(f"wrote {PAGE}")
 

@@ -86,10 +86,10 @@ def summarise_cluster(
     """
     devices, M = segments.shape[0], micro_batches
     extra, radio = parameters.overheads, parameters.radio_power
-    ratio, steps, B = BACKWARD_OVER_FORWARD, parameters.local_steps, parameters.batch_size
+    ratio, steps, B = parameters.backward_over_forward, parameters.local_steps, parameters.batch_size
     server = B * parameters.server_seconds + M * extra.server_s
-    forward_sum, backward_sum = server, ratio * server
-    forward_max, backward_max = server, ratio * server
+    forward_sum, backward_sum = server, BACKWARD_OVER_FORWARD * server
+    forward_max, backward_max = forward_sum, backward_sum
     collect_max, update, exponent, relay = 0.0, 0.0, 0.0, 0.0
     for i in range(devices + 1):
         summary[SUMMARY + i] = 0.0

@@ -216,16 +216,18 @@ def search_powers(
     nodes[0], last = 0, 0
     M, noise_w, share, delay_weight, interference_price = terms
     extra, steps = parameters.overheads, parameters.local_steps
-    ratio, B = BACKWARD_OVER_FORWARD, parameters.batch_size
-    compute = B * parameters.server_seconds + M * extra.server_s
-    slowest, fixed, update = compute, 0.0, 0.0
+    ratio, B = parameters.backward_over_forward, parameters.batch_size
+    server = B * parameters.server_seconds + M * extra.server_s
+    forward, backward = server, BACKWARD_OVER_FORWARD * server
+    forward_max, backward_max, fixed, update = forward, backward, 0.0, 0.0
     for k in range(segments.shape[0]):
         if segments[k] > 0:
             last += 1
             nodes[last] = k + 1
             seconds = stage_time(B, segments[k], parameters.block_forward_flops, inputs.speed[n, k])
             seconds += M * launch_time(segments[k], extra.block_cycles, inputs.clock[n, k])
-            compute, slowest = compute + seconds, max(slowest, seconds)
+            forward, backward = forward + seconds, backward + ratio * seconds
+            forward_max, backward_max = max(forward_max, seconds), max(backward_max, ratio * seconds)
             update = max(update, update_time(segments[k], extra.update_cycles, inputs.clock[n, k]))
             joules = segments[k] * (inputs.block_energy[n, k] + M * inputs.launch_energy[n, k])
             fixed += inputs.price[n, k + 1] * joules
@@ -242,9 +244,9 @@ def search_powers(
         fill,
         inputs.loss_price[n],
         interference_price / count,
-        fixed + delay_weight * fill * (compute * (1.0 + ratio) + downlink),
-        slowest,
-        max(ratio * slowest, downlink),
+        fixed + delay_weight * fill * (forward + backward + downlink),
+        forward_max,
+        max(backward_max, downlink),
         inputs.uplink_gain[n] / (parameters.uplink_noise_w * share),
         B * parameters.activation_bits * LN2 / hertz,
         parameters.update_bits * LN2 / hertz,

@@ -115,10 +115,11 @@ def round_input(
     loss_price = convergence_weight if parameters.link_errors == "drop" else 0.0
     price = state.backlog / state.budget
     block_s = stage_time(costs.batch_size, 1.0, costs.block_forward_flops, state.speed)
-    seconds = compute_time(costs.local_steps, block_s)
+    ratio = costs.backward_over_forward
+    seconds = compute_time(costs.local_steps, block_s, ratio)
     extra = parameters.overheads
     seconds = seconds + costs.local_steps * update_time(1.0, extra.update_cycles, state.clock)
-    launch_s = compute_time(costs.local_steps, launch_time(1.0, extra.block_cycles, state.clock))
+    launch_s = compute_time(costs.local_steps, launch_time(1.0, extra.block_cycles, state.clock), ratio)
     held = _held(parameters, state)
     return RoundInput(
         speed=np.ascontiguousarray(state.speed, dtype=np.float64),

@@ -73,7 +73,7 @@ class ChainProblem(NamedTuple):
             nobody, is left out.
         """
         times = self.times
-        launches = micro_batches * ((1.0 + BACKWARD_OVER_FORWARD) * times.block_launch)
+        launches = micro_batches * ((1.0 + self.numbers.backward_over_forward) * times.block_launch)
         messages = micro_batches * (times.hop_overhead_forward + times.hop_overhead_backward)
         return (
             times.block_forward + times.block_backward + launches,
@@ -148,7 +148,7 @@ def _hop_seconds(times: ClusterTimes, start: int, end: int, part: float) -> tupl
 def plan_times(problem: ChainProblem, plan: PlanArrays) -> ChainTimes:
     """A plan's chain, seconds of one micro-batch; weight gradients run by themselves under ``zb-h1`` only.
 
-    A backward pass launches twice as long as a forward pass; half of that is the weight gradients'.
+    A backward pass launches ``rho`` times as long as a forward pass; one part is the weight gradients'.
 
     Args:
         problem: The cluster.
@@ -165,7 +165,7 @@ def plan_times(problem: ChainProblem, plan: PlanArrays) -> ChainTimes:
         k, count = plan.devices[s], plan.held[s]
         launch = count * times.block_launch[k]
         forward[s] = part * count * times.block_forward[k] + launch
-        backward[s] = part * count * times.block_backward[k] + BACKWARD_OVER_FORWARD * launch
+        backward[s] = part * count * times.block_backward[k] + problem.numbers.backward_over_forward * launch
         weight[s] = part * count * times.block_weight[k] + launch
         for c in range(chunks):
             share[s, c] = (count // chunks + (1 if c < count % chunks else 0)) / count
@@ -201,7 +201,11 @@ def stage_bytes(problem: ChainProblem, schedule: int, held: int, stored: float, 
     """
     c = problem.numbers
     state = c.block_state_bytes + (c.block_copy_bytes if schedule == ASYNC else 0.0)
-    needed: float = device_memory(held, stored * (c.batch_size / micro_batches), state, c.activation_bytes)
+    samples = c.batch_size / micro_batches
+    working = samples * c.working_bytes
+    if schedule == ZERO_BUBBLE:
+        working *= held * stored
+    needed: float = device_memory(held, stored * samples, state, c.activation_bytes, working)
     return needed
 
 
@@ -209,9 +213,11 @@ def block_room(problem: ChainProblem, stored: int, micro_batches: int) -> IntArr
     """Blocks that each device can hold with so many of ``M`` micro-batches stored (K,), at most ``L``."""
     c, memory = problem.numbers, problem.memory_bytes
     samples = stored * c.batch_size / micro_batches
-    most = memory_cap_blocks(memory, samples, c.block_state_bytes, c.activation_bytes)
+    working = c.batch_size / micro_batches * c.working_bytes
+    most = memory_cap_blocks(memory, samples, c.block_state_bytes, c.activation_bytes, working)
+    needed = device_memory(most, samples, c.block_state_bytes, c.activation_bytes, working)
     # What fits only by rounding does not fit.
-    most -= ~fits(device_memory(most, samples, c.block_state_bytes, c.activation_bytes), memory)
+    most -= ~fits(needed, memory) & (most > 0)
     room: IntArray = np.minimum(most, c.blocks).astype(np.int64)
     return room
 

@@ -18,7 +18,6 @@ from collapipe_env.physics.memory import fits, samples_beside
 from collapipe_env.physics.schedules.orders import effective_caps
 from collapipe_env.physics.schedules.recurrence import ordered_step
 from collapipe_env.physics.schedules.storage import stored_by_stage
-from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .chain_problem import (
     ChainProblem,
@@ -87,6 +86,7 @@ def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> Int
     S, v, M, schedule = len(plan.devices), plan.chunks, plan.micro_batches, plan.schedule
     steps = int(problem.numbers.local_steps)
     held = np.zeros(S, dtype=np.int64)
+    passes_of_both = 1.0 + problem.numbers.backward_over_forward
     if S * v > problem.numbers.blocks:
         return held
     limits = np.minimum(plan.caps, ceiling)
@@ -100,7 +100,7 @@ def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> Int
             if given < S * v and held[s] >= v:
                 continue
             k, count = plan.devices[s], held[s : s + 1] + 1
-            launches = M * ((1.0 + BACKWARD_OVER_FORWARD) * problem.times.block_launch[k])
+            launches = M * (passes_of_both * problem.times.block_launch[k])
             passes = problem.times.block_forward[k] + problem.times.block_backward[k] + launches
             length = count[0] * passes
             if length < least:
@@ -118,12 +118,14 @@ def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> Int
 def lower_caps(problem: ChainProblem, plan: PlanArrays) -> None:
     """Lower a plan's caps, in place, to the micro-batches that each device has memory for; 0 if for none."""
     M, c = plan.micro_batches, problem.numbers
+    kind = ZERO_BUBBLE if plan.schedule == ZERO_BUBBLE else ONE_F_ONE_B
     for s in range(len(plan.devices)):
         memory, held = problem.memory_bytes[plan.devices[s]], plan.held[s]
-        most = samples_beside(memory, held, c.block_state_bytes, c.activation_bytes) * M / c.batch_size
+        room = memory - c.batch_size / M * c.working_bytes
+        most = samples_beside(room, held, c.block_state_bytes, c.activation_bytes) * M / c.batch_size
         cap = min(plan.caps[s], int(max(most, 0.0)) + 1, M)
         # By the rule of the memory itself, so that rounding cannot part the two.
-        while cap >= 1 and not fits(stage_bytes(problem, ONE_F_ONE_B, held, cap, M), memory):
+        while cap >= 1 and not fits(stage_bytes(problem, kind, held, cap, M), memory):
             cap -= 1
         plan.caps[s] = cap
 

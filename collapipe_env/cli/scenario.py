@@ -12,7 +12,7 @@ import tyro
 from collapipe_env.cli.common import SCENARIO_OPTION, TASK_OPTION, chosen_scenario, run_command
 from collapipe_env.errors import shortened
 from collapipe_env.evaluation.run_directory import differences
-from collapipe_env.scenario import Scenario, block_bytes
+from collapipe_env.scenario import Scenario, block_bytes, working_bytes
 from collapipe_env.scenario.names import SHIPPED
 
 DESCRIPTION = f"""Show a scenario with all its fields, check one, or name the differences of two.
@@ -134,10 +134,15 @@ def _sizes(scenario: Scenario) -> list[tuple[str, str]]:
     devices = scenario.cluster.devices_per_cluster
     span = " to ".join(map(str, sorted({min(devices), max(devices)})))
     workload, dynamics = scenario.workload, scenario.dynamics
+    working = working_bytes(scenario)
+    beside = f", {working / 1e6:,.1f} MB beside them" if working else ""
     return [
         ("clusters", f"{scenario.clusters:,}"),
         ("devices", f"{sum(devices):,}, {span} in a cluster"),
-        ("encoder blocks", f"{scenario.blocks}, {block_bytes(scenario) / 1e6:,.1f} MB of memory each"),
+        (
+            "encoder blocks",
+            f"{scenario.blocks}, {block_bytes(scenario) / 1e6:,.1f} MB of memory each{beside}",
+        ),
         ("task", f"{workload.task}, data: {scenario.learning.dataset}"),
         ("episode", f"{dynamics.rounds:,} rounds, layout {scenario.cluster.layout}"),
         ("observation", f"{observation_builder(scenario).layout.size:,} numbers"),

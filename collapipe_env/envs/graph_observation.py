@@ -319,7 +319,8 @@ class GraphObserver:
     def _devices(self, state: SystemState) -> tuple[Array, ...]:
         p, costs = self.parameters, self.parameters.costs
         xp, real, H = namespace(state.backlog), state.speed.dtype, costs.local_steps
-        block_s = (PASSES * H) * stage_time(costs.batch_size, 1.0, costs.block_forward_flops, state.speed)
+        passes = 1.0 + costs.backward_over_forward
+        block_s = (passes * H) * stage_time(costs.batch_size, 1.0, costs.block_forward_flops, state.speed)
         budget = state.budget[..., 1:]
         drawn = radio_power(self.reference_w, p.radio_power.d2d_circuit_w, p.radio_power.efficiency)
         previous = state.processes.get("migration")
@@ -328,7 +329,7 @@ class GraphObserver:
             held = xp.astype(previous["blocks"], real)
         return (
             _log(block_s),
-            _log((PASSES * H * p.overheads.block_cycles) / state.clock + LEAST_SECONDS),
+            _log((passes * H * p.overheads.block_cycles) / state.clock + LEAST_SECONDS),
             _log((H * p.overheads.update_cycles) / state.clock + LEAST_SECONDS),
             _log(state.compute_power * block_s / budget),
             _log(drawn / budget),

@@ -96,6 +96,7 @@ def write_row(
     share = 1.0 / parameters.clusters
     server = held(math.log(scales.passes * H * B * parameters.server_seconds + scales.least_s))
     log_bits = math.log(scales.hop_bits)
+    passes = 1.0 + parameters.backward_over_forward
     for n in range(N):
         gain = system.uplink_gain[e, n]
         rate = uplink_rate(share, p, gain, parameters.uplink_noise_w, parameters.uplink_bandwidth_hz)
@@ -123,10 +124,10 @@ def write_row(
                     device[n, k, i] = 0.0
                 continue
             speed, clock = system.speed[e, n, k], system.clock[e, n, k]
-            block = scales.passes * H * stage_time(B, 1.0, parameters.block_forward_flops, speed)
+            block = passes * H * stage_time(B, 1.0, parameters.block_forward_flops, speed)
             budget = system.budget[e, n, k + 1]
             device[n, k, 0] = held(math.log(block))
-            device[n, k, 1] = held(math.log(scales.passes * H * extra.block_cycles / clock + scales.least_s))
+            device[n, k, 1] = held(math.log(passes * H * extra.block_cycles / clock + scales.least_s))
             device[n, k, 2] = held(math.log(H * extra.update_cycles / clock + scales.least_s))
             device[n, k, 3] = held(math.log(system.compute_power[e, n, k] * block / budget))
             device[n, k, 4] = held(math.log(sender / budget))

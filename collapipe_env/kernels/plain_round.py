@@ -236,8 +236,9 @@ def _cluster(
     for k in range(K):
         node = k + 1
         blocks = plan.blocks[e, n, k]
+        working = samples * c.working_bytes if blocks > 0 else 0.0
         devices[DEVICE.memory, e, n, k] = device_memory(
-            blocks, c.batch_size, c.block_state_bytes, c.activation_bytes
+            blocks, c.batch_size, c.block_state_bytes, c.activation_bytes, working
         )
         if blocks == 0:
             work[k] = nodes[NODE.energy, e, n, node] = nodes[NODE.energy_ratio, e, n, node] = 0.0
@@ -293,8 +294,8 @@ def _cluster(
     downlink = edge_time(samples, c.gradient_bits, down) + extra.edge_message_s
     server_forward = samples * c.server_seconds + extra.server_s
     server_backward = BACKWARD_OVER_FORWARD * server_forward
-    sum_backward = BACKWARD_OVER_FORWARD * sum_forward + downlink + server_backward
-    longest_backward = max(BACKWARD_OVER_FORWARD * longest_forward, downlink, server_backward)
+    sum_backward = c.backward_over_forward * sum_forward + downlink + server_backward
+    longest_backward = max(c.backward_over_forward * longest_forward, downlink, server_backward)
     sum_forward += uplink + server_forward
     longest_forward = max(longest_forward, uplink, server_forward)
     for node in range(K + 1):
@@ -313,13 +314,13 @@ def _cluster(
     for k in range(K):
         node = k + 1
         devices[DEVICE.compute_forward, e, n, k] = work[k]
-        devices[DEVICE.compute_backward, e, n, k] = BACKWARD_OVER_FORWARD * work[k]
+        devices[DEVICE.compute_backward, e, n, k] = c.backward_over_forward * work[k]
         blocks = plan.blocks[e, n, k]
         if blocks > 0:
             collection, sent = nodes[NODE.energy, e, n, node], nodes[NODE.energy_ratio, e, n, node]
             joules = device_energy(
                 system.compute_power[e, n, k],
-                compute_time(passes, work[k])
+                compute_time(passes, work[k], c.backward_over_forward)
                 + c.local_steps * update_time(blocks, extra.update_cycles, system.clock[e, n, k]),
                 radio_power(plan.device_power[e, n, k], radio.d2d_circuit_w, radio.efficiency),
                 device_airtime(passes, forward[node] + backward[node], collection),

@@ -55,12 +55,16 @@ class ClusterModel(nn.Module):
             start += size
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Run the uncut model: token ids (samples, q) to encoder outputs (samples, q, d)."""
+        """Run the uncut model: token ids (samples, q) to encoder outputs (samples, q, d).
+
+        A model in bfloat16 returns single precision, in which the server's head computes.
+        """
         x: Tensor = self.embedding(tokens)
-        attention_mask = additive_mask(tokens)
+        kept = self.embedding.weight.dtype
+        attention_mask = additive_mask(tokens).to(kept)
         for block in self.blocks:
             x = block(x, attention_mask)
-        return x
+        return x.float() if kept == torch.bfloat16 else x
 
 
 def additive_mask(tokens: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from collapipe_env.models.adapted_maps import AdaptedMaps
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.dropout import drop
 from collapipe_env.models.encoder_blocks import GPT2_DEVIATION
+from collapipe_env.models.rms_norm import rms_norm
 from collapipe_env.models.rotary import rotary_tables, rotate
 from collapipe_env.scenario.style_fields import require_heads
 
@@ -75,8 +76,8 @@ class LlamaBlock(AdaptedMaps):
             x: The block's input; its n rows are positions 0 to n - 1, at most q of them.
             attention_mask: Not read: padding is behind all real tokens, so that none of them ever reads it.
         """
-        x = x + self._attend(functional.rms_norm(x, x.shape[-1:], self.norm1_gain, self.epsilon))
-        return x + self._transform(functional.rms_norm(x, x.shape[-1:], self.norm2_gain, self.epsilon))
+        x = x + self._attend(rms_norm(x, self.norm1_gain, self.epsilon))
+        return x + self._transform(rms_norm(x, self.norm2_gain, self.epsilon))
 
     def _attend(self, h: Tensor) -> Tensor:
         """The attention branch."""

@@ -128,7 +128,7 @@ def cluster_times(
         launch[k] = launch_time(1.0, extra.block_cycles, clock[k])
         update[k] = update_time(1.0, extra.update_cycles, clock[k])
         forward[k] = stage_time(B, 1.0, c.block_forward_flops, speed[k]) + M * launch[k]
-        backward[k] = BACKWARD_OVER_FORWARD * forward[k]
+        backward[k] = c.backward_over_forward * forward[k]
         weight[k] = stage_time(B, 1.0, c.block_weight_flops, speed[k]) + M * launch[k]
     rate = uplink_rate(share, power[0], uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
     uplink = edge_time(B, c.activation_bits, rate)

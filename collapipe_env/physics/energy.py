@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from collapipe_env.arrays import Array
-from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 
 class RadioPower(NamedTuple):
@@ -63,14 +62,15 @@ def compute_power(
     return switched_capacitance * clock * clock * clock + active_power * (speed / full_speed)
 
 
-def compute_time(passes: Array, forward_time: Array) -> Array:
-    """Compute time of a device in a round, ``(1 + 2) H M`` times its forward time [s]; updates come on top.
+def compute_time(passes: Array, forward_time: Array, backward_over_forward: float) -> Array:
+    """Compute time of a device in a round, ``(1 + rho) H M`` times its forward time [s]; updates come on top.
 
     Args:
         passes: Micro-batches that pass in a round, ``H M``.
         forward_time: Forward time of its own part of one micro-batch, launches included [s].
+        backward_over_forward: ``rho``, cost of its backward pass over that of its forward pass.
     """
-    return (1.0 + BACKWARD_OVER_FORWARD) * passes * forward_time
+    return (1.0 + backward_over_forward) * passes * forward_time
 
 
 def device_airtime(passes: Array, hops: Array, collection: Array) -> Array:

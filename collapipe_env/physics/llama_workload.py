@@ -64,13 +64,21 @@ def llama_forward_flops(width: int, feedforward: int, kv_width: int, sequence_le
 
 
 def llama_stored_bytes(
-    width: int, feedforward: int, kv_width: int, heads: int, sequence_length: int, bits: int
+    width: int,
+    feedforward: int,
+    kv_width: int,
+    heads: int,
+    sequence_length: int,
+    bits: int,
+    *,
+    half_model: bool = False,
 ) -> float:
     """Bytes that one block keeps of one sample, ``q (8 d + 2 d_kv + 4 d_ff + a q)`` numbers of ``bits`` each.
 
     Each RMS norm keeps its input, its input over the root of the mean square, and its output (6 d); then come
     turned queries, keys and values (d + 2 d_kv), attention weights (a q), what the heads bring (d), the
-    outputs of gate and up, the gate's non-linearity and the product (4 d_ff). Llama has no dropout.
+    outputs of gate and up, the gate's non-linearity and the product (4 d_ff). Llama has no dropout. A model
+    in bfloat16 has norms that keep input and output only, 4 d in place of 6 d.
 
     Args:
         width: Model width ``d``.
@@ -79,13 +87,14 @@ def llama_stored_bytes(
         heads: Attention heads ``a``.
         sequence_length: Tokens per sample ``q``.
         bits: Precision of the stored activations, 16 or 32.
+        half_model: Whether the model's weights are bfloat16.
 
     Raises:
         ValueError: If ``bits`` is neither 16 nor 32.
     """
     if bits not in (16, 32):
         raise ValueError(f"bits of stored activations must be 16 or 32, not {bits!r}")
-    numbers = 8 * width + 2 * kv_width + 4 * feedforward + heads * sequence_length
+    numbers = (6 if half_model else 8) * width + 2 * kv_width + 4 * feedforward + heads * sequence_length
     return float(sequence_length * numbers * bits // 8)
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.arrays import Array, at_least, namespace
 from collapipe_env.physics.workload import WorkloadCosts
 
 
 def device_memory(
-    blocks: Array, samples_in_flight: Array | float, block_state_bytes: Array | float, activation_bytes: float
+    blocks: Array,
+    samples_in_flight: Array | float,
+    block_state_bytes: Array | float,
+    activation_bytes: float,
+    working_bytes: Array | float = 0.0,
 ) -> Array:
-    """Memory that each device needs, ``delta (16 w + m y b alpha)``.
+    """Memory that each device needs, ``delta (16 w + m y b alpha) + y b omega``.
+
+    ``16 w`` is the state of a block with 32 bits everywhere. Where activations are recomputed, ``alpha`` is
+    the input of a block only, and ``omega`` what its backward pass makes anew, one block at a time.
 
     Args:
         blocks: Blocks of the stage that each device hosts (..., K), 0 where it hosts none.
@@ -17,15 +24,20 @@ def device_memory(
             for GPipe ``y B``.
         block_state_bytes: ``16 w`` of one block [byte], or an array (..., 1).
         activation_bytes: ``alpha`` per sample and block [byte].
+        working_bytes: ``y b omega`` of each device (..., K) [byte], 0 where it hosts none; or a number.
 
     Returns:
         Bytes (..., K).
     """
-    return blocks * (block_state_bytes + samples_in_flight * activation_bytes)
+    return blocks * (block_state_bytes + samples_in_flight * activation_bytes) + working_bytes
 
 
 def memory_cap_blocks(
-    memory_bytes: Array, samples_in_flight: float, block_state_bytes: float, activation_bytes: float
+    memory_bytes: Array,
+    samples_in_flight: float,
+    block_state_bytes: float,
+    activation_bytes: float,
+    working_bytes: float = 0.0,
 ) -> Array:
     """Largest number of whole blocks that fits a device's memory.
 
@@ -34,12 +46,16 @@ def memory_cap_blocks(
         samples_in_flight: Samples in flight at once (GPipe: the whole mini-batch ``B``).
         block_state_bytes: ``16 w`` of one block [byte].
         activation_bytes: ``alpha`` per sample and block [byte].
+        working_bytes: ``b omega`` that a device needs beside its first block [byte].
 
     Returns:
         Caps (..., K), whole numbers in the input's floating type.
     """
     xp = namespace(memory_bytes)
-    return xp.floor(memory_bytes / (block_state_bytes + samples_in_flight * activation_bytes))
+    room = memory_bytes
+    if working_bytes:
+        room = at_least(memory_bytes - working_bytes, 0.0)
+    return xp.floor(room / (block_state_bytes + samples_in_flight * activation_bytes))
 
 
 def samples_beside(
@@ -48,7 +64,7 @@ def samples_beside(
     """Samples whose activations fit beside the state of some blocks: :func:`device_memory` solved for them.
 
     Args:
-        memory_bytes: Memory that the device offers [byte].
+        memory_bytes: Memory that the device offers, less its working set [byte].
         blocks: Blocks that it holds, > 0, of a shape that goes with it.
         block_state_bytes: ``16 w`` of one block [byte].
         activation_bytes: ``alpha`` per sample and block [byte].
@@ -63,12 +79,18 @@ def samples_beside(
 def memory_caps(costs: WorkloadCosts, memory_bytes: Array) -> Array:
     """Blocks that fit memories under GPipe, of the same shape, int64: the cap of every plan's decoding.
 
+    They fit whatever number of micro-batches is chosen: working sets are those of the largest allowed one.
+
     Args:
         costs: Priced workload.
         memory_bytes: Memory that each device offers (..., K) [byte].
     """
     caps = memory_cap_blocks(
-        memory_bytes, costs.batch_size, costs.block_state_bytes, costs.stored_activation_bytes
+        memory_bytes,
+        costs.batch_size,
+        costs.block_state_bytes,
+        costs.stored_activation_bytes,
+        costs.batch_size / costs.fewest_micro_batches * costs.working_bytes,
     )
     xp = namespace(caps)
     return xp.astype(caps, xp.int64)

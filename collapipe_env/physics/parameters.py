@@ -44,7 +44,7 @@ class Parameters(NamedTuple):
         block_payload_bits: Message about one block's update [bit].
         update_bits: A cluster's whole update [bit].
         broadcast_bits: The new model [bit].
-        block_state_bytes: ``16 w`` of one block [byte].
+        block_state_bytes: State of one block, ``16 w`` in 32 bits [byte].
         block_copy_bytes: A second copy of one block's weights, which ``async`` keeps [byte].
         activation_bytes: ``alpha`` per sample and block [byte].
         power_min_w: Smallest transmit power [W].
@@ -60,6 +60,8 @@ class Parameters(NamedTuple):
         through_cu: Whether moments travel over the CU.
         relay_bits: Message about one block's new state that a CU sends on; 0 where none does [bit].
         barrier: Whether every local step waits for the slowest cluster's.
+        backward_over_forward: ``rho``: cost of a device's backward pass over that of its forward pass.
+        working_bytes: Working set of one block's backward pass, per sample of a micro-batch [byte].
     """
 
     blocks: int
@@ -100,6 +102,8 @@ class Parameters(NamedTuple):
     through_cu: bool
     relay_bits: float
     barrier: bool
+    backward_over_forward: float
+    working_bytes: float
 
 
 @dataclass(frozen=True)
@@ -220,4 +224,6 @@ class SystemParameters:
             through_cu=migration is not None and migration.through_cu,
             relay_bits=costs.block_broadcast_bits(N) if self.distribution == "relay" else 0.0,
             barrier=self.barrier,
+            backward_over_forward=costs.backward_over_forward,
+            working_bytes=costs.working_bytes,
         )

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collapipe_env.physics.payload import Compression, UpdateFormat, message_bits
+from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
 
 BACKWARD_OVER_FORWARD = 2.0
 """A backward pass costs twice a forward pass (one product for each of the two gradients)."""
-
-TRAINING_STATE_BYTES_PER_PARAMETER = 16.0
-"""Weights, gradients and two Adam moments, four bytes each."""
 
 
 def block_forward_flops(width: int, feedforward: int, sequence_length: int) -> float:
@@ -47,20 +45,6 @@ def block_weight_flops(width: int, feedforward: int, sequence_length: int) -> fl
 def block_parameters(width: int, feedforward: int) -> int:
     """Parameters of one encoder block, ``4 d^2 + 2 d d_ff + 9 d + d_ff`` (biases and two LayerNorms in)."""
     return 4 * width * width + 2 * width * feedforward + 9 * width + feedforward
-
-
-def block_state_bytes(parameters: int, adapter_parameters: int = 0) -> float:
-    """Bytes of one block's weights, gradients and optimiser moments; ``16 w``, or ``4 w + 16 w_a``.
-
-    Frozen weights are kept in fp32 without gradients and moments.
-
-    Args:
-        parameters: ``w``.
-        adapter_parameters: ``w_a`` of the adapters if nothing else of the block is trained; 0 if all is.
-    """
-    if not adapter_parameters:
-        return TRAINING_STATE_BYTES_PER_PARAMETER * parameters
-    return 4.0 * parameters + TRAINING_STATE_BYTES_PER_PARAMETER * adapter_parameters
 
 
 def stored_activation_bytes(width: int, heads: int, sequence_length: int, bits: int) -> float:
@@ -141,7 +125,7 @@ class WorkloadCosts:
         decoder_weight_flops: The same part of the server's backward pass [FLOP].
         block_parameters: ``w`` per block.
         embedding_parameters: Parameters of the embedding on the CU.
-        stored_activation_bytes: ``alpha`` per sample and block [byte].
+        stored_activation_bytes: ``alpha`` per sample and block [byte]; with recomputation only its input.
         activation_bits: Boundary activation ``A`` per sample [bit].
         gradient_bits: Boundary gradient per sample [bit].
         weight_bits: Bits of one number in segment collection, upload, broadcast and all-reduce.
@@ -151,6 +135,11 @@ class WorkloadCosts:
             the whole block is. FLOPs are those of the whole block's training all the same, an upper bound:
             adapters save the frozen maps' weight gradients, a third of the block's products, and add three
             times their own forward pass.
+        training_memory: Bits of what is trained, and whether activations are recomputed.
+        working_bytes: Part of a sample's activations of a single block that is not stored but made anew while
+            its backward pass runs [byte]; 0 without recomputation.
+        fewest_micro_batches: Smallest number of micro-batches that is allowed; memory caps leave room for the
+            working set of so large a micro-batch.
     """
 
     blocks: int
@@ -169,6 +158,9 @@ class WorkloadCosts:
     compression: Compression = "none"
     top_k_share: float = 0.1
     adapter_parameters: int = 0
+    training_memory: TrainingMemory = FULL_PRECISION
+    working_bytes: float = 0.0
+    fewest_micro_batches: int = 1
 
     @property
     def update_format(self) -> UpdateFormat:
@@ -183,12 +175,17 @@ class WorkloadCosts:
     @property
     def block_state_bytes(self) -> float:
         """Bytes of one block's weights, gradients and optimiser moments; ``4 w + 16 w_a`` with adapters."""
-        return block_state_bytes(self.block_parameters, self.adapter_parameters)
+        return self.training_memory.block_bytes(self.block_parameters, self.adapter_parameters)
+
+    @property
+    def backward_over_forward(self) -> float:
+        """Cost of a device's backward pass over that of its forward pass, ``rho``: 2, or 3 recomputing."""
+        return BACKWARD_OVER_FORWARD + (1.0 if self.training_memory.recompute else 0.0)
 
     @property
     def block_copy_bytes(self) -> float:
-        """Bytes of a second copy of what is trained of one block, in fp32."""
-        return 4.0 * self.trained_block_parameters
+        """Bytes of a second copy of what is trained of one block."""
+        return self.training_memory.weight_bytes * self.trained_block_parameters
 
     @property
     def block_payload_bits(self) -> float:

@@ -1,6 +1,6 @@
 """Scenarios: everything that stays the same over an episode; presets, files, and layouts drawn from them."""
 
-from collapipe_env.scenario.consistency import block_bytes
+from collapipe_env.scenario.consistency import block_bytes, working_bytes
 from collapipe_env.scenario.layout import Layout, draw_layout, fixed_layout
 from collapipe_env.scenario.learning import LearningSpec, ProxySpec
 from collapipe_env.scenario.loading import load_scenario, register_scenario
@@ -36,4 +36,5 @@ __all__ = [
     "load_scenario",
     "register_scenario",
     "scenario_names",
+    "working_bytes",
 ]

@@ -13,6 +13,7 @@ from collapipe_env.physics.llama_workload import (
     llama_weight_flops,
 )
 from collapipe_env.physics.payload import adapter_parameters
+from collapipe_env.physics.training_memory import TrainingMemory, boundary_bytes
 from collapipe_env.physics.workload import (
     block_forward_flops,
     block_parameters,
@@ -33,7 +34,10 @@ class BlockPrices:
         weight_flops: Part of its backward pass that is weight gradients, per sample [FLOP].
         parameters: ``w``.
         adapter_parameters: ``w_a`` of low-rank adapters if nothing else of it is trained; 0 if all is.
-        stored_bytes: ``alpha`` per sample [byte].
+        stored_bytes: ``alpha`` per sample [byte]: what a block keeps until its backward pass, its input only
+            with recomputation.
+        working_bytes: ``omega`` per sample [byte]: what else its backward pass needs, made anew by
+            recomputation; 0 without.
     """
 
     forward_flops: float
@@ -41,6 +45,16 @@ class BlockPrices:
     parameters: int
     adapter_parameters: int
     stored_bytes: float
+    working_bytes: float
+
+
+def training_memory(workload: WorkloadSpec) -> TrainingMemory:
+    """Return the form in which devices keep what they train.
+
+    Args:
+        workload: The priced Transformer.
+    """
+    return TrainingMemory(workload.train_bits, workload.moment_bits, workload.recompute)
 
 
 def block_prices(workload: WorkloadSpec) -> BlockPrices:
@@ -54,17 +68,36 @@ def block_prices(workload: WorkloadSpec) -> BlockPrices:
     lora = w.update_compression == "lora"
     if w.style == "llama":
         kv = w.kv_width
+        whole = llama_stored_bytes(d, f, kv, w.heads, q, bits, half_model=w.train_bits == 16)
+        stored, working = _activations(w, whole)
         return BlockPrices(
             forward_flops=llama_forward_flops(d, f, kv, q),
             weight_flops=llama_weight_flops(d, f, kv, q),
             parameters=llama_parameters(d, f, kv, qkv_bias=w.qkv_bias),
             adapter_parameters=llama_adapter_parameters(d, f, kv, w.lora_rank) if lora else 0,
-            stored_bytes=llama_stored_bytes(d, f, kv, w.heads, q, bits),
+            stored_bytes=stored,
+            working_bytes=working,
         )
+    stored, working = _activations(w, stored_activation_bytes(d, w.heads, q, bits))
     return BlockPrices(
         forward_flops=block_forward_flops(d, f, q),
         weight_flops=block_weight_flops(d, f, q),
         parameters=block_parameters(d, f),
         adapter_parameters=adapter_parameters(d, f, w.lora_rank) if lora else 0,
-        stored_bytes=stored_activation_bytes(d, w.heads, q, bits),
+        stored_bytes=stored,
+        working_bytes=working,
     )
+
+
+def _activations(workload: WorkloadSpec, whole: float) -> tuple[float, float]:
+    """Return the stored bytes of a sample's activations in a block, and those of its working set.
+
+    Args:
+        workload: The priced Transformer.
+        whole: All that a block's backward pass needs [byte]; its input is a part of that.
+    """
+    if not workload.recompute:
+        return whole, 0.0
+    w = workload
+    stored = boundary_bytes(w.width, w.sequence_length, w.stored_activation_bits)
+    return stored, whole - stored

@@ -10,8 +10,7 @@ import numpy as np
 from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.memory import memory_cap_blocks
-from collapipe_env.physics.workload import block_state_bytes
-from collapipe_env.scenario.block_prices import block_prices
+from collapipe_env.scenario.block_prices import block_prices, training_memory
 from collapipe_env.scenario.layout import fixed_layout
 
 if TYPE_CHECKING:
@@ -85,7 +84,8 @@ def require_memory(scenario: Scenario) -> None:
 
     A device holds ``floor(memory / (16 w + B alpha))`` blocks: GPipe keeps the activations of the whole
     mini-batch (`system_model.md` section 6). Layouts that are drawn anew in every episode are judged by
-    the worst draw, in which every device has the smallest memory of any profile.
+    the worst draw, in which every device has the smallest memory of any profile. With recomputation every
+    device first needs room for the working set of one block (:func:`working_bytes`).
 
     Args:
         scenario: The scenario to check.
@@ -93,7 +93,8 @@ def require_memory(scenario: Scenario) -> None:
     Raises:
         ValueError: If a cluster's caps sum to less than L; names the cluster and the missing bytes.
     """
-    need = block_bytes(scenario)
+    need, working = block_bytes(scenario), working_bytes(scenario)
+    beside = f" beside a working set of {working:.0f} bytes" if working else ""
     blocks = scenario.workload.blocks
     if scenario.cluster.layout == "fixed":
         layout = fixed_layout(scenario)
@@ -105,12 +106,12 @@ def require_memory(scenario: Scenario) -> None:
         draw = "the worst draw of the layout"
     faults = []
     for cluster, memory in enumerate(offered):
-        caps = memory_cap_blocks(memory, 1.0, need, 0.0)
+        caps = memory_cap_blocks(memory, 1.0, need, 0.0, working)
         if caps.sum() < blocks:
-            missing = _missing_bytes(memory, caps, need, blocks)
+            missing = _missing_bytes(memory - working, caps, need, blocks)
             faults.append(
                 f"cluster {cluster} cannot hold the encoder: its {len(memory)} devices have room for "
-                f"{int(caps.sum())} of {blocks} blocks of {need:.0f} bytes in {draw}; "
+                f"{int(caps.sum())} of {blocks} blocks of {need:.0f} bytes{beside} in {draw}; "
                 f"{missing:.0f} bytes are missing"
             )
     if faults:
@@ -124,7 +125,7 @@ def require_memory(scenario: Scenario) -> None:
 
 
 def block_bytes(scenario: Scenario) -> float:
-    """Return the bytes one block takes on a device under GPipe, ``16 w + B alpha``.
+    """Return the bytes one block takes on a device under GPipe, ``16 w + B alpha`` in 32 bits.
 
     With low-rank adapters, which alone have gradients and moments, it is ``4 w + 16 w_a + B alpha``.
 
@@ -133,8 +134,18 @@ def block_bytes(scenario: Scenario) -> float:
     """
     work = scenario.workload
     block = block_prices(work)
-    state = block_state_bytes(block.parameters, block.adapter_parameters)
+    state = training_memory(work).block_bytes(block.parameters, block.adapter_parameters)
     return state + work.batch_size * block.stored_bytes
+
+
+def working_bytes(scenario: Scenario) -> float:
+    """Return the bytes of a device's working set under recomputation, for the largest allowed micro-batch.
+
+    Args:
+        scenario: Any scenario; 0 without recomputation.
+    """
+    work = scenario.workload
+    return work.batch_size / work.micro_batch_choices[0] * block_prices(work).working_bytes
 
 
 def _missing_bytes(memory: FloatArray, caps: FloatArray, need: float, blocks: int) -> float:

@@ -23,6 +23,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from collapipe_env.errors import LARGEST_BITS, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.files import read_regular
 from collapipe_env.scenario.inheritance import MODEL, layered
+from collapipe_env.scenario.memory_fields import without_neutral_memory
 from collapipe_env.scenario.names import SCENARIOS, scenario_names
 from collapipe_env.scenario.overrides import MAX_DEPTH, assign
 from collapipe_env.scenario.schema import Scenario
@@ -108,6 +109,7 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
         # So that a scenario without processes says, and has the digest of, what it did before there were any.
         del plain["dynamics"]["processes"]
     without_neutral_fields(plain)
+    without_neutral_memory(plain)
     return plain
 
 

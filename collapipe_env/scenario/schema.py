@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from collapipe_env.scenario.consistency import require_memory, require_placement
 from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.scenario.memory_fields import require_adam
 from collapipe_env.scenario.overheads_section import OverheadSpec
 from collapipe_env.scenario.sections import (
     BudgetSpec,
@@ -85,6 +86,7 @@ class Scenario:
                 f"budgets.bandwidth_floor = {self.budgets.bandwidth_floor:g} times cluster.clusters = "
                 f"{self.cluster.clusters} is {floors:g}; it must stay below 1"
             )
+        require_adam(self)
         require_placement(self)
         require_memory(self)
         return self

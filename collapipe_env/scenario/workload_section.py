@@ -17,6 +17,7 @@ from collapipe_env.scenario.fields import (
     require_ordered,
     whole,
 )
+from collapipe_env.scenario.memory_fields import require_half_precision
 from collapipe_env.scenario.style_fields import require_style_fields
 from collapipe_env.scenario.validation_errors import refuse_clearly
 from collapipe_env.task_registry import SHIPPED_TRAITS, task_names
@@ -149,6 +150,23 @@ class WorkloadSpec:
         described("precision of the activations kept for the backward pass; bits per number, one of 16, 32"),
     ] = 32
 
+    train_bits: Annotated[
+        Bits,
+        described("precision of the weights and gradients that devices keep; bits per number, one of 16, 32"),
+    ] = 32
+    moment_bits: Annotated[
+        Literal[8, 32],
+        described("precision of the optimiser moments that devices keep; bits per number, one of 8, 32"),
+    ] = 32
+    recompute: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="devices store the input of each block only and run it forward once more in its "
+            "backward pass; no unit, true or false",
+        ),
+    ] = False
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.width % self.heads:
@@ -165,6 +183,7 @@ class WorkloadSpec:
         if traits is not None and traits.decoder and self.decoder_blocks == 0:
             raise ValueError(f"task = {self.task!r} needs decoder_blocks of at least 1, not 0")
         require_style_fields(self)
+        require_half_precision(self)
         if traits is not None and traits.causal and self.outputs != self.vocabulary:
             raise ValueError(
                 f"task = {self.task!r} predicts its own tokens, but outputs = {self.outputs} differs from "

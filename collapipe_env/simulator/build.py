@@ -15,13 +15,14 @@ from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.migration import Migration
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.radio import db_to_linear
+from collapipe_env.physics.training_memory import MOMENTS
 from collapipe_env.physics.workload import (
     WorkloadCosts,
     decoder_forward_flops,
     decoder_weight_flops,
 )
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.block_prices import block_prices
+from collapipe_env.scenario.block_prices import block_prices, training_memory
 from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
 from collapipe_env.simulator.costs import round_costs
@@ -65,6 +66,9 @@ def workload_costs(scenario: Scenario) -> WorkloadCosts:
         compression=w.update_compression,
         top_k_share=w.top_k_share,
         adapter_parameters=block.adapter_parameters,
+        training_memory=training_memory(w),
+        working_bytes=block.working_bytes,
+        fewest_micro_batches=w.micro_batch_choices[0],
     )
 
 
@@ -106,8 +110,12 @@ def migration_of(scenario: Scenario) -> Migration | None:
     spec = dict(scenario.dynamics.processes).get("migration")
     if spec is None:
         return None
-    trained = workload_costs(scenario).trained_block_parameters
-    return Migration(2.0 * spec.moment_bits * trained, spec.moments == "move", spec.route == "cu")
+    costs = workload_costs(scenario)
+    # Moments that are kept in fewer bits travel as they are kept.
+    bits = min(float(spec.moment_bits), costs.training_memory.kept_moment_bits)
+    return Migration(
+        MOMENTS * bits * costs.trained_block_parameters, spec.moments == "move", spec.route == "cu"
+    )
 
 
 def overheads_of(scenario: Scenario) -> Overheads:

@@ -85,8 +85,8 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
         check_schedule(allocation, devices)
     held = allocation.device_blocks
     refuse((held > 0) & ~state.present, held, "blocks", "none on an absent device")
-    samples, block_state = memory_terms(parameters.costs, allocation)
-    needed = device_memory(held, samples, block_state, parameters.costs.stored_activation_bytes)
+    samples, block_state, working = memory_terms(parameters.costs, allocation)
+    needed = device_memory(held, samples, block_state, parameters.costs.stored_activation_bytes, working)
     over = ~fits(needed, state.memory_bytes, SLACK)
     if over.any():
         place = tuple(int(i) for i in np.argwhere(over)[0])

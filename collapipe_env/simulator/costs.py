@@ -208,7 +208,7 @@ def general_round_costs(
         # Imported here: those who play GPipe need not load the compiled schedules.
         from collapipe_env.physics.schedules import chains
 
-        # A backward pass launches twice as much as a forward pass: half of it is weight gradients'.
+        # A backward pass launches rho times as much as a forward pass: one of these is weight gradients'.
         weight = graph.per_stage((costs.block_weight_flops / costs.block_forward_flops) * maths + launch)
         elements = chains.with_weight_gradients(elements, weight, server_weight, traffic.crossings)
         local_step = chains.scheduled_steps(parameters, allocation, graph, elements, local_step)
@@ -265,7 +265,7 @@ def general_round_costs(
                 parameters,
                 state,
                 allocation,
-                energy.compute_time(passes[..., None], work) + steps * updates,
+                energy.compute_time(passes[..., None], work, costs.backward_over_forward) + steps * updates,
                 airtime,
                 received,
             ),
@@ -275,7 +275,7 @@ def general_round_costs(
     survival = xp.ones_like(cluster_delay)
     if parameters.link_errors == "drop":
         survival = radio.survival(traffic.failure_exponent + links.uplink_exponent)
-    in_flight, state_bytes = storage.memory_terms(costs, allocation)
+    in_flight, state_bytes, working = storage.memory_terms(costs, allocation)
     return RoundCosts(
         delay=delay.round_delay(xp.max(cluster_delay, axis=-1), broadcast),
         cluster_delay=cluster_delay,
@@ -289,7 +289,7 @@ def general_round_costs(
         broadcast=broadcast,
         energy=joules,
         energy_ratio=joules / state.budget,
-        memory=device_memory(device_blocks, in_flight, state_bytes, costs.stored_activation_bytes),
+        memory=device_memory(device_blocks, in_flight, state_bytes, costs.stored_activation_bytes, working),
         survival=survival,
         interference=links.interference,
         elements=elements,
@@ -389,7 +389,7 @@ def _elements(
 ) -> PipelineElements:
     costs = parameters.costs
     hop_forward, hop_backward, forward, backward = stage_elements(
-        graph, hops, work, BACKWARD_OVER_FORWARD * work
+        graph, hops, work, costs.backward_over_forward * work
     )
     xp, extra = namespace(samples), parameters.overheads
     stages = xp.sum(xp.astype(graph.leader, samples.dtype), axis=-1)

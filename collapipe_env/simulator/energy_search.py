@@ -9,7 +9,6 @@ from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
 from collapipe_env.physics.overheads import launch_time, update_time
-from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.priced_segments import chain_neighbours, cheapest_segments
 from collapipe_env.simulator.sampled_rounds import SampledRounds
@@ -64,12 +63,14 @@ class EnergySearch:
         self._powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, levels)
         self._samples = float(costs.local_steps * costs.batch_size)
         self._relay_bits = parameters.numbers.relay_bits
-        work = self._samples * (1.0 + BACKWARD_OVER_FORWARD) * costs.block_forward_flops
+        work = self._samples * (1.0 + costs.backward_over_forward) * costs.block_forward_flops
         # The fewest micro-batches: every one costs launches and messages.
         self._micro_batches = parameters.micro_batch_choices[0]
         self._passes = float(costs.local_steps * self._micro_batches)
         extra = parameters.overheads
-        launches = compute_time(self._passes, launch_time(1.0, extra.block_cycles, state.clock))
+        launches = compute_time(
+            self._passes, launch_time(1.0, extra.block_cycles, state.clock), costs.backward_over_forward
+        )
         launches = launches + costs.local_steps * update_time(1.0, extra.update_cycles, state.clock)
         # Budget use of one block's computing (S F, N, K).
         self._block_use: FloatArray = (

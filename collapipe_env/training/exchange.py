@@ -13,6 +13,7 @@ from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.state_trees import Tree
 from collapipe_env.training.aggregation import make_aggregation
+from collapipe_env.training.compact_adam import rounded_like, widened
 from collapipe_env.training.flat_parameters import FlatParameters
 from collapipe_env.training.optimizer_state import (
     array_of,
@@ -46,7 +47,7 @@ class Exchange:
             flat: Its parameters; the others lie in the same way.
             update_format: Format of updates on the air.
             learning: The server's aggregation rule.
-            generator: Draws stochastic rounding.
+            generator: Draws stochastic rounding, that of new weights in bfloat16, too.
         """
         self._places = [flat.slices([part]) for part in (model.embedding, *model.blocks)]
         self.compressor = UpdateCompressor(update_format, self._places, generator)
@@ -74,9 +75,9 @@ class Exchange:
         """
         residuals = tree["residuals"]
         if residuals is not None:
-            residuals = tensor_of(residuals, parameters, "residuals")
+            residuals = tensor_of(residuals, widened(parameters), "residuals")
         self.compressor.residuals = residuals
-        self._aggregation.set_state(tree["aggregation"], parameters[0])
+        self._aggregation.set_state(tree["aggregation"], widened(parameters[0]))
         set_generator_bytes(self._rounding, tree["rounding"], "rounding")
 
     @torch.no_grad()
@@ -103,7 +104,8 @@ class Exchange:
         """
         blocks = len(self._places) - 1
         trained_on_devices = np.arange(-1, blocks) < blocks - server_blocks[:, None]
-        updates = parameters.sub_(common)
+        # What is computed on the way is in single precision; other parameters than bfloat16 are reused.
+        updates = widened(parameters).sub_(common)
         if server_mode == SEQUENTIAL:
             # The clusters' idle copies may have been moved by their optimisers' memories.
             for places in self._places[1 + blocks - int(server_blocks[0]) :]:
@@ -116,4 +118,4 @@ class Exchange:
             place, added = of_server
             mean[place] += added
         self.compressor.broadcast(mean, np.logical_or.reduce(trained_on_devices))
-        parameters.copy_(common + self._aggregation.step(mean))
+        parameters.copy_(rounded_like(common + self._aggregation.step(mean), parameters, self._rounding))

@@ -25,6 +25,7 @@ from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree
 from collapipe_env.tasks.partition import partition
 from collapipe_env.training.block_moments import BlockMoments
 from collapipe_env.training.cluster_samples import ClusterSamples
+from collapipe_env.training.compact_adam import widened
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
@@ -95,19 +96,22 @@ class Federation:
         head = setup.task.build_head(setup.task_spec, generator)
         if setup.task_spec.checkpoint is not None:
             load_into(model, setup.task_spec.checkpoint, head)
-        share_table(model, head)
-        wire = setup.update_format
+        wire, memory = setup.update_format, setup.memory
         if wire.compression == "lora":
             add_adapters(model, wire.lora_rank, wire.lora_alpha, generator)
             freeze_table(head)
+        if memory.train_bits == 16:
+            model = model.bfloat16()
+        share_table(model, head)
         model, head = model.to(device), head.to(device)
         self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
         self._head = Trained(head, learning, learning.server_learning_rate)
         size = parameter_count(model)
         # Row n holds cluster n's parameters; between rounds all rows are equal, the common model.
-        self._parameters = torch.empty(setup.clusters, size, device=device)
-        self._common = torch.empty(size, device=device)
-        self._gradients = torch.zeros(size, device=device)
+        self._parameters = torch.empty(setup.clusters, size).to(model.embedding.weight)
+        self._common = torch.empty_like(self._parameters[0])
+        self._gradients = torch.zeros_like(self._parameters[0])
+        rounding = torch.Generator(device).manual_seed(int(self._noise_rng.integers(2**63)))
         self._flats = [
             FlatParameters(replica, row, self._gradients)
             for replica, row in zip(self._models, self._parameters, strict=True)
@@ -121,14 +125,18 @@ class Federation:
                 learning.weight_decay,
                 learning.momentum,
                 list(replica.blocks) if apart else (),
+                memory.moment_bits,
+                rounding,
             )
             for flat, replica in zip(self._flats, self._models, strict=True)
         ]
         self._moments: BlockMoments | None = None
         if setup.moment_bits is not None:
-            self._moments = BlockMoments(self._models, self._flats, self._optimizers, setup.moment_bits)
+            # Eight-bit moments travel as they are.
+            bits = 32 if memory.moment_bits == 8 else setup.moment_bits
+            self._moments = BlockMoments(self._models, self._flats, self._optimizers, bits)
         self._step_sizes = StepSizes(learning, setup.schedule_steps)
-        rounding = torch.Generator(device).manual_seed(int(self._noise_rng.integers(2**63)))
+        self._rounding = rounding
         self._exchange = Exchange(self._models[0], self._flats[0], wire, learning, rounding)
         self._servers: dict[int, Server] = {COMMON: CommonServer(self._head)}
         self._lagging: tuple[ClusterModel, FlatParameters] | None = None
@@ -179,7 +187,7 @@ class Federation:
                 updated, mean_loss = self._train_clusters(server, blocks, micro_batches, survived, staleness)
         if updated.any():
             sizes = self._data_sizes * updated
-            weights = torch.from_numpy(sizes / sizes.sum()).to(self._parameters)
+            weights = torch.from_numpy(sizes / sizes.sum()).to(widened(self._common[:1]))
             of_server = None
             if self._tied is not None:
                 of_server = self._tied.update(server.head_after(weights), self._common)
@@ -200,6 +208,7 @@ class Federation:
             server_mode=server_mode,
             lossless=setup.update_format.lossless,
             dropout=setup.architecture.dropout,
+            recompute=setup.memory.recompute,
         )
 
     def _train_merged(
@@ -267,6 +276,7 @@ class Federation:
                     blocks_of_server,
                     units,
                     setup.learning.precision,
+                    recompute=setup.memory.recompute,
                 )
                 if result.units:
                     self._update(n)
@@ -392,7 +402,7 @@ class Federation:
             if mode == COPIES:
                 self._servers[mode] = CopiesServer(self._head, self._setup.clusters, learning)
             elif mode == SEQUENTIAL:
-                self._servers[mode] = SequentialServer(self._head, learning)
+                self._servers[mode] = SequentialServer(self._head, learning, self._rounding)
             else:
                 raise ValueError(f"server mode {mode}: {COMMON}, {COPIES} and {SEQUENTIAL} exist")
         return self._servers[mode]

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from collapipe_env.training.compact_adam import CompactAdamW
+
 
 class FlatParameters:
     """One contiguous vector of a module's trained parameters, and one of their gradients.
@@ -69,6 +71,8 @@ class FlatParameters:
         weight_decay: float,
         momentum: float = 0.0,
         apart: Sequence[nn.Module] = (),
+        moment_bits: int = 32,
+        rounding: torch.Generator | None = None,
     ) -> torch.optim.Optimizer:
         """Return a PyTorch optimiser of these parameters.
 
@@ -80,6 +84,12 @@ class FlatParameters:
             momentum: Momentum of SGD, in [0, 1); AdamW does not read it.
             apart: Parts of the module whose memory the optimiser is to keep apart, so that it can forget each
                 (:meth:`memories`).
+            moment_bits: Bits of AdamW's moments, 32 or 8.
+            rounding: Draws the rounding of parameters in bfloat16 and of moments in eight bits; needed for
+                these.
+
+        Raises:
+            ValueError: If SGD is to step parameters in bfloat16, or nothing draws their rounding.
         """
         cuts = {0, self._matrices, len(self.values)}
         for part in apart:
@@ -91,10 +101,16 @@ class FlatParameters:
             values.grad = self.gradients[start:stop]
             decay = weight_decay if start < self._matrices else 0.0
             groups.append({"params": [values], "weight_decay": decay})
+        compact = moment_bits != 32 or self.values.dtype == torch.bfloat16
+        if compact and (name != "adamw" or rounding is None):
+            raise ValueError("parameters in bfloat16 and moments in 8 bits need adamw and a generator")
         if name == "adamw":
             # The original Transformer's betas; with PyTorch's 0.999 the steps grow too long as gradients
             # sharpen.
-            return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), fused=True)
+            betas = (0.9, 0.98)
+            if compact and rounding is not None:
+                return CompactAdamW(groups, learning_rate, betas, moment_bits, rounding)
+            return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
         return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, fused=True)
 
     def memories(self, optimizer: torch.optim.Optimizer, part: nn.Module) -> list[nn.Parameter]:

@@ -33,7 +33,13 @@ CACHED_SAMPLES = 64
 
 
 def can_merge(
-    learning: LearningSpec, *, local_steps: int, server_mode: int, lossless: bool, dropout: float
+    learning: LearningSpec,
+    *,
+    local_steps: int,
+    server_mode: int,
+    lossless: bool,
+    dropout: float,
+    recompute: bool = False,
 ) -> bool:
     """Whether :func:`merged_step` may compute a round, that is, whether the round is linear in the gradients.
 
@@ -47,6 +53,7 @@ def can_merge(
         server_mode: Must be ``COMMON``: a server that steps between batches meets other gradients.
         lossless: Whether updates travel as they are; what is rounded cluster by cluster is no sum any more.
         dropout: Must be 0: joint passes would draw other masks.
+        recompute: Must be False: joint passes store activations.
     """
     return (
         learning.optimizer == "sgd"
@@ -56,6 +63,7 @@ def can_merge(
         and server_mode == COMMON
         and lossless
         and not dropout
+        and not recompute
     )
 
 

@@ -11,14 +11,16 @@ from torch import Generator, Tensor, nn
 
 from collapipe_env.errors import StateError
 from collapipe_env.state_trees import REMEDY, Tree, require_array, require_names, require_within
+from collapipe_env.training.compact_adam import CompactAdamW
 
 MOST_STEPS = 2.0**24
 """Steps that an optimiser counts in single precision; it goes no further."""
 
 
 def array_of(tensor: Tensor) -> npt.NDArray[Any]:
-    """Return a tensor's numbers as an array, copied."""
-    return np.array(tensor.detach().cpu().numpy())
+    """Return a tensor's numbers as an array, copied; those of bfloat16, which NumPy lacks, as int16."""
+    tensor = tensor.detach().cpu()
+    return np.array((tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy())
 
 
 def tensor_of(array: Any, like: Tensor, place: str) -> Tensor:
@@ -33,7 +35,8 @@ def tensor_of(array: Any, like: Tensor, place: str) -> Tensor:
         StateError: If shape or type differ.
     """
     require_array(array, tuple(like.shape), array_of(like.flatten()[:0]).dtype, place)
-    return torch.tensor(array, device=like.device)
+    values = torch.tensor(array, device=like.device)
+    return values.view(torch.bfloat16) if like.dtype == torch.bfloat16 else values
 
 
 @torch.no_grad()
@@ -86,12 +89,10 @@ def set_optimizer(optimizer: torch.optim.Optimizer, tree: Tree, place: str) -> N
     for i, group in enumerate(optimizer.param_groups):
         where, part, (parameter,) = f"{place}/{i}", tree[str(i)], group["params"]
         require_names(part, ("memory", "lr", "initial_lr"), where)
-        names = _memory_names(optimizer)
+        like = _memory_like(optimizer, parameter)
         if part["memory"] != {}:
-            require_names(part["memory"], names, f"{where}/memory")
-            # All memories are shaped as the parameter, but for the count of steps.
-            like = {name: torch.zeros(()) if name == "step" else parameter.detach() for name in names}
-            memory = {n: tensor_of(part["memory"][n], like[n], f"{where}/{n}") for n in names}
+            require_names(part["memory"], tuple(like), f"{where}/memory")
+            memory = {n: tensor_of(part["memory"][n], like[n], f"{where}/{n}") for n in like}
             # PyTorch divides by what it makes of the count. NaN in the others is training that diverged.
             if "step" in memory and not 1 <= float(memory["step"]) <= MOST_STEPS:
                 raise StateError(f"{where}/step is {float(memory['step'])}, expected at least 1: {REMEDY}")
@@ -105,11 +106,14 @@ def set_optimizer(optimizer: torch.optim.Optimizer, tree: Tree, place: str) -> N
             group[name] = float(part[name])
 
 
-def _memory_names(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
-    """Return the names of an optimiser's memory of a parameter, once it has stepped."""
+def _memory_like(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+    """Return tensors like an optimiser's memory of a parameter, once it has stepped, by name."""
+    if isinstance(optimizer, CompactAdamW):
+        return optimizer.memory_like(parameter)
     if isinstance(optimizer, torch.optim.AdamW):
-        return "step", "exp_avg", "exp_avg_sq"
-    return ("momentum_buffer",) if optimizer.param_groups[0]["momentum"] else ()
+        moments = dict.fromkeys(("exp_avg", "exp_avg_sq"), parameter.detach())
+        return {"step": torch.zeros(()), **moments}
+    return {"momentum_buffer": parameter.detach()} if optimizer.param_groups[0]["momentum"] else {}
 
 
 def generator_bytes(generator: Generator) -> npt.NDArray[np.uint8]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from collapipe_env.arrays import FloatArray
 from collapipe_env.models.cluster_model import ClusterModel, additive_mask
@@ -39,6 +40,7 @@ class CutModel:
     Attributes:
         hosts: Number of hosts, S + 2.
         loss: Mean loss of (outputs, targets).
+        dtype: Type of the model's weights and activations. The head computes in single precision.
     """
 
     def __init__(
@@ -49,6 +51,8 @@ class CutModel:
         blocks: Sequence[int],
         server_blocks: Sequence[nn.Module] = (),
         precision: str = "float32",
+        *,
+        recompute: bool = False,
     ) -> None:
         """Cut a model.
 
@@ -61,9 +65,13 @@ class CutModel:
             precision: ``"bfloat16"`` runs the forward passes in mixed precision; see
                 :func:`~collapipe_env.training.compute_device.mixed_precision`. The loss is computed in
                 float32.
+            recompute: Stages keep the input of each block only, and run it forward once more in its
+                backward pass; the server keeps all.
         """
         self.loss = loss
-        self._precision = precision
+        self._precision, self._recompute = precision, recompute
+        self._draws = model.architecture.dropout > 0.0
+        self.dtype = model.embedding.weight.dtype
         self._embedding, self._head = model.embedding, head
         self._segments = [*model.segments([size for size in blocks if size]), server_blocks]
         self.hosts = len(self._segments) + 1
@@ -85,9 +93,19 @@ class CutModel:
             if host == 0:
                 embedded: Tensor = self._embedding(tokens)
                 return embedded
+            last = host == self.hosts - 1
             for block in self._segments[host - 1]:
-                x = block(x, attention_mask)
-            return full_precision(self._head(x, tokens != PADDING, targets)) if host == self.hosts - 1 else x
+                if self._recompute and not last:
+                    x = checkpoint(
+                        block, x, attention_mask, use_reentrant=False, preserve_rng_state=self._draws
+                    )
+                else:
+                    x = block(x, attention_mask)
+            if not last:
+                return x
+            if self.dtype == torch.bfloat16:
+                x = x.float()
+            return full_precision(self._head(x, tokens != PADDING, targets))
 
 
 class InFlight:
@@ -104,7 +122,7 @@ class InFlight:
 
     def __init__(self, model: CutModel, tokens: Tensor, targets: Tensor) -> None:
         self._model, self._tokens, self._targets = model, tokens, targets
-        self._mask = additive_mask(tokens)
+        self._mask = additive_mask(tokens).to(model.dtype)
         self._received: dict[int, Tensor] = {}
         self._sent: dict[int, Tensor] = {-1: tokens}
         self.loss = torch.zeros(())
@@ -146,6 +164,8 @@ def pipeline_step(
     server_blocks: Sequence[nn.Module] = (),
     units: FloatArray | None = None,
     precision: str = "float32",
+    *,
+    recompute: bool = False,
 ) -> StepResult:
     """Accumulate the gradients of one mini-batch, micro-batch after micro-batch.
 
@@ -175,11 +195,12 @@ def pipeline_step(
             added to their parameters' ``grad``.
         units: Predictions that each sample asks for, shape (B,); None for one each.
         precision: Of forward passes; see :class:`CutModel`.
+        recompute: Compute activations anew in the backward pass; see :class:`CutModel`.
 
     Returns:
         Units and mean loss of the surviving micro-batches.
     """
-    cut = CutModel(model, head, loss, blocks, server_blocks, precision)
+    cut = CutModel(model, head, loss, blocks, server_blocks, precision, recompute=recompute)
     passes = joint_passes(arrived_parts(tokens, targets, survived, units), samples_per_pass)
     total = sum(part.units for part in passes)
     mean_loss = torch.zeros((), device=tokens.device)

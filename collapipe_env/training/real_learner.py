@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +18,8 @@ from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.hf_saving import save_checkpoint
 from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
+from collapipe_env.scenario.block_prices import training_memory
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.state_trees import REMEDY, Tree, require_alike
 from collapipe_env.tasks import TaskSpec, get_task
@@ -65,6 +68,7 @@ class TorchLearner:
         device: str | None = None,
         moment_bits: int | None = None,
         head: Literal["copies", "common"] = "copies",
+        memory: TrainingMemory = FULL_PRECISION,
     ) -> None:
         """Describe the training; nothing is loaded before the first reset.
 
@@ -87,6 +91,8 @@ class TorchLearner:
                 outcomes never say that any do.
             head: Server's head in rounds of several local steps: ``copies``, one for each cluster that is
                 averaged at the end of the round, or ``common``, one that steps with the mean gradient.
+            memory: Form in which the clusters keep what they train. With 16 bits, embedding and blocks are
+                modules in bfloat16; the server's head stays in single precision.
 
         Raises:
             ScenarioError: If the task does not exist.
@@ -101,7 +107,7 @@ class TorchLearner:
         self._schedule_steps = learning.schedule_steps or schedule_steps
         self._moment_bits = moment_bits
         self._device_name = learning.device if device is None else device
-        self._head = head
+        self._head, self._memory = head, memory
         self._prepared: tuple[TrainingSetup, EvaluationDesk] | None = None
         self._runs: list[Federation | None] = [None] * num_envs
         self._train_loss = np.full(num_envs, np.nan)
@@ -138,6 +144,7 @@ class TorchLearner:
             device=device,
             moment_bits=None if migration is None else migration.moment_bits,
             head=workload.head,
+            memory=training_memory(workload),
         )
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:
@@ -221,12 +228,15 @@ class TorchLearner:
         run = self._runs[env]
         if run is None:
             raise RuntimeError(f"environment {env} has no training run; call reset before saving")
+        model, head = run.common_model
+        if self._memory.train_bits == 16:
+            model = copy.deepcopy(model).float()
         checkpoint = self._task_spec.checkpoint
         if checkpoint is not None:
-            save_checkpoint(folder, *run.common_model, source=checkpoint)
+            save_checkpoint(folder, model, head, source=checkpoint)
             return
         data = self._task.load(self._task_spec)  # kept since the first reset
-        save_checkpoint(folder, *run.common_model, tokenizer=data.tokenizer, end=data.end)
+        save_checkpoint(folder, model, head, tokenizer=data.tokenizer, end=data.end)
 
     def get_state(self) -> Tree:
         """Return models, optimisers, data orders, generators and figures of every environment, as copies.
@@ -311,6 +321,7 @@ class TorchLearner:
             schedule_steps=self._schedule_steps,
             moment_bits=self._moment_bits,
             head=self._head,
+            memory=self._memory,
             pack=data.pack,
         )
         evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)

@@ -24,20 +24,26 @@ class Trained:
         optimizer: Their optimiser.
     """
 
-    def __init__(self, module: nn.Module, learning: LearningSpec, learning_rate: float) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        learning: LearningSpec,
+        learning_rate: float,
+        rounding: torch.Generator | None = None,
+    ) -> None:
         """Lay the parameters out flat.
 
         Args:
             module: The module; its parameters become views of the flat vector.
             learning: Kind of optimiser, momentum and weight decay.
             learning_rate: Step size.
+            rounding: Draws the rounding of steps in bfloat16; None for modules in single precision.
         """
-        size = parameter_count(module)
-        device = next(module.parameters()).device
+        values = torch.empty(parameter_count(module)).to(next(module.parameters()))
         self.module = module
-        self.flat = FlatParameters(module, torch.empty(size, device=device), torch.zeros(size, device=device))
+        self.flat = FlatParameters(module, values, torch.zeros_like(values))
         self.optimizer = self.flat.optimizer(
-            learning.optimizer, learning_rate, learning.weight_decay, learning.momentum
+            learning.optimizer, learning_rate, learning.weight_decay, learning.momentum, rounding=rounding
         )
 
 
@@ -248,9 +254,9 @@ class SequentialServer:
     the end of the round overwrites them.
     """
 
-    def __init__(self, head: Trained, learning: LearningSpec) -> None:
+    def __init__(self, head: Trained, learning: LearningSpec, rounding: torch.Generator) -> None:
         self._head = head
-        self._learning = learning
+        self._learning, self._rounding = learning, rounding
         self._known: dict[int, Trained] = {}
         self._active: dict[int, Trained] = {}
 
@@ -313,7 +319,8 @@ class SequentialServer:
         for index in map(int, names):
             if index not in self._known:
                 block = copy.deepcopy(blocks[index])
-                self._known[index] = Trained(block, self._learning, self._learning.learning_rate)
+                rate = self._learning.learning_rate
+                self._known[index] = Trained(block, self._learning, rate, self._rounding)
 
     def _parts(self) -> list[Trained]:
         return [*self._active.values(), self._head]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from collapipe_env.training.compact_adam import CompactAdamW
 from collapipe_env.training.flat_parameters import FlatParameters
 
 
@@ -121,8 +122,11 @@ def next_step(optimizer: torch.optim.Optimizer, *, applied: bool) -> Tensor | No
             known = True
             if isinstance(optimizer, torch.optim.AdamW):
                 count, (beta1, beta2) = float(state["step"]), group["betas"]
-                mean = state["exp_avg"] / (1 - beta1**count)
-                deviation = state["exp_avg_sq"].sqrt() / (1 - beta2**count) ** 0.5
+                mean, square = state["exp_avg"], state["exp_avg_sq"]
+                if isinstance(optimizer, CompactAdamW):
+                    mean, square = optimizer.moments(parameter)
+                mean = mean / (1 - beta1**count)
+                deviation = square.sqrt() / (1 - beta2**count) ** 0.5
                 parts.append(group["lr"] * mean / (deviation + group["eps"]))
             elif group["momentum"]:
                 parts.append(group["lr"] * state["momentum_buffer"])

@@ -13,6 +13,7 @@ from torch import Tensor
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks import Split, Task, TaskSpec
 from collapipe_env.training.optimizer_state import array_of
@@ -40,6 +41,7 @@ class TrainingSetup:
         moment_bits: Bits per number of moments that travel with their blocks; None where plans change
             without that.
         head: Server's head within a round: ``copies``, one for each cluster, or ``common``.
+        memory: Form in which the clusters keep what they train.
         pack: Packs documents into samples, where ``strata`` and ``lengths`` are those of documents; see
             :class:`~collapipe_env.tasks.base.TaskData`.
     """
@@ -60,6 +62,7 @@ class TrainingSetup:
     schedule_steps: int
     moment_bits: int | None = None
     head: str = "copies"
+    memory: TrainingMemory = FULL_PRECISION
     pack: Callable[[IntArray], Split] | None = None
 
     @property

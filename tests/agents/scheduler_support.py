@@ -56,6 +56,8 @@ PRICED = load_scenario(
 )
 RELAYED = PRICED.with_overrides({"workload.distribution": "relay", "name": "relayed"})
 """CUs send new weights on to their devices."""
+RECOMPUTED = RELAYED.with_overrides({"workload.recompute": True, "name": "recomputed"})
+"""Devices also compute activations anew."""
 
 
 class Idle:

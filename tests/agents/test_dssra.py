@@ -31,6 +31,7 @@ SCENARIOS = {
     "arq": support.ARQ,
     "priced": support.PRICED,
     "relayed": support.RELAYED,
+    "recomputed": support.RECOMPUTED,
 }
 
 

@@ -15,7 +15,7 @@ cluster_cost = called_from_python(power_search.cluster_cost)
 search_powers = called_from_python(power_search.search_powers)
 
 
-@pytest.mark.parametrize("scenario", [support.MEDIUM, support.ARQ, support.PRICED, support.RELAYED])
+@pytest.mark.parametrize("scenario", [support.MEDIUM, support.ARQ, support.PRICED, support.RECOMPUTED])
 @pytest.mark.parametrize("loss_price", [0.0, 3.0])
 def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
     parameters = system_parameters(scenario)

@@ -14,7 +14,12 @@ from collapipe_env.errors import AllocationError
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
 
-SCENARIOS = {"medium": support.MEDIUM, "moving": support.MOVING, "arq": support.ARQ}
+SCENARIOS = {
+    "medium": support.MEDIUM,
+    "moving": support.MOVING,
+    "arq": support.ARQ,
+    "recomputed": support.RECOMPUTED,
+}
 
 
 def random_plan(scenario, state, seed):

@@ -48,6 +48,10 @@ PRICED = UNEVEN.with_overrides(
 """Passes and messages cost whatever their size, radios draw more than they emit, and their rates end."""
 RELAYED = PRICED.with_overrides({"workload.distribution": "relay"})
 """CUs send new weights on to their devices."""
+RECOMPUTED = RELAYED.with_overrides(
+    {"workload.recompute": True, "devices.profiles.0.memory_bytes": [1.3e8, 2.5e8]}
+)
+"""Devices compute activations anew, since most memories hold those of a block or two only."""
 
 
 def first_state(scenario, rows, seed=0):

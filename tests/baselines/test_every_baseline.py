@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, SMALL, UNEVEN, decide, first_state
+from baseline_support import PRICED, RECOMPUTED, SMALL, UNEVEN, decide, first_state
 
 from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.episode import pack_allocations, play_episode, replay, unpack_allocations
@@ -47,7 +47,7 @@ def scheduler_of(name, scenario):
     return make_scheduler(name, scenario)
 
 
-@pytest.mark.parametrize("scenario", ["small", "medium", "large", UNEVEN, PRICED], ids=str)
+@pytest.mark.parametrize("scenario", ["small", "medium", "large", UNEVEN, PRICED, RECOMPUTED], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario, name: str) -> None:
     if (name, scenario) == ("optpipe", "large"):

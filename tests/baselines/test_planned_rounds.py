@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, RELAYED, SMALL, UNEVEN, decide, first_state
+from baseline_support import PRICED, RECOMPUTED, RELAYED, SMALL, UNEVEN, decide, first_state
 from test_draft_pricing import random_plan
 from unpriced_support import unpriced
 
@@ -36,7 +36,9 @@ def seconds_of(plan: ScheduledPlan, parameters, state) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("duplex", ["full", "half"])
-@pytest.mark.parametrize("base", [UNEVEN, PRICED, RELAYED], ids=["uneven", "priced", "relayed"])
+@pytest.mark.parametrize(
+    "base", [UNEVEN, PRICED, RELAYED, RECOMPUTED], ids=["uneven", "priced", "relayed", "recomputed"]
+)
 def test_a_plan_lasts_as_long_as_planned(base, duplex: str) -> None:
     scenario = base.with_overrides({"radio.d2d_duplex": duplex, **ROOMY})
     parameters, rng = system_parameters(scenario), np.random.default_rng(1)

@@ -1,5 +1,6 @@
 """Random systems and plans for the tests of the physics, and a scalar round to compare with."""
 
+import dataclasses
 import math
 from itertools import pairwise
 
@@ -8,6 +9,7 @@ import numpy as np
 from collapipe_env.allocation import Allocation
 from collapipe_env.physics.energy import RadioPower
 from collapipe_env.physics.overheads import Overheads
+from collapipe_env.physics.training_memory import TrainingMemory
 from collapipe_env.physics.workload import (
     WorkloadCosts,
     block_forward_flops,
@@ -37,11 +39,17 @@ PRICED = {
 """Parameters with all overheads, and radios that draw more than they emit."""
 RELAYED = {**PRICED, "distribution": "relay", "head": "common"}
 """New weights are sent on by the CUs, and local steps wait for each other."""
-PRICES = {"free": {}, "priced": PRICED, "relayed": RELAYED, "heard": {"distribution": "devices"}}
+PRICES = {
+    "free": {},
+    "priced": PRICED,
+    "relayed": RELAYED,
+    "heard": {"distribution": "devices"},
+    "recomputed": {**PRICED, "recompute": True},
+}
 """Forms of prices that every way of computing a round has to know."""
 
 
-def make_parameters(clusters, *, blocks=6, steps=1, link_errors="drop", **changes):
+def make_parameters(clusters, *, blocks=6, steps=1, link_errors="drop", recompute=False, **changes):
     costs = WorkloadCosts(
         blocks=blocks,
         batch_size=16,
@@ -57,6 +65,14 @@ def make_parameters(clusters, *, blocks=6, steps=1, link_errors="drop", **change
         gradient_bits=32.0 * 64 * 16,
         weight_bits=16,
     )
+    if recompute:
+        stored, whole = 4.0 * 64 * 32, costs.stored_activation_bytes
+        costs = dataclasses.replace(
+            costs,
+            training_memory=TrainingMemory(recompute=True),
+            stored_activation_bytes=stored,
+            working_bytes=whole - stored,
+        )
     values = {
         "costs": costs,
         "noise_density": 10 ** (-20.4),
@@ -88,7 +104,8 @@ def make_state(rng, lead, clusters, devices, parameters, *, absent=0.0):
     present = rng.random(shape) >= absent
     present[..., 0] = True
     c = parameters.costs
-    whole = c.blocks * (c.block_state_bytes + c.batch_size * c.stored_activation_bytes)
+    activations = c.stored_activation_bytes + c.working_bytes
+    whole = c.blocks * (c.block_state_bytes + c.batch_size * activations)
     memory = np.where(present, whole * rng.uniform(1.0, 2.0, shape), 0.0)
     uplink_gain = 10 ** rng.uniform(-13, -9, (*lead, clusters))
     speed = rng.uniform(1e9, 3e10, shape)
@@ -164,7 +181,8 @@ def scalar_round(p, s, a):
     for n in range(N):
         on = [a.cu_power[n]] + [a.device_power[n, k] for k in range(K) if a.blocks[n, k] > 0]
         mean_power.append(sum(on) / len(on))
-    names = ("interference", "step", "collect", "upload", "relay", "energy", "survival")
+    names = ("interference", "step", "collect", "upload", "relay", "energy", "survival", "memory")
+    rho = 3.0 if c.training_memory.recompute else 2.0
     out = {key: [] for key in names}
     for n in range(N):
         I = sum(s.cross_gain[m, n] * mean_power[m] for m in range(N) if m != n)  # noqa: E741
@@ -210,8 +228,13 @@ def scalar_round(p, s, a):
             t = b * held * c.block_forward_flops / s.speed[n, k - 1] + held * o.block_cycles / f
             updates.append(held * o.update_cycles / f)
             forward.append(t)
-            backward.append(2.0 * t)
-            energy[k] += s.compute_power[n, k - 1] * c.local_steps * (M * 3.0 * t + updates[-1])
+            backward.append(rho * t)
+            energy[k] += s.compute_power[n, k - 1] * c.local_steps * (M * (1.0 + rho) * t + updates[-1])
+        alpha, omega = c.stored_activation_bytes, c.working_bytes
+        held = [int(blocks) for blocks in a.blocks[n]]
+        out["memory"].append(
+            [d * (c.block_state_bytes + c.batch_size * alpha) + (b * omega if d else 0.0) for d in held]
+        )
         success *= arrives(up_ratio)
         t_up = b * c.activation_bits / up
         if p.link_errors == "arq":

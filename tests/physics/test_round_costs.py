@@ -50,6 +50,7 @@ def test_equals_a_scalar_round(mode, prices, seed, steps, clusters, devices):
     np.testing.assert_allclose(costs.delay[0], expected["total"], **close)
     np.testing.assert_allclose(costs.energy[0], expected["energy"], **close)
     np.testing.assert_allclose(costs.survival[0], expected["survival"], rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(costs.memory[0], expected["memory"], **close)
     np.testing.assert_allclose(costs.energy_ratio, costs.energy / s.budget)
 
 

@@ -32,6 +32,28 @@ def test_a_wrong_price_shows():
     assert costs.activation_figures(wider)["materialised"].measured > 1.2 * priced
 
 
+def test_the_memory_of_a_large_model_on_paper():
+    """Qwen2.5-0.5B: d = 896, d_ff = 4864, d_kv = 128, 14 heads; 4 of its blocks, 8 samples of 128 tokens."""
+    block = 2 * 896**2 + 2 * 896 * 128 + 3 * 896 * 4864 + 2 * 896 + 896 + 2 * 128
+    adapters = 8 * (896 + 896 + 256 + 2 * 896 + 896 + 2 * 4864 + 4864 + 896)
+    numbers = 128 * (8 * 896 + 2 * 128 + 4 * 4864 + 14 * 128)
+    whole = costs.memory_figures({}, 4, lora=True)
+    assert whole["weights"] == 4 * 4 * (block + adapters)
+    assert whole["gradients and moments"] == 4 * 12 * adapters
+    assert whole["stored activations"] == 4 * 8 * 4 * numbers
+    assert whole["working set"] == 0.0
+    least = costs.memory_figures(costs.FORMS["all three"], 4, lora=True)
+    assert least["weights"] == 4 * 2 * (block + adapters)
+    assert least["gradients and moments"] == pytest.approx(4 * (2 + 2 * 260 / 256) * adapters)
+    assert least["stored activations"] == 4 * 8 * 2 * 128 * 896
+    assert least["working set"] == 2 * (numbers - 128 * 3 * 896)  # without ratios, and the stored input
+    assert least["backward over forward"] == 3.0
+
+
+def test_the_page_shows_that_memory():
+    assert costs.memory_table() in costs.PAGE.read_text()
+
+
 def test_the_page_holds_the_tables_and_keeps_its_words(tmp_path):
     page = tmp_path / "costs.md"
     page.write_text("words\n<!-- generated: exact -->\nold\n<!-- end of generated: exact -->\nmore words\n")

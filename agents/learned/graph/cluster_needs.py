@@ -41,7 +41,7 @@ NEEDS = 11
 ROUNDS = 4
 """Newton's steps towards the shares: each from the delays around the shares before."""
 FORWARD = 1.0 / (1.0 + BACKWARD_OVER_FORWARD)
-"""Part of a stage's time that its forward pass takes."""
+"""Part of a stage's time that its forward pass takes; less with recomputation, which no feature tells."""
 
 
 class SystemTimes(NamedTuple):

@@ -91,16 +91,19 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
     return stored.reshape(shape)
 
 
-def memory_terms(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array | float, Array | float]:
-    """Terms of a plan's memory: samples in flight at each device, and bytes of a block's state there.
+def memory_terms(
+    costs: WorkloadCosts, allocation: Allocation
+) -> tuple[Array | float, Array | float, Array | float]:
+    """Terms of a plan's memory: samples in flight, bytes of a block's state, and the working set.
 
     Args:
         costs: Priced workload.
         allocation: Any plan (...).
 
     Returns:
-        ``m_s y_k b`` (..., N, K) or a number, and ``16 w`` per block, with a second copy of the weights
-        under ``async`` (..., N, 1) or a number.
+        ``m_s y_k b`` (..., N, K) or a number; ``16 w`` per block, with a second copy of the weights
+        under ``async`` (..., N, 1) or a number; and ``y_k b omega`` (..., N, K), 0 where nothing is hosted,
+        or the number 0.
     """
     samples: Array | float = costs.batch_size
     state: Array | float = costs.block_state_bytes
@@ -113,4 +116,25 @@ def memory_terms(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array | 
         state = xp.asarray(costs.block_state_bytes + extra)[..., None]
     if allocation.sample_share is not None:
         samples = samples * allocation.sample_share
-    return samples, state
+    return samples, state, _working_set(costs, allocation, samples)
+
+
+def _working_set(costs: WorkloadCosts, allocation: Allocation, in_flight: Array | float) -> Array | float:
+    """Bytes that backward passes make anew, ``y_k b omega`` (..., N, K), or the number 0.
+
+    Under ZB-H1 the weight gradients of a micro-batch wait for what its backward pass has made anew. So the
+    working sets of all blocks and of all micro-batches in flight are counted: recomputing saves nothing.
+    """
+    if not costs.working_bytes:
+        return 0.0
+    xp = namespace(allocation.device_power)
+    real = allocation.device_power.dtype
+    blocks = xp.astype(allocation.device_blocks, real)
+    samples = (costs.batch_size / xp.astype(allocation.micro_batches, real))[..., None]
+    if allocation.sample_share is not None:
+        samples = samples * allocation.sample_share
+    working = xp.where(blocks > 0, samples * costs.working_bytes, xp.zeros_like(blocks))
+    if allocation.schedule is None:
+        return working
+    waits = xp.asarray(np.asarray(allocation.schedule) == ZERO_BUBBLE)[..., None]
+    return xp.where(waits, blocks * in_flight * costs.working_bytes, working)

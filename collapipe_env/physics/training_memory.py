@@ -1,0 +1,79 @@
+"""Memory of what is trained of a block: weights, gradients, optimiser moments, each from its bits.
+
+With 32 bits everywhere it is the paper's fp32 Adam, 16 bytes a parameter [R]. Fewer bits and recomputation
+are [X]. The real learner keeps exactly this: see :mod:`collapipe_env.training.compact_adam`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MOMENTS = 2
+"""Moments of Adam."""
+
+MOMENTS_TOGETHER = 256
+"""Eight-bit moments that share a scale."""
+
+SCALE_BITS = 32
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Form in which a device keeps what it trains.
+
+    Attributes:
+        train_bits: Bits of a weight and of its gradient, 16 (bfloat16) or 32.
+        moment_bits: Bits of an optimiser moment, 8 or 32. Eight-bit moments have one single-precision scale
+            for every :data:`MOMENTS_TOGETHER` of them, which is counted.
+        recompute: Whether only the input of each block is stored, so that a block runs forward once more in
+            its backward pass.
+    """
+
+    train_bits: int = 32
+    moment_bits: int = 32
+    recompute: bool = False
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of a weight, and of a gradient."""
+        return self.train_bits / 8
+
+    @property
+    def kept_moment_bits(self) -> float:
+        """Bits of one moment with its part of a scale."""
+        if self.moment_bits == 32:
+            return 32.0
+        return self.moment_bits + SCALE_BITS / MOMENTS_TOGETHER
+
+    @property
+    def trained_bytes(self) -> float:
+        """Bytes of a trained parameter: weight, gradient and moments; 16 with 32 bits everywhere."""
+        return 2.0 * self.weight_bytes + MOMENTS * self.kept_moment_bits / 8
+
+    def block_bytes(self, parameters: int, adapter_parameters: int = 0) -> float:
+        """Bytes of one block's weights, gradients and moments; ``16 w``, or ``4 w + 16 w_a``, in 32 bits.
+
+        Frozen weights are kept without gradients and moments.
+
+        Args:
+            parameters: ``w``.
+            adapter_parameters: ``w_a`` of the adapters if nothing else of the block is trained; 0 if all is.
+        """
+        if not adapter_parameters:
+            return self.trained_bytes * parameters
+        return self.weight_bytes * parameters + self.trained_bytes * adapter_parameters
+
+
+FULL_PRECISION = TrainingMemory()
+"""Single precision, nothing recomputed."""
+
+
+def boundary_bytes(width: int, sequence_length: int, bits: int) -> float:
+    """Bytes of one sample's boundary tensor, the input of a block, ``q d`` numbers.
+
+    Args:
+        width: Model width ``d``.
+        sequence_length: Tokens per sample ``q``.
+        bits: Precision of the stored activations, 16 or 32.
+    """
+    return float(sequence_length * width * bits // 8)

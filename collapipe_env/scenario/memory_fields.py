@@ -1,0 +1,67 @@
+"""Workload fields that make a large model fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collapipe_env.scenario.schema import Scenario
+    from collapipe_env.scenario.workload_section import WorkloadSpec
+
+MEMORY_FIELDS: Mapping[str, object] = MappingProxyType(
+    {"train_bits": 32, "moment_bits": 32, "recompute": False}
+)
+"""These fields, with the values that change nothing."""
+
+_FOLLOWING = ("stored_activation_bits", "activation_bits", "gradient_bits")
+"""Bits of what a model in bfloat16 makes."""
+
+
+def without_neutral_memory(sections: dict[str, Any]) -> None:
+    """Leave out of a scenario's plain data what changes nothing, so that its digest is as before.
+
+    Args:
+        sections: Plain data of a whole scenario; ``workload`` is changed in place.
+    """
+    workload = sections["workload"]
+    for name, neutral in MEMORY_FIELDS.items():
+        if workload[name] == neutral:
+            del workload[name]
+
+
+def require_half_precision(workload: WorkloadSpec) -> None:
+    """Refuse activations of 32 bits in a model of 16.
+
+    Args:
+        workload: The workload.
+
+    Raises:
+        ValueError: If weights of 16 bits are to make activations or boundary tensors of 32.
+    """
+    wide = [name for name in _FOLLOWING if getattr(workload, name) != 16]
+    if workload.train_bits == 16 and wide:
+        raise ValueError(
+            f"train_bits = 16 makes activations of 16 bits, but {' and '.join(wide)} "
+            f"{'is' if len(wide) == 1 else 'are'} 32; set {'it' if len(wide) == 1 else 'them'} to 16"
+        )
+
+
+def require_adam(scenario: Scenario) -> None:
+    """Refuse other optimisers than AdamW with few bits.
+
+    Args:
+        scenario: The scenario.
+
+    Raises:
+        ValueError: If ``sgd`` is to keep 16-bit weights or 8-bit moments.
+    """
+    workload, optimizer = scenario.workload, scenario.learning.optimizer
+    for name in ("train_bits", "moment_bits"):
+        bits = getattr(workload, name)
+        if bits != 32 and optimizer != "adamw":
+            raise ValueError(
+                f"workload.{name} = {bits} needs learning.optimizer = 'adamw', but it is {optimizer!r}; "
+                "change one of them"
+            )
