@@ -22,7 +22,12 @@ TORCH_ONLY = ("device", "dtype", "draws", "check_actions", "compiled")
 # Named here, not imported: reading scenarios takes pydantic, which `import collapipe_env` does without.
 LADDER = ("small", "medium", "large", "xlarge")
 REALISTIC = ("boards", "phones")
-TASKS = {"classification": "Classification", "ner": "NER", "translation": "Translation"}
+TASKS = {
+    "classification": "Classification",
+    "language-modelling": "LM",
+    "ner": "NER",
+    "translation": "Translation",
+}
 """The tasks, by the word that stands in the ids."""
 PRESET_TASK = "classification"
 """Task of the scenarios as they are shipped."""

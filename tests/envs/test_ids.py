@@ -28,9 +28,9 @@ CHECKED = [
 
 
 def test_ids_cover_the_ladder_in_every_task_twice_and_the_defaults():
-    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 30
+    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 38
     for size in ("Small", "Medium", "Large", "Xlarge"):
-        for task in ("Classification", "NER", "Translation"):
+        for task in ("Classification", "LM", "NER", "Translation"):
             assert f"CollaPipe-{size}-{task}-v0" in TORCH_IDS
             assert f"CollaPipeSurrogate-{size}-{task}-v0" in SURROGATE_IDS
     assert {
