@@ -11,7 +11,7 @@ from collapipe_env.cli.early_end import INTERRUPTED, stopped_early
 from collapipe_env.errors import nearest_name
 
 COMMANDS = {
-    "train": "train PPO, SAC or the graph net, then compare it with DSSRA and the baselines",
+    "train": "train PPO, SAC or the graph net, then compare it with others",
     "evaluate": "play schedulers, or a saved agent, on one scenario",
     "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
     "scenario": "show a scenario, check it, or name the differences of two",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,9 +82,6 @@ def warm_up(schedulers: Sequence[str] | None = None) -> int:
         require_scheduler(name)
     jobs: dict[str, Callable[[], None]] = {"environments": _play_environments}
     jobs.update({name: partial(_play, name) for name in names})
-    if not sys.stderr.isatty():  # a terminal has the bar
-        note = f"compiling what is not compiled yet, in {len(jobs)} parts; with nothing yet, some minutes"
-        print(note, file=sys.stderr, flush=True)
     count = _Count()
     start = time.perf_counter()
     register: Any = event.register
