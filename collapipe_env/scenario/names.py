@@ -11,9 +11,11 @@ PUBLISHED = ("bert-small", "bert-base", "transformer-base")
 """Scenarios with a published model on the clusters of ``medium``."""
 REALISTIC = ("boards", "phones")
 """Scenarios with radios that draw what measured ones draw."""
-PRESETS = LADDER + PUBLISHED + REALISTIC
+LANGUAGE = ("llm-boards", "llm-phones")
+"""Scenarios that fine-tune a published language model."""
+PRESETS = LADDER + PUBLISHED + REALISTIC + LANGUAGE
 """Names of the files in ``presets``."""
-SHIPPED = "; ".join(", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC))
+SHIPPED = "; ".join(", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC, LANGUAGE))
 """All of them as help texts show them."""
 
 SCENARIOS: Registry[Scenario | None] = Registry("scenario", dict.fromkeys(PRESETS))

@@ -26,7 +26,7 @@ def test_the_page_shows_the_overheads_of_every_shipped_scenario_and_those_of_the
         YAML(typ="safe").load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     )
     for name in scenario_names():
-        own = {"update_s": 0.025} if name == "phones" else {}
+        own = {"update_s": 0.025} if name in ("phones", "llm-phones") else {}
         assert load_scenario(name).to_dict()["overheads"] == shown["overheads"] | own, name
     assert load_scenario({}).to_dict()["overheads"] == shown["overheads"] == best_micro_batches.OVERHEADS
     assert none["overheads"] == NO_OVERHEADS

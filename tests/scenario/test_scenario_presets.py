@@ -29,7 +29,8 @@ from collapipe_env.simulator.even_split import even_split
 LADDER = {"small": (2, 3, 6), "medium": (4, 5, 12), "large": (16, 8, 12), "xlarge": (64, 16, 16)}
 PUBLISHED = {"bert-small": (4, 5, 4), "bert-base": (4, 5, 12), "transformer-base": (4, 5, 6)}
 REALISTIC = {"boards": (4, 4, 12), "phones": (4, 5, 12)}
-SIZES = LADDER | PUBLISHED | REALISTIC
+LANGUAGE = {"llm-boards": (4, 6, 24), "llm-phones": (4, 5, 12)}
+SIZES = LADDER | PUBLISHED | REALISTIC | LANGUAGE
 
 
 def test_the_listed_presets_are_the_shipped_files() -> None:
