@@ -129,12 +129,12 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
         }
     own = _playing(tensors)
     for name in dict.fromkeys((*wanted, *own)):
-        found = f"{own[name].dtype} of shape {own[name].shape}" if name in own else "none"
+        held = f"{own[name].dtype} of shape {own[name].shape}" if name in own else "none"
         needed = f"float32 of shape {wanted[name]}" if name in wanted else "none"
-        if found != needed:
+        if held != needed:
             raise CheckpointError(
                 f"{place}: its hyper-parameters need other weights: {shortened(name)} is {needed} there, "
-                f"{found} in the file: this is no saved graph net"
+                f"{held} in the file: this is no saved graph net"
             )
     return parameters, {name: torch.from_numpy(value.copy()) for name, value in own.items()}
 
