@@ -200,10 +200,12 @@ class Options:
             require_schedulers(evaluation.schedulers)
         if evaluation.agent is not None and LEARNED not in (evaluation.schedulers or (LEARNED,)):
             raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
-        check_parameters(self.ppo, "--ppo.")
-        check_parameters(self.sac, "--sac.")
-        check_graph_parameters(self.graph, "--graph.")
-        require_scenarios(self.graph, "--graph.")
+        # Parameters of the other algorithms are their defaults by now.
+        if training.algo == "graph":
+            check_graph_parameters(self.graph, "--graph.")
+            require_scenarios(self.graph, "--graph.")
+        else:
+            check_parameters(getattr(self, training.algo), f"--{training.algo}.")
 
     def _check_graph(self) -> None:
         """Refuse options that the graph net's training does not have."""

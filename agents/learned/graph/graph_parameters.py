@@ -91,8 +91,7 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
         for name in names:
             value = getattr(parameters, name)
             if not low <= value <= high:
-                option = f"{prefix}{name.replace('_', '-')}" if prefix.startswith("-") else f"{prefix}{name}"
-                raise ScenarioError(f"{option} = {shown(value)}: {words} is needed")
+                raise ScenarioError(f"{_named(prefix, name)} = {shown(value)}: {words} is needed")
     if not parameters.scenarios and not parameters.random_groups:
         raise ScenarioError(
             f"{prefix}scenarios is empty and {prefix}random-groups = 0: there is nothing to train on"
@@ -103,17 +102,20 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
             f"{prefix}without = {shown(odd[0])} is no part of the net; {nearest_name(odd[0], get_args(Part))}"
         )
     if parameters.final_learning_rate > parameters.learning_rate:
-        names = ("final-learning-rate", "learning-rate")
-        if not prefix.startswith("-"):
-            names = ("final_learning_rate", "learning_rate")
         raise ScenarioError(
-            f"{prefix}{names[0]} = {parameters.final_learning_rate} is above {prefix}{names[1]} = "
-            f"{parameters.learning_rate}: the step size falls from the one to the other"
+            f"{_named(prefix, 'final_learning_rate')} = {parameters.final_learning_rate} is above "
+            f"{_named(prefix, 'learning_rate')} = {parameters.learning_rate}: the step size falls from the "
+            "one to the other"
         )
     if parameters.width % parameters.heads:
         raise ScenarioError(
             f"{prefix}width = {parameters.width} is no multiple of {prefix}heads = {parameters.heads}"
         )
+
+
+def _named(prefix: str, name: str) -> str:
+    """Name of a hyper-parameter in errors: spelt as an option where the prefix is one's."""
+    return prefix + (name.replace("_", "-") if prefix.startswith("-") else name)
 
 
 def require_scenarios(parameters: GraphParameters, prefix: str) -> None:
