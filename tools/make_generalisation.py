@@ -32,6 +32,7 @@ from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, Sce
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.comparison import REFERENCE
 from collapipe_env.evaluation.gate import gate_note
+from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.resampling import Estimate
@@ -345,7 +346,7 @@ def matrix_table(found: Sequence[Cell], options: Options, command: str) -> str:
     marked = [f"{FAILS} fails it."] if failing else []
     parts = [
         markdown_table(heads, lines),
-        f"{options.seeds} held-out episode{'s' if options.seeds > 1 else ''} of {options.rounds} rounds, "
+        f"{counted(options.seeds, 'held-out episode')} of {options.rounds} rounds, "
         "surrogate learner. First row: mean round delay of DSSRA (s). Others: delay over DSSRA's in the same "
         "episode, less 1 (%), with the 95 % "
         "bootstrap interval over episodes and, where there are several, training runs. Behind the semicolon: "

@@ -22,7 +22,7 @@ from generated_parts import write_parts
 from collapipe_env.cli.main import main as collapipe
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation.gate import BELOW_LINE, gate_note
-from collapipe_env.evaluation.labels import SERVER_NOTE, label_of
+from collapipe_env.evaluation.labels import SERVER_NOTE, counted, label_of
 from collapipe_env.schedulers import scheduler_names
 from collapipe_env.zoo.shipped_agents import is_shipped
 
@@ -161,8 +161,7 @@ def number(estimate: dict[str, Any], digits: str, scale: float = 1.0) -> str:
 
 def size_of(entry: dict[str, Any]) -> str:
     """Numbers of episodes and rounds."""
-    episodes = entry["episodes"]
-    return f"{episodes} held-out episode{'s' if episodes > 1 else ''} of {entry['rounds']} rounds"
+    return f"{counted(entry['episodes'], 'held-out episode')} of {entry['rounds']} rounds"
 
 
 def scenario_table(summary: dict[str, Any], name: str) -> str:

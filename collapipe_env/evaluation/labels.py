@@ -20,6 +20,16 @@ SERVER_NOTE = (
 )
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things in words, such as ``1 round`` and ``2 rounds``.
+
+    Args:
+        number: How many.
+        noun: Name of one; its plural has an s.
+    """
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
 def label_of(title: str, server_blocks: int, runs: int = 1) -> str:
     """A scheduler's name with its training runs, and the mark of those that use the edge server's compute.
 

@@ -20,6 +20,7 @@ from collapipe_env.dynamics.process import PROCESSES, active_processes
 from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
 from collapipe_env.evaluation.episode import REMEDY, EpisodeResult, play_episode
 from collapipe_env.evaluation.episode_files import EpisodeFiles
+from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_code import OwnCode, python_code
 from collapipe_env.evaluation.own_names import learner_identity, register_learner_again
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
@@ -80,8 +81,7 @@ class EvaluationPlan:
     @property
     def size(self) -> str:
         """Numbers of episodes and rounds, in words."""
-        episodes = f"{self.episodes} held-out episode{'s' if self.episodes != 1 else ''}"
-        return f"{episodes} of {self.rounds} round{'s' if self.rounds != 1 else ''}"
+        return f"{counted(self.episodes, 'held-out episode')} of {counted(self.rounds, 'round')}"
 
     def runs_of(self, scheduler: str) -> int:
         """Training runs of a scheduler, each of which plays all episodes; one for those that do not learn."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from collapipe_env.evaluation.comparison import ScenarioComparison
+from collapipe_env.evaluation.labels import counted
 
 KINDS = {"prompt": "beginning", "document": "the document", "greedy": "greedy", "top_p": "top-p 0.9"}
 """Fields of a sample and what stands before them."""
@@ -27,7 +28,7 @@ def _sections(comparisons: Sequence[ScenarioComparison]) -> Iterator[str]:
                 if not episode.samples:
                     continue
                 rounds = len(episode.delay)
-                after = f"{rounds} round{'s' if rounds != 1 else ''}"
+                after = counted(rounds, "round")
                 yield f"## {comparison.name}: {episode.title}, {after}, episode {episode.episode}\n"
                 for sample in episode.samples:
                     yield "\n".join(
