@@ -32,7 +32,7 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("schedule", "caps", "chunks"),
     ("server_blocks", "server_mode"),
 )
-"""Optional fields that are given together or not at all."""
+"""Optional fields that are given together or not at all; ``recompute`` stands by itself."""
 
 _FORMER = {"share": "sample_share"}
 """Present names of fields that had another one, which files written before hold."""
@@ -51,6 +51,9 @@ class Allocation:
     * groups: several devices in a stage, data parallel inside it (VanillaFL, Asteroid);
     * schedules: the order of the micro-batches' operations (Asteroid, AdaPtis, OptPipe, FlexPipe, XPipe);
     * split training: the server runs the encoder's last blocks, too (SplitFed, PiPar).
+
+    Where a scenario opens the decision, a plan may also say in which clusters devices recompute activations;
+    the action box can express that.
 
     Attributes:
         blocks: Consecutive encoder blocks of each stage slot, in pipeline order (..., N, K), int >= 0,
@@ -71,6 +74,8 @@ class Allocation:
         server_mode: Place in ``SERVER_MODES`` (...), int, -1 for CollaPipe's own server. ``copies``
             (SplitFed V1) keeps a server-side copy for every cluster and averages them at the end of the
             round; ``sequential`` (V2) has one, which serves the clusters one after the other.
+        recompute: Whether a cluster's devices store inputs of blocks only and recompute the rest (..., N),
+            int, 0 or 1; -1, or ``None`` for all clusters, leaves it to the scenario's workload.
     """
 
     blocks: Array
@@ -85,6 +90,7 @@ class Allocation:
     chunks: Array | None = None
     server_blocks: Array | None = None
     server_mode: Array | None = None
+    recompute: Array | None = None
 
     def __post_init__(self) -> None:
         plain = self.stage is self.sample_share is self.schedule is None
@@ -122,7 +128,7 @@ class Allocation:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a plan of CollaPipe's own form, without any of the extensions."""
+        """Whether it is a plan that the action box can express: no groups, schedule or split training."""
         return self.stage is None and self.schedule is None and self.server_mode is None
 
     def map(self, function: Callable[[Array], Array]) -> Allocation:
@@ -184,6 +190,8 @@ def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
         allocations = [with_explicit_schedule(a) for a in allocations]
     if any(a.server_mode is not None for a in allocations):
         allocations = [with_explicit_server(a) for a in allocations]
+    if any(a.recompute is not None for a in allocations):
+        allocations = [with_explicit_recompute(a) for a in allocations]
     columns = {f.name: [getattr(a, f.name) for a in allocations] for f in fields(Allocation)}
     return Allocation(**{k: None if v[0] is None else np.stack(v) for k, v in columns.items()})
 
@@ -214,6 +222,13 @@ def with_explicit_server(allocation: Allocation) -> Allocation:
         server_blocks=np.zeros(clusters, dtype=np.int64),
         server_mode=np.full(clusters[:-1], COMMON),
     )
+
+
+def with_explicit_recompute(allocation: Allocation) -> Allocation:
+    """Write out that recomputation is left to the scenario's workload, for a plan that says nothing of it."""
+    if allocation.recompute is not None:
+        return allocation
+    return replace(allocation, recompute=np.full(allocation.micro_batches.shape, -1))
 
 
 def with_schedule(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 import array_api_compat
@@ -16,8 +17,10 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import Array, FloatArray, IntArray, at_most, concatenate, namespace
 from collapipe_env.errors import AllocationError, nearest_name
+from collapipe_env.expressible import check_expressible
 from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
 from collapipe_env.real_numbers import real_numbers
+from collapipe_env.scenario.decisions import Decision
 
 
 class ActionPart(NamedTuple):
@@ -32,12 +35,22 @@ class ActionPart(NamedTuple):
     description: str
 
 
+_OPENED_PARTS: Mapping[Decision, str] = MappingProxyType(
+    {
+        "recompute": "recomputation: from 0 on devices store inputs of blocks only and recompute the rest, "
+        "below they store all activations if the encoder fits so"
+    }
+)
+"""Meaning of the entries of decisions that a scenario may open."""
+
+
 @dataclass(frozen=True)
 class ActionCodec:
-    """Maps ``Box(-1, 1, (N (2K + 3),))`` to feasible allocations and back.
+    """Maps ``Box(-1, 1, (A,))`` to feasible allocations and back, with ``A = N (2K + 3)``.
 
     The action holds, cluster by cluster, ``K`` segment scores, ``K`` device powers, the CU power, the
-    micro-batch choice and the bandwidth score; :meth:`split` names them. Decoding is
+    micro-batch choice and the bandwidth score; :meth:`split` names them. Every further decision that the
+    scenario opens adds an entry to each cluster, so that ``A = N (2K + 3 + opened)``. Decoding is
     total: every vector of finite numbers gives a feasible allocation (values outside [-1, 1] are clipped).
 
     * micro-batches: the choices are spread evenly over [-1, 1] and the nearest is taken;
@@ -45,7 +58,9 @@ class ActionCodec:
       device's memory cap; a device at -1 gets none (unless the others cannot hold the encoder);
     * powers: geometric between ``power_min`` and ``power_max``;
     * bandwidth: ``bandwidth_floor`` for every cluster, the rest in proportion to ``(a + 1) / 2`` (evenly
-      if all are at -1).
+      if all are at -1);
+    * recomputation, where it is open: from 0 on the cluster's devices recompute activations, below they store
+      them, unless the cluster could not hold the encoder then. Memory caps are those of the choice.
 
     Attributes:
         clusters: ``N``.
@@ -55,6 +70,8 @@ class ActionCodec:
         power_min_w: Smallest transmit power [W].
         power_max_w: Largest transmit power [W].
         bandwidth_floor: Share of the uplink that every cluster gets at least, in [0, 1/N).
+        opened: Decisions that the scenario opens beside CollaPipe's own, in the order of their entries.
+        recompute: The workload's own setting of recomputation, to which memory caps belong.
     """
 
     clusters: int
@@ -64,11 +81,23 @@ class ActionCodec:
     power_min_w: float
     power_max_w: float
     bandwidth_floor: float
+    opened: tuple[Decision, ...] = ()
+    recompute: bool = False
+
+    @property
+    def own_entries(self) -> int:
+        """Entries of a cluster for CollaPipe's own decisions, ``2K + 3``."""
+        return 2 * self.devices + 3
+
+    @property
+    def cluster_entries(self) -> int:
+        """Entries of a cluster, ``2K + 3`` and one for every opened decision."""
+        return self.own_entries + len(self.opened)
 
     @property
     def action_size(self) -> int:
-        """Length of an action, ``N (2K + 3)``."""
-        return self.clusters * (2 * self.devices + 3)
+        """Length ``A`` of an action, ``N (2K + 3)`` and one for every opened decision of each cluster."""
+        return self.clusters * self.cluster_entries
 
     @property
     def parts(self) -> dict[str, ActionPart]:
@@ -94,30 +123,32 @@ class ActionCodec:
                 f"weight of the cluster in sharing out the uplink above a floor of {self.bandwidth_floor:g}: "
                 "-1: the floor",
             ),
+            **{name: ActionPart(clusters, _OPENED_PARTS[name]) for name in self.opened},
         }
 
     def split(self, action: Array) -> dict[str, Array]:
         """Split actions into named parts, see :attr:`parts`; :meth:`join` is the inverse.
 
         Args:
-            action: (..., N (2K + 3)), on any array library.
+            action: (..., A), on any array library.
 
         Returns:
-            ``segments`` and ``device_power`` (..., N, K), ``cu_power``, ``micro_batches`` and ``bandwidth``
-            (..., N): entries of the action, as they are.
+            ``segments`` and ``device_power`` (..., N, K), ``cu_power``, ``micro_batches``, ``bandwidth`` and
+            opened decisions (..., N): entries of the action, as they are.
 
         Raises:
             AllocationError: If the action has the wrong length.
         """
         self.check_action_shape(tuple(action.shape))
         K = self.devices
-        rows = namespace(action).reshape(action, (*action.shape[:-1], self.clusters, 2 * K + 3))
+        rows = namespace(action).reshape(action, (*action.shape[:-1], self.clusters, self.cluster_entries))
         return {
             "segments": rows[..., :K],
             "device_power": rows[..., K : 2 * K],
             "cu_power": rows[..., 2 * K],
             "micro_batches": rows[..., 2 * K + 1],
             "bandwidth": rows[..., 2 * K + 2],
+            **{name: rows[..., self.own_entries + i] for i, name in enumerate(self.opened)},
         }
 
     def join(self, parts: Mapping[str, Array]) -> Array:
@@ -127,7 +158,7 @@ class ActionCodec:
             parts: All that :meth:`split` returns, with the same leading axes.
 
         Returns:
-            Actions (..., N (2K + 3)).
+            Actions (..., A).
 
         Raises:
             AllocationError: If a part is missing, unknown or of another shape.
@@ -150,31 +181,39 @@ class ActionCodec:
         rows = concatenate(tuple(columns))
         return namespace(rows).reshape(rows, (*lead, self.action_size))
 
-    def decode(self, action: Array, memory_cap: Array) -> Allocation:
+    def decode(self, action: Array, memory_cap: Array, other_cap: Array | None = None) -> Allocation:
         """Turn actions into allocations, feasible by construction.
 
         Args:
-            action: (..., N (2K + 3)), finite.
+            action: (..., A), finite.
             memory_cap: Blocks each device can hold (..., N, K), zero for absent devices; its sum over
                 the devices of each cluster is at least ``L``.
+            other_cap: The same under the other setting of recomputation (..., N, K), needed where that is
+                open.
 
         Raises:
             AllocationError: If the action has the wrong length, anything but real numbers, or one that is not
-                finite.
+                finite, or a memory cap is missing.
         """
         if type(memory_cap) is np.ndarray:
             action = real_numbers("action", action)
-            return self._decode_rows(np.ascontiguousarray(action, dtype=np.float64), memory_cap)
+            return self._decode_rows(np.ascontiguousarray(action, dtype=np.float64), memory_cap, other_cap)
         xp = namespace(memory_cap)
         a = xp.astype(action, xp.float64)
         self.check_action(a)
-        return self.decode_finite(a, memory_cap)
+        return self.decode_finite(a, memory_cap, other_cap)
 
-    def _decode_rows(self, action: FloatArray, memory_cap: Array) -> Allocation:
+    def _decode_rows(self, action: FloatArray, memory_cap: Array, other_cap: Array | None) -> Allocation:
         """:meth:`decode` by a compiled loop, with the same allocation up to rounding of powers."""
         self.check_action_shape(action.shape)
         lead, N, K = action.shape[:-1], self.clusters, self.devices
         rows = math.prod(lead)
+        recompute = None
+        if self.opened:
+            self.check_action(action)  # the loop does not see the entries of opened decisions
+            entries = action.reshape(*lead, N, self.cluster_entries)
+            recompute, memory_cap = self._decode_recompute(entries, memory_cap, other_cap)
+            action = np.ascontiguousarray(entries[..., : self.own_entries])
         if memory_cap.shape != (*lead, N, K):
             memory_cap = np.broadcast_to(memory_cap, (*lead, N, K)).copy()
         blocks, micro_batches = np.empty((rows, N, K), dtype=np.int64), np.empty((rows, N), dtype=np.int64)
@@ -184,7 +223,7 @@ class ActionCodec:
         fault = decode_rows(
             self._limits,
             self._choices,
-            action.reshape(rows, N, 2 * K + 3),
+            action.reshape(rows, N, self.own_entries),
             np.ascontiguousarray(memory_cap, dtype=np.int64).reshape(rows, N, K),
             blocks,
             micro_batches,
@@ -199,9 +238,32 @@ class ActionCodec:
         np.maximum(powers, self.power_min_w, out=powers)
         np.minimum(powers, self.power_max_w, out=powers)
         allocation = Allocation(blocks, micro_batches, bandwidth, device_power, cu_power)
-        if len(lead) == 1:
-            return allocation
-        return allocation.map(lambda a: a.reshape(*lead, *a.shape[1:]))
+        if len(lead) != 1:
+            allocation = allocation.map(lambda a: a.reshape(*lead, *a.shape[1:]))
+        return allocation if recompute is None else replace(allocation, recompute=recompute)
+
+    def _decode_recompute(
+        self, entries: Array, memory_cap: Array, other_cap: Array | None
+    ) -> tuple[Array | None, Array]:
+        """Whether clusters recompute (..., N), ``None`` if that is not open, and the memory caps that follow.
+
+        Args:
+            entries: Actions (..., N, entries of a cluster).
+            memory_cap: Under the workload's own setting (..., N, K).
+            other_cap: Under the other setting.
+        """
+        if "recompute" not in self.opened:
+            return None, memory_cap
+        if other_cap is None:
+            raise AllocationError(
+                "this scenario's decisions list recompute: give other_cap, the blocks that fit under the "
+                "other setting of recomputation (memory_caps of system_parameters(scenario).other_costs)"
+            )
+        xp = namespace(memory_cap)
+        stored, recomputed = (other_cap, memory_cap) if self.recompute else (memory_cap, other_cap)
+        wanted = entries[..., self.own_entries + self.opened.index("recompute")] >= 0.0
+        chosen = wanted | (xp.sum(stored, axis=-1) < self.blocks)
+        return xp.astype(chosen, xp.int64), xp.where(chosen[..., None], recomputed, stored)
 
     @cached_property
     def _limits(self) -> DecodeLimits:
@@ -215,7 +277,7 @@ class ActionCodec:
         """Refuse actions that :meth:`decode_finite` cannot read. On a GPU this waits for the numbers.
 
         Args:
-            action: (..., N (2K + 3)) on any array library.
+            action: (..., A) on any array library.
 
         Raises:
             AllocationError: If the action has the wrong length or a number that is not finite.
@@ -234,27 +296,37 @@ class ActionCodec:
         """Refuse actions of a wrong length.
 
         Raises:
-            AllocationError: If the last axis is not ``N (2K + 3)`` long.
+            AllocationError: If the last axis is not ``A`` long.
         """
         if shape[-1:] != (self.action_size,):
+            opened = f" + {len(self.opened)}" if self.opened else ""
             raise AllocationError(
-                f"action has shape {shape}, expected (..., {self.action_size}) = (..., N (2K + 3)) for "
-                f"{self.clusters} clusters of up to {self.devices} devices"
+                f"action has shape {shape}, expected (..., {self.action_size}) = (..., N (2K + 3{opened})) "
+                f"for {self.clusters} clusters of up to {self.devices} devices"
+                + (f" that also decide {', '.join(self.opened)}" if self.opened else "")
             )
 
-    def decode_finite(self, action: Array, memory_cap: Array, choices: Array | None = None) -> Allocation:
+    def decode_finite(
+        self,
+        action: Array,
+        memory_cap: Array,
+        other_cap: Array | None = None,
+        choices: Array | None = None,
+    ) -> Allocation:
         """Turn actions that have been checked into allocations, on any array library.
 
         Args:
-            action: (..., N (2K + 3)), finite, of a real type, which the allocation takes over.
+            action: (..., A), finite, of a real type, which the allocation takes over.
             memory_cap: As for :meth:`decode`, of the same library.
+            other_cap: As for :meth:`decode`, of the same library.
             choices: The allowed numbers of micro-batches as an array of that library, int64; made here if
                 not given, which on a GPU means waiting for a copy.
         """
         xp = namespace(action)
         K = self.devices
-        shape = (*action.shape[:-1], self.clusters, 2 * K + 3)
-        unit = 0.5 * (xp.reshape(xp.clip(action, -1.0, 1.0), shape) + 1.0)
+        entries = xp.reshape(action, (*action.shape[:-1], self.clusters, self.cluster_entries))
+        recompute, memory_cap = self._decode_recompute(entries, memory_cap, other_cap)
+        unit = 0.5 * (xp.clip(entries, -1.0, 1.0) + 1.0)
         if choices is None:
             choices = _whole_numbers(self.micro_batch_choices, action)
         # Half-way cases go up, so that the middle of an even number of choices is the larger one.
@@ -272,6 +344,7 @@ class ActionCodec:
             bandwidth=self._decode_bandwidth(unit[..., 2 * K + 2]),
             device_power=power[..., :K],
             cu_power=power[..., K],
+            recompute=recompute,
         )
 
     def _decode_bandwidth(self, scores: Array) -> Array:
@@ -293,12 +366,12 @@ class ActionCodec:
             allocation: Leading axes ``...``.
 
         Returns:
-            Actions (..., N (2K + 3)), float32.
+            Actions (..., A), float32.
 
         Raises:
             AllocationError: If the box cannot express the allocation; names the first fault.
         """
-        self._check_expressible(allocation)
+        check_expressible(self, allocation)
         blocks = np.asarray(allocation.blocks, dtype=np.float64)
         segments = 2.0 * blocks / blocks.max(axis=-1, keepdims=True) - 1.0
         choices = np.asarray(self.micro_batch_choices)
@@ -311,45 +384,21 @@ class ActionCodec:
         extra = np.maximum(np.asarray(allocation.bandwidth) - self.bandwidth_floor, 0.0)
         largest = extra.max(axis=-1, keepdims=True)
         scores = 2.0 * extra / np.where(largest > 0.0, largest, 1.0) - 1.0
-        action = np.concatenate((segments, powers, middle[..., None], scores[..., None]), axis=-1)
+        columns = [segments, powers, middle[..., None], scores[..., None]]
+        if "recompute" in self.opened:
+            columns.append(self._encode_recompute(allocation)[..., None])
+        action = np.concatenate(columns, axis=-1)
         clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
         return clipped.reshape(*clipped.shape[:-2], self.action_size)
 
-    def _check_expressible(self, allocation: Allocation) -> None:
-        if not allocation.is_plain:
-            raise AllocationError(
-                "the action box cannot express stages of several devices, schedules or split training: play "
-                "this allocation through env.unwrapped.step_allocation(allocation)"
-            )
-        shape = (self.clusters, self.devices)
-        if np.shape(allocation.blocks)[-2:] != shape:
-            raise AllocationError(f"blocks has shape {np.shape(allocation.blocks)}, expected (..., {shape})")
-        sums = np.sum(allocation.blocks, axis=-1)
-        if np.any(np.asarray(allocation.blocks) < 0) or np.any(sums != self.blocks):
-            raise AllocationError(
-                f"blocks of a cluster are {np.unique(sums).tolist()} in sum, expected non-negative counts "
-                f"summing to L = {self.blocks}"
-            )
-        unknown = ~np.isin(allocation.micro_batches, self.micro_batch_choices)
-        if np.any(unknown):
-            raise AllocationError(
-                f"micro_batches = {np.asarray(allocation.micro_batches)[unknown].tolist()}: allowed are "
-                f"{list(self.micro_batch_choices)}"
-            )
-        for name, power in (("device_power", allocation.device_power), ("cu_power", allocation.cu_power)):
-            low, high = np.min(power), np.max(power)
-            if not (low >= self.power_min_w * (1 - 1e-9) and high <= self.power_max_w * (1 + 1e-9)):
-                raise AllocationError(
-                    f"{name} lies in [{low:g}, {high:g}] W, expected within "
-                    f"[{self.power_min_w:g}, {self.power_max_w:g}] W"
-                )
-        total = np.sum(allocation.bandwidth, axis=-1)
-        if np.any(np.abs(total - 1.0) > 1e-6) or np.min(allocation.bandwidth) < self.bandwidth_floor - 1e-9:
-            raise AllocationError(
-                f"bandwidth shares sum to {np.min(total):.6g}..{np.max(total):.6g} with a least share of "
-                f"{np.min(allocation.bandwidth):.3g}: the box gives out the whole band and at least "
-                f"{self.bandwidth_floor:.3g} to every cluster"
-            )
+    def _encode_recompute(self, allocation: Allocation) -> FloatArray:
+        """Entries of recomputation (..., N): 1 where a plan recomputes, -1 where it stores."""
+        own = 1 if self.recompute else 0
+        chosen = np.full(np.shape(allocation.micro_batches), own)
+        if allocation.recompute is not None:
+            given = np.asarray(allocation.recompute)
+            chosen = np.where(given < 0, own, given)
+        return 2.0 * chosen - 1.0
 
 
 def _whole_numbers(values: tuple[int, ...], like: Array) -> Array:

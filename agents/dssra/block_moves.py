@@ -16,6 +16,7 @@ from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import SUMMARY
+from .options import cap_at
 from .power_search import cluster_cost
 from .round_input import ClusterTerms, RoundInput
 from .round_plan import RoundPlan, evaluate, interference_prices
@@ -73,7 +74,7 @@ def best_move(
                 continue
             segments[giver] -= 1
             for taker in range(devices):
-                if taker == giver or segments[taker] >= inputs.cap[n, taker]:
+                if taker == giver or segments[taker] >= cap_at(n, taker, M, inputs):
                     continue
                 segments[taker] += 1
                 gain[(n * devices + giver) * devices + taker] = now - cluster_cost(

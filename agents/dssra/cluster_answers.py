@@ -16,6 +16,7 @@ from collapipe_env.physics.parameters import Parameters
 from .closed_forms import minmax_upload
 from .cluster_costs import SUMMARY, reprice_cluster, summarise_cluster
 from .moving_powers import search_moving_powers
+from .options import fits_option, is_open
 from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
 from .round_plan import RoundPlan, interference_prices, noise_of
@@ -36,7 +37,7 @@ def best_micro_batches(
     inputs: RoundInput,
     parameters: Parameters,
 ) -> ClusterTerms:
-    """The terms with the number of micro-batches that suits segments and powers best.
+    """The terms with the option, micro-batches and recomputation, that suits segments and powers best.
 
     Args:
         n: The cluster.
@@ -52,11 +53,25 @@ def best_micro_batches(
     best = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
     noise_w, share, weight, price = terms.noise_w, terms.share, terms.delay_weight, terms.interference_price
     for choice in range(inputs.choices.shape[0]):
+        if not fits_option(n, segments, inputs.choices[choice], inputs):
+            continue
         other = ClusterTerms(inputs.choices[choice], noise_w, share, weight, price)
         cost = cluster_cost(n, segments, power, other, inputs, parameters, summary)
         if cost < best:
             best, terms = cost, other
     return terms
+
+
+@compiled_inner
+def flipped(terms: ClusterTerms) -> ClusterTerms:
+    """The terms with the same number of micro-batches and the other setting of recomputation."""
+    return ClusterTerms(
+        -terms.micro_batches,
+        terms.noise_w,
+        terms.share,
+        terms.delay_weight,
+        terms.interference_price,
+    )
 
 
 @compiled_inner
@@ -84,12 +99,13 @@ def improve_cluster(
         parameters: The scenario.
 
     Returns:
-        What the cluster's cost fell by, at these prices, and its number of micro-batches.
+        What the cluster's cost fell by, at these prices, and its option.
     """
     scratch = np.empty(SUMMARY + power.shape[0])
     before = cluster_cost(n, segments, power, terms, inputs, parameters, scratch)
     terms = best_micro_batches(n, segments, power, terms, inputs, parameters)
     cost, exact, moves = np.inf, inputs.exact[0] > 0.0, inputs.held.shape[1] > 0
+    kept = terms
     planned, trial = segments, power.copy()
     for attempt in range(replans + 1):
         if attempt > 0:
@@ -99,8 +115,14 @@ def improve_cluster(
                         n, k + 1, terms.delay_weight, terms.noise_w, inputs, parameters
                     )
             problem = segment_problem(n, power, terms, inputs, parameters)
-            planned = best_segments(problem, plan_cost(problem, segments))[1]
-            stays = True
+            value, planned = best_segments(problem, plan_cost(problem, segments))
+            kept = terms
+            if is_open(inputs):
+                other = flipped(terms)
+                planned_too = best_segments(segment_problem(n, power, other, inputs, parameters), value)
+                if planned_too[0] < value:
+                    planned, terms = planned_too[1], other
+            stays = terms.micro_batches == kept.micro_batches
             for k in range(segments.shape[0]):
                 stays = stays and planned[k] == segments[k]
             if stays:
@@ -116,6 +138,8 @@ def improve_cluster(
             found = cluster_cost(n, planned, trial, terms, inputs, parameters, scratch)
         found = search_moving_powers(n, planned, trial, terms, found, inputs, parameters)
         if found >= cost:
+            if attempt > 0:
+                terms = kept
             break
         cost = found
         for k in range(segments.shape[0]):
@@ -141,8 +165,7 @@ def propose(
         parameters: The scenario.
 
     Returns:
-        New segments (N, K), powers (N, K+1), micro-batches (N,) and what every cluster's cost should fall by
-        (N,).
+        New segments (N, K), powers (N, K+1), options (N,) and what every cluster's cost should fall by (N,).
     """
     clusters = weight.shape[0]
     prices = interference_prices(plan, weight, inputs, parameters)
@@ -169,7 +192,7 @@ def first_guess(
         parameters: The scenario.
 
     Returns:
-        Segments (N, K), powers (N, K+1), micro-batches (N,) and shares (N,).
+        Segments (N, K), powers (N, K+1), options (N,) and shares (N,).
     """
     clusters, devices = inputs.cap.shape
     micro_batches = inputs.micro_batches.copy()
@@ -194,7 +217,12 @@ def first_guess(
         share[n] = parameters.bandwidth_floor + (1.0 - clusters * parameters.bandwidth_floor) * share[n]
         terms = ClusterTerms(micro_batches[n], noise[n], share[n], weight, 0.0)
         problem = segment_problem(n, power[n], terms, inputs, parameters)
-        planned = best_segments(problem, np.inf)[1]
+        value, planned = best_segments(problem, np.inf)
+        if is_open(inputs):
+            other = flipped(terms)
+            planned_too = best_segments(segment_problem(n, power[n], other, inputs, parameters), value)
+            if planned_too[0] < value:
+                planned, terms = planned_too[1], other
         for k in range(devices):
             segments[n, k] = planned[k]
         terms = best_micro_batches(n, segments[n], power[n], terms, inputs, parameters)

@@ -38,6 +38,7 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .hops import hop_of
 from .moving import moving_costs
+from .options import block_joules, micro_batches_of, ratio_of
 from .round_input import RoundInput
 
 LN2 = math.log(2.0)
@@ -64,7 +65,7 @@ def summarise_cluster(
     n: int,
     segments: IntArray,
     power: FloatArray,
-    micro_batches: float,
+    option: float,
     noise_w: float,
     inputs: RoundInput,
     parameters: Parameters,
@@ -78,15 +79,15 @@ def summarise_cluster(
         n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
-        micro_batches: ``M_n``.
+        option: ``M_n``, or ``-M_n`` for the other setting of recomputation.
         noise_w: Noise plus interference of its device-to-device links [W].
         inputs: The environment.
         parameters: The scenario.
         summary: Receives the columns (SUMMARY + K + 1,).
     """
-    devices, M = segments.shape[0], micro_batches
+    devices, M = segments.shape[0], micro_batches_of(option)
     extra, radio = parameters.overheads, parameters.radio_power
-    ratio, steps, B = parameters.backward_over_forward, parameters.local_steps, parameters.batch_size
+    ratio, steps, B = ratio_of(option, inputs), parameters.local_steps, parameters.batch_size
     server = B * parameters.server_seconds + M * extra.server_s
     forward_sum, backward_sum = server, BACKWARD_OVER_FORWARD * server
     forward_max, backward_max = forward_sum, backward_sum
@@ -124,7 +125,7 @@ def summarise_cluster(
             rate = shannon_rate(snr, parameters.d2d_bandwidth_hz)
             collect = collection_time(blocks * parameters.block_payload_bits, rate)
             collect_max = max(collect_max, collect)
-            joules = inputs.block_energy[n, node - 1] + M * inputs.launch_energy[n, node - 1]
+            joules = block_joules(n, node - 1, option, inputs)
             summary[SUMMARY + node] += blocks * joules + sender * collect
             summary[SUMMARY] += radio.receive_w * collect
             if parameters.relay_bits > 0.0:

@@ -18,6 +18,7 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.parameters import Parameters
 
+from .options import options_of
 from .round_input import RoundInput
 from .round_solver import SearchBudget, solve_rounds
 
@@ -72,6 +73,8 @@ def solve_batch(
     budget: SearchBudget,
     threads: int,
     start: Allocation | None = None,
+    *,
+    recompute: bool = False,
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Segments, powers, shares and micro-batches of all environments.
 
@@ -83,9 +86,11 @@ def solve_batch(
         budget: How long to search each.
         threads: Most threads, >= 1.
         start: Plans to begin with (E, ...); by default the search makes its own.
+        recompute: The workload's setting of recomputation, to which plans with ``M`` belong.
 
     Returns:
-        Segments (E, N, K), powers (E, N, K+1) [W], shares (E, N) and ``M`` (E, N), whole numbers.
+        Segments (E, N, K), powers (E, N, K+1) [W], shares (E, N) and options (E, N), whole numbers: ``M`` or
+        ``-M`` (see :mod:`.options`).
     """
     environments, clusters, devices = inputs.cap.shape
     segments = np.empty((environments, clusters, devices), dtype=np.int64)
@@ -94,7 +99,7 @@ def solve_batch(
 
     if start is not None:
         segments[...], power[...] = start.blocks, start.node_power
-        share[...], micro_batches[...] = start.bandwidth, start.micro_batches
+        share[...], micro_batches[...] = start.bandwidth, options_of(start, recompute=recompute)
     record: Any = as_record(parameters)
 
     def solve(first: int, last: int) -> None:

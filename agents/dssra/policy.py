@@ -11,12 +11,13 @@ every cluster had a head of its own; the comparison with the even split at the e
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.allocation import Allocation, with_explicit_recompute
 from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
@@ -26,6 +27,7 @@ from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemState
 
+from .options import recomputes
 from .parallel_rounds import default_threads, solve_batch
 from .pricing import require_numbers, round_objective
 from .round_input import round_input
@@ -110,11 +112,13 @@ class DSSRA(StateScheduler):
             state,
             convergence_weight=self.convergence_weight,
             exact_drift=self.drift == "exact",
+            choose_recompute=True,
         )
+        own = self.parameters.costs.training_memory.recompute
         environments, N = state.present.shape[:2]
         require_room(inputs.cap, self.parameters.costs.blocks)
-        blocks, power, bandwidth, micro_batches = solve_batch(
-            inputs, self._numbers, self.budget, self.threads, start
+        blocks, power, bandwidth, options = solve_batch(
+            inputs, self._numbers, self.budget, self.threads, start, recompute=own
         )
         active = blocks > 0
         if inputs.held.shape[-2]:
@@ -123,12 +127,16 @@ class DSSRA(StateScheduler):
         power = np.where(used, power, self.parameters.power_min_w)
         found = Allocation(
             blocks=blocks,
-            micro_batches=micro_batches.astype(np.int64),
+            micro_batches=np.abs(options).astype(np.int64),
             bandwidth=bandwidth,
             device_power=power[..., 1:],
             cu_power=power[..., 0],
         )
-        return self._better(state, found, even_split(self.parameters, state))
+        even = even_split(self.parameters, state)
+        if self.parameters.other_costs is not None:
+            found = replace(found, recompute=recomputes(options, recompute=own))
+            even = with_explicit_recompute(even)
+        return self._better(state, found, even)
 
     def objective(self, state: SystemState, allocation: Allocation) -> FloatArray:
         """``V T`` plus the drift (and the convergence term) through the simulator's physics.
@@ -156,7 +164,9 @@ class DSSRA(StateScheduler):
             rows: npt.NDArray[np.generic] = np.where(keep.reshape(-1, *(1,) * (ours.ndim - 1)), ours, theirs)
             return rows
 
-        names = ("blocks", "micro_batches", "bandwidth", "device_power", "cu_power")
+        names = ["blocks", "micro_batches", "bandwidth", "device_power", "cu_power"]
+        if first.recompute is not None:
+            names.append("recompute")
         return Allocation(**{name: picked(name) for name in names})
 
 

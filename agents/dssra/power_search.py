@@ -24,6 +24,7 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .closed_forms import optimal_power
 from .cluster_costs import LN2, delay_and_cost, exact_difference, mean_active_power, summarise_cluster
+from .options import block_joules, micro_batches_of, ratio_of
 from .power_chain import (
     BACKWARD_HEARD,
     BACKWARD_SNR,
@@ -214,9 +215,10 @@ def search_powers(
     # The CU begins and closes the chain.
     nodes = np.empty(power.shape[0] + 1, dtype=np.int64)
     nodes[0], last = 0, 0
-    M, noise_w, share, delay_weight, interference_price = terms
+    option, noise_w, share, delay_weight, interference_price = terms
+    M = micro_batches_of(option)
     extra, steps = parameters.overheads, parameters.local_steps
-    ratio, B = parameters.backward_over_forward, parameters.batch_size
+    ratio, B = ratio_of(option, inputs), parameters.batch_size
     server = B * parameters.server_seconds + M * extra.server_s
     forward, backward = server, BACKWARD_OVER_FORWARD * server
     forward_max, backward_max, fixed, update = forward, backward, 0.0, 0.0
@@ -229,7 +231,7 @@ def search_powers(
             forward, backward = forward + seconds, backward + ratio * seconds
             forward_max, backward_max = max(forward_max, seconds), max(backward_max, ratio * seconds)
             update = max(update, update_time(segments[k], extra.update_cycles, inputs.clock[n, k]))
-            joules = segments[k] * (inputs.block_energy[n, k] + M * inputs.launch_energy[n, k])
+            joules = segments[k] * block_joules(n, k, option, inputs)
             fixed += inputs.price[n, k + 1] * joules
     count = last + 1
     nodes[count] = 0

@@ -19,6 +19,7 @@ from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.state import SystemState
 
+from .options import options_of
 from .parallel_rounds import as_record
 from .round_input import RoundInput, environment_row, round_input
 from .round_plan import evaluate
@@ -97,7 +98,8 @@ def price_plan(
             "groups, a schedule or server_blocks; round_costs prices any plan for given shares"
         )
     check_allocation(parameters, state, plan)
-    inputs = round_input(parameters, state, plan.micro_batches, convergence_weight, exact_drift=exact)
+    options = options_of(plan, recompute=parameters.costs.training_memory.recompute)
+    inputs = round_input(parameters, state, options, convergence_weight, exact_drift=exact)
     numbers: Any = as_record(parameters.numbers._replace(tradeoff_v=V))
     shares, worth = even.copy(), np.empty_like(even)
     _best_shares(inputs, numbers, plan.blocks, np.ascontiguousarray(plan.node_power), shares, worth)

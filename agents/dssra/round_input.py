@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.arrays import Array, FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics import radio
 from collapipe_env.physics.delay import stage_time
 from collapipe_env.physics.energy import compute_time
 from collapipe_env.physics.overheads import NO_OVERHEADS, launch_time, update_time
 from collapipe_env.physics.parameters import SystemParameters
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.state import SystemState, other_memory_caps
 
 
 class RoundInput(NamedTuple):
@@ -35,15 +35,20 @@ class RoundInput(NamedTuple):
         downlink_rate: Downlink rate with the whole band (N,) [bit/s].
         cross_gain: ``X`` (N, N).
         cap: Blocks that each device can hold (N, K), 0 for absent ones.
-        micro_batches: ``M`` to begin with (N,).
-        choices: Numbers of micro-batches to choose from, ascending (C,): one where ``M`` is given, or where
-            the largest is the best of all.
+        micro_batches: Options to begin with (N,): ``M``, or ``-M`` (see :mod:`.options`).
+        choices: Options to choose from, ascending (C,): one where ``M`` is given, or where the largest is the
+            best of all; those below 0 are of the other setting of recomputation.
         loss_price: Price of a unit of a cluster's failure exponent (N,), 0 unless ``drop``.
         held: 1 where a device that is there held a block in the round before (N, L, K); no blocks (N, 0, K)
             where a change of plan costs nothing.
         lead: Device that sends a block's moments (N, L), the first of those that held it; -1 for none.
         moving_noise: Noise plus interference of device-to-device links while moments move (N,) [W]; that of
             the plan evaluated last.
+        ratio: ``rho``, cost of a device's backward pass over that of its forward pass, under the workload's
+            setting of recomputation and under the other one (2,).
+        other_cap: ``cap`` under the other setting (N, K); the same where that is closed, as are the energies.
+        other_block_energy: ``block_energy`` under the other setting (N, K) [J].
+        other_launch_energy: ``launch_energy`` under the other setting (N, K) [J].
     """
 
     speed: FloatArray
@@ -65,13 +70,17 @@ class RoundInput(NamedTuple):
     held: npt.NDArray[np.int8]
     lead: IntArray
     moving_noise: FloatArray
+    ratio: FloatArray
+    other_cap: IntArray
+    other_block_energy: FloatArray
+    other_launch_energy: FloatArray
 
 
 class ClusterTerms(NamedTuple):
     """Terms on which a cluster plans alone: what the rest of the plan leaves it, and prices.
 
     Attributes:
-        micro_batches: ``M_n``.
+        micro_batches: Its option, ``M_n`` or ``-M_n`` (see :mod:`.options`).
         noise_w: Noise plus interference of its device-to-device links [W].
         share: ``beta_n``.
         delay_weight: ``w_n``, worth of a second of its delay [1/s].
@@ -92,6 +101,7 @@ def round_input(
     convergence_weight: float = 0.0,
     *,
     exact_drift: bool = False,
+    choose_recompute: bool = False,
 ) -> RoundInput:
     """Arrays of the search from a state with any leading axes.
 
@@ -102,9 +112,11 @@ def round_input(
     Args:
         parameters: Scalars of the scenario.
         state: The system (..., ).
-        micro_batches: ``M``, broadcastable to (..., N); by default the search chooses.
+        micro_batches: Options, broadcastable to (..., N): ``M``, or ``-M`` for the other setting of
+            recomputation; by default the search chooses.
         convergence_weight: Price of a unit of failure exponent; only lossy links have any.
         exact_drift: Whether the drift is ``L(t+1) - L(t)`` rather than its bound.
+        choose_recompute: Whether the search also chooses recomputation, where the scenario opens that.
     """
     costs = parameters.costs
     clusters = state.uplink_gain.shape
@@ -112,20 +124,24 @@ def round_input(
     if micro_batches is not None or parameters.overheads == NO_OVERHEADS:
         choices = choices[-1:]
     M = choices[-1] if micro_batches is None else micro_batches
+    if choose_recompute and parameters.other_costs is not None and micro_batches is None:
+        choices = np.concatenate((-choices[::-1], choices))
     loss_price = convergence_weight if parameters.link_errors == "drop" else 0.0
     price = state.backlog / state.budget
-    block_s = stage_time(costs.batch_size, 1.0, costs.block_forward_flops, state.speed)
-    ratio = costs.backward_over_forward
-    seconds = compute_time(costs.local_steps, block_s, ratio)
-    extra = parameters.overheads
-    seconds = seconds + costs.local_steps * update_time(1.0, extra.update_cycles, state.clock)
-    launch_s = compute_time(costs.local_steps, launch_time(1.0, extra.block_cycles, state.clock), ratio)
     held = _held(parameters, state)
+    block_energy, launch_energy = _energies(parameters, state, costs.backward_over_forward)
+    cap = _caps(state, state.memory_cap)
+    ratio = np.full((*clusters[:-1], 2), costs.backward_over_forward)
+    other_energies, other_cap = (block_energy, launch_energy), cap
+    if parameters.other_costs is not None:
+        ratio[..., 1] = parameters.other_costs.backward_over_forward
+        other_energies = _energies(parameters, state, parameters.other_costs.backward_over_forward)
+        other_cap = _caps(state, other_memory_caps(parameters, state))
     return RoundInput(
         speed=np.ascontiguousarray(state.speed, dtype=np.float64),
         clock=np.ascontiguousarray(state.clock, dtype=np.float64),
-        block_energy=np.ascontiguousarray(state.compute_power * seconds, dtype=np.float64),
-        launch_energy=np.ascontiguousarray(state.compute_power * launch_s, dtype=np.float64),
+        block_energy=block_energy,
+        launch_energy=launch_energy,
         price=np.array(price, dtype=np.float64),
         backlog=np.ascontiguousarray(state.backlog, dtype=np.float64),
         budget=np.ascontiguousarray(state.budget, dtype=np.float64),
@@ -141,14 +157,38 @@ def round_input(
             )
         ),
         cross_gain=np.ascontiguousarray(state.cross_gain, dtype=np.float64),
-        cap=np.ascontiguousarray(np.where(state.present, state.memory_cap, 0), dtype=np.int64),
+        cap=cap,
         micro_batches=np.broadcast_to(np.asarray(M, dtype=np.float64), clusters).copy(),
         choices=np.broadcast_to(choices, (*clusters[:-1], len(choices))).copy(),
         loss_price=np.full(clusters, loss_price, dtype=np.float64),
         held=held,
         lead=np.where(held.any(axis=-1), held.argmax(axis=-1), -1),
         moving_noise=np.full(clusters, parameters.noise_density * parameters.d2d_bandwidth_hz),
+        ratio=ratio,
+        other_cap=other_cap,
+        other_block_energy=other_energies[0],
+        other_launch_energy=other_energies[1],
     )
+
+
+def _energies(
+    parameters: SystemParameters, state: SystemState, ratio: float
+) -> tuple[FloatArray, FloatArray]:
+    """Energies of one block in the round and of its launches (..., N, K) [J], for a ratio ``rho``."""
+    costs, extra = parameters.costs, parameters.overheads
+    block_s = stage_time(costs.batch_size, 1.0, costs.block_forward_flops, state.speed)
+    seconds = compute_time(costs.local_steps, block_s, ratio)
+    seconds = seconds + costs.local_steps * update_time(1.0, extra.update_cycles, state.clock)
+    launch_s = compute_time(costs.local_steps, launch_time(1.0, extra.block_cycles, state.clock), ratio)
+    return (
+        np.ascontiguousarray(state.compute_power * seconds, dtype=np.float64),
+        np.ascontiguousarray(state.compute_power * launch_s, dtype=np.float64),
+    )
+
+
+def _caps(state: SystemState, memory_cap: Array | None) -> IntArray:
+    """Blocks that each device can hold (..., N, K), 0 for absent ones."""
+    return np.ascontiguousarray(np.where(state.present, np.asarray(memory_cap), 0), dtype=np.int64)
 
 
 def _held(parameters: SystemParameters, state: SystemState) -> npt.NDArray[np.int8]:
@@ -189,4 +229,8 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.held[e],
         inputs.lead[e],
         inputs.moving_noise[e],
+        inputs.ratio[e],
+        inputs.other_cap[e],
+        inputs.other_block_energy[e],
+        inputs.other_launch_energy[e],
     )

@@ -43,7 +43,7 @@ class RoundPlan(NamedTuple):
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
         share: ``beta`` (N,).
-        micro_batches: ``M`` (N,).
+        micro_batches: Options (N,), ``M`` or ``-M`` (see :mod:`.options`).
         weight: Worth of a second of each cluster's delay, ``w`` (N,) [1/s].
         noise: Noise plus interference of the device-to-device links (N,) [W].
     """
@@ -134,7 +134,7 @@ def evaluate(
     Args:
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
-        micro_batches: ``M`` (N,).
+        micro_batches: Options (N,).
         share: First guess of the shares, with sum 1 (N,).
         inputs: The environment; under the exact drift it receives the CUs' prices.
         parameters: The scenario.

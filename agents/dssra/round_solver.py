@@ -151,7 +151,7 @@ def solve_rounds(
         segments: Receives the blocks (E, N, K).
         power: Receives the powers (E, N, K+1) [W].
         share: Receives the shares (E, N).
-        micro_batches: Receives ``M`` (E, N).
+        micro_batches: Receives the options (E, N), ``M`` or ``-M`` (see :mod:`.options`).
     """
     clusters, devices = segments.shape[1:]
     moves = most_moves(clusters, devices)

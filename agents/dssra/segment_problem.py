@@ -18,6 +18,7 @@ from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import node_drift
 from .moving import FIRST, lead_of, moments_airtime
+from .options import block_joules, caps_of, micro_batches_of, ratio_of
 from .round_input import ClusterTerms, RoundInput
 from .segment_plan import SegmentProblem
 
@@ -38,13 +39,14 @@ def segment_problem(
     Returns:
         A problem whose objective is ``w_n T_n + C_n`` without the terms that no plan changes.
     """
-    delay_weight, noise_w, M = terms.delay_weight, terms.noise_w, terms.micro_batches
+    delay_weight, noise_w, option = terms.delay_weight, terms.noise_w, terms.micro_batches
+    M, cap = micro_batches_of(option), caps_of(n, option, inputs)
     radio, steps, price = parameters.radio_power, parameters.local_steps, inputs.price[n]
     times = cluster_times(
         parameters,
         inputs.speed[n],
         inputs.clock[n],
-        inputs.cap[n],
+        cap,
         inputs.gain[n],
         inputs.uplink_gain[n],
         power,
@@ -52,7 +54,10 @@ def segment_problem(
         terms.share,
         M,
     )
-    devices = inputs.cap.shape[1]
+    if option < 0.0:
+        for k in range(cap.shape[0]):
+            times.block_backward[k] = ratio_of(option, inputs) * times.block_forward[k]
+    devices = cap.shape[0]
     nodes = devices + 1
     fill = delay_weight * steps / M
     latency = 2.0 * delay_weight * steps * parameters.overheads.latency_s
@@ -78,7 +83,7 @@ def segment_problem(
     block_cost = np.zeros((devices, parameters.blocks + 1))
     exact = inputs.exact[0] > 0.0
     for k in range(devices):
-        joules = inputs.block_energy[n, k] + M * inputs.launch_energy[n, k]
+        joules = block_joules(n, k, option, inputs)
         each = (
             fill * (times.block_forward[k] + times.block_backward[k])
             + (sender[k + 1] + price[0] * radio.receive_w) * times.block_collect[k]
@@ -86,7 +91,7 @@ def segment_problem(
         relay = parameters.relay_bits * times.link_bit[0, k + 1]
         each += (delay_weight + sender[0] + price[k + 1] * radio.receive_w) * relay
         z, budget = inputs.backlog[n, k + 1], inputs.budget[n, k + 1]
-        for blocks in range(1, inputs.cap[n, k] + 1):
+        for blocks in range(1, cap[k] + 1):
             if blocks > parameters.blocks:
                 break
             # Computing takes most of a device's energy: its drift counts exactly, transmissions at the price.
@@ -97,7 +102,7 @@ def segment_problem(
     moments_out, moments_in, moments_cost = _moments(n, power, inputs, parameters)
     return SegmentProblem(
         parameters.blocks,
-        inputs.cap[n],
+        cap,
         times,
         block_cost,
         hop_cost,

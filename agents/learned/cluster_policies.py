@@ -29,13 +29,14 @@ class ClusterActorCritic(ActorCriticPolicy):
 
     Args:
         *args: As for Stable-Baselines3's policy.
-        cluster_actions: Entries of an action that belong to one cluster, ``2K + 3``; the last of them is the
-            bandwidth score.
+        cluster_actions: Entries of an action that belong to one cluster, ``2K + 3`` and one for each opened
+            decision.
+        bandwidth_entry: Place of the bandwidth score among them.
         **kwargs: As for Stable-Baselines3's policy, ``net_arch`` as a list of widths.
     """
 
-    def __init__(self, *args: Any, cluster_actions: int, **kwargs: Any) -> None:
-        self._width = cluster_actions
+    def __init__(self, *args: Any, cluster_actions: int, bandwidth_entry: int = -1, **kwargs: Any) -> None:
+        self._width, self._bandwidth = cluster_actions, bandwidth_entry % cluster_actions
         super().__init__(*args, **kwargs)
 
     def _build(self, lr_schedule: Callable[[float], float]) -> None:
@@ -116,7 +117,9 @@ class ClusterActorCritic(ActorCriticPolicy):
     def _likelihoods(self, means: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         distance = (actions.reshape(means.shape) - means) * (-self.log_std).exp()
         entries = -0.5 * distance * distance - self.log_std - _HALF_LOG_TAU
-        return torch.cat((entries[..., :-1].sum(dim=-1), entries[..., -1]), dim=-1)
+        band = self._bandwidth
+        others = torch.cat((entries[..., :band], entries[..., band + 1 :]), dim=-1)
+        return torch.cat((others.sum(dim=-1), entries[..., band]), dim=-1)
 
 
 class ClusterActor(Actor):

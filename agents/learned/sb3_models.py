@@ -121,10 +121,10 @@ def policy_options(parameters: HyperParameters, scenario: Scenario) -> dict[str,
     """Keyword arguments of the Stable-Baselines3 policy."""
     options: dict[str, Any] = {"net_arch": list(parameters.hidden_units)}
     layout = observation_builder(scenario).layout
-    if parameters.policy == "clusters":
-        codec = action_codec(scenario)
+    by_cluster, codec = parameters.policy == "clusters", action_codec(scenario)
+    if by_cluster:
         options |= {
-            "cluster_actions": codec.action_size // codec.clusters,
+            "cluster_actions": codec.cluster_entries,
             "features_extractor_class": ClusterFeatures,
             "features_extractor_kwargs": {
                 "layout": layout,
@@ -139,6 +139,8 @@ def policy_options(parameters: HyperParameters, scenario: Scenario) -> dict[str,
         }
     if isinstance(parameters, PPOParameters):
         options["log_std_init"] = parameters.initial_log_std
+        if by_cluster and codec.opened:
+            options["bandwidth_entry"] = codec.own_entries - 1
     return options
 
 

@@ -16,6 +16,7 @@ from collapipe_env.envs.graph_observation import (
     CU_FEATURES,
     DEVICE_FEATURES,
     HOP_FEATURES,
+    OPENED_FEATURES,
     GraphFeature,
     hops_there,
 )
@@ -74,9 +75,10 @@ class GraphLayout(Mapping[str, GraphPart]):
         clusters: ``N``.
         devices: ``K``, devices of the largest cluster.
         blocks: ``L``.
+        recompute: Whether the scenario leaves recomputation to schedulers.
     """
 
-    def __init__(self, clusters: int, devices: int, blocks: int) -> None:
+    def __init__(self, clusters: int, devices: int, blocks: int, *, recompute: bool = False) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
             "cu": ("control units", (N,), "N", CU_FEATURES),
@@ -97,6 +99,8 @@ class GraphLayout(Mapping[str, GraphPart]):
             "present": ("1 where a device is there", (N, K), "N, K", ()),
             "context": ("the system; the same in every round", (), "", CONTEXT_FEATURES),
         }
+        if recompute:
+            rows["opened"] = ("devices, what opened decisions add", (N, K), "N, K", OPENED_FEATURES)
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():
             shape = (*lead, len(features)) if features else lead
@@ -150,7 +154,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         """
         xp = namespace(*observation.values())
         present = observation["present"] > 0.5
-        known = {"device": present, "hop": hops_there(present)}
+        known = {"device": present, "opened": present, "hop": hops_there(present)}
         found: dict[str, dict[str, Array]] = {}
         for name, part in self._parts.items():
             found[name] = {} if part.features else {name: present}

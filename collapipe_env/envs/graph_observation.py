@@ -129,6 +129,14 @@ BETWEEN_FEATURES = _features(
         ONE_PLUS,
     ),
 )
+OPENED_FEATURES = _features(
+    (
+        "other_capacity",
+        "blocks that the memory holds under the other setting of recomputation",
+        "blocks",
+        BLOCKS,
+    ),
+)
 CONTEXT_FEATURES = _features(
     ("log_clusters", "log of N", "1", LOG),
     ("log_blocks", "log of L", "blocks", LOG),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.arrays import Array, at_most, namespace
 from collapipe_env.dynamics.process import Observed, Process, active_processes
 from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.state import SystemParameters, SystemState, other_memory_caps
 
 
 def observation_builder(scenario: Scenario) -> ObservationBuilder:
@@ -19,7 +20,10 @@ def observation_builder(scenario: Scenario) -> ObservationBuilder:
         scenario: The scenario.
     """
     return ObservationBuilder(
-        scenario, clock_features(scenario) + observed_features(active_processes(scenario))
+        scenario,
+        clock_features(scenario)
+        + observed_features(active_processes(scenario))
+        + recomputation_features(scenario),
     )
 
 
@@ -54,6 +58,44 @@ def clock_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
             scale=top,
         ),
     )
+
+
+def recomputation_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
+    """Room of devices under the other setting of recomputation, where a scenario opens that decision.
+
+    Args:
+        scenario: The scenario.
+    """
+    parameters = system_parameters(scenario)
+    if parameters.other_costs is None:
+        return ()
+    half = scenario.blocks / 2.0
+    return (
+        FeatureSource(
+            name="device_other_capacity",
+            shape=(scenario.clusters, scenario.max_devices),
+            low=-1.0,
+            high=1.0,
+            description=(
+                f"blocks its memory holds {_other_setting(parameters)}, -1 for 0, 1 for {scenario.blocks}"
+            ),
+            value=partial(_other_capacity, parameters),
+            unit="blocks",
+            scale=half,
+            offset=half,
+        ),
+    )
+
+
+def _other_setting(parameters: SystemParameters) -> str:
+    """Other setting of recomputation in words."""
+    return "without recomputation" if parameters.costs.training_memory.recompute else "with recomputation"
+
+
+def _other_capacity(parameters: SystemParameters, state: SystemState) -> Array:
+    xp, blocks, real = namespace(state.clock), parameters.costs.blocks, state.clock.dtype
+    held = at_most(xp.astype(other_memory_caps(parameters, state), real), blocks)
+    return xp.where(state.present, (2.0 / blocks) * held - 1.0, 0.0)
 
 
 def _clock(top: float, state: SystemState) -> Array:

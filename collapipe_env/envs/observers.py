@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias
 
 from gymnasium import spaces
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.arrays import Array, at_most, namespace
 from collapipe_env.envs.graph_layout import GraphLayout
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.envs.observation import ObservationLayout
@@ -15,7 +15,7 @@ from collapipe_env.envs.observed_processes import observation_builder
 from collapipe_env.errors import ScenarioError, nearest_name, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.state import SystemState, other_memory_caps
 
 Layout: TypeAlias = ObservationLayout | GraphLayout
 """Names of what an observation holds."""
@@ -54,8 +54,12 @@ class GraphObservations:
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        self.layout = GraphLayout(scenario.clusters, scenario.max_devices, scenario.blocks)
-        self._observer = GraphObserver(system_parameters(scenario))
+        self._parameters = system_parameters(scenario)
+        self._opened = self._parameters.other_costs is not None
+        self.layout = GraphLayout(
+            scenario.clusters, scenario.max_devices, scenario.blocks, recompute=self._opened
+        )
+        self._observer = GraphObserver(self._parameters)
 
     def space(self) -> spaces.Dict:
         """Space of the observations of one environment."""
@@ -63,13 +67,22 @@ class GraphObservations:
 
     def build(self, state: SystemState) -> dict[str, Array]:
         """Observations of states (E, ...) in NumPy arrays: fresh ones, float32."""
-        return self._observer.build(state)._asdict()
+        return {**self._observer.build(state)._asdict(), **self._of_opened(state)}
 
     def build_generic(self, state: SystemState) -> dict[str, Array]:
         """The same on any array library."""
         xp = namespace(state.backlog)
-        graph = self._observer.build_generic(state)._asdict()
+        graph = {**self._observer.build_generic(state)._asdict(), **self._of_opened(state)}
         return {name: xp.astype(array, xp.float32) for name, array in graph.items()}
+
+    def _of_opened(self, state: SystemState) -> dict[str, Array]:
+        """Features of devices that opened decisions add, by the name of their array."""
+        if not self._opened:
+            return {}
+        xp = namespace(state.backlog)
+        caps = xp.astype(other_memory_caps(self._parameters, state), xp.float32)
+        held = at_most(caps, self._parameters.costs.blocks)
+        return {"opened": xp.where(state.present, held, 0.0)[..., None]}
 
 
 def make_observer(kind: str, scenario: Scenario) -> Observer:

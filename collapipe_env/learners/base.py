@@ -97,6 +97,8 @@ class RoundOutcome:
         moments: What becomes of the optimiser's moments of every encoder block before the round, shape
             (E, N, L): ``STAY``, ``TRAVEL`` or ``LOST`` of :mod:`collapipe_env.physics.migration`; None where
             all stay.
+        recompute: Clusters whose devices recompute activations, shape (E, N), bool; None for the setting of
+            the workload.
     """
 
     blocks: IntArray
@@ -107,6 +109,7 @@ class RoundOutcome:
     server_mode: IntArray | None = None
     staleness: IntArray | None = None
     moments: IntArray | None = None
+    recompute: BoolArray | None = None
 
     @property
     def success(self) -> FloatArray:

@@ -62,7 +62,7 @@ def compute_power(
     return switched_capacitance * clock * clock * clock + active_power * (speed / full_speed)
 
 
-def compute_time(passes: Array, forward_time: Array, backward_over_forward: float) -> Array:
+def compute_time(passes: Array, forward_time: Array, backward_over_forward: Array | float) -> Array:
     """Compute time of a device in a round, ``(1 + rho) H M`` times its forward time [s]; updates come on top.
 
     Args:

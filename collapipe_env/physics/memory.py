@@ -10,7 +10,7 @@ def device_memory(
     blocks: Array,
     samples_in_flight: Array | float,
     block_state_bytes: Array | float,
-    activation_bytes: float,
+    activation_bytes: Array | float,
     working_bytes: Array | float = 0.0,
 ) -> Array:
     """Memory that each device needs, ``delta (16 w + m y b alpha) + y b omega``.
@@ -23,7 +23,7 @@ def device_memory(
         samples_in_flight: Samples ``m y b`` whose activations the device holds at once (..., K);
             for GPipe ``y B``.
         block_state_bytes: ``16 w`` of one block [byte], or an array (..., 1).
-        activation_bytes: ``alpha`` per sample and block [byte].
+        activation_bytes: ``alpha`` per sample and block [byte], or an array (..., 1).
         working_bytes: ``y b omega`` of each device (..., K) [byte], 0 where it hosts none; or a number.
 
     Returns:

@@ -135,6 +135,8 @@ class SystemParameters:
         migration: Rules for the moments of blocks that change hands; ``None`` where that costs nothing.
         distribution: Way of new weights to the devices, ``cu``, ``relay`` or ``devices``.
         head: Server's head within a round, ``copies`` or ``common``.
+        other_costs: Workload with the other setting of recomputation, where schedulers decide about it; else
+            ``None``.
     """
 
     costs: WorkloadCosts
@@ -160,6 +162,7 @@ class SystemParameters:
     migration: Migration | None = None
     distribution: str = "cu"
     head: str = "copies"
+    other_costs: WorkloadCosts | None = None
 
     @property
     def uplink_noise_w(self) -> float:
@@ -175,6 +178,16 @@ class SystemParameters:
     def server_share_flops(self) -> float:
         """A cluster's part of the server's speed, ``v_BS / N`` [FLOP/s]."""
         return self.server_flops / self.clusters
+
+    def costs_when(self, recompute: bool) -> WorkloadCosts:
+        """Return the workload priced with or without recomputation.
+
+        Args:
+            recompute: The setting, one that the scenario allows.
+        """
+        if self.other_costs is None or recompute == self.costs.training_memory.recompute:
+            return self.costs
+        return self.other_costs
 
     @property
     def barrier(self) -> bool:

@@ -28,6 +28,7 @@ class ClusterView:
         device_power_w: (K,) transmit powers in watts. Only those of devices with blocks are drawn.
         delay_s: The cluster's own round time T_n in seconds, before waiting and broadcast.
         arrivals: Fraction of micro-batches whose gradient arrived, in [0, 1].
+        recompute: Whether its devices recompute activations; ``None`` where plans do not decide about it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ClusterView:
     device_power_w: FloatArray
     delay_s: float
     arrivals: float
+    recompute: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -155,6 +155,7 @@ def round_view(
             device_power_w=allocation.device_power[row, n],
             delay_s=float(costs.cluster_delay[row, n]),
             arrivals=float(arrivals[n]),
+            recompute=None if allocation.recompute is None else bool(allocation.recompute[row, n] > 0),
         )
         for n in range(N)
     )

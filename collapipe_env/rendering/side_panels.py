@@ -143,17 +143,23 @@ def draw_bandwidth(panel: Panel, view: RoundView) -> None:
 
 
 def draw_counts(panel: Panel, view: RoundView) -> None:
-    """Write micro-batches, and the fraction of them that arrived, as a small table."""
+    """Write micro-batches, and the fraction of them that arrived, as a small table.
+
+    A star marks clusters that recompute activations, where plans decide about it.
+    """
     row_px = panel.height / len(view.clusters)
     panel.scale((0.0, 1.0), (len(view.clusters) - 0.5, -0.5))
     size = min(7.5, max(LEAST_FONT, 0.6 * row_px))
     every = max(1, int(np.ceil(1.45 * size / row_px)))
     batches, arrived = panel.x + 0.25 * panel.width, panel.x + panel.width
     panel.words(batches, panel.y - 10.0, "M", 8.0, across="right")
+    if any(cluster.recompute is not None for cluster in view.clusters):
+        panel.words(arrived, panel.y + panel.height + 12.0, "* recomputes", 7.5, across="right")
     panel.words(arrived, panel.y - 10.0, "arrived", 8.0, across="right")
     for n in range(0, len(view.clusters), every):
         y = float(panel.to_y(n))
-        panel.words(batches, y, str(view.clusters[n].micro_batches), size, across="right")
+        star = " *" if view.clusters[n].recompute else ""
+        panel.words(batches, y, f"{view.clusters[n].micro_batches}{star}", size, across="right")
         panel.words(arrived, y, f"{100.0 * view.clusters[n].arrivals:.0f} %", size, across="right")
 
 

@@ -22,6 +22,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.errors import LARGEST_BITS, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.files import read_regular
+from collapipe_env.scenario.decisions import without_neutral_decisions
 from collapipe_env.scenario.inheritance import MODEL, layered
 from collapipe_env.scenario.memory_fields import without_neutral_memory
 from collapipe_env.scenario.names import SCENARIOS, scenario_names
@@ -110,6 +111,7 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
         del plain["dynamics"]["processes"]
     without_neutral_fields(plain)
     without_neutral_memory(plain)
+    without_neutral_decisions(plain)
     return plain
 
 

@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.scenario.consistency import require_memory, require_placement
+from collapipe_env.scenario.decisions import COLLAPIPE, Decision, ordered_decisions
 from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.memory_fields import require_adam
@@ -53,6 +54,14 @@ class Scenario:
     """
 
     name: Annotated[Text, described("name, for records and plots; no unit, any text")] = "custom"
+    decisions: Annotated[
+        tuple[Decision, ...],
+        AfterValidator(ordered_decisions),
+        described(
+            "what schedulers decide; no unit, a list of segments, micro_batches, bandwidth, powers and, if "
+            "open, recompute"
+        ),
+    ] = COLLAPIPE
     workload: Annotated[WorkloadSpec, described("the priced model; units per field")] = dataclasses.field(
         default_factory=WorkloadSpec
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from functools import lru_cache
 
@@ -23,6 +24,7 @@ from collapipe_env.physics.workload import (
 )
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.block_prices import block_prices, training_memory
+from collapipe_env.scenario.decisions import OPENED, opens
 from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
 from collapipe_env.simulator.costs import round_costs
@@ -31,17 +33,20 @@ from collapipe_env.simulator.state import SystemParameters, SystemState
 from collapipe_env.task_registry import task_traits
 
 
-def workload_costs(scenario: Scenario) -> WorkloadCosts:
+def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> WorkloadCosts:
     """Priced per-sample and per-block figures of a scenario (`system_model.md` section 2).
 
     Args:
         scenario: The scenario.
+        recompute: Whether devices recompute activations; the workload's own setting by default.
 
     Raises:
         ScenarioError: If the workload's task was registered and says nothing of itself, or needs decoder
             blocks that the workload lacks.
     """
     w = scenario.workload
+    if recompute is not None:
+        w = dataclasses.replace(w, recompute=recompute)
     traits = task_traits(w.task)
     if traits.decoder and w.decoder_blocks == 0:
         raise ScenarioError(f"workload.task = {w.task!r} needs workload.decoder_blocks of at least 1, not 0")
@@ -78,6 +83,11 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
     radio = scenario.radio
     return SystemParameters(
         costs=workload_costs(scenario),
+        other_costs=(
+            workload_costs(scenario, recompute=not scenario.workload.recompute)
+            if opens(scenario, "recompute")
+            else None
+        ),
         noise_density=radio.noise_w_per_hz,
         d2d_bandwidth_hz=radio.d2d_bandwidth_hz,
         uplink_bandwidth_hz=radio.uplink_bandwidth_hz,
@@ -145,6 +155,8 @@ def action_codec(scenario: Scenario) -> ActionCodec:
         power_min_w=scenario.devices.power_min_w,
         power_max_w=scenario.devices.power_max_w,
         bandwidth_floor=scenario.budgets.bandwidth_floor,
+        opened=tuple(name for name in scenario.decisions if name in OPENED),
+        recompute=scenario.workload.recompute,
     )
 
 

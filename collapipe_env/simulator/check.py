@@ -8,9 +8,15 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.memory import device_memory, fits
+from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules.storage import memory_terms
 from collapipe_env.scenario.sections import LEAST_SHARE
-from collapipe_env.simulator.check_extensions import check_groups, check_schedule, check_split
+from collapipe_env.simulator.check_extensions import (
+    check_groups,
+    check_recompute,
+    check_schedule,
+    check_split,
+)
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.refusal import place_name, refuse, require_shape
 from collapipe_env.simulator.state import SystemParameters, SystemState
@@ -85,8 +91,11 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
         check_schedule(allocation, devices)
     held = allocation.device_blocks
     refuse((held > 0) & ~state.present, held, "blocks", "none on an absent device")
-    samples, block_state, working = memory_terms(parameters.costs, allocation)
-    needed = device_memory(held, samples, block_state, parameters.costs.stored_activation_bytes, working)
+    if allocation.recompute is not None:
+        check_recompute(parameters, allocation, clusters)
+    terms = recomputation_terms(parameters, allocation)
+    samples, block_state, working = memory_terms(parameters.costs, allocation, terms)
+    needed = device_memory(held, samples, block_state, terms.activation_bytes, working)
     over = ~fits(needed, state.memory_bytes, SLACK)
     if over.any():
         place = tuple(int(i) for i in np.argwhere(over)[0])

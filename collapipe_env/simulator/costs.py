@@ -25,6 +25,7 @@ from collapipe_env.physics.elements import (
 )
 from collapipe_env.physics.links import HopTimes, PlanGraph, hop_times, plan_graph
 from collapipe_env.physics.memory import device_memory
+from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules import split, storage
 from collapipe_env.physics.schedules.crossings import Crossings, interleaved_crossings
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
@@ -105,7 +106,7 @@ def round_costs(
             hold it fixed. Moments travel under the interference of their own phase.
     """
     costs: RoundCosts | None = None
-    if interference_w is None and allocation.is_plain:
+    if interference_w is None and allocation.is_plain and allocation.recompute is None:
         compiled = plain_round_costs(parameters, state, allocation)
         if compiled is not None:
             costs = _named(compiled, allocation, parameters.overheads)
@@ -201,7 +202,9 @@ def general_round_costs(
     launch = overheads.launch_time(device_blocks, parameters.overheads.block_cycles, state.clock)
     work = maths + launch
     server, server_weight = split.server_times(parameters, allocation, samples)
-    elements = _elements(parameters, graph, links, traffic.hops, samples, work, server)
+    terms = recomputation_terms(parameters, allocation)
+    ratio = terms.backward_over_forward
+    elements = _elements(parameters, graph, links, traffic.hops, samples, (work, ratio * work), server)
 
     local_step = gpipe_makespan(elements, micro_batches)
     if allocation.schedule is not None:
@@ -265,7 +268,7 @@ def general_round_costs(
                 parameters,
                 state,
                 allocation,
-                energy.compute_time(passes[..., None], work, costs.backward_over_forward) + steps * updates,
+                energy.compute_time(passes[..., None], work, ratio) + steps * updates,
                 airtime,
                 received,
             ),
@@ -275,7 +278,7 @@ def general_round_costs(
     survival = xp.ones_like(cluster_delay)
     if parameters.link_errors == "drop":
         survival = radio.survival(traffic.failure_exponent + links.uplink_exponent)
-    in_flight, state_bytes, working = storage.memory_terms(costs, allocation)
+    in_flight, state_bytes, working = storage.memory_terms(costs, allocation, terms)
     return RoundCosts(
         delay=delay.round_delay(xp.max(cluster_delay, axis=-1), broadcast),
         cluster_delay=cluster_delay,
@@ -289,7 +292,7 @@ def general_round_costs(
         broadcast=broadcast,
         energy=joules,
         energy_ratio=joules / state.budget,
-        memory=device_memory(device_blocks, in_flight, state_bytes, costs.stored_activation_bytes, working),
+        memory=device_memory(device_blocks, in_flight, state_bytes, terms.activation_bytes, working),
         survival=survival,
         interference=links.interference,
         elements=elements,
@@ -384,13 +387,11 @@ def _elements(
     links: _Links,
     hops: HopTimes,
     samples: Array,
-    work: Array,
+    work: tuple[Array, Array],
     server: Array,
 ) -> PipelineElements:
     costs = parameters.costs
-    hop_forward, hop_backward, forward, backward = stage_elements(
-        graph, hops, work, costs.backward_over_forward * work
-    )
+    hop_forward, hop_backward, forward, backward = stage_elements(graph, hops, *work)
     xp, extra = namespace(samples), parameters.overheads
     stages = xp.sum(xp.astype(graph.leader, samples.dtype), axis=-1)
     uplink = delay.edge_time(samples, costs.activation_bits, links.uplink_rate)

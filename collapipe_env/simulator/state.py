@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
 from collapipe_env.arrays import Array
+from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.parameters import SystemParameters as SystemParameters
 
 
@@ -64,3 +65,17 @@ class SystemState:
     def __getitem__(self, index: object) -> SystemState:
         """Index the leading batch axes of every array."""
         return self.map(lambda a: a[index])
+
+
+def other_memory_caps(parameters: SystemParameters, state: SystemState) -> Array | None:
+    """Return memory caps under the other setting of recomputation, where schedulers decide about it.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system (...).
+
+    Returns:
+        Blocks that each device can hold (..., N, K), int; ``None`` where the decision is not open.
+    """
+    other = parameters.other_costs
+    return None if other is None else memory_caps(other, state.memory_bytes)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray
+from collapipe_env.arrays import Array, BoolArray
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.dynamics.randomness import SeededGenerators, episode_seeds
@@ -196,6 +196,7 @@ class World:
                 server_mode=allocation.server_mode,
                 staleness=None if allocation.schedule is None else version_gaps(allocation),
                 moments=costs.moments,
+                recompute=None if allocation.recompute is None else self._recomputes(allocation.recompute),
             )
         )
         record = self._recorded(state, allocation, costs, arrivals, learning, interruption)
@@ -204,6 +205,11 @@ class World:
             carried, state.budget, record.backlog, state.round_index + 1, record.smoothed_loss
         )
         return Played(record, following, self.system.estimate(following, carried), carried)
+
+    def _recomputes(self, chosen: Array) -> Array:
+        """Clusters that recompute activations (E, N), bool; -1 in a plan is the workload's setting."""
+        own = self.parameters.costs.training_memory.recompute
+        return (chosen != 0) if own else (chosen > 0)
 
     def take(self, played: Played) -> None:
         """Go on to the next round.

@@ -152,6 +152,7 @@ class Federation:
         server_mode: int = COMMON,
         staleness: IntArray | None = None,
         moments: IntArray | None = None,
+        recompute: BoolArray | None = None,
     ) -> float:
         """Train one round.
 
@@ -164,11 +165,15 @@ class Federation:
             server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
             staleness: Version gap of each stage slot, shape (N, slots); None for 0.
             moments: What becomes of the optimiser's moments of each block, shape (N, L); None where all stay.
+            recompute: Clusters whose devices recompute activations, shape (N,); None for the setting of the
+                federation's memory.
 
         Returns:
             Mean training loss over the samples that arrived, in nats; NaN if none did.
         """
         on_server = np.zeros_like(micro_batches) if server_blocks is None else server_blocks
+        if recompute is None:
+            recompute = np.full(len(micro_batches), self._setup.memory.recompute)
         copied = server_mode == COMMON and self._setup.head_copies
         server = self._server(COPIES if copied else server_mode)
         server.begin_round(self._models, on_server)
@@ -181,10 +186,12 @@ class Federation:
         idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
         self._idle = self._flats[0].slices(idle)
         with self._private_randomness():
-            if self._may_merge(server_mode):
+            if self._may_merge(server_mode, recompute=bool(recompute.any())):
                 updated, mean_loss = self._train_merged(server, micro_batches, survived[:, 0])
             else:
-                updated, mean_loss = self._train_clusters(server, blocks, micro_batches, survived, staleness)
+                updated, mean_loss = self._train_clusters(
+                    server, blocks, micro_batches, survived, staleness, recompute
+                )
         if updated.any():
             sizes = self._data_sizes * updated
             weights = torch.from_numpy(sizes / sizes.sum()).to(widened(self._common[:1]))
@@ -199,7 +206,7 @@ class Federation:
                 self._tied.take_over(self._parameters[0])
         return mean_loss
 
-    def _may_merge(self, server_mode: int) -> bool:
+    def _may_merge(self, server_mode: int, *, recompute: bool) -> bool:
         """Whether the round's local steps and their mean may be computed as one step of one model."""
         setup = self._setup
         return can_merge(
@@ -208,7 +215,7 @@ class Federation:
             server_mode=server_mode,
             lossless=setup.update_format.lossless,
             dropout=setup.architecture.dropout,
-            recompute=setup.memory.recompute,
+            recompute=recompute,
         )
 
     def _train_merged(
@@ -245,6 +252,7 @@ class Federation:
         micro_batches: IntArray,
         survived: BoolArray,
         staleness: IntArray | None,
+        recompute: BoolArray,
     ) -> tuple[BoolArray, float]:
         """Let every cluster take its local steps.
 
@@ -276,7 +284,7 @@ class Federation:
                     blocks_of_server,
                     units,
                     setup.learning.precision,
-                    recompute=setup.memory.recompute,
+                    recompute=bool(recompute[n]),
                 )
                 if result.units:
                     self._update(n)

@@ -189,6 +189,7 @@ class TorchLearner:
                 COMMON if outcome.server_mode is None else int(outcome.server_mode[e]),
                 None if outcome.staleness is None else outcome.staleness[e],
                 None if outcome.moments is None else outcome.moments[e],
+                None if outcome.recompute is None else outcome.recompute[e],
             )
             desk.end_round(e, *run.common_model)
         return self._report(desk)
@@ -374,6 +375,11 @@ class TorchLearner:
             raise AllocationError(
                 f"moments has shape {outcome.moments.shape}; a learner with moment_bits takes 0, 1 or 2 "
                 f"for every block: {blocks}"
+            )
+        if outcome.recompute is not None and outcome.recompute.shape != envs_clusters:
+            raise AllocationError(
+                f"recompute has shape {outcome.recompute.shape}; give yes or no for each cluster: "
+                f"{envs_clusters}"
             )
         most = min(self._batch_size, outcome.survived.shape[-1])
         for e, n in np.argwhere((outcome.micro_batches < 1) | (outcome.micro_batches > most)):

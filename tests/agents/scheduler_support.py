@@ -58,6 +58,11 @@ RELAYED = PRICED.with_overrides({"workload.distribution": "relay", "name": "rela
 """CUs send new weights on to their devices."""
 RECOMPUTED = RELAYED.with_overrides({"workload.recompute": True, "name": "recomputed"})
 """Devices also compute activations anew."""
+DECISIONS = ("segments", "micro_batches", "bandwidth", "powers", "recompute")
+DECIDED = SMALL.with_overrides(
+    {"decisions": DECISIONS, "devices.profiles.0.memory_bytes": (2.2e8, 4.5e8), "name": "decided"}
+)
+"""Plans say where activations are recomputed, and memories differ in what they hold without."""
 
 
 class Idle:

@@ -19,6 +19,10 @@ VARIANTS = {
         "cluster": {"devices": [5, 3, 4, 5], "layout": "per_episode"},
         "budgets": {"device_energy_j": 20},
     },
+    "decided": {  # plans say where activations are recomputed
+        "base": "small",
+        "decisions": ["segments", "micro_batches", "bandwidth", "powers", "recompute"],
+    },
     "arq": {
         "base": "small",
         "radio": {"link_errors": "arq"},

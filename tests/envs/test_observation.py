@@ -1,5 +1,6 @@
 """Observations: every named slice against the state, recomputed with plain scalar formulas."""
 
+import dataclasses
 import math
 
 import gymnasium as gym
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 from env_support import VARIANTS, make_actions, make_env
 from unpriced_support import NO_OVERHEADS
+
+from collapipe_env.scenario.block_prices import block_prices
 
 
 def scaled_gain(gain, near_m, far_m, offset, slope):
@@ -52,6 +55,13 @@ def expected_features(env):
     out["cu_backlog"] = np.minimum(s.backlog[0, :, 0] / sc.budgets.backlog_cap, 1.0)
     out["round"] = np.array(s.round_index[0] / sc.dynamics.rounds)
     out["loss"] = np.array(min(max(s.loss[0] / math.log(2.0) - 1.0, -1.0), 3.0))
+    if "recompute" in sc.decisions:
+        # Inputs of blocks for the whole mini-batch, and one block's activations of the largest micro-batch.
+        w, price = sc.workload, block_prices(dataclasses.replace(sc.workload, recompute=True))
+        block = 16 * price.parameters + w.batch_size * price.stored_bytes
+        room = s.memory_bytes[0] - w.batch_size / w.micro_batch_choices[0] * price.working_bytes
+        held = np.minimum(np.floor(np.maximum(room, 0.0) / block), L)
+        out["device_other_capacity"] = np.where(s.present[0], 2.0 * held / L - 1.0, 0.0)
     return out
 
 

@@ -11,6 +11,8 @@ from env_support import VARIANTS, make_actions, make_env
 from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.state import other_memory_caps
 
 
 def physical_state(env):
@@ -22,6 +24,10 @@ def physical_state(env):
     def devices(values):
         return np.where(present, values, np.nan)
 
+    parameters, opened = system_parameters(sc), {}
+    if parameters.other_costs is not None:
+        caps = np.minimum(other_memory_caps(parameters, s)[0], sc.blocks)
+        opened["device_other_capacity"] = devices(caps)
     return {
         "device_backlog": devices(np.minimum(s.backlog[0, :, 1:], cap)),
         "device_speed": devices(s.speed[0]),
@@ -33,6 +39,7 @@ def physical_state(env):
         "cu_backlog": np.minimum(s.backlog[0, :, 0], cap),
         "round": s.round_index[0],
         "loss": s.loss[0],
+        **opened,
     }
 
 

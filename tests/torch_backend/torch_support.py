@@ -33,6 +33,11 @@ VARIANTS = {
         "workload": {"local_steps": 2},
         "budgets": {"device_energy_j": 40, "cu_energy_j": 4},
     },
+    "decided": {  # plans say where activations are recomputed
+        "base": "small",
+        "decisions": ["segments", "micro_batches", "bandwidth", "powers", "recompute"],
+        "cluster": {"layout": "per_episode"},
+    },
     "moments": {"base": "small", "dynamics": {"processes": {"migration": {}}}},
     "priced": {  # overheads of passes and messages, radios that draw more than they emit
         "base": "small",

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE, Allocation
 from collapipe_env.arrays import Array, FloatArray, IntArray, namespace
 from collapipe_env.compiled import compiled
+from collapipe_env.physics.recomputation import RecomputationTerms
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -92,13 +93,14 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
 
 
 def memory_terms(
-    costs: WorkloadCosts, allocation: Allocation
+    costs: WorkloadCosts, allocation: Allocation, terms: RecomputationTerms
 ) -> tuple[Array | float, Array | float, Array | float]:
     """Terms of a plan's memory: samples in flight, bytes of a block's state, and the working set.
 
     Args:
         costs: Priced workload.
         allocation: Any plan (...).
+        terms: What depends on recomputation under it.
 
     Returns:
         ``m_s y_k b`` (..., N, K) or a number; ``16 w`` per block, with a second copy of the weights
@@ -116,16 +118,18 @@ def memory_terms(
         state = xp.asarray(costs.block_state_bytes + extra)[..., None]
     if allocation.sample_share is not None:
         samples = samples * allocation.sample_share
-    return samples, state, _working_set(costs, allocation, samples)
+    return samples, state, _working_set(costs, allocation, terms.working_bytes, samples)
 
 
-def _working_set(costs: WorkloadCosts, allocation: Allocation, in_flight: Array | float) -> Array | float:
+def _working_set(
+    costs: WorkloadCosts, allocation: Allocation, working_bytes: Array | float, in_flight: Array | float
+) -> Array | float:
     """Bytes that backward passes make anew, ``y_k b omega`` (..., N, K), or the number 0.
 
     Under ZB-H1 the weight gradients of a micro-batch wait for what its backward pass has made anew. So the
     working sets of all blocks and of all micro-batches in flight are counted: recomputing saves nothing.
     """
-    if not costs.working_bytes:
+    if isinstance(working_bytes, int | float) and not working_bytes:
         return 0.0
     xp = namespace(allocation.device_power)
     real = allocation.device_power.dtype
@@ -133,8 +137,8 @@ def _working_set(costs: WorkloadCosts, allocation: Allocation, in_flight: Array 
     samples = (costs.batch_size / xp.astype(allocation.micro_batches, real))[..., None]
     if allocation.sample_share is not None:
         samples = samples * allocation.sample_share
-    working = xp.where(blocks > 0, samples * costs.working_bytes, xp.zeros_like(blocks))
+    working = xp.where(blocks > 0, samples * working_bytes, xp.zeros_like(blocks))
     if allocation.schedule is None:
         return working
     waits = xp.asarray(np.asarray(allocation.schedule) == ZERO_BUBBLE)[..., None]
-    return xp.where(waits, blocks * in_flight * costs.working_bytes, working)
+    return xp.where(waits, blocks * in_flight * working_bytes, working)

@@ -1,0 +1,83 @@
+"""Measure DSSRA with recomputation always, never and as a decision; write the table of ``docs/costs.md``.
+
+Run ``python tools/make_recomputation_table.py``; it takes about ten seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from generated_parts import markdown_table, write_parts
+
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario.decisions import DECISIONS
+
+PAGE = Path(__file__).parents[1] / "docs" / "costs.md"
+MEMORIES: tuple[tuple[float, ...], ...] = (
+    (1e9, 2e9, 4e9),
+    (0.6e9, 0.9e9),
+    (0.35e9, 0.45e9, 0.6e9, 1.2e9),
+    (0.3e9,),
+)
+"""Bytes that a board offers, drawn from these."""
+EPISODES, ROUNDS = 3, 100
+
+
+def played(scenario: Scenario) -> tuple[float, float, float]:
+    """Mean round delay [s], worst node's energy over its budget, and share of plans that recompute.
+
+    Args:
+        scenario: Scenario of the episodes.
+    """
+    env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
+    env.reset(seed=0)
+    scheduler = DSSRA(scenario)
+    delays, ratios, chosen = [], [], []
+    for _ in range(ROUNDS):
+        plan = scheduler.allocate(env.state)
+        again = np.full(plan.micro_batches.shape, int(scenario.workload.recompute))
+        chosen.append((again if plan.recompute is None else plan.recompute).mean())
+        env.step_allocation(plan)
+        costs = env.last_round.costs
+        delays.append(costs.delay.mean())
+        ratios.append(costs.energy_ratio.mean(axis=0))
+    return float(np.mean(delays)), float(np.mean(ratios, axis=0).max()), float(np.mean(chosen))
+
+
+def table() -> str:
+    """Return the table."""
+    rows = []
+    for memory in MEMORIES:
+        cells = [" / ".join(f"{size / 1e9:g}" for size in memory)]
+        for changes in (
+            {"workload.recompute": False},
+            {"workload.recompute": True},
+            {"workload.recompute": True, "decisions": DECISIONS},
+        ):
+            try:
+                scenario = load_scenario("llm-boards").with_overrides(
+                    {"devices.profiles.0.memory_bytes": memory, **changes}
+                )
+            except ScenarioError:
+                cells.append("does not fit")
+                continue
+            delay, energy, share = played(scenario)
+            text = f"{delay:.2f} s, energy {energy:.2f}"
+            cells.append(f"{text}, {share:.0%} recompute" if "decisions" in changes else text)
+        rows.append(cells)
+    return markdown_table(("memory of a board (GB), one of", "never", "always", "decided"), rows)
+
+
+def main() -> None:
+    """Play everything and write the table."""
+    stamp = f"`python tools/make_recomputation_table.py` ({EPISODES} episodes x {ROUNDS} rounds, surrogate)"
+    write_parts(PAGE, {"recompute": f"{table()}\n\n{stamp}"})
+    print(f"wrote {PAGE}")
+
+
+if __name__ == "__main__":
+    main()
