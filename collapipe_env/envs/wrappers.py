@@ -21,7 +21,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
 
     Segment scores have ``L + 1`` levels, so that every split of the ``L`` blocks can be expressed
     (``delta_k`` as level ``delta_k``); micro-batches have one level for each allowed number; powers and
-    bandwidth scores have as many as asked for, spread evenly over [-1, 1].
+    bandwidth scores have as many as asked for, spread evenly over [-1, 1]. Opened decisions are yes or no.
 
     Args:
         env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
@@ -47,6 +47,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         K = codec.devices
         cluster = [codec.blocks + 1] * K + [power_levels] * (K + 1)
         cluster += [len(codec.micro_batch_choices), bandwidth_levels]
+        cluster += [2] * len(codec.opened)  # yes or no
         self._levels = np.array(cluster * codec.clusters, dtype=np.int64)
         self.action_space = spaces.MultiDiscrete(self._levels)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from collapipe_env.allocation import stack_allocations, with_schedule
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import load_scenario
@@ -157,6 +158,15 @@ def test_agents_see_the_room_under_the_other_setting(observation):
     )
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert env.observation_space.contains(seen)
+
+
+def test_levels_of_the_discrete_view_say_yes_or_no():
+    env = MultiDiscreteActions(CollaPipeEnv(scenario=OPEN, learner="surrogate"))
+    env.reset(seed=0)
+    levels = np.zeros(env.action_space.shape, dtype=np.int64).reshape(N, -1)
+    levels[1, -1] = 1
+    env.step(levels.ravel())
+    assert env.unwrapped.last_round.allocation.recompute[0].tolist() == [0, 1] + [0] * (N - 2)
 
 
 def test_rounds_played_are_saved_and_go_on():
