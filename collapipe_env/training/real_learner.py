@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
+from collapipe_env.allocation import COMMON
 from collapipe_env.arrays import BoolArray, IntArray
-from collapipe_env.errors import AllocationError, StateError
+from collapipe_env.errors import StateError
 from collapipe_env.forking import one_thread_after_fork
 from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.models.architecture import Architecture
@@ -27,6 +27,7 @@ from collapipe_env.tasks.base import trained_architecture
 from collapipe_env.training.compute_device import resolve_device
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.held_out_evaluation import EvaluationDesk, Evaluator
+from collapipe_env.training.outcome_checks import AllowedOutcomes, check_outcome
 from collapipe_env.training.training_setup import TrainingSetup
 
 if TYPE_CHECKING:
@@ -173,7 +174,15 @@ class TorchLearner:
             AllocationError: If the outcome's shapes, segments or micro-batches do not fit the workload.
             RuntimeError: If an environment was never reset.
         """
-        self._check(outcome)
+        allowed = AllowedOutcomes(
+            num_envs=self.num_envs,
+            clusters=self._clusters,
+            blocks=self.architecture.blocks,
+            local_steps=self._local_steps,
+            batch_size=self._batch_size,
+            moments=self._moment_bits is not None,
+        )
+        check_outcome(outcome, allowed)
         for e, run in enumerate(self._runs):
             if run is None:
                 raise RuntimeError(f"environment {e} has no training run; call reset before train_round")
@@ -334,97 +343,6 @@ class TorchLearner:
         return LearningReport(
             desk.loss.copy(), metrics[self._task.metrics[0]].copy(), self._train_loss.copy(), metrics
         )
-
-    def _check(self, outcome: RoundOutcome) -> None:
-        """Refuse an outcome that does not fit the workload."""
-        envs_clusters = (self.num_envs, self._clusters)
-        if outcome.blocks.shape[:2] != envs_clusters or outcome.micro_batches.shape != envs_clusters:
-            raise AllocationError(
-                f"blocks {outcome.blocks.shape} and micro_batches {outcome.micro_batches.shape} must both "
-                f"begin with (environments, clusters) = {envs_clusters}"
-            )
-        if outcome.survived.ndim != 4 or outcome.survived.shape[:3] != (*envs_clusters, self._local_steps):
-            raise AllocationError(
-                f"survived has shape {outcome.survived.shape}; it must be (environments, clusters, local "
-                f"steps, micro-batches) = {(*envs_clusters, self._local_steps)} + (M_max,)"
-            )
-        on_server = self._check_server(outcome)
-        left = self.architecture.blocks - on_server
-        wrong = (outcome.blocks.sum(axis=-1) != left) | (outcome.blocks < 0).any(axis=-1)
-        for e, n in np.argwhere(wrong):
-            besides = f" ({on_server[e, n]} are on the server)" if on_server[e, n] else ""
-            raise AllocationError(
-                f"environment {e}, cluster {n}: blocks {outcome.blocks[e, n].tolist()} must be "
-                f"non-negative and sum to {left[e, n]}{besides}"
-            )
-        if outcome.staleness is not None:
-            if outcome.staleness.shape != outcome.blocks.shape:
-                raise AllocationError(
-                    f"staleness has shape {outcome.staleness.shape}; give one version gap for each stage "
-                    f"slot: {outcome.blocks.shape}"
-                )
-            for e, n in np.argwhere((outcome.staleness < 0).any(axis=-1)):
-                raise AllocationError(
-                    f"environment {e}, cluster {n}: staleness {outcome.staleness[e, n].tolist()} must be "
-                    "non-negative; 0 stands for weights that are up to date"
-                )
-        blocks = (*envs_clusters, self.architecture.blocks)
-        if outcome.moments is not None and (
-            outcome.moments.shape != blocks or self._moment_bits is None or (outcome.moments >> 2).any()
-        ):
-            raise AllocationError(
-                f"moments has shape {outcome.moments.shape}; a learner with moment_bits takes 0, 1 or 2 "
-                f"for every block: {blocks}"
-            )
-        if outcome.recompute is not None and outcome.recompute.shape != envs_clusters:
-            raise AllocationError(
-                f"recompute has shape {outcome.recompute.shape}; give yes or no for each cluster: "
-                f"{envs_clusters}"
-            )
-        most = min(self._batch_size, outcome.survived.shape[-1])
-        for e, n in np.argwhere((outcome.micro_batches < 1) | (outcome.micro_batches > most)):
-            raise AllocationError(
-                f"environment {e}, cluster {n}: {outcome.micro_batches[e, n]} micro-batches; 1 to {most} "
-                "are possible "
-                "(the batch size and the entries of survived)"
-            )
-
-    def _check_server(self, outcome: RoundOutcome) -> IntArray:
-        """Refuse a server's side that does not fit, and return its encoder blocks (E, N)."""
-        shape = (self.num_envs, self._clusters)
-        on_server = outcome.server_blocks
-        if on_server is None:
-            on_server = np.zeros(shape, dtype=np.int64)
-        mode = outcome.server_mode
-        if mode is None:
-            mode = np.full(self.num_envs, COMMON)
-        if on_server.shape != shape or mode.shape != shape[:1]:
-            raise AllocationError(
-                f"server_blocks {on_server.shape} and server_mode {mode.shape} must have the shapes "
-                f"(environments, clusters) = {shape} and (environments,) = {shape[:1]}"
-            )
-        for e in np.flatnonzero((mode < COMMON) | (mode >= len(SERVER_MODES))):
-            raise AllocationError(
-                f"environment {e}: server_mode is {mode[e]}; the modes are {COMMON} (one head for all), "
-                + ", ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
-            )
-        for e, n in np.argwhere((on_server < 0) | (on_server > self.architecture.blocks)):
-            raise AllocationError(
-                f"environment {e}, cluster {n}: server_blocks is {on_server[e, n]}; 0 to "
-                f"{self.architecture.blocks} are possible"
-            )
-        for e in np.flatnonzero((mode == COMMON) & on_server.any(axis=-1)):
-            raise AllocationError(
-                f"environment {e}: server_blocks {on_server[e].tolist()} need a server_mode; give "
-                + " or ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
-            )
-        unequal = (on_server != on_server[:, :1]).any(axis=-1)
-        for e in np.flatnonzero((mode == SEQUENTIAL) & unequal):
-            raise AllocationError(
-                f"environment {e}: a sequential server has one model for all clusters, but server_blocks "
-                f"{on_server[e].tolist()} differ; make them equal, or use mode {COPIES} (copies)"
-            )
-        return on_server
 
 
 def _unprepared(tree: Any) -> bool:
