@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.tasks import TaskSpec, get_task
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 baselines = importlib.import_module("ngram_baselines")
 
@@ -17,19 +20,31 @@ TRAIN = [2, *RNG.choice(np.arange(2, 9), 400, p=[0.3, 0.2, 0.2, 0.1, 0.1, 0.05, 
 ASKED = [2, *RNG.choice(np.arange(2, 9), 60).tolist()]
 
 
-@pytest.mark.parametrize("order", [2, 3])
-@pytest.mark.parametrize("discount", [0.1, 0.75])
-def test_kneser_ney_is_nltks(order, discount):
+def require_nltks(train, asked, order, discount, vocabulary):
+    """Compare every probability with NLTK's."""
     lm = pytest.importorskip("nltk.lm")
-    words = [str(token) for token in TRAIN]
+    words = [str(token) for token in train]
     model = lm.KneserNeyInterpolated(order, discount=discount)
     grams = [tuple(words[i : i + n]) for n in range(1, order + 1) for i in range(len(words) - n + 1)]
     model.fit([grams], vocabulary_text=words)
-    own = baselines.KneserNey(TRAIN, order, discount, VOCABULARY, floor=0.0)
-    for i in range(order - 1, len(ASKED)):
-        context = tuple(ASKED[i - order + 1 : i])
-        expected = model.score(str(ASKED[i]), [str(token) for token in context])
-        assert own.probability(ASKED[i], context) == pytest.approx(expected, rel=1e-9)
+    own = baselines.KneserNey(train, order, discount, vocabulary, floor=0.0)
+    for i in range(order - 1, len(asked)):
+        context = tuple(asked[i - order + 1 : i])
+        expected = model.score(str(asked[i]), [str(token) for token in context])
+        assert own.probability(asked[i], context) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize("discount", [0.1, 0.75])
+def test_kneser_ney_is_nltks(order, discount):
+    require_nltks(TRAIN, ASKED, order, discount, VOCABULARY)
+
+
+def test_kneser_ney_is_nltks_on_text():
+    sizes = Architecture(1, 8, 8, 1, 64, 1000, causal=True)
+    data = get_task("language-modelling").load(TaskSpec(sizes, 1000))
+    train, asked = baselines.stream_of(data.train)[:20_000], baselines.stream_of(data.test)[:200]
+    require_nltks(train, asked, 3, 0.8, 1000)
 
 
 def test_probabilities_sum_to_one():
