@@ -44,7 +44,7 @@ Examples:
   {program}                     # PPO on medium, then compared
   {program} --scenario small --algo sac
   {program} --algo graph        # one net for systems of every size
-  {program} --task translation  # or ner: another task
+  {program} --task translation  # or ner, language-modelling: another task
   {program} --evaluate-only --seeds 10
   {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip
   {program} --agent zoo:NAME     # one of collapipe zoo
