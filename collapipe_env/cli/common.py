@@ -23,7 +23,7 @@ from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
 from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.provenance import versions
-from collapipe_env.evaluation.scheduler_loading import require_scheduler
+from collapipe_env.evaluation.scheduler_loading import full_names, require_scheduler
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.learners.factory import FORMER, LEARNERS, own_learner
 from collapipe_env.scenario import Scenario, load_scenario
@@ -34,7 +34,7 @@ from collapipe_env.task_registry import task_names
 NARROWEST = 40
 """Columns of the narrowest terminal that help is laid out for; with very few, tyro does not end."""
 OWN_HELP = "or one of your own: file.py:Name, package.module:Name."
-UNTRAINED_HELP = f"{', '.join(scheduler_names())}, zoo:NAME (see collapipe zoo); {OWN_HELP}"
+UNTRAINED_HELP = f"{', '.join(scheduler_names())}, graph or another of collapipe zoo; {OWN_HELP}"
 SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
 
 Options = TypeVar("Options")
@@ -123,6 +123,11 @@ def run_command(
     given = with_present_names(sys.argv[1:] if arguments is None else arguments, renamed)
     options = parse(kind, program, description, given)
     return guarded(lambda: run(options, program, given), program, given)
+
+
+def given_options(arguments: Sequence[str]) -> set[str]:
+    """Return the names of the options that a command line gives, with their hyphens."""
+    return {argument.partition("=")[0] for argument in arguments}
 
 
 def with_present_names(arguments: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
@@ -230,6 +235,7 @@ def require_schedulers(names: Sequence[str]) -> None:
         raise ScenarioError("--schedulers is empty: name at least one, for instance dssra")
     for name in names:
         require_scheduler(name, learned=True)
+    names = full_names(names)
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
         raise ScenarioError(f"--schedulers names {', '.join(twice)} more than once: once is enough")

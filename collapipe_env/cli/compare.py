@@ -29,6 +29,7 @@ from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.evaluation.scheduler_loading import full_names
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
@@ -94,7 +95,7 @@ class Options:
     @property
     def names(self) -> tuple[str, ...]:
         """The schedulers without learned agents."""
-        asked = scheduler_names() if self.schedulers is None else self.schedulers
+        asked = scheduler_names() if self.schedulers is None else full_names(self.schedulers)
         return tuple(name for name in asked if name != LEARNED)
 
     @property
@@ -102,7 +103,14 @@ class Options:
         """Name of the reference scheduler."""
         from collapipe_env.evaluation.comparison import reference_of
 
-        return self.reference or reference_of((*self.names, LEARNED))
+        if self.reference is None:
+            return reference_of((*self.names, LEARNED))
+        return full_names([self.reference])[0]
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """Names of the schedulers whose typical rounds are drawn side by side."""
+        return full_names(self.gantt)
 
     def check(self) -> None:
         """Refuse values out of range and combinations that make no sense.
@@ -118,7 +126,7 @@ class Options:
         if LEARNED in asked and not self.agent:
             raise CheckpointError(f"--schedulers names {LEARNED!r}: give its file with --agent")
         playing = (*self.names, *([LEARNED] if self.agent else []))
-        for option, names in (("--reference", (self.held_against,)), ("--gantt", self.gantt)):
+        for option, names in (("--reference", (self.held_against,)), ("--gantt", self.drawn)):
             for name in names:
                 if name not in playing:
                     raise ScenarioError(
@@ -168,7 +176,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             figures=not play.no_figures,
             several=True,
             reference=options.held_against,
-            gantt=options.gantt,
+            gantt=options.drawn,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +11,7 @@ import tyro
 
 from collapipe_env.cli.common import (
     DATASET_OPTION,
+    LEARNER_OPTION,
     SCENARIO_OPTION,
     SCHEDULERS_HELP,
     TASK_OPTION,
@@ -18,6 +19,7 @@ from collapipe_env.cli.common import (
     chosen_scenario,
     command_line,
     file_digest,
+    given_options,
     hint,
     record,
     require_schedulers,
@@ -29,23 +31,61 @@ from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.evaluation.scheduler_loading import load_scheduler
+from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler
 from collapipe_env.files import write_text
+from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED
+from collapipe_env.task_registry import task_traits
 from collapipe_env.zoo.shipped_agents import agent_path
 
 DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario.
 
-The comparison of one scenario: ends in a table and pictures, and trains no scheduler. Ctrl-C keeps the work
-done, as does SIGTERM; the same command goes on from there.
+The comparison of one scenario: ends in a table and pictures, and trains no scheduler. Language models are
+really trained unless another learner is asked for, and write samples. Ctrl-C keeps the work done, as does
+SIGTERM; the same command goes on from there.
 
 Examples:
   collapipe evaluate --scenario small
   collapipe evaluate --schedulers dssra titanic --seeds 10 --learner real
+  collapipe evaluate --scenario llm-boards --schedulers dssra pipeline graph
   collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
   collapipe evaluate --agent zoo:NAME     # one of collapipe zoo
   collapipe evaluate --agent runs/medium-ppo-seed*/checkpoints/best.zip
 """
+
+
+USUAL_OF_LANGUAGE = {"learner": "real", "seeds": 1}
+"""Defaults where a language model is trained: its table has a perplexity, its samples need real training,
+which takes a second or more a round."""
+
+
+@dataclass(frozen=True)
+class EvaluatePlay(PlayOptions):
+    """Playing of the episodes."""
+
+    seeds: Annotated[int, hint("default: 5; 1 for language models")] = PlayOptions.seeds
+    """Held-out episodes of each scheduler; the same ones for all."""
+    learner: Annotated[str, LEARNER_OPTION, hint("default: surrogate; real for language models")] = (
+        PlayOptions.learner
+    )
+
+    def usual_for(self, scenario: Scenario, given: Sequence[str]) -> EvaluatePlay:
+        """Return these options with the defaults of a scenario.
+
+        Args:
+            scenario: What is played.
+            given: The command line. An option that it has is left as it is, and with another learner the
+                number of episodes is the usual one.
+        """
+        asked = given_options(given)
+        if "--learner" in asked or not task_traits(scenario.workload.task).causal:
+            return self
+        usual = {name: value for name, value in USUAL_OF_LANGUAGE.items() if f"--{name}" not in asked}
+        print(
+            "language models are really trained here, and write samples; --learner surrogate only plays the "
+            "schedulers, which is quicker"
+        )
+        return replace(self, **usual)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -66,13 +106,13 @@ class Options:
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/evaluate-<scenario>")
     ] = None
     """One folder for episodes, figures and results."""
-    play: tyro.conf.OmitArgPrefixes[PlayOptions] = field(default_factory=PlayOptions)
+    play: tyro.conf.OmitArgPrefixes[EvaluatePlay] = field(default_factory=EvaluatePlay)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The schedulers, the agent first where there is one."""
         if self.schedulers is not None:
-            return self.schedulers
+            return full_names(self.schedulers)
         return ((LEARNED,) if self.agent else ()) + DEFAULT_SCHEDULERS
 
     def check(self) -> None:
@@ -96,8 +136,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe ev
 
 def _run(options: Options, program: str, given: Sequence[str]) -> None:
     options.check()
-    play = options.play
     scenario = chosen_scenario(options.scenario, options.task, options.dataset)
+    play = options.play.usual_for(scenario, given)
+    options = replace(options, play=play)
     played = lasting(scenario, play.rounds)
     files = tuple(map(agent_path, options.agent))
     digests = [file_digest(file) for file in files]

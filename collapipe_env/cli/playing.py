@@ -20,6 +20,9 @@ from collapipe_env.task_registry import task_traits
 if TYPE_CHECKING:
     from collapipe_env.evaluation.runner import EvaluationPlan
 
+USUAL_SAMPLES = 2
+"""Continuations that a language model writes where their number is not asked for."""
+
 
 @dataclass(frozen=True)
 class EpisodeOptions:
@@ -34,7 +37,11 @@ class EpisodeOptions:
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
     ] = None
     """Episodes played at once, each in a process."""
-    samples: int = 0
+    samples: Annotated[
+        int | None,
+        tyro.conf.arg(metavar="INT"),
+        hint(f"default: {USUAL_SAMPLES} where a language model is really trained, else 0"),
+    ] = None
     """Continuations of held-out texts that each language model writes at the end, with the real learner."""
     save_models: bool = False
     """Keep each language model of the first episode as a Hugging Face folder, with the real learner."""
@@ -54,7 +61,7 @@ class EpisodeOptions:
             ("--seeds", self.seeds, 1, 100_000),
             ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
             ("--processes", self.workers, 1, 1024),
-            ("--samples", self.samples, 0, 100),
+            ("--samples", self.samples or 0, 0, 100),
         )
 
     def check_samples(self, scenarios: Iterable[Scenario], learner: str) -> None:
@@ -109,6 +116,22 @@ class EpisodeOptions:
                     "workload.style, with the proxy off), or leave the option out"
                 )
 
+    def samples_of(self, scenario: Scenario, learner: str) -> int:
+        """Continuations that each model of a scenario writes.
+
+        Args:
+            scenario: What is played.
+            learner: Name under which the learner is registered.
+        """
+        if self.samples is not None:
+            return self.samples
+        if learner != "real":
+            return 0
+        from collapipe_env.tasks import get_task
+        from collapipe_env.tasks.base import writes_text
+
+        return USUAL_SAMPLES if writes_text(get_task(scenario.workload.task)) else 0
+
     def plan(
         self,
         scenario: Scenario,
@@ -141,7 +164,7 @@ class EpisodeOptions:
             own_learner=None if learner == self.learner else self.learner,
             folder=folder(learner, rounds),
             threads=threads,
-            samples=self.samples,
+            samples=self.samples_of(scenario, learner),
             save_models=self.save_models,
         )
 

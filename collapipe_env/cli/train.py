@@ -14,6 +14,7 @@ from collapipe_env.cli.common import (
     chosen_scenario,
     command_line,
     file_digest,
+    given_options,
     record,
     run_command,
 )
@@ -24,6 +25,7 @@ from collapipe_env.errors import CheckpointError
 from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.evaluation.scheduler_loading import full_names
 from collapipe_env.files import read_json, write_text
 from collapipe_env.schedulers import LEARNED
 from collapipe_env.zoo.shipped_agents import agent_path
@@ -42,7 +44,7 @@ Examples:
   {program}                     # PPO on medium, then compared
   {program} --scenario small --algo sac
   {program} --algo graph        # one net for systems of every size
-  {program} --task translation  # or ner: another task
+  {program} --task translation  # or ner, language-modelling: another task
   {program} --evaluate-only --seeds 10
   {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip
   {program} --agent zoo:NAME     # one of collapipe zoo
@@ -53,7 +55,7 @@ Examples:
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe train") -> int:
     """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
-    names = {argument.partition("=")[0] for argument in typed}
+    names = given_options(typed)
 
     def run(options: Options, program: str, given: Sequence[str]) -> None:
         unclear = "--learner" in names and "--train-learner" not in names
@@ -98,7 +100,7 @@ class Job:
             [self._scenario], options.training.train_learner, options.evaluation.learner
         )
         asked = options.evaluation.schedulers
-        self._schedulers = self._usual_schedulers() if asked is None else asked
+        self._schedulers = self._usual_schedulers() if asked is None else full_names(asked)
         options.evaluation.check_samples([self._scenario], self._learner)
         options.evaluation.check_models([self._scenario], self._learner)
         self._require_schedulers()

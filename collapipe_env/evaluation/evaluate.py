@@ -32,7 +32,12 @@ from collapipe_env.evaluation.report import (
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
-from collapipe_env.evaluation.scheduler_loading import ReadyMade, load_scheduler, require_scheduler
+from collapipe_env.evaluation.scheduler_loading import (
+    ReadyMade,
+    full_names,
+    load_scheduler,
+    require_scheduler,
+)
 from collapipe_env.evaluation.statistics import Results, Summary
 from collapipe_env.files import without_nan, write_text
 from collapipe_env.learners.factory import LEARNERS, present_name
@@ -156,7 +161,8 @@ def evaluate(
 
     Nothing is written unless ``out`` is given. A scheduler is one of:
 
-    * a name: of the package's own, or one given by :func:`~collapipe_env.register_scheduler`;
+    * a name: of the package's own, one given by :func:`~collapipe_env.register_scheduler`, or an agent of the
+      zoo, with or without ``zoo:``;
     * ``"package.module:Name"`` or ``"path/to/file.py:Name"``;
     * a class or function that is called with the scenario alone and returns a scheduler;
     * a scheduler itself: anything with ``name``, ``reset`` and ``act``.
@@ -203,6 +209,8 @@ def evaluate(
         names = (LEARNED, *names)
     if not files and LEARNED in names:
         raise CheckpointError(f"schedulers name {LEARNED!r}: give its file with agent=")
+    if reference is not None and reference not in names:
+        (reference,) = full_names([reference])
     if reference is not None and reference not in names:
         raise ScenarioError(f"reference = {reference!r} does not play: name one of {', '.join(names)}")
     for name in names:  # what cannot work is known before anything is played or written
@@ -288,9 +296,12 @@ def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict
         raise SchedulerError(f"schedulers = {schedulers!r}: give a list of names, factories or schedulers")
     if not given:
         raise SchedulerError("schedulers is empty: give at least one, for instance 'dssra'")
+    for player in given:
+        if isinstance(player, str):
+            require_scheduler(player, learned=True)
+    given = [full_names([player])[0] if isinstance(player, str) else player for player in given]
     texts = [player for player in given if isinstance(player, str)]
     for number, text in enumerate(texts):
-        require_scheduler(text, learned=True)
         if text in texts[:number]:
             raise SchedulerError(f"schedulers name {text!r} more than once: once is enough")
     taken = {*SCHEDULERS.names(), LEARNED, *texts}

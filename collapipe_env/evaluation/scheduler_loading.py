@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,13 +20,14 @@ from collapipe_env.schedulers import (
     register_scheduler,
     scheduler_names,
 )
-from collapipe_env.zoo.shipped_agents import PREFIX, is_shipped, shipped_agent
+from collapipe_env.zoo.shipped_agents import NAME, PREFIX, is_shipped, shipped_agent, shipped_agents
 
 __all__ = [
     "DEFAULT_SCHEDULERS",
     "LEARNED",
     "NO_FACTORIES",
     "ReadyMade",
+    "full_names",
     "load_scheduler",
     "make_scheduler",
     "own_code",
@@ -47,6 +48,28 @@ def known_names() -> tuple[str, ...]:
     return (*SCHEDULERS.names(), LEARNED)
 
 
+def full_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of schedulers in full: ``graph`` is ``zoo:graph``, and so with every agent of the zoo.
+
+    A scheduler of that very name comes first, also one that was registered in this process.
+
+    Args:
+        names: Names as they were asked for; what is no agent of the zoo stays as it is.
+
+    Raises:
+        DataError: If the index of the zoo is missing or damaged.
+    """
+    return tuple(map(_full_name, names))
+
+
+def _full_name(name: str) -> str:
+    # Names of another form need no look into the index.
+    is_agent = (
+        name not in SCHEDULERS and name != LEARNED and NAME.fullmatch(name) and name in shipped_agents()
+    )
+    return f"{PREFIX}{name}" if is_agent else name
+
+
 def registered(names: tuple[str, ...]) -> dict[str, Factory]:
     """Return the factories of those names that were registered in this process."""
     return {name: SCHEDULERS.get(name) for name in names if name in SCHEDULERS.added()}
@@ -65,8 +88,8 @@ def make_scheduler(
     """Build a scheduler.
 
     Args:
-        name: One of :func:`~collapipe_env.schedulers.scheduler_names`, a registered one, ``zoo:NAME``,
-            ``package.module:Name`` or ``path/to/file.py:Name``.
+        name: One of :func:`~collapipe_env.schedulers.scheduler_names`, a registered one, an agent of the zoo
+            with or without ``zoo:``, ``package.module:Name`` or ``path/to/file.py:Name``.
         scenario: What it is to schedule.
         factories: Schedulers that were handed over in Python, by name.
 
@@ -75,6 +98,8 @@ def make_scheduler(
         SchedulerError: If one of the user's own cannot be imported or built.
         CheckpointError: If one of the zoo cannot be read or does not fit.
     """
+    if name not in factories:
+        name = _full_name(name)
     if is_shipped(name):
         shipped = _agent(name, scenario)
         shipped.name = name.removeprefix(PREFIX)  # several of one algorithm may play together
@@ -148,11 +173,13 @@ def require_scheduler(name: str, *, learned: bool = False) -> None:
         SchedulerError: If code of the user's own cannot be imported.
         CheckpointError: If the zoo has no such agent.
     """
+    name = _full_name(name)
     if is_shipped(name):
         shipped_agent(name)
         return
     if not (name in SCHEDULERS or (learned and name == LEARNED)) and own_code(name) is None:
-        raise ScenarioError(str(SCHEDULERS.unknown(name, (LEARNED,) if learned else ())))
+        others = (*((LEARNED,) if learned else ()), *shipped_agents())
+        raise ScenarioError(str(SCHEDULERS.unknown(name, others)))
 
 
 class ReadyMade:

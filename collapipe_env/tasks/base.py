@@ -251,16 +251,20 @@ class Task(Protocol):
         ...
 
 
+def writes_text(task: Task) -> bool:
+    """Whether a task has ``continuations``, so that its models write samples."""
+    return callable(getattr(task, "continuations", None))
+
+
 def require_writing(task: Task) -> Callable[..., Any]:
     """Return ``continuations`` of a task that writes text.
 
     Raises:
         ScenarioError: If it has none.
     """
-    write = getattr(task, "continuations", None)
-    if not callable(write):
+    if not writes_text(task):
         raise ScenarioError(
             f"task {task.name!r} continues no text, so it writes no samples: leave --samples out, or use "
             "task language-modelling"
         )
-    return cast(Callable[..., Any], write)
+    return cast(Callable[..., Any], task.continuations)  # type: ignore[attr-defined]

@@ -48,21 +48,50 @@ def test_samples_are_printed_and_kept(command: list[str], capsys: pytest.Capture
     assert line["metric"] == line["metrics"]["perplexity"]
     assert line["metric"]["mean"] > 1.0
 
-    # The same again plays nothing; without samples, the second episode is still known.
+    # The same again plays nothing, nor does the default, the same number; without samples, the second episode
+    # is still known.
     before = times()
     assert main([*command, "--learner", "real", "--samples", "2"]) == 0
-    assert times() == before
     assert main([*command, "--learner", "real"]) == 0
+    assert times() == before
+    assert main([*command, "--learner", "real", "--samples", "0"]) == 0
     assert times()["pipeline-0.json"] > before["pipeline-0.json"]
     assert times()["pipeline-1.json"] == before["pipeline-1.json"]
     assert not Path("out/samples.md").exists()
+
+
+def test_language_models_are_trained_unless_another_learner_is_asked_for(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The defaults of a command that names a language model: table and samples."""
+    seeds = command.index("--seeds")
+    bare = [*command[:seeds], *command[seeds + 2 :]]  # without --seeds 2
+    assert main(bare) == 0
+    printed = capsys.readouterr().out
+    assert "1 held-out episode of 1 round each, real learner" in printed
+    assert "--learner surrogate only plays the schedulers" in printed
+    results = json.loads(Path("out/results.json").read_text())
+    (episode,) = results["episodes"]["pipeline"]
+    assert len(episode["samples"]) == 2
+    assert results["summary"][0]["metrics"]["perplexity"]["mean"] > 1.0
+    assert results["options"]["play"]["learner"] == "real"
+
+    surrogate = [*bare, "--learner", "surrogate", "--out", "quick"]
+    assert main(surrogate) == 0
+    printed = capsys.readouterr().out
+    assert "5 held-out episodes of 1 round each, surrogate learner" in printed
+    assert "really trained" not in printed
+    assert not Path("quick/samples.md").exists()
+
+    assert main([*command, "--task", "ner", "--out", "tagged"]) == 0
+    assert "2 held-out episodes of 1 round each, surrogate learner" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
         (
-            "--samples 2",
+            "--samples 2 --learner surrogate",
             "--samples 2 needs a trained model, and --learner surrogate has none: add --learner real",
         ),
         ("--samples -1", "--samples = -1: use a number from 0 to 100"),

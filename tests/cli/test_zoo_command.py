@@ -11,9 +11,12 @@ from zoo_support import SCENARIO, trained_agent, use_zoo
 from collapipe_env import evaluate
 from collapipe_env.agents.learned.agent_file import packed_agent, read_agent_file
 from collapipe_env.agents.learned.agent_loading import playing_part
+from collapipe_env.baselines.random_feasible import RandomFeasible
 from collapipe_env.cli.main import main
-from collapipe_env.errors import CheckpointError
+from collapipe_env.errors import CheckpointError, SchedulerError
+from collapipe_env.evaluation.scheduler_loading import full_names
 from collapipe_env.files import write_bytes
+from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.zoo import shipped_agents as zoo
 
 QUICK = ["--seeds", "1", "--rounds", "2", "--processes", "1", "--no-figures"]
@@ -197,6 +200,40 @@ def test_several_agents_of_the_zoo_play_together(folder, scenario, tmp_path: Pat
     assert one == other
     with pytest.raises(CheckpointError, match="did you mean 'first'"):
         evaluate(["zoo:frist"], scenario)
+
+
+def test_agents_of_the_zoo_play_without_the_prefix(
+    folder, scenario, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    """A name is written in full once, so results, marks and digests are those of the full one."""
+    common = ["--schedulers", "random", "first", *QUICK]
+    one, other = tmp_path / "one", tmp_path / "other"
+    assert main(["evaluate", "--scenario", scenario, *common, "--out", str(one)]) == 0
+    full = ["evaluate", "--scenario", scenario, "--schedulers", "random", "zoo:first", *QUICK]
+    assert main([*full, "--out", str(other)]) == 0
+    assert delays(one, "zoo:first") == delays(other, "zoo:first")
+    assert "first: trained agent, from zoo:first" in (one / "table.md").read_text()
+    marked = ["--reference", "first", "--gantt", "first", "--out", str(tmp_path / "compared")]
+    assert main(["compare", "--scenarios", scenario, *common, *marked]) == 0
+    summary = json.loads((tmp_path / "compared" / "summary.json").read_text())
+    assert summary["reference"] == "zoo:first"
+    train = ["train", "--scenario", scenario, "--agent", "zoo:second", "--learner", "surrogate"]
+    train += ["--schedulers", "agent", "first", *QUICK, "--out", str(tmp_path / "trained")]
+    assert main(train) == 0
+    assert delays(tmp_path / "trained", "zoo:first") == delays(one, "zoo:first")
+    found = evaluate(["random", "first"], scenario, seeds=1, rounds=2, reference="first")
+    assert found.reference == "zoo:first"
+    assert found["first"].scheduler == "zoo:first"
+
+    twice = ["evaluate", "--scenario", scenario, "--schedulers", "first", "zoo:first"]
+    assert "--schedulers names zoo:first more than once" in refusal(capsys, *twice)
+    with pytest.raises(SchedulerError, match="name 'zoo:first' more than once"):
+        evaluate(["first", "zoo:first"], scenario)
+    assert "did you mean 'second'" in refusal(capsys, *twice[:-2], "secnd")
+    # A scheduler of that very name comes first.
+    monkeypatch.setattr(SCHEDULERS, "_added", {"first": RandomFeasible})
+    assert full_names(["first", "second", "dssra"]) == ("first", "zoo:second", "dssra")
+    assert evaluate("first", scenario, seeds=1, rounds=2)["first"].title == "Random"
 
 
 def test_compare_plays_agents_of_the_zoo(folder, scenario, tmp_path: Path, capsys) -> None:
