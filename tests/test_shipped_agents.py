@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from zoo_support import SCENARIO, trained_agent, use_zoo
 
+from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.learned.agent_file import packed_agent, read_agent_file
 from collapipe_env.agents.learned.agent_loading import load_agent, playing_part
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import CheckpointError, DataError
+from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.zoo import shipped_agents as zoo
 
 PACKAGE_ZOO = zoo.FOLDER
@@ -82,6 +85,16 @@ def test_every_agent_loads_for_what_it_was_trained_on(name: str, request: pytest
     record, _ = read_agent_file(zoo.agent_path(f"zoo:{name}"))
     scheduler = load_agent(f"zoo:{name}", record.scenario or "medium")
     assert callable(scheduler.act)
+
+
+@pytest.mark.parametrize(("name", "scenario"), [("graph", "medium"), ("graph-llm", "llm-boards")])
+def test_graph_nets_are_about_as_fast_as_dssra_on_what_they_are_for(name: str, scenario: str) -> None:
+    env = CollaPipeVectorEnv(2, scenario, IdleLearner(2), autoreset_mode="Disabled")
+    delay = []
+    for player in (DSSRA(env.scenario, threads=1), load_agent(f"zoo:{name}", scenario)):
+        env.reset(seed=1)
+        delay.append(sum(env.step_allocation(player.allocate(env.state))[4]["delay"] for _ in range(30)))
+    assert ((delay[1] / delay[0] > 0.95) & (delay[1] / delay[0] < 1.03)).all()
 
 
 def test_damage_of_a_zoo_is_found(folder: Path) -> None:

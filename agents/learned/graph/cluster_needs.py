@@ -40,8 +40,8 @@ NOISE = 10  # interference over noise on the cluster's links
 NEEDS = 11
 ROUNDS = 4
 """Newton's steps towards the shares: each from the delays around the shares before."""
-FORWARD = 1.0 / (1.0 + BACKWARD_OVER_FORWARD)
-"""Part of a stage's time that its forward pass takes; less with recomputation, which no feature tells."""
+SERVER_FORWARD = 1.0 / (1.0 + BACKWARD_OVER_FORWARD)
+"""Part of the server's time that its forward pass takes; it recomputes nothing."""
 
 
 class SystemTimes(NamedTuple):
@@ -56,6 +56,7 @@ class SystemTimes(NamedTuple):
         edge_latency_s: The same as ``latency_s`` on uplink and downlink [s].
         server_launch_s: The server's launches for one micro-batch [s].
         collect_ratio: Bits of a block's update over those of a hop.
+        forward_part: Part of a stage's time that its forward pass takes, 1/3, or 1/4 with recomputation.
     """
 
     reference_w: float
@@ -66,10 +67,11 @@ class SystemTimes(NamedTuple):
     edge_latency_s: float
     server_launch_s: float
     collect_ratio: float
+    forward_part: float
 
 
 def system_times(observer: GraphObserver) -> SystemTimes:
-    """Read the times from an observer's features of the system."""
+    """Read the times from an observer's features of the system; recomputation is no feature."""
     context = observer.context
 
     def value(name: str) -> float:
@@ -81,6 +83,7 @@ def system_times(observer: GraphObserver) -> SystemTimes:
         reference_w=math.sqrt(value("log_power_min") * value("log_power_max")),
         log_cap=float(log_snr_cap(context)),
         collect_ratio=value("log_collect_ratio"),
+        forward_part=1.0 / (1.0 + observer.parameters.costs.backward_over_forward),
         **times,
     )
 
@@ -117,11 +120,12 @@ def write_needs(
         level = mean_active_power(segments[m], power[m]) / times.reference_w
         for n in range(N):
             needs[n, NOISE] += level * math.expm1(between[m, n, 0])
+    forward_part = times.forward_part
     for n in range(N):
         M = micro_batches[n]
         noise = math.log1p(needs[n, NOISE])  # with interference, over that without
         server = math.exp(cu[n, 7]) - LEAST_SECONDS + M * times.server_launch_s
-        forward_sum, backward_sum = FORWARD * server, (1.0 - FORWARD) * server
+        forward_sum, backward_sum = SERVER_FORWARD * server, (1.0 - SERVER_FORWARD) * server
         forward_max, backward_max = forward_sum, backward_sum
         collect, update, stages, last = 0.0, 0.0, 0.0, 0
         for step in range(1, K + 2):
@@ -140,10 +144,10 @@ def write_needs(
                 blocks = segments[n, node - 1]
                 launch = math.exp(device[n, node - 1, 1]) - LEAST_SECONDS
                 stage = blocks * (math.exp(device[n, node - 1, 0]) + M * launch)
-                forward_sum += FORWARD * stage
-                backward_sum += (1.0 - FORWARD) * stage
-                forward_max = max(forward_max, FORWARD * stage)
-                backward_max = max(backward_max, (1.0 - FORWARD) * stage)
+                forward_sum += forward_part * stage
+                backward_sum += (1.0 - forward_part) * stage
+                forward_max = max(forward_max, forward_part * stage)
+                backward_max = max(backward_max, (1.0 - forward_part) * stage)
                 update = max(update, blocks * (math.exp(device[n, node - 1, 2]) - LEAST_SECONDS))
                 snr = float(hop[n, node, 0, 1])
                 back = snr + math.log(power[n, node] / times.reference_w) - noise

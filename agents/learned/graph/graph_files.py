@@ -19,6 +19,7 @@ from collapipe_env.envs.graph_observation import (
 )
 from collapipe_env.errors import CheckpointError, shortened
 from collapipe_env.scenario import Scenario
+from collapipe_env.zoo.shipped_agents import agent_path
 
 from .graph_parameters import GraphParameters, graph_parameters_from_dict
 from .graph_scheduler import GraphScheduler, packed_weights
@@ -137,6 +138,27 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
                 f"{held} in the file: this is no saved graph net"
             )
     return parameters, {name: torch.from_numpy(value.copy()) for name, value in own.items()}
+
+
+def first_weights(parameters: GraphParameters) -> dict[str, torch.Tensor]:
+    """Weights of the net that a training starts from.
+
+    Args:
+        parameters: Hyper-parameters of the training, which name it.
+
+    Raises:
+        CheckpointError: If it cannot be read, is no graph net, or is one of other sizes.
+    """
+    path = agent_path(parameters.start_from)
+    found, weights = require_graph_net(read_agent_file(path), str(path))
+    wanted, held = asdict(net_shape(parameters)), asdict(net_shape(found))
+    for name, value in wanted.items():
+        if held[name] != value:
+            raise CheckpointError(
+                f"{path}, which training is to start from, is a net with {name} = {held[name]}, not {value}: "
+                f"give --graph.{name.replace('_', '-')} {held[name]}"
+            )
+    return weights
 
 
 def _playing(tensors: Tensors) -> Tensors:

@@ -15,11 +15,16 @@ from .random_systems import with_new_layouts
 Part: TypeAlias = Literal["edges", "pooling", "plan"]
 """A part of the net: what attention knows of hops, what clusters tell each other, and its second inputs."""
 
+LONGEST_BACKLOG = 12.0
+"""Longest queues [budgets] that shipped scenarios' plans of training hardly reach."""
+
 
 @dataclasses.dataclass(frozen=True)
 class GraphParameters:
     """Graph net, trained through the model of the system: one set of weights for every size."""
 
+    start_from: str = ""
+    """Graph net whose weights training begins with, a file or zoo:NAME; empty for random ones."""
     clone_steps: int = 0
     """Steps at the start in which the net learns to decide as DSSRA does, 0 to learn without examples."""
     learning_rate: float = 2e-3
@@ -35,6 +40,8 @@ class GraphParameters:
     scenarios: tuple[str, ...] = ("small", "medium", "medium", "boards", "phones")
     """Scenarios of which one group plays with the scenario's own layout, and one with new layouts. One that
     is named twice has twice as many."""
+    longest_backlog: float = LONGEST_BACKLOG
+    """Mean over environments of the longest energy queue [budgets] from which a group is given up."""
     samples: int = 12
     """Samples of the counts of blocks of each cluster."""
     entropy: float = 0.02
@@ -69,6 +76,7 @@ _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("averaged_steps",), 1, 10**6, "a number from 1 to 1,000,000"),
     (("layers", "heads"), 1, 16, "a number from 1 to 16"),
     (("width", "hidden", "edge_hidden", "plan_hidden"), 1, 1024, "a number from 1 to 1024"),
+    (("longest_backlog",), 1.0, 1e6, "a number from 1 to 1,000,000"),
     (("learning_rate",), math.ulp(0.0), 1.0, "a number above 0, at most 1"),
     (
         ("final_learning_rate", "entropy", "final_entropy", "counts_weight", "micro_batches_weight"),
@@ -154,7 +162,8 @@ def graph_parameters_from_dict(values: Mapping[str, Any]) -> GraphParameters:
         if names and isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
             checked[name] = tuple(value)
             continue
-        kinds = (int,) if isinstance(fields[name].default, int) else (int, float)
+        default = fields[name].default
+        kinds = (type(default),) if isinstance(default, int | str) else (int, float)
         if names or not isinstance(value, kinds) or isinstance(value, bool):
             raise CheckpointError(f"hyper-parameter {name} = {shown(value)} has the wrong type")
         checked[name] = value

@@ -23,7 +23,7 @@ from collapipe_env.errors import CheckpointError
 from collapipe_env.progress import progress_bar
 
 from .graph_cloning import clone_and_play
-from .graph_files import ADAM, LEARNING, graph_record, net_shape, require_graph_net
+from .graph_files import ADAM, LEARNING, first_weights, graph_record, net_shape, require_graph_net
 from .graph_run import GraphFiles, GraphPlan
 from .graph_scheduler import packed_weights
 from .graph_step import Losses, Weights, learn_and_play
@@ -47,7 +47,8 @@ class GraphTraining:
         files: Where to keep it.
 
     Raises:
-        CheckpointError: If the version to go on from is damaged or of other hyper-parameters.
+        CheckpointError: If the version to go on from is damaged or of other hyper-parameters, or the net to
+            start from does not suit them.
 
     Attributes:
         steps: Gradient steps so far.
@@ -64,6 +65,8 @@ class GraphTraining:
         p = plan.parameters
         torch.manual_seed(plan.seed)
         self._net = GraphNet(net_shape(p))
+        if p.start_from and not files.latest.exists():
+            self._net.load_state_dict(first_weights(p))
         self._net.leave_out(p.without)
         self._adam = torch.optim.Adam(
             self._net.parameters(), lr=p.learning_rate, betas=(0.9, 0.98), fused=True
@@ -92,7 +95,7 @@ class GraphTraining:
             return
         # A resumed run must not replay the systems it began with.
         rng = np.random.default_rng([plan.seed, self.steps])
-        curriculum = Curriculum(p.scenarios, p.random_groups, p.most_clusters, p.clusters)
+        curriculum = Curriculum(p.scenarios, p.random_groups, p.most_clusters, p.clusters, p.longest_backlog)
         groups: list[Group | None] = [None] * len(curriculum)
         validator = GraphValidator(plan.scenario, validation_scenarios())
         weights = Weights(p.counts_weight, p.micro_batches_weight)

@@ -17,10 +17,8 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
+from .graph_parameters import LONGEST_BACKLOG
 from .random_systems import random_system, with_new_layouts
-
-LONGEST_BACKLOG = 12.0
-"""Mean of the longest queues [budgets] from which a group is given up: its budgets cannot be met."""
 
 
 class Group:
@@ -31,13 +29,23 @@ class Group:
         environments: Their number, >= 1.
         life: Rounds after which the group ends.
         seed: Of the environments.
+        longest_backlog: Mean of the longest queues [budgets] from which the group is given up: its budgets
+            cannot be met, or only in the long run.
 
     Raises:
         ScenarioError: If a layout cannot be placed.
     """
 
-    def __init__(self, scenario: Scenario, environments: int, life: int, seed: int) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        environments: int,
+        life: int,
+        seed: int,
+        longest_backlog: float = LONGEST_BACKLOG,
+    ) -> None:
         self.scenario, self.life, self.age = scenario, life, 0
+        self.longest_backlog = longest_backlog
         self.parameters = system_parameters(scenario)
         self.observer = GraphObserver(self.parameters)
         self.record: Any = as_record(self.parameters.numbers)
@@ -58,7 +66,7 @@ class Group:
     def ended(self) -> bool:
         """Whether another group should take its place."""
         longest = self.env.state.backlog.max(axis=(-2, -1)).mean()
-        return self.age >= self.life or bool(longest > LONGEST_BACKLOG)
+        return self.age >= self.life or bool(longest > self.longest_backlog)
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,7 @@ class Curriculum:
         random: Groups of random systems.
         most_clusters: Largest number of clusters of random systems.
         clusters: Clusters of a group, over all its environments.
+        longest_backlog: Mean of the longest queues [budgets] from which a group is given up.
         longest_life: Most rounds of a group with a fixed layout; others live shorter.
     """
 
@@ -78,6 +87,7 @@ class Curriculum:
     random: int
     most_clusters: int
     clusters: int = 128
+    longest_backlog: float = LONGEST_BACKLOG
     longest_life: int = 400
 
     def __len__(self) -> int:
@@ -104,7 +114,7 @@ class Curriculum:
                     if place >= fixed:
                         scenario = with_new_layouts(scenario)
                 environments = max(1, self.clusters // scenario.clusters)
-                return Group(scenario, environments, life, int(rng.integers(2**30)))
+                return Group(scenario, environments, life, int(rng.integers(2**30)), self.longest_backlog)
             except ScenarioError:
                 if place < 2 * fixed:
                     raise

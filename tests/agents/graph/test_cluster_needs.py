@@ -42,6 +42,9 @@ EXACT = {
     "slow edge": changed(overheads__edge_message_s=0.3, overheads__edge_latency_s=0.7),
     "slow server": changed(cluster__server_flops=2e10, overheads__server_s=0.05),
     "slow updates": changed(overheads__update_s=0.4, overheads__block_s=0.1),
+    "recomputing": changed(workload__recompute=True),
+    "recomputing, slow uplink": changed(workload__recompute=True, radio__uplink_bandwidth_hz=2e6),
+    "llm-boards": load_scenario("llm-boards"),
     "relays": changed(workload__distribution="relay"),
     "devices hear": changed(workload__distribution="devices"),
 }

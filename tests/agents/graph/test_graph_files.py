@@ -166,6 +166,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(tmp_path, change, name):
         ),
         ({"depth": 2}, "hyper-parameters depth are not known to this version"),
         ({"scenarios": "small"}, "hyper-parameter scenarios = 'small' has the wrong type"),
+        ({"start_from": 3}, "hyper-parameter start_from = 3 has the wrong type"),
         ({"scenarios": [3]}, "hyper-parameter scenarios = [3] has the wrong type"),
         (
             {"without": ["edge"]},
@@ -212,6 +213,7 @@ def test_hyper_parameters_go_through_plain_data():
             {"scenarios": (), "random_groups": 0},
             "--graph.scenarios is empty and --graph.random-groups = 0: there is nothing to train on",
         ),
+        ({"longest_backlog": 0.5}, "--graph.longest-backlog = 0.5: a number from 1 to 1,000,000"),
         ({"without": ("plan", "pools")}, "--graph.without = 'pools' is no part of the net; did you mean"),
         (
             {"final_learning_rate": 0.5},

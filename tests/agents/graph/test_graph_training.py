@@ -22,6 +22,7 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import CheckpointError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
+from collapipe_env.zoo.shipped_agents import agent_path
 
 FEW = GraphParameters(clusters=8, most_clusters=3, random_groups=2, samples=2, width=16, hidden=16)
 """A small net on small groups."""
@@ -278,6 +279,53 @@ def test_other_hyper_parameters_are_refused_by_name(tmp_path, field, value):
     wanted = f"was trained with {field} = {getattr(FEW, field)}, not {value}: "
     with pytest.raises(CheckpointError, match=re.escape(wanted)):
         GraphTraining(GraphPlan(support.SMALL, other, 4, 1, 2), GraphFiles(tmp_path))
+
+
+def started_from(tmp_path, source, **changes):
+    """A training that starts from a net, interrupted before its first step."""
+    parameters = replace(FEW, start_from=str(source), **changes)
+    return GraphTraining(GraphPlan(support.SMALL, parameters, 4, 3, 4), GraphFiles(tmp_path)), parameters
+
+
+@pytest.mark.parametrize("version", ["best", "latest"])
+def test_a_training_starts_from_the_weights_of_another(tmp_path, monkeypatch, version):
+    given = getattr(trained(tmp_path / "first", 4, every=4).files, version)
+    training, parameters = started_from(tmp_path / "second", given)
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, 1)
+        with pytest.raises(KeyboardInterrupt):
+            training.run(lambda _: None)
+    wanted = GRAPH_AGENTS.playing_part(given)
+    found = GRAPH_AGENTS.playing_part(training.files.latest)
+    assert_same_tensors(wanted.tensors, found.tensors)
+    assert found.record.steps == 0
+    assert found.record.hyperparameters["start_from"] == str(given)
+    given.unlink()  # what goes on needs it no more
+    done = trained(tmp_path / "second", 4, parameters, every=4, seed=3)
+    assert done.steps == 4
+    learned = GRAPH_AGENTS.playing_part(training.files.latest).tensors
+    assert all(np.abs(learned[name] - value).max() > 0.0 for name, value in wanted.tensors.items())
+
+
+def test_a_training_starts_from_a_net_of_the_zoo_without_parts_of_it(tmp_path, monkeypatch):
+    sizes = {name: getattr(GraphParameters(), name) for name in ("width", "hidden")}
+    training, _ = started_from(tmp_path, "zoo:graph", **sizes, without=("pooling",))
+    interrupt_at(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        training.run(lambda _: None)
+    found = read_agent_file(training.files.latest).tensors
+    for name, value in read_agent_file(agent_path("zoo:graph")).tensors.items():
+        np.testing.assert_array_equal(found[name], 0.0 if ".shared." in name else value)
+
+
+def test_a_net_to_start_from_that_does_not_suit_is_refused(tmp_path):
+    given = trained(tmp_path / "first", 2, every=2).files.best
+    with pytest.raises(CheckpointError, match=r"best.safetensors, which .* width = 16, not 32: give --graph"):
+        started_from(tmp_path / "second", given, width=32)
+    with pytest.raises(CheckpointError, match=re.escape(str(tmp_path / "none.safetensors"))):
+        started_from(tmp_path / "second", tmp_path / "none.safetensors")
+    with pytest.raises(CheckpointError, match=r"medium-ppo.safetensors is an agent of ppo"):
+        started_from(tmp_path / "second", "zoo:medium-ppo")
 
 
 def test_the_best_version_only_plays(tmp_path):

@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 
 from collapipe_env.agents.learned.graph import random_systems
-from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters, require_scenarios
+from collapipe_env.agents.learned.graph.graph_parameters import (
+    LONGEST_BACKLOG,
+    GraphParameters,
+    require_scenarios,
+)
 from collapipe_env.agents.learned.graph.random_systems import random_system
-from collapipe_env.agents.learned.graph.training_groups import LONGEST_BACKLOG, Curriculum, Group
+from collapipe_env.agents.learned.graph.training_groups import Curriculum, Group
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
@@ -162,3 +166,12 @@ def test_one_environment_with_a_long_queue_does_not_end_a_group():
     assert not group.ended
     backlog[1, 0, 0] = 0.1
     assert group.ended
+
+
+def test_the_longest_queue_of_a_group_can_be_chosen():
+    curriculum = Curriculum(("small",), 1, 3, longest_backlog=40.0)
+    for place in range(len(curriculum)):
+        group = curriculum.group(place, np.random.default_rng(1))
+        for longest, ended in ((39.9, False), (40.1, True)):
+            group.env = SimpleNamespace(state=SimpleNamespace(backlog=np.full((2, 2, 4), longest)))
+            assert group.ended == ended
