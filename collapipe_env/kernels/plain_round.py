@@ -56,13 +56,18 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 
 class PlainPlan(NamedTuple):
-    """A plan's arrays, as :class:`~collapipe_env.allocation.Allocation` names them."""
+    """A plan's arrays, as :class:`~collapipe_env.allocation.Allocation` names them.
+
+    ``other_setting`` (E, N) is 1 where a cluster takes the other setting of recomputation; it is empty where
+    no plan can.
+    """
 
     blocks: IntArray
     micro_batches: IntArray
     bandwidth: FloatArray
     device_power: FloatArray
     cu_power: FloatArray
+    other_setting: IntArray
 
 
 class System(NamedTuple):
@@ -217,6 +222,10 @@ def _cluster(
     """Cost one cluster's plan, whose interference is known; the last four arrays are to work in."""
     K = plan.blocks.shape[2]
     extra, radio = c.overheads, c.radio_power
+    ratio, activation_bytes, working_bytes = c.backward_over_forward, c.activation_bytes, c.working_bytes
+    if plan.other_setting.shape[0] > 0 and plan.other_setting[e, n] > 0:
+        ratio, activation_bytes = c.other_backward_over_forward, c.other_activation_bytes
+        working_bytes = c.other_working_bytes
     M = float(plan.micro_batches[e, n])
     samples = c.batch_size / M
     passes = c.local_steps * M
@@ -236,9 +245,9 @@ def _cluster(
     for k in range(K):
         node = k + 1
         blocks = plan.blocks[e, n, k]
-        working = samples * c.working_bytes if blocks > 0 else 0.0
+        working = samples * working_bytes if blocks > 0 else 0.0
         devices[DEVICE.memory, e, n, k] = device_memory(
-            blocks, c.batch_size, c.block_state_bytes, c.activation_bytes, working
+            blocks, c.batch_size, c.block_state_bytes, activation_bytes, working
         )
         if blocks == 0:
             work[k] = nodes[NODE.energy, e, n, node] = nodes[NODE.energy_ratio, e, n, node] = 0.0
@@ -294,8 +303,8 @@ def _cluster(
     downlink = edge_time(samples, c.gradient_bits, down) + extra.edge_message_s
     server_forward = samples * c.server_seconds + extra.server_s
     server_backward = BACKWARD_OVER_FORWARD * server_forward
-    sum_backward = c.backward_over_forward * sum_forward + downlink + server_backward
-    longest_backward = max(c.backward_over_forward * longest_forward, downlink, server_backward)
+    sum_backward = ratio * sum_forward + downlink + server_backward
+    longest_backward = max(ratio * longest_forward, downlink, server_backward)
     sum_forward += uplink + server_forward
     longest_forward = max(longest_forward, uplink, server_forward)
     for node in range(K + 1):
@@ -314,13 +323,13 @@ def _cluster(
     for k in range(K):
         node = k + 1
         devices[DEVICE.compute_forward, e, n, k] = work[k]
-        devices[DEVICE.compute_backward, e, n, k] = c.backward_over_forward * work[k]
+        devices[DEVICE.compute_backward, e, n, k] = ratio * work[k]
         blocks = plan.blocks[e, n, k]
         if blocks > 0:
             collection, sent = nodes[NODE.energy, e, n, node], nodes[NODE.energy_ratio, e, n, node]
             joules = device_energy(
                 system.compute_power[e, n, k],
-                compute_time(passes, work[k], c.backward_over_forward)
+                compute_time(passes, work[k], ratio)
                 + c.local_steps * update_time(blocks, extra.update_cycles, system.clock[e, n, k]),
                 radio_power(plan.device_power[e, n, k], radio.d2d_circuit_w, radio.efficiency),
                 device_airtime(passes, forward[node] + backward[node], collection),

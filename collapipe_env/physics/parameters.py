@@ -62,6 +62,10 @@ class Parameters(NamedTuple):
         barrier: Whether every local step waits for the slowest cluster's.
         backward_over_forward: ``rho``: cost of a device's backward pass over that of its forward pass.
         working_bytes: Working set of one block's backward pass, per sample of a micro-batch [byte].
+        other_backward_over_forward: ``rho`` under the other setting of recomputation; the same where that is
+            no decision, as are the next two.
+        other_activation_bytes: ``alpha`` under the other setting [byte].
+        other_working_bytes: The working set under the other setting [byte].
     """
 
     blocks: int
@@ -104,6 +108,9 @@ class Parameters(NamedTuple):
     barrier: bool
     backward_over_forward: float
     working_bytes: float
+    other_backward_over_forward: float
+    other_activation_bytes: float
+    other_working_bytes: float
 
 
 @dataclass(frozen=True)
@@ -198,6 +205,7 @@ class SystemParameters:
     def numbers(self) -> Parameters:
         """The numbers among them, for compiled loops."""
         costs, N, migration = self.costs, self.clusters, self.migration
+        other = self.other_costs or costs
         return Parameters(
             blocks=costs.blocks,
             clusters=N,
@@ -239,4 +247,7 @@ class SystemParameters:
             barrier=self.barrier,
             backward_over_forward=costs.backward_over_forward,
             working_bytes=costs.working_bytes,
+            other_backward_over_forward=other.backward_over_forward,
+            other_activation_bytes=other.stored_activation_bytes,
+            other_working_bytes=other.working_bytes,
         )

@@ -106,7 +106,7 @@ def round_costs(
             hold it fixed. Moments travel under the interference of their own phase.
     """
     costs: RoundCosts | None = None
-    if interference_w is None and allocation.is_plain and allocation.recompute is None:
+    if interference_w is None and allocation.is_plain:
         compiled = plain_round_costs(parameters, state, allocation)
         if compiled is not None:
             costs = _named(compiled, allocation, parameters.overheads)

@@ -20,6 +20,8 @@ from collapipe_env.kernels.plain_round import (
 from collapipe_env.physics.radio import weakest_listener
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
+_NOWHERE: IntArray = np.empty((0, 0), dtype=np.int64)
+
 
 class PlainCosts(NamedTuple):
     """Rows that the compiled loop writes; :mod:`collapipe_env.kernels.plain_round` has their names."""
@@ -52,6 +54,7 @@ def plain_round_costs(
         _real(allocation.bandwidth),
         _real(allocation.device_power),
         _real(allocation.cu_power),
+        _other_setting(parameters, allocation),
     )
     system = System(
         _real(state.uplink_gain),
@@ -68,6 +71,8 @@ def plain_round_costs(
         return None
     if plan.device_power.shape != blocks.shape or plan.cu_power.shape != clusters:
         return None
+    if plan.other_setting.size and plan.other_setting.shape != clusters:
+        return None
     # One plan for many states, or many for one, is for the general form.
     expected = (clusters, clusters, (*nodes, K + 1), (E, N, N), *(blocks.shape,) * 3, nodes)
     for array, shape in zip(system, expected, strict=True):
@@ -81,6 +86,15 @@ def plain_round_costs(
     )
     plain_round(parameters.numbers, system, plan, *costs)
     return costs
+
+
+def _other_setting(parameters: SystemParameters, allocation: Allocation) -> IntArray:
+    """1 where clusters take the other setting of recomputation (E, N), or an array of nothing if none can."""
+    if allocation.recompute is None:
+        return _NOWHERE
+    chosen = np.asarray(allocation.recompute)
+    own = parameters.costs.training_memory.recompute
+    return _whole((chosen >= 0) & ((chosen > 0) != own))
 
 
 def _real(array: Array) -> FloatArray:

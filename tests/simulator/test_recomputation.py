@@ -17,7 +17,7 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.costs import general_round_costs, round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.sampled_rounds import sample_rounds
 from collapipe_env.simulator.state import other_memory_caps
@@ -56,6 +56,9 @@ def test_every_cluster_costs_what_a_scenario_with_its_setting_says(name, plan, c
                 getattr(found, field)[same], getattr(expected, field)[same], rtol=1e-12, err_msg=field
             )
     np.testing.assert_allclose(found.delay, found.cluster_delay.max(-1) + found.broadcast, rtol=1e-12)
+    general = general_round_costs(parameters, STATE, replace(plan, recompute=chosen))
+    for field in ("delay", "energy", "memory", "local_step"):  # plain plans go through a compiled loop
+        np.testing.assert_allclose(getattr(found, field), getattr(general, field), rtol=1e-12, err_msg=field)
     if name == "gpipe":
         stored, again = (round_costs(system_parameters(FIXED[on]), STATE, plan) for on in (False, True))
         assert (again.cluster_delay > stored.cluster_delay).all()
