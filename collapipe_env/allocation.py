@@ -166,6 +166,8 @@ def own_arrays(allocation: Allocation) -> Allocation:
     owned: dict[str, Array | None] = {}
     for field in fields(Allocation):
         name, value = field.name, getattr(allocation, field.name)
+        if name == "recompute" and value is not None and np.asarray(value).dtype == np.bool_:
+            value = np.asarray(value, dtype=np.int64)  # yes and no
         if value is not None:
             owned[name] = float_numbers(name, value) if name in REALS else whole_numbers(name, value)
         elif field.default is MISSING:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation
 from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import Array, FloatArray, IntArray, at_most, concatenate, namespace
-from collapipe_env.errors import AllocationError, nearest_name
+from collapipe_env.errors import AllocationError, nearest_name, shown
 from collapipe_env.expressible import check_expressible
 from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
 from collapipe_env.real_numbers import real_numbers
@@ -169,6 +169,8 @@ class ActionCodec:
                 raise AllocationError(f"{name!r} is no part of an action: {nearest_name(name, layout)}")
             if name not in parts:
                 raise AllocationError(f"part {name!r} is missing: an action has {', '.join(layout)}")
+            if not hasattr(parts[name], "shape"):
+                raise AllocationError(f"part {name!r} is {shown(parts[name])}: give an array")
         lead = tuple(parts["cu_power"].shape[:-1])
         for name, part in layout.items():
             if tuple(parts[name].shape) != (*lead, *part.shape):

@@ -28,7 +28,9 @@ EPISODES, ROUNDS = 3, 100
 
 
 def played(scenario: Scenario) -> tuple[float, float, float]:
-    """Mean round delay [s], worst node's energy over its budget, and share of plans that recompute.
+    """Mean round delay [s], energy excess of the worst node, and share of plans that recompute.
+
+    As in comparisons, the excess is of the worst node of each episode, and the mean over episodes is taken.
 
     Args:
         scenario: Scenario of the episodes.
@@ -44,8 +46,9 @@ def played(scenario: Scenario) -> tuple[float, float, float]:
         env.step_allocation(plan)
         costs = env.last_round.costs
         delays.append(costs.delay.mean())
-        ratios.append(costs.energy_ratio.mean(axis=0))
-    return float(np.mean(delays)), float(np.mean(ratios, axis=0).max()), float(np.mean(chosen))
+        ratios.append(costs.energy_ratio)
+    worst = np.mean(ratios, axis=0).max(axis=(-1, -2))
+    return float(np.mean(delays)), float(worst.mean()) - 1.0, float(np.mean(chosen))
 
 
 def table() -> str:
@@ -66,7 +69,7 @@ def table() -> str:
                 cells.append("does not fit")
                 continue
             delay, energy, share = played(scenario)
-            text = f"{delay:.2f} s, energy {energy:.2f}"
+            text = f"{delay:.2f} s, {energy:+.0%}"
             cells.append(f"{text}, {share:.0%} recompute" if "decisions" in changes else text)
         rows.append(cells)
     return markdown_table(("memory of a board (GB), one of", "never", "always", "decided"), rows)

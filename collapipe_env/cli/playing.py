@@ -44,7 +44,7 @@ class EpisodeOptions:
     ] = None
     """Continuations of held-out texts that each language model writes at the end, with the real learner."""
     save_models: bool = False
-    """Keep each language model of the first episode as a Hugging Face folder, with the real learner."""
+    """Keep each language model (style gpt2 or llama) of the first episode as a Hugging Face folder."""
 
     @property
     def workers(self) -> int:

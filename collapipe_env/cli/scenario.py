@@ -13,6 +13,7 @@ from collapipe_env.cli.common import SCENARIO_OPTION, TASK_OPTION, chosen_scenar
 from collapipe_env.errors import shortened
 from collapipe_env.evaluation.run_directory import differences
 from collapipe_env.scenario import Scenario, block_bytes, working_bytes
+from collapipe_env.scenario.loading import every_field, scenario_to_yaml
 from collapipe_env.scenario.names import SHIPPED
 
 DESCRIPTION = f"""Show a scenario with all its fields, check one, or name the differences of two.
@@ -41,7 +42,8 @@ class Show:
 
     def run(self) -> int:
         """Print the scenario."""
-        print(chosen_scenario(self.scenario, self.task, None).to_yaml(), end="")
+        scenario = chosen_scenario(self.scenario, self.task, None)
+        print(scenario_to_yaml(scenario, every=True), end="")
         return 0
 
 
@@ -54,7 +56,7 @@ class Check:
 
     def run(self) -> int:
         """Print sizes and feasibility."""
-        from collapipe_env.simulator.feasibility import energy_feasibility
+        from collapipe_env.simulator.feasibility import energy_feasibility, remedy
 
         scenario = chosen_scenario(self.scenario, self.task, None)
         lines = _sizes(scenario)
@@ -67,6 +69,8 @@ class Check:
         _print_wrapped(verdict, 2)
         for line in details:
             _print_wrapped(f"  {line}", 4)
+        if not report.feasible:
+            _print_wrapped(remedy(scenario, report), 2)
         return 0 if report.feasible else INFEASIBLE
 
 
@@ -82,7 +86,7 @@ class Diff:
         first, second = (chosen_scenario(source, None, None) for source in (self.first, self.second))
         lines = [
             (place, *(shortened(str(value), 60) for value in values))
-            for place, *values in differences(first.to_dict(), second.to_dict())
+            for place, *values in differences(every_field(first), every_field(second))
         ]
         if not lines:
             print("no differences")

@@ -81,26 +81,27 @@ class EpisodeFiles:
         """Folder of the model until :meth:`keep_model`."""
         return self.folder / f"{self._stem}-model.part"
 
-    def remove_models(self) -> None:
-        """Remove the models of an earlier episode, since this one is played anew.
+    def remove_unfinished_model(self) -> None:
+        """Remove what an interrupted episode left of a model.
 
         Raises:
-            DataError: If a folder cannot be removed.
+            DataError: If the folder cannot be removed.
         """
         try:
-            for folder in (self.new_model, self.model):
-                if folder.exists():
-                    shutil.rmtree(folder)
+            if self.new_model.exists():
+                shutil.rmtree(self.new_model)
         except OSError as error:
             raise self._in_the_way(error) from None
 
     def keep_model(self) -> None:
-        """Give the new model its name, whole as it is.
+        """Give the new model its name, whole as it is, in place of an earlier episode's.
 
         Raises:
-            DataError: If the folder cannot be renamed.
+            DataError: If a folder cannot be removed or renamed.
         """
         try:
+            if self.model.exists():
+                shutil.rmtree(self.model)
             self.new_model.rename(self.model)
         except OSError as error:
             raise self._in_the_way(error) from None

@@ -147,12 +147,17 @@ class RunDirectory:
         occupied = self._occupied()
         if occupied and fresh:
             self._clear()
-        elif occupied:
+        elif occupied and self._played():
             if self._require_same(without_nan(asked), growing, deciding):
                 write_json(self.options, asked)
             return True
         write_json(self.options, asked)
         return False
+
+    def _played(self) -> bool:
+        """Whether there is more than the record of a start: episodes, trainings or results."""
+        started = {self.options.name, self.versions.name, self.scenario.name, self.scenarios.name}
+        return any(entry.name not in {LOCK_NAME, *started} for entry in self.path.iterdir())
 
     def _occupied(self) -> bool:
         """Whether a run is there already.

@@ -390,7 +390,9 @@ def _work(unit: Unit, on_round: Any) -> None:
     scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent_of(unit.run), plan.factories)
     if code is not None and code.digest is not None and isinstance(scheduler, OwnScheduler):
         scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
-    unit.files.remove_models()
+    unit.files.remove_unfinished_model()
+    # A model that was kept before stays with its episode: it is trained and kept anew.
+    keeps_model = unit.keeps_model or unit.files.model.exists()
     played = play_episode(
         unit.scheduler,
         scheduler,
@@ -401,8 +403,8 @@ def _work(unit: Unit, on_round: Any) -> None:
         on_round,
         unit.run,
         plan.samples_of(unit.episode),
-        unit.files.new_model if unit.keeps_model else None,
+        unit.files.new_model if keeps_model else None,
     )
-    if unit.keeps_model:
+    if keeps_model:
         unit.files.keep_model()
     unit.files.write(unit.key, played)

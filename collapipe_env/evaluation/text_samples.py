@@ -9,6 +9,7 @@ from collapipe_env.evaluation.labels import counted
 
 KINDS = {"prompt": "beginning", "document": "the document", "greedy": "greedy", "top_p": "top-p 0.9"}
 """Fields of a sample and what stands before them."""
+NOTHING = "(nothing: it ended at once)"
 
 
 def samples_report(comparisons: Sequence[ScenarioComparison]) -> str:
@@ -31,9 +32,8 @@ def _sections(comparisons: Sequence[ScenarioComparison]) -> Iterator[str]:
                 after = counted(rounds, "round")
                 yield f"## {comparison.name}: {episode.title}, {after}, episode {episode.episode}\n"
                 for sample in episode.samples:
-                    yield "\n".join(
-                        f"- {title}: {_one_line(sample.get(key, ''))}" for key, title in KINDS.items()
-                    )
+                    lines = {title: _one_line(sample.get(key, "")) for key, title in KINDS.items()}
+                    yield "\n".join(f"- {title}: {line or NOTHING}" for title, line in lines.items())
                     yield ""
 
 

@@ -152,6 +152,12 @@ def _places(architecture: Architecture) -> Iterator[tuple[str, tuple[str, ...]]]
 def _check_sizes(architecture: Architecture, config: Mapping[str, object], folder: Path) -> None:
     """Refuse a checkpoint of another size or for another style; names all differences."""
     keys = LANGUAGE_KEYS.get(str(config["style"]), KEYS)
+    most = read_json(folder / CONFIG, FETCH_ANEW).get("max_position_embeddings")
+    if isinstance(most, int) and architecture.sequence_length > most:
+        raise CheckpointError(
+            f"{folder / CONFIG}: max_position_embeddings is {most}, below workload.sequence_length = "
+            f"{architecture.sequence_length}, and the checkpoint knows no such rows; lower sequence_length"
+        )
     differences = [
         f"workload.{field} is {_size(architecture, field)!r} but {keys.get(field, 'the model type')} is "
         f"{shown(value)}"
@@ -246,7 +252,8 @@ def _tensor(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], fi
             f"{FETCH_ANEW}"
         )
     usable = tensor.dtype in REAL and tensor.layout is torch.strided and tensor.device.type == "cpu"
-    if not usable or not tensor.isfinite().all():
+    # In the narrowest type that may be trained: what float64 holds can be beyond it.
+    if not usable or not tensor.to(torch.bfloat16).isfinite().all():
         raise CheckpointError(
             f"{file}: tensor {name!r} ({tensor.dtype}) must hold finite floating-point numbers of 16, 32 or "
             f"64 bits; {FETCH_ANEW}"

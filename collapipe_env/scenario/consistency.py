@@ -120,7 +120,13 @@ def require_memory(scenario: Scenario) -> None:
             "; ".join(faults[:SHOWN])
             + more
             + " (offer more in devices.profiles[].memory_bytes or cluster.devices, or lower workload.blocks, "
-            "workload.batch_size, workload.width or workload.stored_activation_bits)"
+            "workload.batch_size, workload.width or workload.stored_activation_bits"
+            + (
+                "; or leave small numbers out of workload.micro_batches, which shrinks the working set"
+                if working
+                else "; or let devices recompute activations, workload.recompute: true"
+            )
+            + ")"
         )
 
 

@@ -105,7 +105,7 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
     Args:
         scenario: Any scenario.
     """
-    plain = _every_field(scenario)
+    plain = every_field(scenario)
     if not plain["dynamics"]["processes"]:
         # So that a scenario without processes says, and has the digest of, what it did before there were any.
         del plain["dynamics"]["processes"]
@@ -115,7 +115,12 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
     return plain
 
 
-def _every_field(scenario: Scenario) -> dict[str, Any]:
+def every_field(scenario: Scenario) -> dict[str, Any]:
+    """Return all fields as plain data, also those that change nothing; ``load_scenario`` reads them back.
+
+    Args:
+        scenario: Any scenario.
+    """
     plain: dict[str, Any] = _adapter().dump_python(scenario, mode="json")
     return plain
 
@@ -126,17 +131,18 @@ def scenario_digest(scenario: Scenario) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def scenario_to_yaml(scenario: Scenario) -> str:
+def scenario_to_yaml(scenario: Scenario, *, every: bool = False) -> str:
     """Return a scenario as YAML text.
 
     Args:
         scenario: Any scenario.
+        every: Whether to spell out every field, also those that change nothing.
     """
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] # keep the fields' order
     text = io.StringIO()
-    yaml.dump(scenario_to_dict(scenario), text)
+    yaml.dump(every_field(scenario) if every else scenario_to_dict(scenario), text)
     return text.getvalue()
 
 
@@ -151,7 +157,7 @@ def override_scenario(scenario: Scenario, overrides: Mapping[str, object]) -> Sc
         ScenarioError: If a path does not exist or the result is not a valid scenario.
     """
     source = f"overrides of scenario {shown(scenario.name)}"
-    data = _every_field(scenario)
+    data = every_field(scenario)
     changes = _plain(overrides, "overrides")
     keys = ("task", MODEL, "vocabulary")  # the outputs of a language model follow the last one
     bringing = {key: changes[f"workload.{key}"] for key in keys if f"workload.{key}" in changes}

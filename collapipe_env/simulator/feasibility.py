@@ -151,12 +151,17 @@ def _warning(scenario: Scenario, report: FeasibilityReport) -> str:
     return (
         f"scenario {scenario.name!r}: the energy budget of {_node_name(int(node))} of cluster {cluster} "
         f"cannot be met{where}{others}. Even ignoring delay it typically uses {use:.3g} times its budget "
-        f"then, and its queue grows under every policy. {_remedy(scenario, report)}"
+        f"then, and its queue grows under every policy. {remedy(scenario, report)}"
     )
 
 
-def _remedy(scenario: Scenario, report: FeasibilityReport) -> str:
-    """Remedy, in one sentence."""
+def remedy(scenario: Scenario, report: FeasibilityReport) -> str:
+    """Remedy of budgets that cannot be met, in one sentence.
+
+    Args:
+        scenario: The scenario.
+        report: Its report, with some budget that cannot be met.
+    """
     cu_ratio = float(report.energy_ratio[..., 0].max())
     device_ratio = float(report.energy_ratio[..., 1:].max())
     budgets = [

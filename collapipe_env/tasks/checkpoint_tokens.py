@@ -10,9 +10,13 @@ import numpy as np
 from tokenizers import Tokenizer, decoders
 
 from collapipe_env.arrays import IntArray
+from collapipe_env.errors import CheckpointError, shortened
+from collapipe_env.models.hf_checkpoint import FETCH_ANEW
 from collapipe_env.models.hf_config import read_config
 from collapipe_env.models.hf_tokenizer import language_tokenizer
 
+LEAST_KEPT = 0.5
+"""Part of a text's bytes that its ids must stand for at least."""
 WORD_MARK = "\u2581"
 """Mark that stands for a space in tokens of SentencePiece, as in the first two Llamas."""
 
@@ -43,14 +47,42 @@ class CheckpointTokens:
         return self.end
 
     def encode(self, texts: Sequence[str]) -> list[IntArray]:
-        """Return the ids of each text; none ends with :attr:`end`."""
-        found = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        """Return the ids of each text; none ends with :attr:`end`.
+
+        Raises:
+            CheckpointError: If the tokeniser cannot.
+        """
+        try:
+            found = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        except Exception as error:  # the library has no class of its own
+            raise CheckpointError(
+                f"the checkpoint's tokenizer.json cannot encode the text ({shortened(str(error))}); "
+                f"{FETCH_ANEW}"
+            ) from None
         return [np.array(encoding.ids, dtype=np.int64) for encoding in found]
 
     def decode(self, rows: IntArray | Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row; ids that stand for no text add nothing, half characters a mark."""
         kept = [[i for i in map(int, row) if 0 <= i < self.size] for row in rows]
         return self.tokenizer.decode_batch(kept, skip_special_tokens=True)
+
+    def require_text(self, documents: Sequence[IntArray], texts: Sequence[str]) -> None:
+        """Refuse a tokeniser that loses most of a text.
+
+        Args:
+            documents: Ids of each text.
+            texts: The texts.
+
+        Raises:
+            CheckpointError: If the ids stand for less than half the bytes of the texts.
+        """
+        kept = sum(int(self.byte_counts[ids].sum()) for ids in documents)
+        given = sum(len(text.encode()) for text in texts)
+        if kept < LEAST_KEPT * given:
+            raise CheckpointError(
+                f"the checkpoint's tokenizer.json keeps {kept:,} of {given:,} bytes of the text, less than "
+                f"{LEAST_KEPT:.0%}: it does not fit this text, or its vocabulary is damaged; {FETCH_ANEW}"
+            )
 
     @cached_property
     def byte_counts(self) -> IntArray:

@@ -15,6 +15,14 @@ Choice = Callable[[Tensor], Tensor]
 """Chooses an id for each row of scores (rows, V_out)."""
 
 
+NOT_FINITE = "(nothing: the model has diverged, its scores are not finite)"
+"""Stands where a model cannot write."""
+
+
+class ScoresNotFiniteError(ValueError):
+    """Scores from which no token can be chosen."""
+
+
 @dataclass(frozen=True)
 class Continuation:
     """The beginning of a held-out document, and how it goes on.
@@ -97,10 +105,15 @@ def continued(
 
     Returns:
         Ids of what was written, shape (rows, length).
+
+    Raises:
+        ScoresNotFiniteError: If a score is infinite or no number.
     """
     text, refused = prompts, torch.tensor(list(unwritten), dtype=torch.int64, device=prompts.device)
     for _ in range(length):
         scores = score(text[:, -window:]).clone()
+        if not scores.isfinite().all():
+            raise ScoresNotFiniteError("the model's scores are not finite")
         scores[:, refused] = -torch.inf
         text = torch.cat((text, choose(scores)[:, None]), dim=1)
     return text[:, prompts.shape[1] :]

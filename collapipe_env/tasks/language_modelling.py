@@ -20,7 +20,15 @@ from collapipe_env.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
 from collapipe_env.tasks.byte_tokens import NO_TARGET, ByteTokens, learn_bytes, pack
 from collapipe_env.tasks.checkpoint_tokens import CheckpointTokens, checkpoint_tokens
-from collapipe_env.tasks.continuations import TOP_P, Continuation, continued, drawn, likeliest
+from collapipe_env.tasks.continuations import (
+    NOT_FINITE,
+    TOP_P,
+    Continuation,
+    ScoresNotFiniteError,
+    continued,
+    drawn,
+    likeliest,
+)
 from collapipe_env.tasks.documents import Documents, load_documents
 from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
 from collapipe_env.tasks.hub import PREFIX, documents_of, fetch
@@ -207,13 +215,17 @@ class LanguageModelling:
         for document in (documents[i] for i in chosen):
             cut = max(1, min(window // 4, len(document) // 2))
             prompt = torch.from_numpy(np.concatenate(([end], document[:cut])))[None].to(device)
-            written = [
-                continued(score, prompt, window, window, choose, data.unwritten)[0].cpu().numpy()
-                for choose in (likeliest, drawn(TOP_P, generator))
-            ]
-            rest = (document[cut : cut + window], *written)
-            rows = (document[:cut], *(_before(end, ids) for ids in rest))
-            found.append(Continuation(*(data.decode(row[None])[0] for row in rows)))
+            rest = _before(end, document[cut : cut + window])
+            known = [data.decode(ids[None])[0] for ids in (document[:cut], rest)]
+            try:
+                written = [
+                    continued(score, prompt, window, window, choose, data.unwritten)[0].cpu().numpy()
+                    for choose in (likeliest, drawn(TOP_P, generator))
+                ]
+                texts = [data.decode(_before(end, ids)[None])[0] for ids in written]
+            except ScoresNotFiniteError:
+                texts = [NOT_FINITE, NOT_FINITE]
+            found.append(Continuation(*known, *texts))
         return found
 
 
@@ -260,6 +272,8 @@ def _load(
     tokens: ByteTokens | CheckpointTokens
     tokens = learn_bytes(parts[0].texts, vocabulary) if checkpoint is None else checkpoint_tokens(checkpoint)
     documents = tokens.encode(parts[0].texts)
+    if isinstance(tokens, CheckpointTokens):
+        tokens.require_text(documents, parts[0].texts)
     packed = functools.partial(_packed, documents, sequence_length, tokens.end)
     dev, test = (_held_out(tokens, part, sequence_length) for part in parts[1:])
     lengths = np.array([len(ids) for ids in documents], dtype=np.int64)

@@ -169,6 +169,9 @@ def test_what_may_grow_may_not_shrink(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     made = {"scenario": {}, "algo": "ppo", "steps": 5, "seed": 1}
     run.open(made, fresh=False)
+    assert run.open({**made, "seed": 2}, fresh=False) is False  # nothing has been made of the first
+    run.open(made, fresh=False)
+    run.checkpoints.mkdir()
     for asked in ({"steps": 4}, {"steps": 6, "seed": 2}, {"steps": None}):
         with pytest.raises(DataError, match="was made with other options"):
             run.open({**made, **asked}, fresh=False, growing="steps")

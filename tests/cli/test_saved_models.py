@@ -88,14 +88,36 @@ def test_models_are_kept_and_gone_on_from(command: list[str], capsys: pytest.Cap
     assert json.loads((MODEL / "config.json").read_text())["hidden_size"] == 16
 
 
-def test_an_episode_that_is_played_anew_leaves_no_model_of_the_one_before(command: list[str]) -> None:
+def test_an_episode_that_is_played_anew_keeps_its_model_anew(command: list[str]) -> None:
+    """Hours of training are not lost to a command that lacks the option."""
     assert main([*command, "--save-models", "--seeds", "1"]) == 0
-    file = MODEL.parent / "pipeline-0.json"
-    file.unlink()
+    file, weights = MODEL.parent / "pipeline-0.json", MODEL / "model.safetensors"
+    before, written = weights.read_bytes(), weights.stat().st_mtime_ns
     Path(f"{MODEL}.part").mkdir()  # of a run that was stopped
-    assert main([*command, "--seeds", "1"]) == 0
-    assert file.exists()
-    assert list(MODEL.parent.glob("*-model*")) == []
+    for changed in (["--samples", "1"], ["--samples", "0"]):
+        file.unlink()
+        assert main([*command, "--seeds", "1", *changed]) == 0
+        assert file.exists()
+        assert weights.read_bytes() == before
+        assert weights.stat().st_mtime_ns > written
+    assert list(MODEL.parent.glob("*-model*")) == [MODEL]
+
+
+def test_a_start_that_was_refused_does_not_hold_its_folder(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As nothing was played, the command may be corrected."""
+    assert main([*command, "--save-models", "--seeds", "1", "--rounds", "1"]) == 0
+    shutil.copytree(MODEL, "kept")
+    config = json.loads(Path("kept/config.json").read_text())
+    Path("kept/config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.5}))
+    Path("further.yaml").write_text(FURTHER)
+    again = [*command, "--scenario", "further.yaml", "--out", "more", "--seeds", "1"]
+    assert main(again) == 2
+    assert "contradicts the scenario" in capsys.readouterr().err
+    Path("kept/config.json").write_text(json.dumps(config))
+    Path("further.yaml").write_text(FURTHER.replace("name: further", "name: corrected"))
+    assert main(again) == 0
 
 
 @pytest.mark.parametrize(

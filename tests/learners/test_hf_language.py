@@ -20,6 +20,7 @@ from collapipe_env.models.hf_saving import save_checkpoint
 from collapipe_env.models.hf_tokenizer import language_tokenizer
 from collapipe_env.models.lora import add_adapters
 from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.tasks.checkpoint_tokens import CheckpointTokens
 from collapipe_env.training.federation import Federation
 
 families = pytest.mark.parametrize("family", FAMILIES)
@@ -264,6 +265,34 @@ def test_what_cannot_be_saved(checkpoint):
     (checkpoint.parent / "file").write_text("")
     with pytest.raises(CheckpointError, match="cannot write the checkpoint"):
         save_checkpoint(checkpoint.parent / "file", model, head)
+
+
+def test_rows_beyond_the_positions_of_the_checkpoint(checkpoint):
+    edit_config(checkpoint, max_position_embeddings=4)
+    model, head = model_and_head(architecture("qwen2"))
+    with pytest.raises(CheckpointError, match=r"max_position_embeddings is 4, below workload\.seq"):
+        load_into(model, checkpoint, head)
+
+
+def test_numbers_beyond_the_trained_type(checkpoint):
+    """Finite in float64, infinite in what is trained."""
+    name = "model.layers.1.mlp.up_proj.weight"
+    edit_tensors(checkpoint, lambda tensors: tensors.update({name: tensors[name].double() * 1e300}))
+    model, head = model_and_head(architecture("qwen2"))
+    with pytest.raises(CheckpointError, match=r"up_proj.weight.*must hold finite"):
+        load_into(model, checkpoint, head)
+
+
+def test_tokenizers_that_lose_the_text(tmp_path):
+    kept = CheckpointTokens(Tokenizer(models.BPE(LETTERS, [], unk_token=None)), 0, 6)
+    texts = ["ab" * 50, "zz" * 3]
+    kept.require_text(kept.encode(texts), texts)
+    texts = ["zz" * 50, "ab"]
+    with pytest.raises(CheckpointError, match=r"keeps 2 of 102 bytes of the text"):
+        kept.require_text(kept.encode(texts), texts)
+    words = CheckpointTokens(Tokenizer(models.WordLevel({"a": 0}, unk_token="q")), 0, 1)
+    with pytest.raises(CheckpointError, match=r"cannot encode the text \(WordLevel error"):
+        words.encode(["b"])
 
 
 LETTERS = {"<|end|>": 0, "a": 1, "b": 2, "ab": 3, "Ġ": 4, "Ġab": 5}

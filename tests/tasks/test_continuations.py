@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.tasks.byte_tokens import HIDDEN, ByteTokens
-from collapipe_env.tasks.continuations import continued, drawn, likeliest, nucleus
+from collapipe_env.tasks.continuations import ScoresNotFiniteError, continued, drawn, likeliest, nucleus
 
 UNWRITTEN = ByteTokens.unwritten
 
@@ -87,3 +87,12 @@ def test_ids_that_stand_for_no_text_are_never_written():
     choose = drawn(1.0, torch.Generator().manual_seed(0))
     found = continued(adding, torch.tensor([[4]]), 200, 3, choose, UNWRITTEN)
     assert found.min() > HIDDEN
+
+
+def test_scores_that_are_no_numbers_are_refused():
+    def score(tokens):
+        return torch.full((len(tokens), 13), torch.nan)
+
+    for choose in (likeliest, drawn(0.9, torch.Generator().manual_seed(0))):
+        with pytest.raises(ScoresNotFiniteError):
+            continued(score, torch.tensor([[4]]), 3, 3, choose, UNWRITTEN)
