@@ -62,6 +62,7 @@ class Parameters(NamedTuple):
         barrier: Whether every local step waits for the slowest cluster's.
         backward_over_forward: ``rho``: cost of a device's backward pass over that of its forward pass.
         working_bytes: Working set of one block's backward pass, per sample of a micro-batch [byte].
+        budget_period_s: Seconds that an energy budget is meant for [s]; 0 where it is for a round.
     """
 
     blocks: int
@@ -104,6 +105,7 @@ class Parameters(NamedTuple):
     barrier: bool
     backward_over_forward: float
     working_bytes: float
+    budget_period_s: float
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ class SystemParameters:
         head: Server's head within a round, ``copies`` or ``common``.
         other_costs: Workload with the other setting of recomputation, where schedulers decide about it; else
             ``None``.
+        budget_period_s: Seconds that an energy budget is meant for [s]; ``None`` where it is for a round.
     """
 
     costs: WorkloadCosts
@@ -163,6 +166,7 @@ class SystemParameters:
     distribution: str = "cu"
     head: str = "copies"
     other_costs: WorkloadCosts | None = None
+    budget_period_s: float | None = None
 
     @property
     def uplink_noise_w(self) -> float:
@@ -239,4 +243,5 @@ class SystemParameters:
             barrier=self.barrier,
             backward_over_forward=costs.backward_over_forward,
             working_bytes=costs.working_bytes,
+            budget_period_s=0.0 if self.budget_period_s is None else self.budget_period_s,
         )
