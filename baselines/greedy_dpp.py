@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collapipe_env.agents.dssra.cluster_costs import LEAST_PRICE
 from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
 from collapipe_env.agents.dssra.segment_plan import SegmentProblem, plan_cost
 from collapipe_env.agents.dssra.segment_problem import segment_problem
@@ -82,13 +83,12 @@ class GreedyDPP(SegmentBaseline):
         environments, N, K = state.present.shape
         power = np.full(K + 1, parameters.power_max_w)
         noise = full_power_noise(parameters, state)
-        blocks = np.zeros(state.present.shape, dtype=np.int64)
+        blocks, V = np.zeros(state.present.shape, dtype=np.int64), numbers.tradeoff_v
         for e in range(environments):
             row = _row(inputs, e)
+            worth = max(V - float(row.relief[0]), LEAST_PRICE * V)
             for n in range(N):
-                terms = ClusterTerms(
-                    float(self.micro_batches), float(noise[e, n]), 1.0 / N, numbers.tradeoff_v, 0.0
-                )
+                terms = ClusterTerms(float(self.micro_batches), float(noise[e, n]), 1.0 / N, worth, 0.0)
                 problem = _priced(n, power, terms, row, numbers)
                 blocks[e, n] = greedy_segments(problem)
         return blocks

@@ -36,6 +36,7 @@ from collapipe_env.physics.parameters import Parameters
 
 from .block_moves import best_move, largest, most_moves
 from .cluster_answers import first_guess, propose
+from .cluster_costs import delay_price
 from .round_input import RoundInput, environment_row
 from .round_plan import RoundPlan, evaluate, reprice
 
@@ -178,7 +179,7 @@ def solve_rounds(
                 exploring = budget.exploring_sweeps
                 weight = np.empty(clusters)
                 for n in range(clusters):
-                    weight[n] = parameters.tradeoff_v / clusters
+                    weight[n] = delay_price(row, parameters) / clusters
             elif moved < moves:
                 moved += 1
                 if exact:
