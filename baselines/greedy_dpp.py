@@ -66,8 +66,9 @@ class GreedyDPP(SegmentBaseline):
 
     Powers, bandwidth and micro-batches keep the common defaults. Overheads, the update and what radios draw
     count as in DSSRA's segments. Every cluster weighs its own delay with the whole ``V``, as if it were the
-    slowest one. Where full power breaks a CU's budget (``medium``), that CU's queue grows without end and the
-    segments spare its hops more and more, at the expense of the delay.
+    slowest one; with budgets per second with ``V - sum z / T_ref``, as DSSRA's bound does. Where full power
+    breaks a CU's budget (``medium``), that CU's queue grows without end and the segments spare its hops more
+    and more, at the expense of the delay.
 
     Args:
         scenario: The scenario to schedule.

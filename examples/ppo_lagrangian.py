@@ -156,11 +156,11 @@ class Multipliers:
 
 
 def node_costs(env: CollaPipeVectorEnv) -> Costs:
-    """Energy over budget, less what the round grants, of every node in the last round (E, nodes)."""
+    """Energy over budget of every node, less the round's allowance (E, nodes); absent ones use none."""
     assert env.last_round is not None
     costs = env.last_round.costs
-    ratio: Costs = np.asarray(costs.energy_ratio)
-    return ratio.reshape(len(ratio), -1) - np.asarray(costs.allowance)[:, None]
+    above: Costs = np.asarray(costs.energy_ratio) - np.asarray(costs.allowance)[:, None, None]
+    return above.reshape(len(above), -1)
 
 
 class Rollout(NamedTuple):

@@ -319,4 +319,4 @@ def evaluate_shares(
         delay[n], cost = delay_and_cost(share[n], summary[n], parameters)
         longest = max(longest, delay[n])
         total += cost
-    return summary[0, DELAY_PRICE] * longest + total
+    return float(summary[0, DELAY_PRICE] * longest + total)
