@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collapipe_env.agents.dssra.cluster_costs import LEAST_PRICE
 from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
 from collapipe_env.agents.dssra.segment_plan import SegmentProblem, plan_cost
 from collapipe_env.agents.dssra.segment_problem import segment_problem
@@ -65,8 +66,9 @@ class GreedyDPP(SegmentBaseline):
 
     Powers, bandwidth and micro-batches keep the common defaults. Overheads, the update and what radios draw
     count as in DSSRA's segments. Every cluster weighs its own delay with the whole ``V``, as if it were the
-    slowest one. Where full power breaks a CU's budget (``medium``), that CU's queue grows without end and the
-    segments spare its hops more and more, at the expense of the delay.
+    slowest one; with budgets per second with ``V - sum z / T_ref``, as DSSRA's bound does. Where full power
+    breaks a CU's budget (``medium``), that CU's queue grows without end and the segments spare its hops more
+    and more, at the expense of the delay.
 
     Args:
         scenario: The scenario to schedule.
@@ -82,13 +84,12 @@ class GreedyDPP(SegmentBaseline):
         environments, N, K = state.present.shape
         power = np.full(K + 1, parameters.power_max_w)
         noise = full_power_noise(parameters, state)
-        blocks = np.zeros(state.present.shape, dtype=np.int64)
+        blocks, V = np.zeros(state.present.shape, dtype=np.int64), numbers.tradeoff_v
         for e in range(environments):
             row = _row(inputs, e)
+            worth = max(V - float(row.relief[0]), LEAST_PRICE * V)
             for n in range(N):
-                terms = ClusterTerms(
-                    float(self.micro_batches), float(noise[e, n]), 1.0 / N, numbers.tradeoff_v, 0.0
-                )
+                terms = ClusterTerms(float(self.micro_batches), float(noise[e, n]), 1.0 / N, worth, 0.0)
                 problem = _priced(n, power, terms, row, numbers)
                 blocks[e, n] = greedy_segments(problem)
         return blocks

@@ -37,12 +37,16 @@ class Options:
     """Rounds of an episode, 1 to 100,000."""
     episodes: int = 4
     """Episodes, 1 to 1000."""
+    per: str = "round"
+    """Meaning of energy budgets: round, or second (docs/budgets.md)."""
     output: Path = RESULTS / "drift_forms.json"
     """JSON file to write."""
 
     def check(self) -> None:
         """Refuse what cannot be run."""
         within(("--rounds", self.rounds, 1, 100_000), ("--episodes", self.episodes, 1, 1000))
+        for name in self.scenarios:
+            load_scenario(name).with_overrides({"budgets.per": self.per})
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class Course:
 
     Attributes:
         delay_s: Mean delay of a round [s].
-        worst_energy: Worst node's average energy over its budget, mean over episodes.
+        worst_energy: Worst node's average energy (power, of budgets per second) over its budget, mean over
+            episodes.
         milliseconds: Processor time of one environment's decision [ms].
     """
 
@@ -66,7 +71,7 @@ def play(scenario: Scenario, form: Literal["bound", "exact"], rounds: int, episo
     env.reset(seed=0)
     scheduler = DSSRA(scenario, drift=form)
     scheduler.allocate(env.state)  # compiled before it is timed
-    delays, energy, seconds = [], np.zeros(()), 0.0
+    delays, energy, granted, seconds = [], np.zeros(()), np.zeros(episodes), 0.0
     for _ in tqdm(range(rounds), desc=f"{scenario.name}, {form}", leave=False):
         start = time.process_time()
         plan = scheduler.allocate(env.state)
@@ -75,7 +80,8 @@ def play(scenario: Scenario, form: Literal["bound", "exact"], rounds: int, episo
         record = env.last_round
         assert record is not None
         energy = energy + record.costs.energy_ratio
-    worst = float((energy / rounds).max(axis=(-2, -1)).mean())
+        granted = granted + record.costs.allowance
+    worst = float((energy / granted[:, None, None]).max(axis=(-2, -1)).mean())
     return Course(float(np.mean(delays)), worst, 1e3 * seconds / (rounds * episodes))
 
 
@@ -87,7 +93,7 @@ def compare(options: Options) -> None:
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for name in options.scenarios:
-        scenario = load_scenario(name)
+        scenario = load_scenario(name).with_overrides({"budgets.per": options.per})
         bound, exact = (play(scenario, form, options.rounds, options.episodes) for form in FORMS)
         change = 100.0 * (exact.delay_s / bound.delay_s - 1.0)
         print(

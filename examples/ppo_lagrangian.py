@@ -156,10 +156,11 @@ class Multipliers:
 
 
 def node_costs(env: CollaPipeVectorEnv) -> Costs:
-    """Energy over budget, less 1, of every node in the last round (E, nodes); -1 where there is none."""
+    """Energy over budget of every node, less the round's allowance (E, nodes); absent ones use none."""
     assert env.last_round is not None
-    ratio: Costs = np.asarray(env.last_round.costs.energy_ratio)
-    return ratio.reshape(len(ratio), -1) - 1.0
+    costs = env.last_round.costs
+    above: Costs = np.asarray(costs.energy_ratio) - np.asarray(costs.allowance)[:, None, None]
+    return above.reshape(len(above), -1)
 
 
 class Rollout(NamedTuple):

@@ -21,7 +21,7 @@ from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.parameters import Parameters
 
-from .cluster_costs import delay_and_cost
+from .cluster_costs import DELAY_PRICE, delay_and_cost
 from .share_curves import (
     delay_and_slopes,
     fill_band,
@@ -175,8 +175,8 @@ def put_off_deadline(
                 _, delay_slope, cost_slope = delay_and_slopes(share[n], summary[n], parameters)
                 weight[n] = max(0.0, (price + cost_slope) / -delay_slope)
                 worth += weight[n]
-        excess = worth - parameters.tradeoff_v
-        if abs(excess) <= 1e-3 * parameters.tradeoff_v:
+        excess = worth - summary[0, DELAY_PRICE]
+        if abs(excess) <= 1e-3 * summary[0, DELAY_PRICE]:
             break
         # Illinois: the excess of an end that stays twice in a row counts half.
         if excess > 0.0:
@@ -200,7 +200,7 @@ def put_off_deadline(
     together = 0.0
     for n in range(clusters):
         together += weight[n]
-    scale = parameters.tradeoff_v / max(together, 1e-300)
+    scale = summary[0, DELAY_PRICE] / max(together, 1e-300)
     for n in range(clusters):
         weight[n] *= scale
 
@@ -244,7 +244,7 @@ def weigh_delays(summary: FloatArray, parameters: Parameters, share: FloatArray,
     """
     clusters = share.shape[0]
     # Price of the band from sum w = V, then each w from its own stationarity condition.
-    worth, inverse = parameters.tradeoff_v, 0.0
+    worth, inverse = summary[0, DELAY_PRICE], 0.0
     delay_slope, cost_slope = np.empty(clusters), np.empty(clusters)
     for n in range(clusters):
         delay, delay_slope[n], cost_slope[n] = delay_and_slopes(share[n], summary[n], parameters)
@@ -319,4 +319,4 @@ def evaluate_shares(
         delay[n], cost = delay_and_cost(share[n], summary[n], parameters)
         longest = max(longest, delay[n])
         total += cost
-    return parameters.tradeoff_v * longest + total
+    return float(summary[0, DELAY_PRICE] * longest + total)

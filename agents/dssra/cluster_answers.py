@@ -14,7 +14,7 @@ from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
 from .closed_forms import minmax_upload
-from .cluster_costs import SUMMARY, reprice_cluster, summarise_cluster
+from .cluster_costs import SUMMARY, delay_price, reprice_cluster, summarise_cluster
 from .moving_powers import search_moving_powers
 from .options import fits_option, is_open
 from .power_search import cluster_cost, search_powers, starting_power
@@ -170,7 +170,7 @@ def propose(
     clusters = weight.shape[0]
     prices = interference_prices(plan, weight, inputs, parameters)
     segments, power, micro_batches = plan.segments.copy(), plan.power.copy(), plan.micro_batches.copy()
-    least = LEAST_WEIGHT * parameters.tradeoff_v / clusters
+    least = LEAST_WEIGHT * delay_price(inputs, parameters) / clusters
     gain = np.empty(clusters)
     for n in range(clusters):
         M = micro_batches[n]
@@ -196,7 +196,7 @@ def first_guess(
     """
     clusters, devices = inputs.cap.shape
     micro_batches = inputs.micro_batches.copy()
-    weight = parameters.tradeoff_v / clusters
+    weight = delay_price(inputs, parameters) / clusters
     segments = np.empty((clusters, devices), dtype=np.int64)
     power = np.empty((clusters, devices + 1))
     typical = math.sqrt(parameters.power_min_w * parameters.power_max_w)

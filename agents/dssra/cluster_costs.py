@@ -42,6 +42,8 @@ from .options import block_joules, micro_batches_of, ratio_of
 from .round_input import RoundInput
 
 LN2 = math.log(2.0)
+LEAST_PRICE = 0.02
+"""Part of ``V`` that a second costs at least: where waiting would pay, plans only cease to hurry."""
 
 # Columns of a cluster's summary, from which its delay and cost follow for any share of the uplink.
 FORWARD_SUM = 0  # sum of the forward elements except the uplink [s]
@@ -56,8 +58,16 @@ UPLINK_PRICE = 8  # price of a second of sending on the uplink [1/s]
 MICRO_BATCHES = 9  # M
 LOSS_PRICE = 10  # price of a unit of the failure exponent
 UPLINK_W = 11  # power that sending on the uplink draws [W]
-SUMMARY = 12
+DELAY_PRICE = 12  # price of a second of the slowest cluster's delay [1/s], the same for all clusters
+SUMMARY = 13
 # Then the energy of each node, the CU's uplink apart [J].
+
+
+@inlined
+def delay_price(inputs: RoundInput, parameters: Parameters) -> float:
+    """Price of a second of the round [1/s]: ``V``, with budgets per second less what it grants the queues."""
+    V = parameters.tradeoff_v
+    return float(max(V - inputs.relief[0], LEAST_PRICE * V))
 
 
 @compiled_leaf
@@ -152,6 +162,7 @@ def summarise_cluster(
     summary[UPLINK_PRICE] = inputs.price[n, 0] * summary[UPLINK_W]
     summary[MICRO_BATCHES] = M
     summary[LOSS_PRICE] = inputs.loss_price[n]
+    summary[DELAY_PRICE] = delay_price(inputs, parameters)
 
 
 @inlined
@@ -223,18 +234,19 @@ def delay_and_cost(share: float, summary: FloatArray, parameters: Parameters) ->
 
 
 @compiled_leaf
-def node_drift(backlog: float, ratio: float) -> float:
+def node_drift(backlog: float, ratio: float, allowance: float) -> float:
     """A node's part of ``L(t+1) - L(t)`` beyond that of a round without energy.
 
-    ``(max(z + e - 1, 0)^2 - max(z - 1, 0)^2) / 2``: like the bound's ``z e`` it begins at 0, so that relative
+    ``(max(z + e - a, 0)^2 - max(z - a, 0)^2) / 2``: like the bound's ``z e`` it begins at 0, so that relative
     tolerances mean the same for both.
 
     Args:
         backlog: ``z``.
         ratio: ``e``, energy over budget.
+        allowance: ``a``.
     """
-    after: float = update_backlog(backlog, ratio)
-    least: float = update_backlog(backlog, 0.0)
+    after: float = update_backlog(backlog, ratio, allowance)
+    least: float = update_backlog(backlog, 0.0, allowance)
     return 0.5 * (after - least) * (after + least)
 
 
@@ -255,21 +267,22 @@ def node_joules(i: int, share: float, summary: FloatArray, parameters: Parameter
 
 
 @compiled_leaf
-def price_after(backlog: float, joules: float, budget: float) -> float:
+def price_after(backlog: float, joules: float, budget: float, allowance: float) -> float:
     """Slope of a node's drift in its energy: the queue after the round over the budget [1/J].
 
     Args:
         backlog: ``z``.
         joules: Its energy [J].
         budget: ``Ebar`` [J].
+        allowance: ``a``.
     """
-    after: float = update_backlog(backlog, joules / budget)
+    after: float = update_backlog(backlog, joules / budget, allowance)
     return after / budget
 
 
 @compiled_leaf
 def exact_difference(
-    n: int, share: float, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+    n: int, share: float, summary: FloatArray, allowance: float, inputs: RoundInput, parameters: Parameters
 ) -> float:
     """Drift of a cluster's nodes (:func:`node_drift`) less their energies at the present prices.
 
@@ -277,13 +290,14 @@ def exact_difference(
         n: The cluster.
         share: ``beta_n``.
         summary: The cluster's summary.
+        allowance: ``a``.
         inputs: The environment.
         parameters: The scenario.
     """
     difference = 0.0
     for i in range(inputs.price.shape[1]):
         joules = node_joules(i, share, summary, parameters)
-        difference += node_drift(inputs.backlog[n, i], joules / inputs.budget[n, i])
+        difference += node_drift(inputs.backlog[n, i], joules / inputs.budget[n, i], allowance)
         difference -= inputs.price[n, i] * joules
     return difference
 
@@ -303,7 +317,8 @@ def reprice_cluster(
     """
     for i in range(inputs.price.shape[1]):
         joules = node_joules(i, share, summary, parameters)
-        inputs.price[n, i] = price_after(inputs.backlog[n, i], joules, inputs.budget[n, i])
+        z, budget = inputs.backlog[n, i], inputs.budget[n, i]
+        inputs.price[n, i] = price_after(z, joules, budget, inputs.allowance[0])
 
 
 @compiled_leaf

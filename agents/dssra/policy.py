@@ -3,7 +3,8 @@
 Reconstruction of CollaPipe's "Dynamic Segment Scheduling and Resource Allocation" ([S]: the problem, its
 Lyapunov form and what is decided; [R]: every formula and the solver, see ``algorithms.md`` 1.5). Each round
 minimises the drift plus penalty ``V max_n T_n + L(t+1) - L(t)`` from the current channels, speeds and
-backlogs [X], or as the paper does its bound ``V max_n T_n + sum_k z_k e_k`` [S].
+backlogs [X], or as the paper does its bound ``V max_n T_n + sum_k z_k e_k`` [S]. With budgets per second the
+drift depends on the delay, too: each second costs ``V`` less what it grants the queues (`budgets.md`) [X].
 
 With ``workload.head: common`` the search leaves out that local steps wait for the slowest cluster's, as if
 every cluster had a head of its own; the comparison with the even split at the end counts it.

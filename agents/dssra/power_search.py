@@ -119,7 +119,7 @@ def cluster_cost(
     summarise_cluster(n, segments, power, M, terms.noise_w, inputs, parameters, summary)
     delay, cost = delay_and_cost(terms.share, summary, parameters)
     if inputs.exact[0] > 0.0:
-        cost += exact_difference(n, terms.share, summary, inputs, parameters)
+        cost += exact_difference(n, terms.share, summary, inputs.allowance[0], inputs, parameters)
     disturbing = terms.interference_price * mean_active_power(segments, power)
     return terms.delay_weight * delay + cost + disturbing
 

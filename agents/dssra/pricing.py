@@ -17,6 +17,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.refusal import require_budgets_per_round
 from collapipe_env.simulator.state import SystemState
 
 from .options import options_of
@@ -83,8 +84,10 @@ def price_plan(
     Raises:
         AllocationError: The plan has groups, schedules or split training or breaks a constraint, or a
             number is out of its range.
+        ScenarioError: Budgets are per second.
     """
     parameters = system_parameters(scenario)
+    require_budgets_per_round("price_plan", parameters)
     V = parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
     require_numbers("price_plan", V, convergence_weight)
     if drift not in ("bound", "exact"):
@@ -126,7 +129,8 @@ def round_objective(
         exact_drift: ``L(t+1) - L(t)`` in place of its bound ``sum z e``.
     """
     form = exact_drift_plus_penalty if exact_drift else drift_plus_penalty
-    value: FloatArray = form(costs.delay, state.backlog, costs.energy_ratio, tradeoff_v)
+    granted = None if costs.budget_period_s is None else costs.allowance
+    value: FloatArray = form(costs.delay, state.backlog, costs.energy_ratio, tradeoff_v, granted)
     if convergence_weight > 0.0:
         value = value - convergence_weight * np.log(np.maximum(costs.survival, 1e-300)).sum(axis=-1)
     return value

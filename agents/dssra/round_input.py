@@ -10,7 +10,7 @@ import numpy.typing as npt
 from collapipe_env.arrays import Array, FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics import radio
-from collapipe_env.physics.delay import stage_time
+from collapipe_env.physics.delay import broadcast_time, stage_time
 from collapipe_env.physics.energy import compute_time
 from collapipe_env.physics.overheads import NO_OVERHEADS, launch_time, update_time
 from collapipe_env.physics.parameters import SystemParameters
@@ -49,6 +49,11 @@ class RoundInput(NamedTuple):
         other_cap: ``cap`` under the other setting (N, K); the same where that is closed, as are the energies.
         other_block_energy: ``block_energy`` under the other setting (N, K) [J].
         other_launch_energy: ``launch_energy`` under the other setting (N, K) [J].
+        allowance: Budgets that the round grants every node, ``a`` (1,): 1, or with budgets per second those
+            of the plan that was priced last.
+        relief: Fall of the drift by a second that the round lasts longer (1,) [1/s], ``sum z / T_ref``: 0
+            unless budgets are per second. Under the exact drift the search moves it as it does prices.
+        broadcast_s: ``T_bc`` (1,) [s], which no plan changes; 0 unless budgets are per second.
     """
 
     speed: FloatArray
@@ -74,6 +79,9 @@ class RoundInput(NamedTuple):
     other_cap: IntArray
     other_block_energy: FloatArray
     other_launch_energy: FloatArray
+    allowance: FloatArray
+    relief: FloatArray
+    broadcast_s: FloatArray
 
 
 class ClusterTerms(NamedTuple):
@@ -129,6 +137,7 @@ def round_input(
     loss_price = convergence_weight if parameters.link_errors == "drop" else 0.0
     price = state.backlog / state.budget
     held = _held(parameters, state)
+    relief, broadcast_s = _seconds(parameters, state)
     block_energy, launch_energy = _energies(parameters, state, costs.backward_over_forward)
     cap = _caps(state, state.memory_cap)
     ratio = np.full((*clusters[:-1], 2), costs.backward_over_forward)
@@ -168,7 +177,24 @@ def round_input(
         other_cap=other_cap,
         other_block_energy=other_energies[0],
         other_launch_energy=other_energies[1],
+        allowance=np.ones((*clusters[:-1], 1)),
+        relief=relief,
+        broadcast_s=broadcast_s,
     )
+
+
+def _seconds(parameters: SystemParameters, state: SystemState) -> tuple[FloatArray, FloatArray]:
+    """Relief of a longer round at the queues before it [1/s], and ``T_bc`` [s], both (..., 1)."""
+    lead = state.uplink_gain.shape[:-1]
+    if parameters.budget_period_s is None:
+        return np.zeros((*lead, 1)), np.zeros((*lead, 1))
+    listeners = radio.weakest_listener(state.uplink_gain, state.device_edge_ratio, state.present)
+    rate = radio.broadcast_rate(
+        parameters.bs_power_w, listeners, parameters.downlink_noise_w, parameters.downlink_bandwidth_hz
+    )
+    broadcast_s = broadcast_time(parameters.numbers.broadcast_bits, rate)
+    relief = state.backlog.sum(axis=(-2, -1)) / parameters.budget_period_s
+    return np.array(relief, dtype=np.float64)[..., None], np.array(broadcast_s, dtype=np.float64)[..., None]
 
 
 def _energies(
@@ -233,4 +259,7 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.other_cap[e],
         inputs.other_block_energy[e],
         inputs.other_launch_energy[e],
+        inputs.allowance[e],
+        inputs.relief[e],
+        inputs.broadcast_s[e],
     )

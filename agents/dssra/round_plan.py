@@ -14,9 +14,11 @@ import numpy as np
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.queues import update_backlog
 
 from .bandwidth import earliest_deadline, evaluate_shares, later_shares, share_band, weigh_delays
 from .cluster_costs import (
+    DELAY_PRICE,
     FIXED_COST,
     SUMMARY,
     UPLINK_PRICE,
@@ -189,9 +191,8 @@ def _share_exactly(
     earliest = earliest_deadline(summary, parameters, share, most, slowest)
     _reprice_uplinks(1.0, share, summary, inputs, parameters)
     wanting = weigh_delays(summary, parameters, share, weight)
-    best = evaluate_shares(summary, parameters, share, delay) + _all_differences(
-        share, summary, inputs, parameters
-    )
+    best = evaluate_shares(summary, parameters, share, delay)
+    best += _beyond_prices(share, delay, summary, inputs, parameters)
     if not wanting:
         return best
     first, trial, worth = share.copy(), share.copy(), weight.copy()
@@ -199,7 +200,7 @@ def _share_exactly(
         for n in range(clusters):
             trial[n] = first[n]
         value = later_shares(earliest, most, slowest, summary, parameters, trial, worth, delay)
-        value += _all_differences(trial, summary, inputs, parameters)
+        value += _beyond_prices(trial, delay, summary, inputs, parameters)
         better = value < best
         best = min(best, value)
         for n in range(clusters):
@@ -212,14 +213,43 @@ def _share_exactly(
 
 
 @compiled_inner
-def _all_differences(
-    share: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+def _beyond_prices(
+    share: FloatArray, delay: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Parameters
 ) -> float:
-    """Sum of :func:`exact_difference` over the clusters."""
-    total = 0.0
+    """The exact objective less the one at prices: of energy and, with budgets per second, of delay.
+
+    The least drift that is left out of the objective is that of a round which grants 1, whatever the plan's
+    grants.
+
+    Args:
+        share: ``beta`` (N,).
+        delay: ``T_n`` (N,) [s].
+        summary: Summaries (N, SUMMARY + K + 1).
+        inputs: The environment.
+        parameters: The scenario.
+    """
+    total, allowance = 0.0, inputs.allowance[0]
+    if parameters.budget_period_s > 0.0:
+        longest = _longest(delay)
+        allowance = (longest + inputs.broadcast_s[0]) / parameters.budget_period_s
+        total = (parameters.tradeoff_v - summary[0, DELAY_PRICE]) * longest
+        for n in range(share.shape[0]):
+            for i in range(inputs.backlog.shape[1]):
+                after = update_backlog(inputs.backlog[n, i], 0.0, allowance)
+                least = update_backlog(inputs.backlog[n, i], 0.0, 1.0)
+                total += 0.5 * (after - least) * (after + least)
     for n in range(share.shape[0]):
-        total += exact_difference(n, share[n], summary[n], inputs, parameters)
+        total += exact_difference(n, share[n], summary[n], allowance, inputs, parameters)
     return total
+
+
+@compiled_inner
+def _longest(delay: FloatArray) -> float:
+    """Delay of the slowest cluster [s]."""
+    longest = 0.0
+    for n in range(delay.shape[0]):
+        longest = max(longest, delay[n])
+    return longest
 
 
 @compiled_inner
@@ -242,7 +272,8 @@ def _reprice_uplinks(
     for n in range(share.shape[0]):
         before = inputs.price[n, 0]
         joules = summary[n, SUMMARY] + uplink_joules(share[n], summary[n], parameters)
-        change = part * (price_after(inputs.backlog[n, 0], joules, inputs.budget[n, 0]) - before)
+        after = price_after(inputs.backlog[n, 0], joules, inputs.budget[n, 0], inputs.allowance[0])
+        change = part * (after - before)
         moved = max(moved, abs(change) * joules)
         summary[n, FIXED_COST] += change * summary[n, SUMMARY]
         inputs.price[n, 0] = before + change
@@ -254,17 +285,31 @@ def _reprice_uplinks(
 def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None:
     """Set all prices of energy to those after the round under a plan.
 
+    With budgets per second the allowance is that of the plan, and the price of delay follows as well.
+
     Args:
         plan: The present plan.
         inputs: The environment; receives the prices.
         parameters: The scenario.
     """
     clusters, nodes = plan.power.shape
-    summary = np.empty(SUMMARY + nodes)
+    summary, period = np.empty(SUMMARY + nodes), parameters.budget_period_s
+    if period > 0.0:
+        delay = np.empty(clusters)
+        for n in range(clusters):
+            M, noise = plan.micro_batches[n], plan.noise[n]
+            summarise_cluster(n, plan.segments[n], plan.power[n], M, noise, inputs, parameters, summary)
+            delay[n] = delay_and_cost(plan.share[n], summary, parameters)[0]
+        inputs.allowance[0] = (_longest(delay) + inputs.broadcast_s[0]) / period
+    held = 0.0
     for n in range(clusters):
         M, noise = plan.micro_batches[n], plan.noise[n]
         summarise_cluster(n, plan.segments[n], plan.power[n], M, noise, inputs, parameters, summary)
         reprice_cluster(n, plan.share[n], summary, inputs, parameters)
+        for i in range(nodes):
+            held += inputs.price[n, i] * inputs.budget[n, i]
+    if period > 0.0:
+        inputs.relief[0] = held / period
 
 
 @compiled_inner

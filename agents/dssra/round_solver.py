@@ -19,6 +19,11 @@ Under the bound ``sum z e`` the price of a node's energy is its queue before the
 sweep works out anew from the present plan. The objective, the choice of segments (computing takes most of a
 device's energy) and the comparison of a cluster's plans take the drift itself.
 
+With budgets per second a round grants ``a = T / T_ref``, so a second costs ``V - sum z / T_ref``: at the
+queues before the round under the bound, after it under the exact drift, where it is worked out anew with the
+prices of energy. It is kept above a small part of ``V``, and clusters answer as if ``a`` were that of the
+present plan. The exact objective, by which plans are compared, takes both as they are.
+
 All below ``solve_rounds`` is compiled as part of it and not by itself (``compiled_inner``). Slices are not
 assigned, and arrays not calculated with as wholes: for either Numba compiles general code, for seconds.
 """
@@ -36,6 +41,7 @@ from collapipe_env.physics.parameters import Parameters
 
 from .block_moves import best_move, largest, most_moves
 from .cluster_answers import first_guess, propose
+from .cluster_costs import delay_price
 from .round_input import RoundInput, environment_row
 from .round_plan import RoundPlan, evaluate, reprice
 
@@ -178,7 +184,7 @@ def solve_rounds(
                 exploring = budget.exploring_sweeps
                 weight = np.empty(clusters)
                 for n in range(clusters):
-                    weight[n] = parameters.tradeoff_v / clusters
+                    weight[n] = delay_price(row, parameters) / clusters
             elif moved < moves:
                 moved += 1
                 if exact:

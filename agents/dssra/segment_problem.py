@@ -97,7 +97,7 @@ def segment_problem(
             # Computing takes most of a device's energy: its drift counts exactly, transmissions at the price.
             drift = blocks * price[k + 1] * joules
             if exact:
-                drift = node_drift(z, blocks * joules / budget)
+                drift = node_drift(z, blocks * joules / budget, inputs.allowance[0])
             block_cost[k, blocks] = blocks * each + drift
     moments_out, moments_in, moments_cost = _moments(n, power, inputs, parameters)
     return SegmentProblem(

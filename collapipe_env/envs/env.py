@@ -85,11 +85,12 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     reaches the target (if the scenario sets one).
 
     **Info**. The same numbers from every step and from ``reset``, each a ``numpy.float64``: ``delay`` [s],
-    ``cost`` (sum over nodes of the energy above budget, in budgets), ``backlog`` (sum of ``z``), ``loss``
-    [nat], ``metric`` (not with the surrogate). At ``reset``, before any round, the first three are 0. Rounds
-    of plans with groups of devices, which only :meth:`step_allocation` can play, add ``left_out``, the
-    present devices that take no part. The full :class:`~collapipe_env.simulator.record.RoundRecord` is in
-    :attr:`last_round`, the episode's totals are in :meth:`summary`.
+    ``cost`` (sum over nodes of the energy above what the round grants, in budgets), ``backlog`` (sum of
+    ``z``), ``loss`` [nat], ``metric`` (not with the surrogate). At ``reset``, before any round, the first
+    three are 0. Rounds of plans with groups of devices, which only :meth:`step_allocation` can play, add
+    ``left_out``, the present devices that take no part. The full
+    :class:`~collapipe_env.simulator.record.RoundRecord` is in :attr:`last_round`, the episode's totals are in
+    :meth:`summary`.
 
     **Randomness** comes from ``np_random`` alone, through one seed for each component and episode.
 

@@ -301,9 +301,10 @@ class BatchMDP:
         """The episodes of some rows so far, as arrays (E,) by name, each with a mask ``_name``.
 
         ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max`` (the worst node's
-        time-average energy over its budget: above 1 a budget is broken), ``final_backlog`` (sum of
-        ``z``), ``return``, ``loss`` and, where they exist, ``metric`` (real training) and
-        ``time_to_target`` [s] (the scenario has a target loss and it was reached).
+        time-average energy over its budget, its mean power over that of the budget where budgets are
+        per second: above 1 a budget is broken), ``final_backlog`` (sum of ``z``), ``return``, ``loss``
+        and, where they exist, ``metric`` (real training) and ``time_to_target`` [s] (the scenario has a
+        target loss and it was reached).
 
         Args:
             rows: The rows asked for (E,), at least one; the others' numbers are 0.
@@ -313,11 +314,15 @@ class BatchMDP:
         xp = namespace(state.backlog)
         played = at_least(state.round_index, 1)
         played = xp.astype(played, state.backlog.dtype)
+        period = self.world.parameters.budget_period_s
+        granted = played  # budgets so far, 1 before the first round
+        if period is not None:
+            granted = xp.where(state.round_index > 0, self._total_delay / period, played)
         columns = {
             "rounds": state.round_index,
             "total_delay": self._total_delay,
             "mean_delay": self._total_delay / played,
-            "energy_ratio_max": xp.max(self._total_energy_ratio, axis=(-2, -1)) / played,
+            "energy_ratio_max": xp.max(self._total_energy_ratio, axis=(-2, -1)) / granted,
             "final_backlog": total(state.backlog),
             "return": self._total_reward,
             **self.learning_info(),

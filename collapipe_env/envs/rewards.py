@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 from collapipe_env.arrays import Array, at_most, namespace
@@ -11,7 +11,7 @@ from collapipe_env.envs.cluster_delays import marginal_delay
 from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.envs.reward_inputs import RewardInputs, node_present, target_reached
 from collapipe_env.errors import ScenarioError
-from collapipe_env.physics.queues import lyapunov
+from collapipe_env.physics.queues import lyapunov, per_node, update_backlog
 from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.costs import RoundCosts
@@ -87,14 +87,38 @@ class LyapunovReward:
         """Return difference rewards (E, N), see :class:`ClusterReward`."""
         before, after = record.state.backlog, record.backlog
         drift = 0.5 * namespace(after).sum(after * after - before * before, axis=-1)
-        penalty = self.tradeoff_v * marginal_delay(record.costs.cluster_delay)
+        marginal = marginal_delay(record.costs.cluster_delay)
+        penalty = self.tradeoff_v * marginal - _relief(record, marginal)
         reward: Array = -(penalty + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
 
 
+def _relief(record: RoundRecord, marginal: Array) -> Array:
+    """Fall of the other clusters' ``L`` by what a cluster's own delay grants them (E, N); 0 per round.
+
+    Args:
+        record: The round.
+        marginal: Delay that each cluster alone causes (E, N) [s].
+    """
+    period = record.costs.budget_period_s
+    if period is None:
+        return 0.0 * marginal
+    xp, costs = namespace(marginal), record.costs
+    # Without the slowest cluster the round would end when the second is done.
+    granted = (costs.delay - xp.max(marginal, axis=-1)) / period
+    without = update_backlog(record.state.backlog, costs.energy_ratio, per_node(granted))
+    fall = 0.5 * xp.sum(without * without - record.backlog * record.backlog, axis=-1)
+    others = xp.sum(fall, axis=-1)[..., None] - fall
+    return xp.where(marginal > 0.0, others, xp.zeros_like(others))
+
+
 @dataclass(frozen=True)
 class DriftPlusPenaltyReward:
-    """The per-round form ``-(V T + sum min(z, z_cap) (e - 1)) / (V T_ref)``: denser, faster to learn."""
+    """The per-round form ``-(V T + sum min(z, z_cap) (e - 1)) / (V T_ref)``: denser, faster to learn.
+
+    With budgets per second ``max(e - a, -z)`` stands for ``e - 1``: no queue falls by more than it holds,
+    however long a round, so that endless rounds are not paid for [X].
+    """
 
     tradeoff_v: float
     reference_delay: float
@@ -103,17 +127,31 @@ class DriftPlusPenaltyReward:
     def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:  # noqa: ARG002
         """Return the rewards (E,)."""
         pressure = at_most(before.backlog, self.backlog_cap)
-        drift = namespace(pressure).sum(pressure * (costs.energy_ratio - 1.0), axis=(-2, -1))
+        drift = namespace(pressure).sum(pressure * _change(before, costs), axis=(-2, -1))
         reward: Array = -(self.tradeoff_v * costs.delay + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
 
     def by_cluster(self, record: RoundRecord) -> Array:
         """Return difference rewards (E, N), see :class:`ClusterReward`."""
         pressure = at_most(record.state.backlog, self.backlog_cap)
-        drift = namespace(pressure).sum(pressure * (record.costs.energy_ratio - 1.0), axis=-1)
-        penalty = self.tradeoff_v * marginal_delay(record.costs.cluster_delay)
+        xp, marginal = namespace(pressure), marginal_delay(record.costs.cluster_delay)
+        drift = xp.sum(pressure * _change(record.state, record.costs), axis=-1)
+        penalty = self.tradeoff_v * marginal
+        if record.costs.budget_period_s is not None:
+            # What the slowest cluster's own delay takes from the others' queues, at their pressure.
+            shorter = replace(record.costs, delay=record.costs.delay - xp.max(marginal, axis=-1))
+            relief = xp.sum(pressure * _change(record.state, shorter), axis=-1) - drift
+            others = xp.sum(relief, axis=-1)[..., None] - relief
+            penalty = penalty - xp.where(marginal > 0.0, others, xp.zeros_like(others))
         reward: Array = -(penalty + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
+
+
+def _change(before: SystemState, costs: RoundCosts) -> Array:
+    """Change of the queues, as the per-round form counts it (E, N, K+1): ``e - 1`` or ``max(e - a, -z)``."""
+    if costs.budget_period_s is None:
+        return costs.energy_ratio - 1.0
+    return update_backlog(before.backlog, costs.energy_ratio, per_node(costs.allowance)) - before.backlog
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ class EpisodeResult:
         title: The scheduler's own name, for tables.
         episode: Number of the held-out episode, from 0.
         delay: Round delays [s].
-        worst_energy: Largest energy over budget of any node in each round.
+        worst_energy: Largest energy over budget of any node in each round; its power over that of the budget
+            where budgets are per second.
         backlog: Sum of the energy queues after each round [budgets].
         largest_backlog: Largest energy queue of any node after each round [budgets]; NaN in files of earlier
             versions, which do not say.
@@ -65,7 +66,8 @@ class EpisodeResult:
         metrics: All of the task's metrics at the end by name; empty with the surrogate learner.
         memory_bytes: Most memory that any device needed in each round [byte].
         decision_s: Wall-clock time that each decision took [s].
-        energy_ratio: Time-average energy over budget of every node, (N, K+1) as nested lists.
+        energy_ratio: Time-average energy over budget of every node, (N, K+1) as nested lists; mean power
+            over that of the budget where budgets are per second.
         device_memory_bytes: Most memory that each device needed in any round [byte], (N, K).
         offered_memory_bytes: Memory that each device offers at the start [byte], (N, K); 0 where there is no
             device.
@@ -241,7 +243,7 @@ def play_episode(
     observation, info = env.reset(seed=HELD_OUT_SEED + episode)
     columns: dict[str, list[float]] = {column: [] for column in COLUMNS}
     allocations: list[Allocation] = []
-    energy = np.zeros(env.state.backlog.shape[1:])
+    energy, granted = np.zeros(env.state.backlog.shape[1:]), 0.0
     offered = np.array(env.state.memory_bytes[0], dtype=np.float64)
     memory = np.zeros_like(offered)
     initial_loss = float(info["loss"][0])
@@ -255,7 +257,8 @@ def play_episode(
         record = env.last_round
         assert record is not None
         columns["delay"].append(float(record.costs.delay[0]))
-        columns["worst_energy"].append(float(record.costs.energy_ratio[0].max()))
+        allowance = float(record.costs.allowance[0])
+        columns["worst_energy"].append(float(record.costs.energy_ratio[0].max()) / allowance)
         columns["backlog"].append(float(record.backlog[0].sum()))
         columns["largest_backlog"].append(float(record.backlog[0].max()))
         columns["loss"].append(float(record.learning.loss[0]))
@@ -263,6 +266,7 @@ def play_episode(
         columns["smoothed_loss"].append(float(env.state.loss[0]))
         allocations.append(record.allocation[0])
         energy += record.costs.energy_ratio[0]
+        granted += allowance
         columns["memory_bytes"].append(float(record.costs.memory[0].max()))
         memory = np.maximum(memory, record.costs.memory[0])
         on_round()
@@ -277,7 +281,7 @@ def play_episode(
         run=run,
         initial_loss=initial_loss,
         metrics={name: float(values[0]) for name, values in record.learning.metrics.items()},
-        energy_ratio=(energy / rounds).tolist(),
+        energy_ratio=(energy / granted).tolist(),
         device_memory_bytes=memory.tolist(),
         offered_memory_bytes=offered.tolist(),
         server_blocks=max(

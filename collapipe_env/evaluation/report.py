@@ -221,7 +221,8 @@ def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
         f"Difference: mean delay over that of {_reference_title(comparisons)} in the same episode, less 1; "
         "faster: share of episodes in which it is below that, ties counting half; "
         "rank: by mean delay in the same episode. Energy excess: worst node's time-average energy over its "
-        "budget, less 1 (0 or below: every budget is met). Backlog slope: growth of the largest energy queue "
+        "budget (mean power, where budgets are per second), less 1 (0 or below: every budget is met). "
+        "Backlog slope: growth of the largest energy queue "
         "in the last half of the episode, in budgets. Peak memory: of any device. Decision: median."
     )
 

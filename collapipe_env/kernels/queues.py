@@ -11,26 +11,33 @@ from collapipe_env.physics.queues import update_backlog
 
 @compiled
 def queue_rows(
-    backlog: FloatArray, energy_ratio: FloatArray, following: FloatArray, excess: FloatArray, held: FloatArray
+    backlog: FloatArray,
+    energy_ratio: FloatArray,
+    granted: FloatArray,
+    following: FloatArray,
+    excess: FloatArray,
+    held: FloatArray,
 ) -> None:
     """Move the queues on and sum up.
 
     Args:
         backlog: ``z(t)`` (E, N, K+1).
         energy_ratio: ``e(t)`` (E, N, K+1).
+        granted: Allowance of the round, ``a(t)`` (E,).
         following: ``z(t+1)`` (E, N, K+1), written.
-        excess: Sum over the nodes of the energy above budget, in budgets (E,), written.
+        excess: Sum over the nodes of the energy above the allowance, in budgets (E,), written.
         held: Sum over the nodes of ``z(t+1)`` (E,), written.
     """
     E, N, nodes = backlog.shape
     for e in range(E):
         above = together = 0.0
+        allowed = granted[e]
         for n in range(N):
             for i in range(nodes):
                 ratio = energy_ratio[e, n, i]
-                z = update_backlog(backlog[e, n, i], ratio)
+                z = update_backlog(backlog[e, n, i], ratio, allowed)
                 following[e, n, i] = z
                 together += z
-                above += max(ratio - 1.0, 0.0)
+                above += max(ratio - allowed, 0.0)
         excess[e] = above
         held[e] = together

@@ -66,6 +66,7 @@ class Parameters(NamedTuple):
             no decision, as are the next two.
         other_activation_bytes: ``alpha`` under the other setting [byte].
         other_working_bytes: The working set under the other setting [byte].
+        budget_period_s: Seconds that an energy budget is meant for [s]; 0 where it is for a round.
     """
 
     blocks: int
@@ -111,6 +112,7 @@ class Parameters(NamedTuple):
     other_backward_over_forward: float
     other_activation_bytes: float
     other_working_bytes: float
+    budget_period_s: float
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ class SystemParameters:
         head: Server's head within a round, ``copies`` or ``common``.
         other_costs: Workload with the other setting of recomputation, where schedulers decide about it; else
             ``None``.
+        budget_period_s: Seconds that an energy budget is meant for [s]; ``None`` where it is for a round.
     """
 
     costs: WorkloadCosts
@@ -170,6 +173,7 @@ class SystemParameters:
     distribution: str = "cu"
     head: str = "copies"
     other_costs: WorkloadCosts | None = None
+    budget_period_s: float | None = None
 
     @property
     def uplink_noise_w(self) -> float:
@@ -250,4 +254,5 @@ class SystemParameters:
             other_backward_over_forward=other.backward_over_forward,
             other_activation_bytes=other.stored_activation_bytes,
             other_working_bytes=other.working_bytes,
+            budget_period_s=0.0 if self.budget_period_s is None else self.budget_period_s,
         )

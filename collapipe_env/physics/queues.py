@@ -1,21 +1,39 @@
 """Virtual energy queues and the Lyapunov function (`system_model.md` sections 5 and 9).
 
-Everything is normalised by each node's budget: ``z = Z / Ebar``, ``e = E / Ebar``.
+Everything is normalised by each node's budget: ``z = Z / Ebar``, ``e = E / Ebar``. A round grants every node
+an allowance ``a`` in budgets: 1 where budgets are per round [S], ``T / T_ref`` where they are per second [X].
 """
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array, at_least, total
+from collapipe_env.arrays import Array, at_least, namespace, total
 
 
-def update_backlog(backlog: Array, energy_ratio: Array) -> Array:
-    """Virtual queue after a round, ``z(t+1) = max(z(t) + e(t) - 1, 0)``.
+def allowance(delay_s: Array, period_s: float | None) -> Array:
+    """Budgets that a round grants every node, ``a`` (...) [X].
+
+    Args:
+        delay_s: Round delay ``T`` (...) [s].
+        period_s: Seconds that a budget is meant for [s], > 0; ``None`` where it is meant for a round.
+    """
+    granted: Array = namespace(delay_s).ones_like(delay_s) if period_s is None else delay_s / period_s
+    return granted
+
+
+def per_node(granted: Array) -> Array:
+    """Allowances (...) in a shape that goes with nodes' queues (..., 1, 1)."""
+    return granted[..., None, None]
+
+
+def update_backlog(backlog: Array, energy_ratio: Array, granted: Array = 1.0) -> Array:
+    """Virtual queue after a round, ``z(t+1) = max(z(t) + e(t) - a(t), 0)``.
 
     Args:
         backlog: ``z`` (..., N, K+1), >= 0.
         energy_ratio: ``e`` (..., N, K+1), energy over budget.
+        granted: ``a``, broadcastable to the others; see :func:`per_node`.
     """
-    return at_least(backlog + energy_ratio - 1.0, 0.0)
+    return at_least(backlog + energy_ratio - granted, 0.0)
 
 
 def lyapunov(backlog: Array) -> Array:
@@ -23,19 +41,29 @@ def lyapunov(backlog: Array) -> Array:
     return 0.5 * total(backlog * backlog)
 
 
-def drift_plus_penalty(delay_s: Array, backlog: Array, energy_ratio: Array, tradeoff_v: float) -> Array:
+def drift_plus_penalty(
+    delay_s: Array, backlog: Array, energy_ratio: Array, tradeoff_v: float, granted: Array | None = None
+) -> Array:
     """Bound of the drift plus penalty of a round, ``V T + sum z e`` (`system_model.md` section 9, [S]).
+
+    With budgets per second it is ``V T + sum z (e - (a - 1))`` [X]: what a round grants depends on the plan
+    then. A constant ``sum z`` is left out of either.
 
     Args:
         delay_s: Round delay ``T`` (...) [s].
         backlog: ``z`` (..., N, K+1).
         energy_ratio: ``e`` (..., N, K+1).
         tradeoff_v: ``V`` [1/s].
+        granted: ``a`` (...); ``None`` for 1.
     """
+    if granted is not None:
+        energy_ratio = energy_ratio - per_node(granted - 1.0)
     return tradeoff_v * delay_s + total(backlog * energy_ratio)
 
 
-def exact_drift_plus_penalty(delay_s: Array, backlog: Array, energy_ratio: Array, tradeoff_v: float) -> Array:
+def exact_drift_plus_penalty(
+    delay_s: Array, backlog: Array, energy_ratio: Array, tradeoff_v: float, granted: Array | None = None
+) -> Array:
     """Drift plus penalty of a round, ``V T + L(t+1) - L(t)`` ([X]; the paper minimises its bound).
 
     Args:
@@ -43,13 +71,15 @@ def exact_drift_plus_penalty(delay_s: Array, backlog: Array, energy_ratio: Array
         backlog: ``z`` before the round (..., N, K+1).
         energy_ratio: ``e`` (..., N, K+1).
         tradeoff_v: ``V`` [1/s].
+        granted: ``a`` (...); ``None`` for 1.
     """
-    drift = lyapunov(update_backlog(backlog, energy_ratio)) - lyapunov(backlog)
+    each = 1.0 if granted is None else per_node(granted)
+    drift = lyapunov(update_backlog(backlog, energy_ratio, each)) - lyapunov(backlog)
     return tradeoff_v * delay_s + drift
 
 
 def idle_drift(backlog: Array) -> Array:
-    """Least drift ``L(t+1) - L(t)`` of a round, that of one without energy (...) [X].
+    """Least drift ``L(t+1) - L(t)`` of a round that grants 1, that of one without energy (...) [X].
 
     Args:
         backlog: ``z`` before the round (..., N, K+1).

@@ -101,8 +101,9 @@ def _node_legend(page: Sheet, view: RoundView, x: float, right: float) -> None:
 
 
 def _energy(page: Sheet, view: RoundView, x: float, y: float, width: float, height: float) -> None:
-    titles = ("energy queue z (budgets)", "energy e / budget")
-    values = (view.backlog, view.energy_ratio)
+    # With budgets per second the line at 1 is the budget's power.
+    titles = ("energy queue z (budgets)", "energy e / budget" if view.allowance is None else "power / budget")
+    values = (view.backlog, view.energy_ratio / (view.allowance or 1.0))
     for i in range(2):
         if side_panels.as_bars(view):
             each = 0.5 * (height - 38.0)

@@ -58,6 +58,7 @@ class RoundView:
         loss_history: Evaluation losses of the rounds so far, oldest first, this round's last; may be empty
             and may hold NaN.
         delay_history: Delays of the rounds so far in seconds, in the same order; may be empty.
+        allowance: Budgets that the round granted, where they are per second; ``None`` where per round.
 
     Raises:
         CollaPipeError: On construction, if shapes do not fit together.
@@ -72,6 +73,7 @@ class RoundView:
     delay_s: float
     loss_history: Sequence[float] = ()
     delay_history: Sequence[float] = ()
+    allowance: float | None = None
 
     def __post_init__(self) -> None:
         if not self.clusters:

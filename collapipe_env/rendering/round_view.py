@@ -9,15 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, GPIPE, SEQUENTIAL
-from collapipe_env.arrays import at_least, total
 from collapipe_env.learners.base import Arrivals
-from collapipe_env.physics.queues import update_backlog
 from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
 from collapipe_env.rendering.round_numbers import ClusterView, RoundView
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.record import RoundRecord, queue_round
 from collapipe_env.simulator.world import World
 
 
@@ -169,6 +167,7 @@ def round_view(
         delay_s=float(costs.delay[row]),
         loss_history=loss_history,
         delay_history=delay_history,
+        allowance=None if costs.budget_period_s is None else float(costs.allowance[row]),
     )
 
 
@@ -181,14 +180,14 @@ def preview(world: World) -> RoundRecord:
     shape = (*state.uplink_gain.shape, work.local_steps)
     M = allocation.micro_batches
     counts = np.broadcast_to(M[..., None], shape)
-    backlog = update_backlog(state.backlog, costs.energy_ratio)
+    backlog, excess, held = queue_round(state.backlog, costs.energy_ratio, costs.allowance)
     return RoundRecord(
         state=state,
         allocation=allocation,
         costs=costs,
         arrivals=Arrivals(counts, M, np.zeros(shape, np.uint64), work.micro_batch_choices[-1]),
         backlog=backlog,
-        backlog_sum=total(backlog),
-        energy_excess=total(at_least(costs.energy_ratio - 1.0, 0.0)),
+        backlog_sum=held,
+        energy_excess=excess,
         learning=replace(world.learning),
     )

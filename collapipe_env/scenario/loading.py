@@ -109,6 +109,8 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
     if not plain["dynamics"]["processes"]:
         # So that a scenario without processes says, and has the digest of, what it did before there were any.
         del plain["dynamics"]["processes"]
+    if plain["budgets"]["per"] == "round":
+        del plain["budgets"]["per"]
     without_neutral_fields(plain)
     without_neutral_memory(plain)
     without_neutral_decisions(plain)

@@ -244,6 +244,13 @@ class BudgetSpec:
 
     device_energy_j: Annotated[float, real("energy budget per device and round", "J", gt=0.0, le=1e12)] = 12.0
     cu_energy_j: Annotated[float, real("energy budget per CU and round", "J", gt=0.0, le=1e12)] = 1.0
+    per: Annotated[
+        Literal["round", "second"],
+        described(
+            "what a budget is for, a round or the seconds of a usual one (T_ref at one local step); one of "
+            "round, second"
+        ),
+    ] = "round"
     tradeoff_v: Annotated[float, real("Lyapunov weight of the delay V", "1/s", ge=0.0, le=1e9)] = 1.4
     backlog_cap: Annotated[
         float,

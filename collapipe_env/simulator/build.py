@@ -112,6 +112,7 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         migration=migration_of(scenario),
         distribution=scenario.workload.distribution,
         head=scenario.workload.head,
+        budget_period_s=budget_period(scenario),
     )
 
 
@@ -195,6 +196,23 @@ def energy_budgets(scenario: Scenario) -> np.ndarray[tuple[int, int], np.dtype[n
     budgets = np.full((scenario.clusters, scenario.max_devices + 1), scenario.budgets.device_energy_j)
     budgets[:, 0] = scenario.budgets.cu_energy_j
     return budgets
+
+
+def budget_period(scenario: Scenario) -> float | None:
+    """Seconds that an energy budget is meant for; ``None`` where it is meant for a round.
+
+    Budgets per second are ``Pbar = Ebar / T_ref``, with the reference delay of the same scenario at one local
+    step: the budget of a round of the usual length, spread over its seconds [X].
+    """
+    if scenario.budgets.per == "round":
+        return None
+    return reference_delay(
+        dataclasses.replace(
+            scenario,
+            workload=dataclasses.replace(scenario.workload, local_steps=1),
+            budgets=dataclasses.replace(scenario.budgets, per="round"),
+        )
+    )
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, concatenate, namespace
 from collapipe_env.kernels.plain_round import CLUSTER, DEVICE, NODE, ROUND
-from collapipe_env.physics import delay, energy, overheads, radio
+from collapipe_env.physics import delay, energy, overheads, queues, radio
 from collapipe_env.physics.elements import (
     PipelineElements,
     allreduce_times,
@@ -59,6 +59,7 @@ class RoundCosts:
             step; ``None`` where a change of plan costs nothing.
         moments: What becomes of every block's moments before it (..., N, L), int: ``STAY``, ``TRAVEL`` or
             ``LOST`` of :mod:`collapipe_env.physics.migration`; ``None`` likewise.
+        budget_period_s: Seconds that an energy budget is meant for [s]; ``None`` where it is for a round.
     """
 
     delay: Array
@@ -80,6 +81,12 @@ class RoundCosts:
     allocation: Allocation
     migration: Array | None = None
     moments: Array | None = None
+    budget_period_s: float | None = None
+
+    @property
+    def allowance(self) -> Array:
+        """Budgets that the round grants every node (...): 1, or ``T / T_ref`` with budgets per second."""
+        return queues.allowance(self.delay, self.budget_period_s)
 
     @cached_property
     def graph(self) -> PlanGraph:
@@ -109,7 +116,7 @@ def round_costs(
     if interference_w is None and allocation.is_plain:
         compiled = plain_round_costs(parameters, state, allocation)
         if compiled is not None:
-            costs = _named(compiled, allocation, parameters.overheads)
+            costs = _named(compiled, allocation, parameters)
     if costs is None:
         costs = general_round_costs(parameters, state, allocation, interference_w)
     if parameters.migration is None:
@@ -120,9 +127,10 @@ def round_costs(
     return with_migration(costs, parameters, state, allocation)
 
 
-def _named(costs: PlainCosts, allocation: Allocation, extra: overheads.Overheads) -> RoundCosts:
+def _named(costs: PlainCosts, allocation: Allocation, parameters: SystemParameters) -> RoundCosts:
     """The compiled loop's rows as one object."""
     rounds, clusters, nodes, devices = costs
+    extra = parameters.overheads
     return RoundCosts(
         delay=rounds[ROUND.delay],
         cluster_delay=clusters[CLUSTER.delay],
@@ -153,6 +161,7 @@ def _named(costs: PlainCosts, allocation: Allocation, extra: overheads.Overheads
             edge_latency=extra.edge_latency_s,
         ),
         allocation=allocation,
+        budget_period_s=parameters.budget_period_s,
     )
 
 
@@ -297,6 +306,7 @@ def general_round_costs(
         interference=links.interference,
         elements=elements,
         allocation=allocation,
+        budget_period_s=parameters.budget_period_s,
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.build import budget_period, system_parameters
 from collapipe_env.simulator.energy_search import EnergySearch
 from collapipe_env.simulator.sampled_rounds import sample_rounds
 
@@ -29,9 +29,12 @@ class FeasibilityReport:
 
     Attributes:
         energy_ratio: Energy over budget of each node, averaged over an episode's rounds (E, N, K+1).
+        budget_period_s: Seconds that a budget is meant for [s]; ``None`` where it is for a round. A round
+            of ``e`` budgets must last ``e`` such periods: it may, so budgets per second can be met.
     """
 
     energy_ratio: FloatArray
+    budget_period_s: float | None = None
 
     @property
     def least_use(self) -> FloatArray:
@@ -52,7 +55,8 @@ class FeasibilityReport:
     @property
     def broken(self) -> BoolArray:
         """Episodes in which some budget cannot be met (E,)."""
-        return np.asarray((self.energy_ratio > 1.0).any(axis=(-2, -1)))
+        over = np.asarray((self.energy_ratio > 1.0).any(axis=(-2, -1)))
+        return over if self.budget_period_s is None else np.zeros_like(over)
 
     @property
     def share(self) -> float:
@@ -66,10 +70,15 @@ class FeasibilityReport:
 
     def describe(self) -> str:
         """Two lines about all episodes and one for each cluster."""
-        use = self.least_use
+        use, period = self.least_use, self.budget_period_s
         verdict = f"energy budgets can be met in all {self.episodes} sampled episodes"
         if not self.feasible:
             verdict = f"energy budgets cannot be met in {_part(int(self.broken.sum()), self.episodes)}"
+        if period is not None:
+            verdict = (
+                "energy budgets are per second: plans of least energy meet them in rounds of "
+                f"{period * float(np.median(use.max(axis=-1))):.3g} s (median episode) and longer"
+            )
         lines = [verdict, "least energy use over budget of each cluster's worst node, delay ignored:"]
         for cluster in range(use.shape[1]):
             middle, high, worst = np.quantile(use[:, cluster], (0.5, 0.9, 1.0))
@@ -78,7 +87,7 @@ class FeasibilityReport:
                 f"cluster {cluster}: median {middle:.3g}, 90 % of episodes below {high:.3g}, "
                 f"worst {worst:.3g}, over budget in {over.sum()}"
             )
-            if over.any():
+            if over.any() and period is None:
                 node = int(np.bincount(self.worst_node[over, cluster]).argmax())
                 line += f", mostly {_node_name(node)}"
             lines.append(line)
@@ -118,7 +127,7 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
         ScenarioError: If a layout of the sample cannot be placed.
     """
     search = EnergySearch(system_parameters(scenario), sample_rounds(scenario))
-    return FeasibilityReport(search.least_use())
+    return FeasibilityReport(search.least_use(), budget_period(scenario))
 
 
 @lru_cache(maxsize=64)

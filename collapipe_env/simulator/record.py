@@ -12,7 +12,7 @@ from collapipe_env.arrays import Array, BoolArray, FloatArray, at_least, total
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.learners.base import Arrivals, LearningReport
-from collapipe_env.physics.queues import update_backlog
+from collapipe_env.physics.queues import per_node, update_backlog
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
@@ -31,7 +31,7 @@ class RoundRecord:
         arrivals: Micro-batches whose gradients arrived.
         backlog: Normalised virtual queues after the round (E, N, K+1).
         backlog_sum: Their sum over all nodes (E,).
-        energy_excess: Sum over all nodes of the round's energy above budget, in budgets (E,).
+        energy_excess: Sum over all nodes of the round's energy above the allowance, in budgets (E,).
         learning: Report of the learner after the round.
         half_duplex: Whether device-to-device hops served one direction at a time.
         interruption: What processes did inside the round, all together; ``None`` where none can.
@@ -64,21 +64,23 @@ class RoundRecord:
         return fraction
 
 
-def queue_round(backlog: Array, energy_ratio: Array) -> tuple[Array, Array, Array]:
+def queue_round(backlog: Array, energy_ratio: Array, granted: Array) -> tuple[Array, Array, Array]:
     """Move the queues on, in a compiled loop where the arrays are NumPy's.
 
     Args:
         backlog: ``z(t)`` (E, N, K+1).
         energy_ratio: Energy over budget ``e(t)`` (E, N, K+1).
+        granted: Allowance of the round ``a(t)`` (E,), :attr:`RoundCosts.allowance`.
 
     Returns:
-        ``z(t+1)`` (E, N, K+1); the sum over all nodes of the energy above budget, in budgets (E,); the sum of
-        ``z(t+1)`` (E,).
+        ``z(t+1)`` (E, N, K+1); the sum over all nodes of the energy above the allowance, in budgets (E,); the
+        sum of ``z(t+1)`` (E,).
     """
     if type(backlog) is not np.ndarray:
-        following = update_backlog(backlog, energy_ratio)
-        return following, total(at_least(energy_ratio - 1.0, 0.0)), total(following)
+        each = per_node(granted)
+        following = update_backlog(backlog, energy_ratio, each)
+        return following, total(at_least(energy_ratio - each, 0.0)), total(following)
     following = np.empty_like(backlog)
     excess, held = np.empty(len(backlog)), np.empty(len(backlog))
-    queue_rows(backlog, np.ascontiguousarray(energy_ratio), following, excess, held)
+    queue_rows(backlog, np.ascontiguousarray(energy_ratio), granted, following, excess, held)
     return following, excess, held

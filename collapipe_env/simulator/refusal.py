@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.arrays import Array
-from collapipe_env.errors import AllocationError
+from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.physics.parameters import SystemParameters
 
 
 def require_shape(name: str, value: Array, expected: tuple[int, ...]) -> None:
@@ -39,6 +40,23 @@ def require_whole(name: str, value: Array) -> None:
         refuse(~(np.isfinite(numbers) & (numbers == np.round(numbers))), numbers, name, "a whole number")
     if not np.issubdtype(numbers.dtype, np.integer):
         raise AllocationError(f"{name} has type {numbers.dtype}, expected integers")
+
+
+def require_budgets_per_round(caller: str, parameters: SystemParameters) -> None:
+    """Refuse budgets per second, for those who price energy by the round.
+
+    Args:
+        caller: Who cannot follow them, for the error.
+        parameters: Scalars of the scenario.
+
+    Raises:
+        ScenarioError: Names the field, who cannot, and who can.
+    """
+    if parameters.budget_period_s is not None:
+        raise ScenarioError(
+            f"{caller} weighs energy against budgets per round, and budgets.per is 'second': set it to "
+            "'round', or use dssra, dssra-bound or greedy_dpp"
+        )
 
 
 def require_room(cap: Array, blocks: int) -> None:

@@ -256,7 +256,7 @@ class World:
         interruption: Interruption | None,
     ) -> RoundRecord:
         """Move the queues by what the round cost."""
-        backlog, excess, held = queue_round(state.backlog, costs.energy_ratio)
+        backlog, excess, held = queue_round(state.backlog, costs.energy_ratio, costs.allowance)
         return RoundRecord(
             state=state,
             allocation=allocation,

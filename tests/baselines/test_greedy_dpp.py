@@ -20,7 +20,11 @@ def price(scheduler, state, n, segments):
     blocks[0, n] = segments
     costs = round_costs(parameters, state, replace(plan, blocks=blocks))
     drift = (state.backlog * costs.energy_ratio)[0, n].sum()
-    return parameters.tradeoff_v * costs.cluster_delay[0, n] + drift
+    worth = parameters.tradeoff_v
+    if parameters.budget_period_s is not None:
+        # A second grants every node of the system its part of a budget.
+        worth = max(worth - state.backlog.sum() / parameters.budget_period_s, 0.02 * worth)
+    return worth * costs.cluster_delay[0, n] + drift
 
 
 def slow_greedy(scheduler, state, n):
@@ -46,8 +50,16 @@ def slow_greedy(scheduler, state, n):
 
 @pytest.mark.parametrize(
     "scenario",
-    [SMALL, UNEVEN, PRICED, RELAYED, load_scenario("medium")],
-    ids=["small", "uneven", "priced", "relayed", "medium"],
+    [
+        SMALL,
+        UNEVEN,
+        PRICED,
+        RELAYED,
+        load_scenario("medium"),
+        SMALL.with_overrides({"budgets.per": "second"}),
+        load_scenario({"base": "medium", "budgets": {"per": "second"}}),
+    ],
+    ids=["small", "uneven", "priced", "relayed", "medium", "small_per_second", "medium_per_second"],
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_every_block_goes_where_it_adds_least(scenario, seed: int) -> None:

@@ -31,7 +31,20 @@ def test_episodes_may_be_longer_than_the_scenarios(tmp_path):
     assert 0.9 < row["exact"]["worst_energy"] < 1.2
 
 
+def test_budgets_per_second_are_held_by_slower_rounds(tmp_path):
+    rows = {}
+    for per in ("round", "second"):
+        path = tmp_path / f"{per}.json"
+        options = ["--rounds", "40", "--episodes", "1", "--per", per, "--output", str(path)]
+        assert drift_forms.main(["--scenarios", "medium", *options]) == 0
+        rows[per] = json.loads(path.read_text())["rows"][0]["exact"]
+    assert rows["second"]["delay_s"] > 1.05 * rows["round"]["delay_s"]
+    assert rows["second"]["worst_energy"] < 1.1
+
+
 def test_bad_options_are_refused(capsys):
+    assert drift_forms.main(["--per", "hour"]) == 2
+    assert "budgets.per" in capsys.readouterr().err
     assert drift_forms.main(["--rounds", "0"]) == 2
     assert "--rounds: 0 is not within 1" in capsys.readouterr().err
     assert drift_forms.main(["--scenarios", "smal"]) == 2

@@ -91,7 +91,7 @@ def test_queues(seed):
     rng = np.random.default_rng(seed)
     backlog, ratio = rng.exponential(1.0, (3, 2, 4)), rng.exponential(1.0, (3, 2, 4))
     following, excess, held = np.empty((3, 2, 4)), np.empty(3), np.empty(3)
-    queue_rows(backlog, ratio, following, excess, held)
+    queue_rows(backlog, ratio, np.ones(len(backlog)), following, excess, held)
     np.testing.assert_array_equal(following, update_backlog(backlog, ratio))
     np.testing.assert_allclose(excess, np.maximum(ratio - 1.0, 0.0).sum(axis=(1, 2)), rtol=1e-13)
     np.testing.assert_allclose(held, following.sum(axis=(1, 2)), rtol=1e-13)

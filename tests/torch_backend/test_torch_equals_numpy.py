@@ -87,6 +87,13 @@ def test_a_target_ends_rows_at_their_own_time(mode, reward):
     assert max(reached) < 6
 
 
+@pytest.mark.parametrize("reward", ["lyapunov", "drift_plus_penalty"])
+def test_budgets_per_second(reward):
+    scenario = scenario_of("moving", rounds=6)
+    scenario = {**scenario, "budgets": {**scenario["budgets"], "per": "second"}}
+    assert sum(assert_same_episodes(scenario, "SameStep", 8, reward=reward)) == 0
+
+
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 @pytest.mark.parametrize("target", [0.01, TARGET], ids=["by_none", "by_some"])
 def test_a_target_that_is_not_reached_in_time(mode, target):

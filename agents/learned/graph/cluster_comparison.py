@@ -48,7 +48,7 @@ def cluster_cost(
         cost = parameters.tradeoff_v / parameters.clusters * (delay - deadline)
     for i in range(power.shape[0]):
         joules = node_joules(i, share, summary, parameters)
-        cost += node_drift(inputs.backlog[n, i], joules / inputs.budget[n, i])
+        cost += node_drift(inputs.backlog[n, i], joules / inputs.budget[n, i], inputs.allowance[0])
     return cost + disturbance * mean_active_power(segments, power)
 
 

@@ -16,7 +16,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
-from collapipe_env.simulator.refusal import require_room
+from collapipe_env.simulator.refusal import require_budgets_per_round, require_room
 from collapipe_env.simulator.state import SystemState
 
 from .cluster_needs import system_times
@@ -38,6 +38,7 @@ class GraphScheduler(StateScheduler):
 
     Raises:
         AllocationError: An argument is out of its range.
+        ScenarioError: Budgets are per second.
     """
 
     name = "graph net"
@@ -52,6 +53,7 @@ class GraphScheduler(StateScheduler):
         tradeoff_v: float | None = None,
     ) -> None:
         super().__init__(scenario)
+        require_budgets_per_round(f"scheduler {self.name!r}", self.parameters)
         V = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
         require_numbers(self.name, V, 0.0)
         parameters = replace(self.parameters, tradeoff_v=V)
