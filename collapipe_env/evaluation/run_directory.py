@@ -147,8 +147,15 @@ class RunDirectory:
         occupied = self._occupied()
         if occupied and fresh:
             self._clear()
-        elif occupied and self._played():
-            if self._require_same(without_nan(asked), growing, deciding):
+        elif occupied:
+            try:
+                grown = self._require_same(without_nan(asked), growing, deciding)
+            except DataError:
+                if self._played():
+                    raise
+                write_json(self.options, asked)
+                return False
+            if grown:
                 write_json(self.options, asked)
             return True
         write_json(self.options, asked)

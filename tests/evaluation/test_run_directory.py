@@ -15,6 +15,9 @@ ASKED = {"scenario": SCENARIO, "algo": "ppo", "steps": 5, "ppo": {"hidden": (2, 
 def test_same_options_continue_and_others_are_refused(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     assert run.open(ASKED, fresh=False) is False
+    assert run.open({**ASKED, "seed": 1}, fresh=False) is False  # nothing has been made of the first yet
+    assert run.open(ASKED, fresh=False) is False
+    run.checkpoints.mkdir()
     assert run.open(ASKED, fresh=False) is True
     with pytest.raises(DataError, match=r"ppo\.hidden was \[2, 3\], now \[9\].*--out.*--fresh"):
         run.open({**ASKED, "ppo": {**ASKED["ppo"], "hidden": [9]}}, fresh=False)
@@ -104,6 +107,7 @@ def test_the_real_learner_may_have_its_former_name(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     run.open({**ASKED, "learner": "torch"}, fresh=False)
     assert run.open({**ASKED, "learner": "real"}, fresh=False) is True
+    run.checkpoints.mkdir()
     with pytest.raises(DataError, match="learner was 'real', now 'surrogate'"):
         run.open({**ASKED, "learner": "surrogate"}, fresh=False)
     assert run.episodes_of("real", 3).name == "real-3"
@@ -115,6 +119,7 @@ def test_the_real_learner_may_have_its_former_name(tmp_path: Path) -> None:
 def test_what_decides_nothing_stays_as_it_is(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     run.open(ASKED, fresh=False)
+    run.checkpoints.mkdir()
     before = run.options.read_text()
     assert run.open({"scenario": SCENARIO, "steps": 99}, fresh=False, deciding=("scenario",)) is True
     assert run.options.read_text() == before
