@@ -117,3 +117,20 @@ def play(scheduler, rows, rounds, seed=0):
         delays.append(costs.delay)
         ratios.append(costs.energy_ratio)
     return np.array(delays), np.array(ratios)
+
+
+def neighbours(plan, state):
+    """Plans of one row with a block elsewhere, where memories allow that, or another power of a CU."""
+    found = []
+    for n, giver, taker in np.ndindex(*plan.blocks.shape[1:], plan.blocks.shape[2]):
+        blocks = plan.blocks.copy()
+        blocks[0, n, giver] -= 1
+        blocks[0, n, taker] += 1
+        if giver != taker and (blocks >= 0).all() and (blocks <= state.memory_cap).all():
+            found.append(replace(plan, blocks=blocks))
+    for n in range(plan.cu_power.shape[1]):
+        for factor in (0.5, 0.8, 1.25, 2.0):
+            power = plan.cu_power.copy()
+            power[0, n] = np.clip(power[0, n] * factor, 0.002, 0.2)
+            found.append(replace(plan, cu_power=power))
+    return found

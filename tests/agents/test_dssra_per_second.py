@@ -109,18 +109,7 @@ def test_no_block_elsewhere_and_no_other_power_or_share_is_better():
     for seed in range(4):
         state = support.loaded_state(scenario, 1, seed, 0.7, silent=0.3)
         plan = scheduler.allocate(state)
-        best, tried = scheduler.objective(state, plan)[0], []
-        for n, giver, taker in np.ndindex(*plan.blocks.shape[1:], plan.blocks.shape[2]):
-            blocks = plan.blocks.copy()
-            blocks[0, n, giver] -= 1
-            blocks[0, n, taker] += 1
-            if giver != taker and (blocks >= 0).all() and (blocks <= state.memory_cap).all():
-                tried.append(replace(plan, blocks=blocks))
-        for n in range(scenario.clusters):
-            for factor in (0.5, 0.8, 1.25, 2.0):
-                power = plan.cu_power.copy()
-                power[0, n] = np.clip(power[0, n] * factor, 0.002, 0.2)
-                tried.append(replace(plan, cu_power=power))
+        best, tried = scheduler.objective(state, plan)[0], support.neighbours(plan, state)
         shares = np.linspace(0.1, 0.9, 33)
         tried += [replace(plan, bandwidth=np.array([[share, 1.0 - share]])) for share in shares]
         values = [scheduler.objective(state, other)[0] for other in tried]
