@@ -14,7 +14,7 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.decisions import DECISIONS
+from collapipe_env.scenario.decisions import COLLAPIPE
 
 PAGE = Path(__file__).parents[1] / "docs" / "costs.md"
 MEMORIES: tuple[tuple[float, ...], ...] = (
@@ -59,7 +59,7 @@ def table() -> str:
         for changes in (
             {"workload.recompute": False},
             {"workload.recompute": True},
-            {"workload.recompute": True, "decisions": DECISIONS},
+            {"workload.recompute": True, "decisions": (*COLLAPIPE, "recompute")},
         ):
             try:
                 scenario = load_scenario("llm-boards").with_overrides(

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 if TYPE_CHECKING:
     from collapipe_env.scenario.schema import Scenario
 
-Decision = Literal["segments", "micro_batches", "bandwidth", "powers", "recompute"]
+Decision = Literal[
+    "segments", "micro_batches", "bandwidth", "powers", "recompute", "schedule", "order", "server_blocks"
+]
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
 """All decisions, in the order in which scenarios list them."""
 COLLAPIPE: tuple[Decision, ...] = DECISIONS[:4]

@@ -59,7 +59,7 @@ class Scenario:
         AfterValidator(ordered_decisions),
         described(
             "what schedulers decide; no unit, a list of segments, micro_batches, bandwidth, powers and, if "
-            "open, recompute"
+            "open, recompute, schedule, order, server_blocks"
         ),
     ] = COLLAPIPE
     workload: Annotated[WorkloadSpec, described("the priced model; units per field")] = dataclasses.field(
