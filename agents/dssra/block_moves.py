@@ -1,4 +1,4 @@
-"""Single blocks moved between two devices of a cluster, judged by the true objective of the whole round.
+"""Single blocks moved between devices of a cluster and the server, judged by the true objective of the round.
 
 Prices are slopes, so the answers of ``cluster_answers.propose`` can settle where no cluster's proposal helps
 although one block elsewhere would: the segments have local optima. Trying every move at the powers at hand
@@ -16,7 +16,7 @@ from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import SUMMARY
-from .options import cap_at
+from .options import cap_at, server_blocks_of, with_server_blocks
 from .power_search import cluster_cost
 from .round_input import ClusterTerms, RoundInput
 from .round_plan import RoundPlan, evaluate, interference_prices
@@ -58,41 +58,64 @@ def best_move(
         Objective and plan after the move; the present ones if no move helps.
     """
     clusters, devices = plan.segments.shape
+    places = devices + (1 if inputs.most_server[0] > 0 else 0)  # the last one is the server
     prices = interference_prices(plan, plan.weight, inputs, parameters)
     summary = np.empty(SUMMARY + plan.power.shape[1])
-    gain = np.empty(clusters * devices * devices)
+    gain = np.empty(clusters * places * places)
     for move in range(gain.shape[0]):
         gain[move] = 0.0
     for n in range(clusters):
         segments = plan.segments[n].copy()
-        power = plan.power[n]
-        M = plan.micro_batches[n]
-        terms = ClusterTerms(M, plan.noise[n], plan.share[n], plan.weight[n], prices[n])
+        power, option = plan.power[n], plan.micro_batches[n]
+        kept = server_blocks_of(option)
+        placed = 0
+        for k in range(devices):
+            placed += segments[k]
+        terms = ClusterTerms(option, plan.noise[n], plan.share[n], plan.weight[n], prices[n])
         now = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
-        for giver in range(devices):
-            if segments[giver] == 0:
+        for giver in range(places):
+            if kept == 0 if giver == devices else segments[giver] == 0:
                 continue
-            segments[giver] -= 1
-            for taker in range(devices):
-                if taker == giver or segments[taker] >= cap_at(n, taker, M, inputs):
+            if giver < devices:
+                segments[giver] -= 1
+            for taker in range(places):
+                if taker == giver:
                     continue
-                segments[taker] += 1
-                gain[(n * devices + giver) * devices + taker] = now - cluster_cost(
-                    n, segments, power, terms, inputs, parameters, summary
+                if taker == devices:
+                    if kept >= inputs.most_server[0] or placed == 1:
+                        continue
+                elif segments[taker] >= cap_at(n, taker, option, inputs):
+                    continue
+                else:
+                    segments[taker] += 1
+                trial = option
+                if giver == devices or taker == devices:
+                    trial = with_server_blocks(option, kept + (1 if taker == devices else -1))
+                other = ClusterTerms(trial, plan.noise[n], plan.share[n], plan.weight[n], prices[n])
+                gain[(n * places + giver) * places + taker] = now - cluster_cost(
+                    n, segments, power, other, inputs, parameters, summary
                 )
-                segments[taker] -= 1
-            segments[giver] += 1
+                if taker < devices:
+                    segments[taker] -= 1
+            if giver < devices:
+                segments[giver] += 1
     best, best_plan = objective, plan
     for _ in range(_TRIED):
         move = largest(gain)
         if gain[move] <= objective - best:
             break
         gain[move] = 0.0
-        n, giver, taker = move // (devices * devices), move // devices % devices, move % devices
-        moved = plan.segments.copy()
-        moved[n, giver] -= 1
-        moved[n, taker] += 1
-        value, found = evaluate(moved, plan.power, plan.micro_batches, plan.share, inputs, parameters)
+        n, giver, taker = move // (places * places), move // places % places, move % places
+        moved, options = plan.segments.copy(), plan.micro_batches
+        if giver < devices:
+            moved[n, giver] -= 1
+        if taker < devices:
+            moved[n, taker] += 1
+        if giver == devices or taker == devices:
+            options = options.copy()
+            kept = server_blocks_of(options[n]) + (1 if taker == devices else -1)
+            options[n] = with_server_blocks(options[n], kept)
+        value, found = evaluate(moved, plan.power, options, plan.share, inputs, parameters)
         if value < best:
             best, best_plan = value, found
     return best, best_plan

@@ -16,7 +16,7 @@ from collapipe_env.physics.parameters import Parameters
 from .closed_forms import minmax_upload
 from .cluster_costs import SUMMARY, delay_price, reprice_cluster, summarise_cluster
 from .moving_powers import search_moving_powers
-from .options import fits_option, is_open
+from .options import fits_option, is_open, server_blocks_of, update_bits_of, with_server_blocks
 from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
 from .round_plan import RoundPlan, interference_prices, noise_of
@@ -52,10 +52,12 @@ def best_micro_batches(
     summary = np.empty(SUMMARY + power.shape[0])
     best = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
     noise_w, share, weight, price = terms.noise_w, terms.share, terms.delay_weight, terms.interference_price
+    kept = server_blocks_of(terms.micro_batches)
     for choice in range(inputs.choices.shape[0]):
         if not fits_option(n, segments, inputs.choices[choice], inputs):
             continue
-        other = ClusterTerms(inputs.choices[choice], noise_w, share, weight, price)
+        option = with_server_blocks(inputs.choices[choice], kept)
+        other = ClusterTerms(option, noise_w, share, weight, price)
         cost = cluster_cost(n, segments, power, other, inputs, parameters, summary)
         if cost < best:
             best, terms = cost, other
@@ -63,15 +65,50 @@ def best_micro_batches(
 
 
 @compiled_inner
-def flipped(terms: ClusterTerms) -> ClusterTerms:
-    """The terms with the same number of micro-batches and the other setting of recomputation."""
-    return ClusterTerms(
-        -terms.micro_batches,
-        terms.noise_w,
-        terms.share,
-        terms.delay_weight,
-        terms.interference_price,
-    )
+def with_option(terms: ClusterTerms, option: float) -> ClusterTerms:
+    """The terms with another option."""
+    return ClusterTerms(option, terms.noise_w, terms.share, terms.delay_weight, terms.interference_price)
+
+
+@compiled_inner
+def segments_elsewhere(
+    n: int,
+    power: FloatArray,
+    terms: ClusterTerms,
+    value: float,
+    planned: IntArray,
+    step: int,
+    inputs: RoundInput,
+    parameters: Parameters,
+) -> tuple[IntArray, ClusterTerms]:
+    """Exact segments under other options of as many micro-batches, where these are better.
+
+    Args:
+        n: The cluster.
+        power: Powers of the CU and the devices (K+1,) [W].
+        terms: What the rest of the plan leaves it, and its option.
+        value: Objective of the segments at hand, the option's constant included.
+        planned: The segments at hand (K,).
+        step: How many blocks more or fewer than at present the server may run.
+        inputs: The environment.
+        parameters: The scenario.
+
+    Returns:
+        The best segments, and the terms with their option.
+    """
+    best, kept = terms, server_blocks_of(terms.micro_batches)
+    most = inputs.most_server[0]
+    for blocks in range(max(kept - step, 0), min(kept + step, most) + 1):
+        for setting in range(2 if is_open(inputs) else 1):
+            if blocks == kept and setting == 0:
+                continue
+            option = with_server_blocks(terms.micro_batches, blocks)
+            other = with_option(terms, -option if setting == 1 else option)
+            problem = segment_problem(n, power, other, inputs, parameters)
+            found = best_segments(problem, value - problem.constant)
+            if found[0] + problem.constant < value:
+                value, planned, best = found[0] + problem.constant, found[1], other
+    return planned, best
 
 
 @compiled_inner
@@ -117,11 +154,9 @@ def improve_cluster(
             problem = segment_problem(n, power, terms, inputs, parameters)
             value, planned = best_segments(problem, plan_cost(problem, segments))
             kept = terms
-            if is_open(inputs):
-                other = flipped(terms)
-                planned_too = best_segments(segment_problem(n, power, other, inputs, parameters), value)
-                if planned_too[0] < value:
-                    planned, terms = planned_too[1], other
+            if is_open(inputs) or inputs.most_server[0] > 0:
+                value += problem.constant
+                planned, terms = segments_elsewhere(n, power, terms, value, planned, 1, inputs, parameters)
             stays = terms.micro_batches == kept.micro_batches
             for k in range(segments.shape[0]):
                 stays = stays and planned[k] == segments[k]
@@ -211,18 +246,18 @@ def first_guess(
             power[n, i] = starting_power(n, i, weight, noise[n], inputs, parameters)
         snr = power[n, 0] * inputs.uplink_gain[n] / parameters.uplink_noise_w
         snr_hz[n] = snr * parameters.uplink_bandwidth_hz
-        update_bits[n] = parameters.update_bits
+        update_bits[n] = update_bits_of(micro_batches[n], parameters)
     share = minmax_upload(update_bits, snr_hz, parameters.uplink_bandwidth_hz)
     for n in range(clusters):
         share[n] = parameters.bandwidth_floor + (1.0 - clusters * parameters.bandwidth_floor) * share[n]
         terms = ClusterTerms(micro_batches[n], noise[n], share[n], weight, 0.0)
         problem = segment_problem(n, power[n], terms, inputs, parameters)
         value, planned = best_segments(problem, np.inf)
-        if is_open(inputs):
-            other = flipped(terms)
-            planned_too = best_segments(segment_problem(n, power[n], other, inputs, parameters), value)
-            if planned_too[0] < value:
-                planned, terms = planned_too[1], other
+        if is_open(inputs) or inputs.most_server[0] > 0:
+            value += problem.constant
+            planned, terms = segments_elsewhere(
+                n, power[n], terms, value, planned, inputs.most_server[0], inputs, parameters
+            )
         for k in range(devices):
             segments[n, k] = planned[k]
         terms = best_micro_batches(n, segments[n], power[n], terms, inputs, parameters)

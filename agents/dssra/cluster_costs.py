@@ -38,7 +38,7 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .hops import hop_of
 from .moving import moving_costs
-from .options import block_joules, micro_batches_of, ratio_of
+from .options import block_joules, micro_batches_of, ratio_of, saving_of, server_seconds_of, update_bits_of
 from .round_input import RoundInput
 
 LN2 = math.log(2.0)
@@ -59,7 +59,8 @@ MICRO_BATCHES = 9  # M
 LOSS_PRICE = 10  # price of a unit of the failure exponent
 UPLINK_W = 11  # power that sending on the uplink draws [W]
 DELAY_PRICE = 12  # price of a second of the slowest cluster's delay [1/s], the same for all clusters
-SUMMARY = 13
+UPDATE_BITS = 13  # the cluster's update [bit]
+SUMMARY = 14
 # Then the energy of each node, the CU's uplink apart [J].
 
 
@@ -89,7 +90,7 @@ def summarise_cluster(
         n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
-        option: ``M_n``, or ``-M_n`` for the other setting of recomputation.
+        option: ``M_n`` and what goes with it (see :mod:`.options`).
         noise_w: Noise plus interference of its device-to-device links [W].
         inputs: The environment.
         parameters: The scenario.
@@ -98,7 +99,7 @@ def summarise_cluster(
     devices, M = segments.shape[0], micro_batches_of(option)
     extra, radio = parameters.overheads, parameters.radio_power
     ratio, steps, B = ratio_of(option, inputs), parameters.local_steps, parameters.batch_size
-    server = B * parameters.server_seconds + M * extra.server_s
+    server = B * server_seconds_of(option, parameters) + M * extra.server_s
     forward_sum, backward_sum = server, BACKWARD_OVER_FORWARD * server
     forward_max, backward_max = forward_sum, backward_sum
     collect_max, update, exponent, relay = 0.0, 0.0, 0.0, 0.0
@@ -151,7 +152,8 @@ def summarise_cluster(
     summary[FORWARD_SUM], summary[BACKWARD_SUM] = forward_sum, backward_sum
     summary[FORWARD_MAX], summary[BACKWARD_MAX] = forward_max, backward_max
     before = moving + relay
-    summary[ONCE] = before + collect_max + steps * (2.0 * latency_of_chain(stages, extra) + update)
+    saved = saving_of(n, option, inputs)
+    summary[ONCE] = before + collect_max + steps * (2.0 * latency_of_chain(stages, extra) + update - saved)
     cost = inputs.loss_price[n] * exponent
     for i in range(devices + 1):
         cost += inputs.price[n, i] * summary[SUMMARY + i]
@@ -163,6 +165,7 @@ def summarise_cluster(
     summary[MICRO_BATCHES] = M
     summary[LOSS_PRICE] = inputs.loss_price[n]
     summary[DELAY_PRICE] = delay_price(inputs, parameters)
+    summary[UPDATE_BITS] = update_bits_of(option, parameters)
 
 
 @inlined
@@ -196,7 +199,7 @@ def uplink_times(
         uplink *= expected_transmissions(exponent)
     messages = summary[MICRO_BATCHES] * parameters.overheads.edge_message_s
     uplink += messages
-    upload = upload_time(parameters.update_bits, rate)
+    upload = upload_time(summary[UPDATE_BITS], rate)
     downlink = edge_time(B, parameters.gradient_bits, share * summary[DOWNLINK_RATE]) + messages
     return uplink, upload, downlink, exponent
 

@@ -1,7 +1,8 @@
-"""Option of a cluster in one number: its micro-batches, and its setting of recomputation.
+"""Option of a cluster in one number: micro-batches, setting of recomputation and blocks left to the server.
 
-``M`` stands for the setting of the scenario's workload, ``-M`` for the other one, which only scenarios that
-open the decision allow. The search hands options on where it would hand on numbers of micro-batches.
+``M`` stands for the setting of the scenario's workload, ``-M`` for the other one, and ``SERVER_BLOCK`` more
+in size for every encoder block that the server runs; the latter two only where the scenario opens the
+decisions. The search hands options on where it would hand on numbers of micro-batches.
 """
 
 from __future__ import annotations
@@ -11,14 +12,31 @@ import numpy as np
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner, compiled_leaf, inlined
+from collapipe_env.physics.parameters import Parameters
 
 from .round_input import RoundInput
+
+SERVER_BLOCK = 2.0**24
+"""Size of a block on the server in an option, beyond every number of micro-batches."""
 
 
 @inlined
 def micro_batches_of(option: float) -> float:
     """``M`` of an option."""
-    return abs(option)
+    return abs(option) % SERVER_BLOCK
+
+
+@inlined
+def server_blocks_of(option: float) -> int:
+    """Encoder blocks that the server runs under an option."""
+    return int(abs(option) / SERVER_BLOCK)
+
+
+@inlined
+def with_server_blocks(option: float, blocks: int) -> float:
+    """The option with so many blocks on the server and all else the same."""
+    size = abs(option) % SERVER_BLOCK + blocks * SERVER_BLOCK
+    return -size if option < 0.0 else size
 
 
 @inlined
@@ -26,6 +44,34 @@ def ratio_of(option: float, inputs: RoundInput) -> float:
     """Cost of a device's backward pass over that of its forward pass, ``rho``, under an option."""
     ratio: float = inputs.ratio[1] if option < 0.0 else inputs.ratio[0]
     return ratio
+
+
+@inlined
+def server_seconds_of(option: float, parameters: Parameters) -> float:
+    """Time of the server's forward pass of one sample under an option [s]."""
+    kept = server_blocks_of(option)
+    seconds: float = parameters.server_seconds + kept * parameters.server_block_seconds
+    return seconds
+
+
+@inlined
+def update_bits_of(option: float, parameters: Parameters) -> float:
+    """A cluster's update under an option [bit]: blocks that the server trains need no transfer."""
+    kept = server_blocks_of(option)
+    bits: float = parameters.update_bits - kept * parameters.block_payload_bits
+    return bits
+
+
+@compiled_leaf
+def saving_of(n: int, option: float, inputs: RoundInput) -> float:
+    """Seconds by which another schedule than GPipe shortens a cluster's local step under an option."""
+    if inputs.saving.shape[1] == 0:
+        return 0.0
+    sought = with_server_blocks(option, 0)
+    for choice in range(inputs.choices.shape[0]):
+        if inputs.choices[choice] == sought:
+            return float(inputs.saving[n, choice])
+    return 0.0
 
 
 @inlined
@@ -47,7 +93,7 @@ def caps_of(n: int, option: float, inputs: RoundInput) -> IntArray:
 @inlined
 def block_joules(n: int, k: int, option: float, inputs: RoundInput) -> float:
     """Energy of one block in the round on device k of a cluster under an option, launches included [J]."""
-    M = abs(option)
+    M = micro_batches_of(option)
     joules: float = inputs.block_energy[n, k] + M * inputs.launch_energy[n, k]
     if option < 0.0:
         joules = inputs.other_block_energy[n, k] + M * inputs.other_launch_energy[n, k]
@@ -76,12 +122,14 @@ def options_of(plan: Allocation, *, recompute: bool) -> FloatArray:
         plan: The plan (...).
         recompute: The workload's setting of recomputation.
     """
-    counts = np.asarray(plan.micro_batches, dtype=np.float64)
+    sizes = np.asarray(plan.micro_batches, dtype=np.float64)
+    if plan.server_blocks is not None:
+        sizes = sizes + SERVER_BLOCK * np.asarray(plan.server_blocks)
     if plan.recompute is None:
-        return counts
+        return sizes
     chosen = np.asarray(plan.recompute)
     own = (chosen < 0) | ((chosen > 0) == recompute)
-    return np.where(own, counts, -counts)
+    return np.where(own, sizes, -sizes)
 
 
 def recomputes(options: FloatArray, *, recompute: bool) -> IntArray:
@@ -93,3 +141,13 @@ def recomputes(options: FloatArray, *, recompute: bool) -> IntArray:
     """
     chosen: IntArray = ((options < 0.0) != recompute).astype(np.int64)
     return chosen
+
+
+def numbers_of(options: FloatArray) -> tuple[IntArray, IntArray]:
+    """Micro-batches and blocks on the server (..., N), int.
+
+    Args:
+        options: Options of clusters (..., N).
+    """
+    kept, numbers = np.divmod(np.abs(options), SERVER_BLOCK)
+    return numbers.astype(np.int64), kept.astype(np.int64)

@@ -13,12 +13,10 @@ from typing import Any
 import numba
 import numpy as np
 
-from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.parameters import Parameters
 
-from .options import options_of
 from .round_input import RoundInput
 from .round_solver import SearchBudget, solve_rounds
 
@@ -72,9 +70,7 @@ def solve_batch(
     parameters: Parameters,
     budget: SearchBudget,
     threads: int,
-    start: Allocation | None = None,
-    *,
-    recompute: bool = False,
+    start: tuple[IntArray, FloatArray, FloatArray, FloatArray] | None = None,
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Segments, powers, shares and micro-batches of all environments.
 
@@ -85,8 +81,7 @@ def solve_batch(
         parameters: The scenario.
         budget: How long to search each.
         threads: Most threads, >= 1.
-        start: Plans to begin with (E, ...); by default the search makes its own.
-        recompute: The workload's setting of recomputation, to which plans with ``M`` belong.
+        start: Plans to begin with, as they are returned; by default the search makes its own.
 
     Returns:
         Segments (E, N, K), powers (E, N, K+1) [W], shares (E, N) and options (E, N), whole numbers: ``M`` or
@@ -98,8 +93,7 @@ def solve_batch(
     share, micro_batches = np.empty((environments, clusters)), np.empty((environments, clusters))
 
     if start is not None:
-        segments[...], power[...] = start.blocks, start.node_power
-        share[...], micro_batches[...] = start.bandwidth, options_of(start, recompute=recompute)
+        segments[...], power[...], share[...], micro_batches[...] = start
     record: Any = as_record(parameters)
 
     def solve(first: int, last: int) -> None:

@@ -12,24 +12,25 @@ every cluster had a head of its own; the comparison with the even split at the e
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation, with_explicit_recompute
+from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemState
 
-from .options import recomputes
-from .parallel_rounds import default_threads, solve_batch
+from .open_rounds import Openings, OpenPlan, allocation_of, open_plan, search_open_rounds
+from .parallel_rounds import default_threads
 from .pricing import require_numbers, round_objective
 from .round_input import round_input
 from .round_solver import SearchBudget
@@ -92,6 +93,13 @@ class DSSRA(StateScheduler):
         ):
             if not valid:
                 raise AllocationError(f"DSSRA({fault}, got {value!r})")
+        self._openings = Openings(
+            order=opens(scenario, "order"),
+            schedule=opens(scenario, "schedule"),
+            server_blocks=opens(scenario, "server_blocks"),
+            recompute=self.parameters.other_costs is not None,
+            recomputes=self.parameters.costs.training_memory.recompute,
+        )
         self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
     def allocate(self, state: SystemState, start: Allocation | None = None) -> Allocation:
@@ -99,8 +107,8 @@ class DSSRA(StateScheduler):
 
         Args:
             state: The system before the round (E, ...).
-            start: Feasible plan of CollaPipe's own form to begin the search with (E, ...); by default one of
-                closed forms.
+            start: Feasible plan of what is open to begin the search with (E, ...); by default one of closed
+                forms.
 
         Returns:
             The allocation (E, ...); its objective is at most the even split's.
@@ -114,30 +122,25 @@ class DSSRA(StateScheduler):
             convergence_weight=self.convergence_weight,
             exact_drift=self.drift == "exact",
             choose_recompute=True,
+            most_server=self.parameters.costs.blocks - 1 if self._openings.server_blocks else 0,
+            schedules=self._openings.schedule,
         )
-        own = self.parameters.costs.training_memory.recompute
-        environments, N = state.present.shape[:2]
         require_room(inputs.cap, self.parameters.costs.blocks)
-        blocks, power, bandwidth, options = solve_batch(
-            inputs, self._numbers, self.budget, self.threads, start, recompute=own
+        given = None if start is None else open_plan(start, self._openings)
+
+        def price(plan: OpenPlan) -> FloatArray:
+            return self.objective(state, allocation_of(plan, self._openings))
+
+        found = search_open_rounds(
+            inputs, self._numbers, self.budget, self.threads, self._openings, price, given
         )
-        active = blocks > 0
+        active = found.segments > 0
         if inputs.held.shape[-2]:
             active = active | inputs.held.any(axis=-2)  # they may send moments
-        used = np.concatenate((np.ones((environments, N, 1), dtype=np.bool_), active), axis=-1)
-        power = np.where(used, power, self.parameters.power_min_w)
-        found = Allocation(
-            blocks=blocks,
-            micro_batches=np.abs(options).astype(np.int64),
-            bandwidth=bandwidth,
-            device_power=power[..., 1:],
-            cu_power=power[..., 0],
-        )
-        even = even_split(self.parameters, state)
-        if self.parameters.other_costs is not None:
-            found = replace(found, recompute=recomputes(options, recompute=own))
-            even = with_explicit_recompute(even)
-        return self._better(state, found, even)
+        used = np.concatenate((np.ones_like(active[..., :1]), active), axis=-1)
+        found = found._replace(power=np.where(used, found.power, self.parameters.power_min_w))
+        even = open_plan(even_split(self.parameters, state), self._openings)
+        return self._better(state, *(allocation_of(plan, self._openings) for plan in (found, even)))
 
     def objective(self, state: SystemState, allocation: Allocation) -> FloatArray:
         """``V T`` plus the drift (and the convergence term) through the simulator's physics.
@@ -165,9 +168,7 @@ class DSSRA(StateScheduler):
             rows: npt.NDArray[np.generic] = np.where(keep.reshape(-1, *(1,) * (ours.ndim - 1)), ours, theirs)
             return rows
 
-        names = ["blocks", "micro_batches", "bandwidth", "device_power", "cu_power"]
-        if first.recompute is not None:
-            names.append("recompute")
+        names = [field.name for field in fields(Allocation) if getattr(first, field.name) is not None]
         return Allocation(**{name: picked(name) for name in names})
 
 

@@ -53,7 +53,14 @@ class RoundInput(NamedTuple):
             of the plan that was priced last.
         relief: Fall of the drift by a second that the round lasts longer (1,) [1/s], ``sum z / T_ref``: 0
             unless budgets are per second. Under the exact drift the search moves it as it does prices.
-        broadcast_s: ``T_bc`` (1,) [s], which no plan changes; 0 unless budgets are per second.
+        broadcast_s: ``T_bc`` (1,) [s] of plans that leave no block to the server; 0 unless budgets are per
+            second or the server may run blocks.
+        most_server: Most blocks that a cluster may leave to the server (1,), 0 where that is closed.
+        block_broadcast_s: Broadcast of a block that all clusters train, and of one that the server trains for
+            some of them (2,) [s]; 0 where that is closed.
+        saving: Seconds by which another schedule shortens a cluster's local step, for each choice (N, C); no
+            choices (N, 0) where all plans run GPipe.
+        memory_bytes: Memory that each device offers (N, K) [byte], 0 for absent ones.
     """
 
     speed: FloatArray
@@ -82,6 +89,10 @@ class RoundInput(NamedTuple):
     allowance: FloatArray
     relief: FloatArray
     broadcast_s: FloatArray
+    most_server: IntArray
+    block_broadcast_s: FloatArray
+    saving: FloatArray
+    memory_bytes: FloatArray
 
 
 class ClusterTerms(NamedTuple):
@@ -110,6 +121,8 @@ def round_input(
     *,
     exact_drift: bool = False,
     choose_recompute: bool = False,
+    most_server: int = 0,
+    schedules: bool = False,
 ) -> RoundInput:
     """Arrays of the search from a state with any leading axes.
 
@@ -125,6 +138,8 @@ def round_input(
         convergence_weight: Price of a unit of failure exponent; only lossy links have any.
         exact_drift: Whether the drift is ``L(t+1) - L(t)`` rather than its bound.
         choose_recompute: Whether the search also chooses recomputation, where the scenario opens that.
+        most_server: Most blocks that the search may leave to the server in each cluster.
+        schedules: Whether plans may run other schedules than GPipe.
     """
     costs = parameters.costs
     clusters = state.uplink_gain.shape
@@ -137,7 +152,7 @@ def round_input(
     loss_price = convergence_weight if parameters.link_errors == "drop" else 0.0
     price = state.backlog / state.budget
     held = _held(parameters, state)
-    relief, broadcast_s = _seconds(parameters, state)
+    relief, broadcast_s, block_broadcast_s = _seconds(parameters, state, most_server)
     block_energy, launch_energy = _energies(parameters, state, costs.backward_over_forward)
     cap = _caps(state, state.memory_cap)
     ratio = np.full((*clusters[:-1], 2), costs.backward_over_forward)
@@ -180,21 +195,35 @@ def round_input(
         allowance=np.ones((*clusters[:-1], 1)),
         relief=relief,
         broadcast_s=broadcast_s,
+        most_server=np.full((*clusters[:-1], 1), most_server, dtype=np.int64),
+        block_broadcast_s=block_broadcast_s,
+        saving=np.zeros((*clusters, len(choices) if schedules else 0)),
+        memory_bytes=np.where(state.present, np.asarray(state.memory_bytes, dtype=np.float64), 0.0),
     )
 
 
-def _seconds(parameters: SystemParameters, state: SystemState) -> tuple[FloatArray, FloatArray]:
-    """Relief of a longer round at the queues before it [1/s], and ``T_bc`` [s], both (..., 1)."""
-    lead = state.uplink_gain.shape[:-1]
-    if parameters.budget_period_s is None:
-        return np.zeros((*lead, 1)), np.zeros((*lead, 1))
-    listeners = radio.weakest_listener(state.uplink_gain, state.device_edge_ratio, state.present)
-    rate = radio.broadcast_rate(
-        parameters.bs_power_w, listeners, parameters.downlink_noise_w, parameters.downlink_bandwidth_hz
-    )
-    broadcast_s = broadcast_time(parameters.numbers.broadcast_bits, rate)
-    relief = state.backlog.sum(axis=(-2, -1)) / parameters.budget_period_s
-    return np.array(relief, dtype=np.float64)[..., None], np.array(broadcast_s, dtype=np.float64)[..., None]
+def _seconds(
+    parameters: SystemParameters, state: SystemState, most_server: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Relief of a longer round (..., 1) [1/s], ``T_bc`` (..., 1) and that of blocks (..., 2) [s].
+
+    The relief is that at the queues before the round.
+    """
+    lead, period = state.uplink_gain.shape[:-1], parameters.budget_period_s
+    relief, broadcast_s, of_blocks = np.zeros((*lead, 1)), np.zeros((*lead, 1)), np.zeros((*lead, 2))
+    if period is not None:
+        relief[..., 0] = state.backlog.sum(axis=(-2, -1)) / period
+    if period is not None or most_server > 0:
+        listeners = radio.weakest_listener(state.uplink_gain, state.device_edge_ratio, state.present)
+        rate = radio.broadcast_rate(
+            parameters.bs_power_w, listeners, parameters.downlink_noise_w, parameters.downlink_bandwidth_hz
+        )
+        broadcast_s[..., 0] = broadcast_time(parameters.numbers.broadcast_bits, rate)
+        if most_server > 0:
+            costs = parameters.costs
+            of_blocks[..., 0] = broadcast_time(costs.block_broadcast_bits(parameters.clusters), rate)
+            of_blocks[..., 1] = broadcast_time(costs.block_broadcast_bits(0), rate)
+    return relief, broadcast_s, of_blocks
 
 
 def _energies(
@@ -262,4 +291,8 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.allowance[e],
         inputs.relief[e],
         inputs.broadcast_s[e],
+        inputs.most_server[e],
+        inputs.block_broadcast_s[e],
+        inputs.saving[e],
+        inputs.memory_bytes[e],
     )

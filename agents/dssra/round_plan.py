@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_inner
+from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.queues import update_backlog
 
@@ -24,6 +24,7 @@ from .cluster_costs import (
     UPLINK_PRICE,
     UPLINK_W,
     delay_and_cost,
+    delay_price,
     exact_difference,
     mean_active_power,
     price_after,
@@ -31,6 +32,7 @@ from .cluster_costs import (
     summarise_cluster,
     uplink_joules,
 )
+from .options import server_blocks_of
 from .round_input import RoundInput
 
 SHARE_STEPS = 6  # most steps of shares and the CUs' prices towards each other
@@ -122,6 +124,23 @@ def _add_interference(
                 noise[n] += inputs.cross_gain[m, n] * mean_power[m]
 
 
+@compiled_leaf
+def broadcast_of(options: FloatArray, inputs: RoundInput) -> float:
+    """``T_bc`` of a plan [s]: what all clusters leave to the server is not broadcast.
+
+    Args:
+        options: Options of the clusters (N,).
+        inputs: The environment.
+    """
+    broadcast = float(inputs.broadcast_s[0])
+    if inputs.most_server[0] > 0:
+        most, least = server_blocks_of(options[0]), server_blocks_of(options[0])
+        for n in range(1, options.shape[0]):
+            most, least = max(most, server_blocks_of(options[n])), min(least, server_blocks_of(options[n]))
+        broadcast += (most - least) * inputs.block_broadcast_s[1] - most * inputs.block_broadcast_s[0]
+    return broadcast
+
+
 @compiled_inner
 def evaluate(
     segments: IntArray,
@@ -153,10 +172,14 @@ def evaluate(
         M = micro_batches[n]
         summarise_cluster(n, segments[n], power[n], M, noise[n], inputs, parameters, summary[n])
     share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
+    broadcast = broadcast_of(micro_batches, inputs)
+    further = broadcast - inputs.broadcast_s[0]
     if inputs.exact[0] > 0.0:
-        objective = _share_exactly(summary, inputs, parameters, share, weight, delay)
+        objective = _share_exactly(summary, inputs, parameters, share, weight, delay, broadcast)
+        objective += parameters.tradeoff_v * further
     else:
         objective = share_band(summary, parameters, share, weight, delay)
+        objective += delay_price(inputs, parameters) * further
     return objective, RoundPlan(segments, power, share, micro_batches, weight, noise)
 
 
@@ -168,6 +191,7 @@ def _share_exactly(
     share: FloatArray,
     weight: FloatArray,
     delay: FloatArray,
+    broadcast: float,
 ) -> float:
     """Shares that suit the CUs' queues after the round, and the exact objective.
 
@@ -182,6 +206,7 @@ def _share_exactly(
         share: First guess with sum 1 (N,); receives the shares.
         weight: Receives the weights (N,) [1/s].
         delay: Receives ``T_n`` (N,) [s].
+        broadcast: ``T_bc`` [s].
 
     Returns:
         ``V max_n T_n + L(t+1) - L(t)`` less its least.
@@ -192,7 +217,7 @@ def _share_exactly(
     _reprice_uplinks(1.0, share, summary, inputs, parameters)
     wanting = weigh_delays(summary, parameters, share, weight)
     best = evaluate_shares(summary, parameters, share, delay)
-    best += _beyond_prices(share, delay, summary, inputs, parameters)
+    best += _beyond_prices(share, delay, summary, inputs, parameters, broadcast)
     if not wanting:
         return best
     first, trial, worth = share.copy(), share.copy(), weight.copy()
@@ -200,7 +225,7 @@ def _share_exactly(
         for n in range(clusters):
             trial[n] = first[n]
         value = later_shares(earliest, most, slowest, summary, parameters, trial, worth, delay)
-        value += _beyond_prices(trial, delay, summary, inputs, parameters)
+        value += _beyond_prices(trial, delay, summary, inputs, parameters, broadcast)
         better = value < best
         best = min(best, value)
         for n in range(clusters):
@@ -214,7 +239,12 @@ def _share_exactly(
 
 @compiled_inner
 def _beyond_prices(
-    share: FloatArray, delay: FloatArray, summary: FloatArray, inputs: RoundInput, parameters: Parameters
+    share: FloatArray,
+    delay: FloatArray,
+    summary: FloatArray,
+    inputs: RoundInput,
+    parameters: Parameters,
+    broadcast: float,
 ) -> float:
     """The exact objective less the one at prices: of energy and, with budgets per second, of delay.
 
@@ -227,11 +257,12 @@ def _beyond_prices(
         summary: Summaries (N, SUMMARY + K + 1).
         inputs: The environment.
         parameters: The scenario.
+        broadcast: ``T_bc`` [s].
     """
     total, allowance = 0.0, inputs.allowance[0]
     if parameters.budget_period_s > 0.0:
         longest = _longest(delay)
-        allowance = (longest + inputs.broadcast_s[0]) / parameters.budget_period_s
+        allowance = (longest + broadcast) / parameters.budget_period_s
         total = (parameters.tradeoff_v - summary[0, DELAY_PRICE]) * longest
         for n in range(share.shape[0]):
             for i in range(inputs.backlog.shape[1]):
@@ -300,7 +331,7 @@ def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None
             M, noise = plan.micro_batches[n], plan.noise[n]
             summarise_cluster(n, plan.segments[n], plan.power[n], M, noise, inputs, parameters, summary)
             delay[n] = delay_and_cost(plan.share[n], summary, parameters)[0]
-        inputs.allowance[0] = (_longest(delay) + inputs.broadcast_s[0]) / period
+        inputs.allowance[0] = (_longest(delay) + broadcast_of(plan.micro_batches, inputs)) / period
     held = 0.0
     for n in range(clusters):
         M, noise = plan.micro_batches[n], plan.noise[n]

@@ -7,7 +7,7 @@ import numpy as np
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 
-from .segment_plan import SegmentProblem, least_backward, least_forward, take_moments
+from .segment_plan import SegmentProblem, take_moments
 
 
 @compiled_inner
@@ -24,8 +24,8 @@ def useful_blocks(problem: SegmentProblem, upper: float) -> IntArray:
         most[k] = min(problem.cap[k], problem.total_blocks)
         while most[k] > 0:
             blocks = most[k]
-            forward = max(least_forward(times), blocks * times.block_forward[k])
-            backward = max(least_backward(times), blocks * times.block_backward[k])
+            forward = max(problem.least_forward, blocks * times.block_forward[k])
+            backward = max(problem.least_backward, blocks * times.block_backward[k])
             alone = problem.block_cost[k, blocks] + problem.bottleneck_price * (forward + backward)
             alone += problem.collect_price * blocks * times.block_collect[k]
             if alone + problem.update_price * blocks * times.block_update[k] <= upper:
@@ -130,7 +130,7 @@ def least_total(
 def dive(problem: SegmentProblem, cap: IntArray, bound: FloatArray) -> float:
     """Objective of a plan that is built by the least bound at every step: a first upper bound."""
     times, total_blocks, nodes = problem.times, problem.total_blocks, problem.cap.shape[0] + 1
-    cost, forward, backward, collect, update = 0.0, least_forward(times), least_backward(times), 0.0, 0.0
+    cost, forward, backward, collect, update = 0.0, problem.least_forward, problem.least_backward, 0.0, 0.0
     placed, last, moves = 0, 0, problem.lead.shape[0] > 0
     moved = sending = next_moved = next_sending = 0.0
     while placed < total_blocks:

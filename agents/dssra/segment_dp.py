@@ -14,7 +14,7 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled_inner, compiled_leaf
 
 from .segment_bounds import dive, least_total, relaxed_completions, useful_blocks
-from .segment_plan import SegmentProblem, least_backward, least_forward, take_moments
+from .segment_plan import SegmentProblem, take_moments
 
 PARTS = 7
 """Numbers that describe a partial plan."""
@@ -57,7 +57,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
             head[placed, last] = -1
     for part in (0, 3, 4, 5, 6):
         value[0, part] = 0.0
-    value[0, 1], value[0, 2] = least_forward(times), least_backward(times)
+    value[0, 1], value[0, 2] = problem.least_forward, problem.least_backward
     link[0, 0], link[0, 1], link[0, 2], link[0, 3], link[0, 4], link[0, 5] = 0, 0, 0, -1, -1, 1
     count = int(np.int64(1))  # not a literal, for which Numba would compile the heap's functions twice
     # A binary heap of labels, least bound first, and each label's bound.

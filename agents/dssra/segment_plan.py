@@ -36,6 +36,10 @@ class SegmentProblem(NamedTuple):
         moments_cost: Additive cost of the moments of so many first blocks if a device takes them (K, L+1).
         through_cu: Whether moments travel over the CU.
         moving_price: Price of the moments' phase [1/s], >= 0.
+        least_forward: Forward element that every plan has at least: the uplink or the server [s].
+        least_backward: Backward element that every plan has at least: the downlink or the server [s].
+        constant: What every plan costs under the option, and no plan's objective counts; it tells options
+            apart that leave different blocks to the server.
     """
 
     total_blocks: int
@@ -52,18 +56,9 @@ class SegmentProblem(NamedTuple):
     moments_cost: FloatArray
     through_cu: bool
     moving_price: float
-
-
-@compiled_leaf
-def least_forward(times: ClusterTimes) -> float:
-    """Forward element that every plan has at least: the uplink or the server [s]."""
-    return max(times.uplink, times.server_forward)
-
-
-@compiled_leaf
-def least_backward(times: ClusterTimes) -> float:
-    """Backward element that every plan has at least: the downlink or the server [s]."""
-    return max(times.downlink, times.server_backward)
+    least_forward: float
+    least_backward: float
+    constant: float
 
 
 @compiled_leaf
@@ -85,7 +80,7 @@ def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
         The objective; infinity for no blocks at all.
     """
     times = problem.times
-    cost, forward, backward, collect, update = 0.0, least_forward(times), least_backward(times), 0.0, 0.0
+    cost, forward, backward, collect, update = 0.0, problem.least_forward, problem.least_backward, 0.0, 0.0
     last, placed, moved, sending = 0, 0, 0.0, 0.0
     for k in range(segments.shape[0]):
         blocks = segments[k]

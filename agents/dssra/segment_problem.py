@@ -15,10 +15,21 @@ from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.cluster_times import cluster_times
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.radio import uplink_rate
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .cluster_costs import node_drift
 from .moving import FIRST, lead_of, moments_airtime
-from .options import block_joules, caps_of, micro_batches_of, ratio_of
+from .options import (
+    block_joules,
+    caps_of,
+    micro_batches_of,
+    ratio_of,
+    saving_of,
+    server_blocks_of,
+    server_seconds_of,
+    update_bits_of,
+)
 from .round_input import ClusterTerms, RoundInput
 from .segment_plan import SegmentProblem
 
@@ -80,7 +91,8 @@ def segment_problem(
                 / snr
                 * (1.0 / power[i] + 1.0 / power[j])
             )
-    block_cost = np.zeros((devices, parameters.blocks + 1))
+    total = parameters.blocks - server_blocks_of(option)
+    block_cost = np.zeros((devices, total + 1))
     exact = inputs.exact[0] > 0.0
     for k in range(devices):
         joules = block_joules(n, k, option, inputs)
@@ -92,7 +104,7 @@ def segment_problem(
         each += (delay_weight + sender[0] + price[k + 1] * radio.receive_w) * relay
         z, budget = inputs.backlog[n, k + 1], inputs.budget[n, k + 1]
         for blocks in range(1, cap[k] + 1):
-            if blocks > parameters.blocks:
+            if blocks > total:
                 break
             # Computing takes most of a device's energy: its drift counts exactly, transmissions at the price.
             drift = blocks * price[k + 1] * joules
@@ -100,8 +112,20 @@ def segment_problem(
                 drift = node_drift(z, blocks * joules / budget, inputs.allowance[0])
             block_cost[k, blocks] = blocks * each + drift
     moments_out, moments_in, moments_cost = _moments(n, power, inputs, parameters)
+    server = parameters.batch_size * server_seconds_of(option, parameters) + M * parameters.overheads.server_s
+    rate = uplink_rate(
+        terms.share,
+        power[0],
+        inputs.uplink_gain[n],
+        parameters.uplink_noise_w,
+        parameters.uplink_bandwidth_hz,
+    )
+    sending = price[0] * radio_power(power[0], radio.edge_circuit_w, radio.efficiency)
+    constant = fill * (1.0 + BACKWARD_OVER_FORWARD) * server
+    constant -= delay_weight * steps * saving_of(n, option, inputs)
+    constant += (delay_weight + sending) * update_bits_of(option, parameters) / rate
     return SegmentProblem(
-        parameters.blocks,
+        total,
         cap,
         times,
         block_cost,
@@ -115,6 +139,9 @@ def segment_problem(
         moments_cost,
         parameters.through_cu,
         delay_weight,
+        max(times.uplink, server),
+        max(times.downlink, BACKWARD_OVER_FORWARD * server),
+        constant,
     )
 
 

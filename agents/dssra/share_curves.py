@@ -20,6 +20,7 @@ from .cluster_costs import (
     LN2,
     LOSS_PRICE,
     MICRO_BATCHES,
+    UPDATE_BITS,
     UPLINK_PRICE,
     UPLINK_SNR,
     delay_of,
@@ -48,7 +49,7 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) 
         uplink_slope = uplink_slope * repeats + uplink * parameters.waterfall_threshold / snr
     messages = summary[MICRO_BATCHES] * parameters.overheads.edge_message_s
     uplink += messages
-    upload, upload_slope = parameters.update_bits * per_bit, parameters.update_bits * per_bit_slope
+    upload, upload_slope = summary[UPDATE_BITS] * per_bit, summary[UPDATE_BITS] * per_bit_slope
     downlink = edge_time(parameters.batch_size, parameters.gradient_bits, share * summary[DOWNLINK_RATE])
     downlink_slope = -downlink / share
     downlink += messages

@@ -39,6 +39,7 @@ class Parameters(NamedTuple):
         waterfall_threshold: ``m`` of the packet error.
         block_forward_flops: ``Phi_F`` per sample and block [FLOP].
         server_seconds: Forward time of one sample on a cluster's part of the server [s].
+        server_block_seconds: The same of an encoder block that the server runs [s].
         activation_bits: Boundary activations of one sample [bit].
         gradient_bits: Boundary gradients of one sample [bit].
         block_payload_bits: Message about one block's update [bit].
@@ -86,6 +87,7 @@ class Parameters(NamedTuple):
     waterfall_threshold: float
     block_forward_flops: float
     server_seconds: float
+    server_block_seconds: float
     activation_bits: float
     gradient_bits: float
     block_payload_bits: float
@@ -228,6 +230,7 @@ class SystemParameters:
             waterfall_threshold=self.waterfall_threshold,
             block_forward_flops=costs.block_forward_flops,
             server_seconds=costs.decoder_forward_flops / self.server_share_flops,
+            server_block_seconds=costs.block_forward_flops / self.server_share_flops,
             activation_bits=costs.activation_bits,
             gradient_bits=costs.gradient_bits,
             block_payload_bits=costs.block_payload_bits,
