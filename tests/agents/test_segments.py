@@ -152,14 +152,16 @@ def random_problem(rng, K=6, L=9):
     forward, backward, collect, update = (rng.uniform(low, 1, K) for low in (0.1, 0.1, 0.0, 0.0))
     hop_cost, hop_forward, hop_backward = (rng.uniform(0, most, nodes) for most in (2, 3, 3))
     uplink, downlink = (float(x) for x in rng.uniform(0, 2, 2))
+    times = times_of(forward, backward, collect, hop_forward, hop_backward, uplink, downlink, update)
     return SegmentProblem(
         L,
         cap,
-        times_of(forward, backward, collect, hop_forward, hop_backward, uplink, downlink, update),
+        times,
         block_cost,
         hop_cost,
         *(float(10.0 ** rng.uniform(-2, 1.5)) for _ in range(3)),
         *moments_of(rng, K, L),
+        *least_elements(times),
     )
 
 
@@ -172,6 +174,11 @@ def moments_of(rng, K, L):
     out, into, cost = (rng.uniform(0, most, (K, L)) * other for most in (1, 1, 0.5))
     price = float(10.0 ** rng.uniform(-2, 1.5))
     return lead, out, into, np.cumsum(np.pad(cost, ((0, 0), (1, 0))), axis=1), rng.random() < 0.5, price
+
+
+def least_elements(times):
+    """Forward and backward elements that every plan has, and no constant."""
+    return max(times.uplink, times.server_forward), max(times.downlink, times.server_backward), 0.0
 
 
 NOTHING_MOVES = (np.zeros(0, np.int64), *(np.zeros((6, n)) for n in (0, 0, 1)), False, 0.0)
@@ -219,7 +226,7 @@ def test_equal_costs_and_a_long_chain_are_solved():
     ones = np.ones((17, 17))
     times = times_of(*[np.ones(16)] * 3, ones, ones, 0.0, 0.0, np.zeros(16))
     each = np.broadcast_to(np.arange(33.0), (16, 33)).copy()
-    problem = SegmentProblem(32, np.full(16, 4), times, each, ones, 1.0, 1.0, 1.0, *NOTHING_MOVES)
+    problem = SegmentProblem(32, np.full(16, 4), times, each, ones, 1.0, 1.0, 1.0, *NOTHING_MOVES, 0.0, 0.0, 0.0)
     cost, segments = best_segments(problem)
     # Eight full devices, nine hops and three maxima of four against more devices and more hops.
     assert segments.sum() == 32
