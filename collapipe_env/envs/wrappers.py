@@ -50,7 +50,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         K = codec.devices
         cluster = [codec.blocks + 1] * K + [power_levels] * (K + 1)
         cluster += [len(codec.micro_batch_choices), bandwidth_levels]
-        levels = {
+        choices = {
             "recompute": 2,
             "schedule": len(SCHEDULE_CHOICES),
             "caps": codec.micro_batch_choices[-1],
@@ -58,7 +58,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
             "server_blocks": codec.blocks,
         }
         for part in codec.opened_layout:
-            cluster += [levels[part.name]] * (K if part.per_device else 1)
+            cluster += [choices[part.name]] * (K if part.per_device else 1)
         self._levels = np.array(cluster * codec.clusters, dtype=np.int64)
         self.action_space = spaces.MultiDiscrete(self._levels)
 

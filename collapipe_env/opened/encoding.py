@@ -42,7 +42,7 @@ def recomputes(costs: WorkloadCosts, plan: Allocation) -> IntArray:
 
 
 def _recompute(costs: WorkloadCosts, plan: Allocation) -> FloatArray:
-    return 2.0 * recomputes(costs, plan) - 1.0
+    return np.asarray(2.0 * recomputes(costs, plan) - 1.0, dtype=np.float64)
 
 
 def _schedule(costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
