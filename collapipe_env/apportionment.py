@@ -7,7 +7,7 @@ import numpy as np
 from collapipe_env.arrays import Array, namespace
 
 
-def apportion(total: int, weights: Array, caps: Array) -> Array:
+def apportion(total: int | Array, weights: Array, caps: Array) -> Array:
     """Split ``total`` indivisible blocks in proportion to weights, never above the caps.
 
     Quotas are water-filled (``min(t w_k, c_k)`` with ``t`` such that they sum to ``total``), rounded
@@ -16,7 +16,7 @@ def apportion(total: int, weights: Array, caps: Array) -> Array:
     evenly over the devices that still have room, so the result is feasible whenever the caps are.
 
     Args:
-        total: Blocks to hand out, ``L`` >= 1.
+        total: Blocks to hand out, ``L`` >= 1, or whole numbers >= 0 (..., 1), one for each row.
         weights: Non-negative weights (..., K).
         caps: Whole numbers >= 0 (..., K), summing to at least ``total`` along the last axis.
 
@@ -30,8 +30,9 @@ def apportion(total: int, weights: Array, caps: Array) -> Array:
     silent = xp.sum(weights, axis=-1, keepdims=True) <= 0.0
     if _needed(silent):
         weights = xp.where(silent & (caps > 0), 1.0, weights)
+    total = xp.astype(total, xp.float64) if getattr(total, "ndim", 0) else float(total)
     wanted = xp.sum(xp.where(weights > 0, caps, 0.0), axis=-1, keepdims=True)
-    first = xp.where(wanted < total, wanted, float(total))
+    first = xp.where(wanted < total, wanted, total)
     blocks = _apportion_within(first, weights, caps)
     rest = total - first
     if _needed(rest > 0):

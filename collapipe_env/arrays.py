@@ -34,6 +34,21 @@ def namespace(*arrays: Array) -> ModuleType:
     return module
 
 
+def on_host(array: Array) -> npt.NDArray[Any]:
+    """Return an array of any library as one of NumPy; on a GPU this waits for the numbers."""
+    if type(array) is np.ndarray or np.isscalar(array):
+        return np.asarray(array)
+    return np.asarray(array_api_compat.to_device(array, "cpu"))
+
+
+def from_host(values: npt.NDArray[Any], like: Array) -> Array:
+    """Return numbers of the host in the library, on the device and of the type of another array."""
+    xp = namespace(like)
+    if xp is np:
+        return values.astype(like.dtype, copy=False)
+    return xp.asarray(values, dtype=like.dtype, device=array_api_compat.device(like))
+
+
 def total(values: Array) -> Array:
     """Sum over the last two axes."""
     # The method skips what NumPy's function does first, which in a small array takes longer than the sum.

@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
-from typing import NamedTuple
 
 import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
+from collapipe_env.action_parts import ActionPart, require_parts
 from collapipe_env.allocation import Allocation
 from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import Array, FloatArray, IntArray, at_most, concatenate, namespace
-from collapipe_env.errors import AllocationError, nearest_name, shown
+from collapipe_env.errors import AllocationError
 from collapipe_env.expressible import check_expressible
 from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
+from collapipe_env.opened.decoding import OpenedDecoder, nearest_choice
+from collapipe_env.opened.encoding import encode_opened
+from collapipe_env.opened.layout import OpenedLayout
+from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.real_numbers import real_numbers
 from collapipe_env.scenario.decisions import Decision
 
-
-class ActionPart(NamedTuple):
-    """One part of an action.
-
-    Attributes:
-        shape: ``(N, K)`` or ``(N,)``.
-        description: Meaning of its entries, which lie in [-1, 1].
-    """
-
-    shape: tuple[int, ...]
-    description: str
-
-
-_OPENED_PARTS: Mapping[Decision, str] = MappingProxyType(
-    {
-        "recompute": "recomputation: from 0 on devices store inputs of blocks only and recompute the rest, "
-        "below they store all activations if the encoder fits so"
-    }
-)
-"""Meaning of the entries of decisions that a scenario may open."""
+_ALL_BLOCKS: IntArray = np.empty((0, 0), dtype=np.int64)
+"""Totals of blocks where devices always hold the whole encoder."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +35,7 @@ class ActionCodec:
 
     The action holds, cluster by cluster, ``K`` segment scores, ``K`` device powers, the CU power, the
     micro-batch choice and the bandwidth score; :meth:`split` names them. Every further decision that the
-    scenario opens adds an entry to each cluster, so that ``A = N (2K + 3 + opened)``. Decoding is
+    scenario opens adds entries to each cluster, 1 or ``K`` for each of its parts. Decoding is
     total: every vector of finite numbers gives a feasible allocation (values outside [-1, 1] are clipped).
 
     * micro-batches: the choices are spread evenly over [-1, 1] and the nearest is taken;
@@ -59,8 +44,16 @@ class ActionCodec:
     * powers: geometric between ``power_min`` and ``power_max``;
     * bandwidth: ``bandwidth_floor`` for every cluster, the rest in proportion to ``(a + 1) / 2`` (evenly
       if all are at -1);
-    * recomputation, where it is open: from 0 on the cluster's devices recompute activations, below they store
-      them, unless the cluster could not hold the encoder then. Memory caps are those of the choice.
+
+    Where decisions are open (:mod:`collapipe_env.opened`), memory caps are those of what they choose:
+
+    * recomputation: from 0 on the cluster's devices recompute activations, below they store them;
+    * schedule: GPipe, 1F1B and ZB-H1 spread evenly over [-1, 1], the nearest is taken, and caps from 1
+      micro-batch in flight to ``M``, at most what fits beside a device's blocks;
+    * order: devices in falling priority, those of equal priority by index;
+    * blocks of the server: 0 to ``L - 1`` spread evenly, scaled down where the server lacks room.
+
+    A recomputation or schedule under which a cluster could not hold its blocks gives way to one that can.
 
     Attributes:
         clusters: ``N``.
@@ -71,7 +64,9 @@ class ActionCodec:
         power_max_w: Largest transmit power [W].
         bandwidth_floor: Share of the uplink that every cluster gets at least, in [0, 1/N).
         opened: Decisions that the scenario opens beside CollaPipe's own, in the order of their entries.
-        recompute: The workload's own setting of recomputation, to which memory caps belong.
+        costs: Priced workload, needed where decisions are open.
+        other_costs: The same with the other setting of recomputation, needed where that is open.
+        server_room: Most blocks that the server's memory holds for all clusters together; ``None`` for any.
     """
 
     clusters: int
@@ -82,7 +77,9 @@ class ActionCodec:
     power_max_w: float
     bandwidth_floor: float
     opened: tuple[Decision, ...] = ()
-    recompute: bool = False
+    costs: WorkloadCosts | None = None
+    other_costs: WorkloadCosts | None = None
+    server_room: int | None = None
 
     @property
     def own_entries(self) -> int:
@@ -91,12 +88,17 @@ class ActionCodec:
 
     @property
     def cluster_entries(self) -> int:
-        """Entries of a cluster, ``2K + 3`` and one for every opened decision."""
-        return self.own_entries + len(self.opened)
+        """Entries of a cluster, ``2K + 3`` and those of opened decisions."""
+        return self.own_entries + self.opened_layout.width
+
+    @cached_property
+    def opened_layout(self) -> OpenedLayout:
+        """Places of opened decisions among the entries of a cluster."""
+        return OpenedLayout(self.opened, self.devices, self.blocks, self.own_entries)
 
     @property
     def action_size(self) -> int:
-        """Length ``A`` of an action, ``N (2K + 3)`` and one for every opened decision of each cluster."""
+        """Length ``A`` of an action, ``N (2K + 3)`` and the entries of opened decisions."""
         return self.clusters * self.cluster_entries
 
     @property
@@ -123,7 +125,12 @@ class ActionCodec:
                 f"weight of the cluster in sharing out the uplink above a floor of {self.bandwidth_floor:g}: "
                 "-1: the floor",
             ),
-            **{name: ActionPart(clusters, _OPENED_PARTS[name]) for name in self.opened},
+            **{
+                part.name: ActionPart(
+                    devices if part.per_device else clusters, self.opened_layout.describe(part)
+                )
+                for part in self.opened_layout
+            },
         }
 
     def split(self, action: Array) -> dict[str, Array]:
@@ -133,8 +140,8 @@ class ActionCodec:
             action: (..., A), on any array library.
 
         Returns:
-            ``segments`` and ``device_power`` (..., N, K), ``cu_power``, ``micro_batches``, ``bandwidth`` and
-            opened decisions (..., N): entries of the action, as they are.
+            ``segments`` and ``device_power`` (..., N, K), ``cu_power``, ``micro_batches`` and ``bandwidth``
+            (..., N), and parts of opened decisions of either shape: entries of the action, as they are.
 
         Raises:
             AllocationError: If the action has the wrong length.
@@ -148,7 +155,7 @@ class ActionCodec:
             "cu_power": rows[..., 2 * K],
             "micro_batches": rows[..., 2 * K + 1],
             "bandwidth": rows[..., 2 * K + 2],
-            **{name: rows[..., self.own_entries + i] for i, name in enumerate(self.opened)},
+            **{name: rows[..., place] for name, place in self.opened_layout.places.items()},
         }
 
     def join(self, parts: Mapping[str, Array]) -> Array:
@@ -163,58 +170,47 @@ class ActionCodec:
         Raises:
             AllocationError: If a part is missing, unknown or of another shape.
         """
-        layout = self.parts
-        for name in (*parts, *layout):
-            if name not in layout:
-                raise AllocationError(f"{name!r} is no part of an action: {nearest_name(name, layout)}")
-            if name not in parts:
-                raise AllocationError(f"part {name!r} is missing: an action has {', '.join(layout)}")
-            if not hasattr(parts[name], "shape"):
-                raise AllocationError(f"part {name!r} is {shown(parts[name])}: give an array")
-        lead = tuple(parts["cu_power"].shape[:-1])
-        for name, part in layout.items():
-            if tuple(parts[name].shape) != (*lead, *part.shape):
-                raise AllocationError(
-                    f"part {name!r} has shape {tuple(parts[name].shape)}, expected {(*lead, *part.shape)}"
-                )
+        lead = require_parts(parts, self.parts)
         columns = (
-            parts[name] if len(part.shape) == 2 else parts[name][..., None] for name, part in layout.items()
+            parts[name] if len(part.shape) == 2 else parts[name][..., None]
+            for name, part in self.parts.items()
         )
         rows = concatenate(tuple(columns))
         return namespace(rows).reshape(rows, (*lead, self.action_size))
 
-    def decode(self, action: Array, memory_cap: Array, other_cap: Array | None = None) -> Allocation:
+    def decode(self, action: Array, memory_cap: Array, memory_bytes: Array | None = None) -> Allocation:
         """Turn actions into allocations, feasible by construction.
 
         Args:
             action: (..., A), finite.
             memory_cap: Blocks each device can hold (..., N, K), zero for absent devices; its sum over
                 the devices of each cluster is at least ``L``.
-            other_cap: The same under the other setting of recomputation (..., N, K), needed where that is
-                open.
+            memory_bytes: Memory that each device offers (..., N, K) [byte], needed where decisions are open:
+                caps are then those of what they choose.
 
         Raises:
             AllocationError: If the action has the wrong length, anything but real numbers, or one that is not
-                finite, or a memory cap is missing.
+                finite, or the memory is missing.
         """
         if type(memory_cap) is np.ndarray:
             action = real_numbers("action", action)
-            return self._decode_rows(np.ascontiguousarray(action, dtype=np.float64), memory_cap, other_cap)
+            return self._decode_rows(np.ascontiguousarray(action, dtype=np.float64), memory_cap, memory_bytes)
         xp = namespace(memory_cap)
         a = xp.astype(action, xp.float64)
         self.check_action(a)
-        return self.decode_finite(a, memory_cap, other_cap)
+        return self.decode_finite(a, memory_cap, memory_bytes)
 
-    def _decode_rows(self, action: FloatArray, memory_cap: Array, other_cap: Array | None) -> Allocation:
+    def _decode_rows(self, action: FloatArray, memory_cap: Array, memory_bytes: Array | None) -> Allocation:
         """:meth:`decode` by a compiled loop, with the same allocation up to rounding of powers."""
         self.check_action_shape(action.shape)
         lead, N, K = action.shape[:-1], self.clusters, self.devices
-        rows = math.prod(lead)
-        recompute = None
+        rows, choices, total = math.prod(lead), None, _ALL_BLOCKS
+        entries = action.reshape(*lead, N, self.cluster_entries)
         if self.opened:
             self.check_action(action)  # the loop does not see the entries of opened decisions
-            entries = action.reshape(*lead, N, self.cluster_entries)
-            recompute, memory_cap = self._decode_recompute(entries, memory_cap, other_cap)
+            memory_bytes = self._memory(memory_bytes)
+            choices = self._decoder.choose(entries, self._micro_batches(entries, self._choices), memory_bytes)
+            memory_cap, total = choices.caps, np.ascontiguousarray(choices.total).reshape(rows, N)
             action = np.ascontiguousarray(entries[..., : self.own_entries])
         if memory_cap.shape != (*lead, N, K):
             memory_cap = np.broadcast_to(memory_cap, (*lead, N, K)).copy()
@@ -227,6 +223,7 @@ class ActionCodec:
             self._choices,
             action.reshape(rows, N, self.own_entries),
             np.ascontiguousarray(memory_cap, dtype=np.int64).reshape(rows, N, K),
+            total,
             blocks,
             micro_batches,
             bandwidth,
@@ -242,30 +239,27 @@ class ActionCodec:
         allocation = Allocation(blocks, micro_batches, bandwidth, device_power, cu_power)
         if len(lead) != 1:
             allocation = allocation.map(lambda a: a.reshape(*lead, *a.shape[1:]))
-        return allocation if recompute is None else replace(allocation, recompute=recompute)
+        if choices is None:
+            return allocation
+        return self._decoder.complete(entries, choices, allocation, memory_bytes)
 
-    def _decode_recompute(
-        self, entries: Array, memory_cap: Array, other_cap: Array | None
-    ) -> tuple[Array | None, Array]:
-        """Whether clusters recompute (..., N), ``None`` if that is not open, and the memory caps that follow.
-
-        Args:
-            entries: Actions (..., N, entries of a cluster).
-            memory_cap: Under the workload's own setting (..., N, K).
-            other_cap: Under the other setting.
-        """
-        if "recompute" not in self.opened:
-            return None, memory_cap
-        if other_cap is None:
+    def _memory(self, memory_bytes: Array | None) -> Array:
+        """Memory of the devices, which opened decisions need."""
+        if memory_bytes is None:
             raise AllocationError(
-                "this scenario's decisions list recompute: give other_cap, the blocks that fit under the "
-                "other setting of recomputation (memory_caps of system_parameters(scenario).other_costs)"
+                f"this scenario's decisions list {', '.join(self.opened)}: give memory_bytes, the memory "
+                "that each device offers (memory_bytes of the state)"
             )
-        xp = namespace(memory_cap)
-        stored, recomputed = (other_cap, memory_cap) if self.recompute else (memory_cap, other_cap)
-        wanted = entries[..., self.own_entries + self.opened.index("recompute")] >= 0.0
-        chosen = wanted | (xp.sum(stored, axis=-1) < self.blocks)
-        return xp.astype(chosen, xp.int64), xp.where(chosen[..., None], recomputed, stored)
+        return memory_bytes
+
+    def _micro_batches(self, rows: Array, choices: Array) -> Array:
+        """Numbers of micro-batches (..., N) of the entries of clusters (..., N, A / N)."""
+        return choices[nearest_choice(rows[..., 2 * self.devices + 1], len(self.micro_batch_choices))]
+
+    @cached_property
+    def _decoder(self) -> OpenedDecoder:
+        assert self.costs is not None
+        return OpenedDecoder(self.opened_layout, self.costs, self.other_costs, self.server_room)
 
     @cached_property
     def _limits(self) -> DecodeLimits:
@@ -301,7 +295,7 @@ class ActionCodec:
             AllocationError: If the last axis is not ``A`` long.
         """
         if shape[-1:] != (self.action_size,):
-            opened = f" + {len(self.opened)}" if self.opened else ""
+            opened = f" + {self.opened_layout.width}" if self.opened else ""
             raise AllocationError(
                 f"action has shape {shape}, expected (..., {self.action_size}) = (..., N (2K + 3{opened})) "
                 f"for {self.clusters} clusters of up to {self.devices} devices"
@@ -312,7 +306,7 @@ class ActionCodec:
         self,
         action: Array,
         memory_cap: Array,
-        other_cap: Array | None = None,
+        memory_bytes: Array | None = None,
         choices: Array | None = None,
     ) -> Allocation:
         """Turn actions that have been checked into allocations, on any array library.
@@ -320,34 +314,35 @@ class ActionCodec:
         Args:
             action: (..., A), finite, of a real type, which the allocation takes over.
             memory_cap: As for :meth:`decode`, of the same library.
-            other_cap: As for :meth:`decode`, of the same library.
+            memory_bytes: As for :meth:`decode`, of the same library.
             choices: The allowed numbers of micro-batches as an array of that library, int64; made here if
                 not given, which on a GPU means waiting for a copy.
         """
         xp = namespace(action)
         K = self.devices
         entries = xp.reshape(action, (*action.shape[:-1], self.clusters, self.cluster_entries))
-        recompute, memory_cap = self._decode_recompute(entries, memory_cap, other_cap)
-        unit = 0.5 * (xp.clip(entries, -1.0, 1.0) + 1.0)
         if choices is None:
             choices = _whole_numbers(self.micro_batch_choices, action)
-        # Half-way cases go up, so that the middle of an even number of choices is the larger one.
-        last = len(self.micro_batch_choices) - 1
-        index = xp.floor(unit[..., 2 * K + 1] * last + 0.5)
+        micro_batches, total = self._micro_batches(entries, choices), self.blocks
+        opened = None
+        if self.opened:
+            memory_bytes = self._memory(memory_bytes)
+            opened = self._decoder.choose(entries, micro_batches, memory_bytes)
+            memory_cap, total = opened.caps, opened.total[..., None]
+        unit = 0.5 * (xp.clip(entries[..., : self.own_entries], -1.0, 1.0) + 1.0)
         power = at_most(
             self.power_min_w
             * xp.exp(math.log(self.power_max_w / self.power_min_w) * unit[..., K : 2 * K + 1]),
             self.power_max_w,
         )
-        return Allocation(
-            blocks=apportion(self.blocks, unit[..., :K], memory_cap),
-            # Bounded for actions that nobody has checked: NaN must not read beyond the choices.
-            micro_batches=choices[xp.clip(xp.astype(index, xp.int64), 0, last)],
+        plan = Allocation(
+            blocks=apportion(total, unit[..., :K], memory_cap),
+            micro_batches=micro_batches,
             bandwidth=self._decode_bandwidth(unit[..., 2 * K + 2]),
             device_power=power[..., :K],
             cu_power=power[..., K],
-            recompute=recompute,
         )
+        return plan if opened is None else self._decoder.complete(entries, opened, plan, memory_bytes)
 
     def _decode_bandwidth(self, scores: Array) -> Array:
         xp = namespace(scores)
@@ -360,9 +355,10 @@ class ActionCodec:
         """Turn allocations into actions: the inverse of :meth:`decode`.
 
         For every allocation that the box can express (one device a stage, allowed micro-batches, powers
-        within limits, the whole band given out and no share below the floor) decoding the result gives
-        the same segments and micro-batches exactly, and the same powers (relative) and bandwidth shares
-        (absolute) to 1e-6.
+        within limits, the whole band given out and no share below the floor, and only what the scenario
+        leaves open) decoding the result gives the same whole numbers exactly, and the same powers (relative)
+        and bandwidth shares (absolute) to 1e-6. What nobody reads comes back as decoding has it: caps under
+        GPipe and in slots without blocks as 0, slots that nothing stands in left out.
 
         Args:
             allocation: Leading axes ``...``.
@@ -374,7 +370,7 @@ class ActionCodec:
             AllocationError: If the box cannot express the allocation; names the first fault.
         """
         check_expressible(self, allocation)
-        blocks = np.asarray(allocation.blocks, dtype=np.float64)
+        blocks = np.asarray(allocation.device_blocks, dtype=np.float64)
         segments = 2.0 * blocks / blocks.max(axis=-1, keepdims=True) - 1.0
         choices = np.asarray(self.micro_batch_choices)
         index: npt.NDArray[np.intp] = np.searchsorted(choices, np.asarray(allocation.micro_batches))
@@ -387,20 +383,12 @@ class ActionCodec:
         largest = extra.max(axis=-1, keepdims=True)
         scores = 2.0 * extra / np.where(largest > 0.0, largest, 1.0) - 1.0
         columns = [segments, powers, middle[..., None], scores[..., None]]
-        if "recompute" in self.opened:
-            columns.append(self._encode_recompute(allocation)[..., None])
+        if self.opened:
+            assert self.costs is not None
+            columns.append(encode_opened(self.opened_layout, self.costs, allocation))
         action = np.concatenate(columns, axis=-1)
         clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
         return clipped.reshape(*clipped.shape[:-2], self.action_size)
-
-    def _encode_recompute(self, allocation: Allocation) -> FloatArray:
-        """Entries of recomputation (..., N): 1 where a plan recomputes, -1 where it stores."""
-        own = 1 if self.recompute else 0
-        chosen = np.full(np.shape(allocation.micro_batches), own)
-        if allocation.recompute is not None:
-            given = np.asarray(allocation.recompute)
-            chosen = np.where(given < 0, own, given)
-        return 2.0 * chosen - 1.0
 
 
 def _whole_numbers(values: tuple[int, ...], like: Array) -> Array:

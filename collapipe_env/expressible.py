@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.allocation import COMMON, COPIES, GPIPE, SCHEDULES, Allocation
+from collapipe_env.arrays import Array
 from collapipe_env.errors import AllocationError
+from collapipe_env.opened.layout import SCHEDULE_CHOICES
+from collapipe_env.scenario.decisions import Decision
 
 if TYPE_CHECKING:
     from collapipe_env.codec import ActionCodec
@@ -23,19 +26,18 @@ def check_expressible(codec: ActionCodec, allocation: Allocation) -> None:
     Raises:
         AllocationError: Names the first fault.
     """
-    if not allocation.is_plain:
-        raise AllocationError(
-            "the action box cannot express stages of several devices, schedules or split training: play "
-            "this allocation through env.unwrapped.step_allocation(allocation)"
-        )
+    _check_opened(codec, allocation)
     shape = (codec.clusters, codec.devices)
     if np.shape(allocation.blocks)[-2:] != shape:
         raise AllocationError(f"blocks has shape {np.shape(allocation.blocks)}, expected (..., {shape})")
     sums = np.sum(allocation.blocks, axis=-1)
+    if allocation.server_blocks is not None:
+        sums = sums + np.asarray(allocation.server_blocks)
     if np.any(np.asarray(allocation.blocks) < 0) or np.any(sums != codec.blocks):
         raise AllocationError(
             f"blocks of a cluster are {np.unique(sums).tolist()} in sum, expected non-negative counts "
             f"summing to L = {codec.blocks}"
+            + (", with the server's" if "server_blocks" in codec.opened else "")
         )
     unknown = ~np.isin(allocation.micro_batches, codec.micro_batch_choices)
     if np.any(unknown):
@@ -50,11 +52,6 @@ def check_expressible(codec: ActionCodec, allocation: Allocation) -> None:
                 f"{name} lies in [{low:g}, {high:g}] W, expected within "
                 f"[{codec.power_min_w:g}, {codec.power_max_w:g}] W"
             )
-    chosen = -1 if allocation.recompute is None else np.asarray(allocation.recompute)
-    if "recompute" not in codec.opened and np.any(chosen != -1):
-        raise AllocationError(
-            "recompute: the scenario's decisions do not list it, so the action box has no entry for it"
-        )
     total = np.sum(allocation.bandwidth, axis=-1)
     if np.any(np.abs(total - 1.0) > 1e-6) or np.min(allocation.bandwidth) < codec.bandwidth_floor - 1e-9:
         raise AllocationError(
@@ -62,3 +59,83 @@ def check_expressible(codec: ActionCodec, allocation: Allocation) -> None:
             f"{np.min(allocation.bandwidth):.3g}: the box gives out the whole band and at least "
             f"{codec.bandwidth_floor:.3g} to every cluster"
         )
+
+
+def _check_opened(codec: ActionCodec, allocation: Allocation) -> None:
+    """Refuse what needs a decision that the scenario does not open, or that its entries cannot say."""
+    if allocation.stage is not None and "order" not in codec.opened:
+        raise _not_open("stages of several devices, and orders of devices,", "order")
+    if allocation.schedule is not None and "schedule" not in codec.opened:
+        raise _not_open("schedules", "schedule")
+    if allocation.server_mode is not None and "server_blocks" not in codec.opened:
+        raise _not_open("split training", "server_blocks")
+    if "recompute" not in codec.opened and np.any(_or(allocation.recompute, -1) != -1):
+        raise AllocationError(
+            "recompute: the scenario's decisions do not list it, so the action box has no entry for it"
+        )
+    if allocation.stage is not None:
+        _check_order(allocation)
+    if allocation.schedule is not None:
+        _check_schedule(allocation)
+    if allocation.server_mode is not None:
+        _check_server(codec, allocation)
+
+
+def _not_open(what: str, decision: Decision) -> AllocationError:
+    return AllocationError(
+        f"the action box cannot express {what} where the scenario's decisions do not list {decision}: play "
+        "this allocation through env.unwrapped.step_allocation(allocation)"
+    )
+
+
+def _check_order(allocation: Allocation) -> None:
+    stage = np.asarray(allocation.stage)
+    members = (stage[..., None, :] == np.arange(stage.shape[-1])[:, None]).sum(axis=-1)
+    if np.any(members > 1):
+        raise AllocationError(
+            f"stage: a slot has {members.max()} devices, which the action box cannot express: play this "
+            "allocation through env.unwrapped.step_allocation(allocation)"
+        )
+
+
+def _check_schedule(allocation: Allocation) -> None:
+    kind, chunks = np.asarray(allocation.schedule), np.asarray(allocation.chunks)
+    if np.any(unknown := ~np.isin(kind, SCHEDULE_CHOICES)):
+        raise AllocationError(
+            f"schedule = {np.unique(kind[unknown]).tolist()}: the action box knows "
+            + ", ".join(f"{choice} ({SCHEDULES[choice]})" for choice in SCHEDULE_CHOICES)
+        )
+    if np.any(chunks != 1):
+        raise AllocationError(f"chunks = {np.unique(chunks).tolist()}: the action box knows 1 only")
+    caps, M = np.asarray(allocation.caps), np.asarray(allocation.micro_batches)[..., None]
+    read = (np.asarray(allocation.blocks) > 0) & (kind != GPIPE)[..., None]
+    if np.any(outside := read & ((caps < 1) | (caps > M))):
+        raise AllocationError(
+            f"caps = {np.unique(caps[outside]).tolist()}: the action box knows 1 to the number of "
+            "micro-batches; more than that change nothing, so give that number instead"
+        )
+
+
+def _check_server(codec: ActionCodec, allocation: Allocation) -> None:
+    kept, mode = np.asarray(allocation.server_blocks), np.asarray(allocation.server_mode)
+    if np.any((kept < 0) | (kept >= codec.blocks)):
+        raise AllocationError(
+            f"server_blocks = {np.unique(kept).tolist()}: the action box knows 0 to L - 1 = "
+            f"{codec.blocks - 1}"
+        )
+    expected = np.where((kept > 0).any(axis=-1), COPIES, COMMON)
+    if np.any(mode != expected):
+        raise AllocationError(
+            f"server_mode = {np.unique(mode).tolist()}: the action box knows {COPIES} (copies) where the "
+            f"server runs blocks of some cluster, and {COMMON} (CollaPipe's own) where it runs none"
+        )
+    total = kept.sum(axis=-1)
+    if codec.server_room is not None and np.any(total > codec.server_room):
+        raise AllocationError(
+            f"server_blocks: {total.max()} blocks of all clusters, the server's memory holds "
+            f"{codec.server_room}"
+        )
+
+
+def _or(given: Array | None, otherwise: int) -> Array:
+    return np.asarray(otherwise if given is None else given)

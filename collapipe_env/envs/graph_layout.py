@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -76,9 +77,18 @@ class GraphLayout(Mapping[str, GraphPart]):
         devices: ``K``, devices of the largest cluster.
         blocks: ``L``.
         recompute: Whether the scenario leaves recomputation to schedulers.
+        schedule: Whether it leaves schedules to them.
     """
 
-    def __init__(self, clusters: int, devices: int, blocks: int, *, recompute: bool = False) -> None:
+    def __init__(
+        self,
+        clusters: int,
+        devices: int,
+        blocks: int,
+        *,
+        recompute: bool = False,
+        schedule: bool = False,
+    ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
             "cu": ("control units", (N,), "N", CU_FEATURES),
@@ -99,8 +109,9 @@ class GraphLayout(Mapping[str, GraphPart]):
             "present": ("1 where a device is there", (N, K), "N, K", ()),
             "context": ("the system; the same in every round", (), "", CONTEXT_FEATURES),
         }
-        if recompute:
-            rows["opened"] = ("devices, what opened decisions add", (N, K), "N, K", OPENED_FEATURES)
+        opened = tuple(compress(OPENED_FEATURES, (recompute, schedule)))
+        if opened:
+            rows["opened"] = ("devices, what opened decisions add", (N, K), "N, K", opened)
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():
             shape = (*lead, len(features)) if features else lead

@@ -136,7 +136,14 @@ OPENED_FEATURES = _features(
         "blocks",
         BLOCKS,
     ),
+    (
+        "flight_capacity",
+        "blocks that the memory holds with one micro-batch in flight, of the smallest size",
+        "blocks",
+        BLOCKS,
+    ),
 )
+"""What the opened decisions ``recompute`` and ``schedule`` add, in this order."""
 CONTEXT_FEATURES = _features(
     ("log_clusters", "log of N", "1", LOG),
     ("log_blocks", "log of L", "blocks", LOG),

@@ -26,7 +26,7 @@ from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.refusal import require_room
-from collapipe_env.simulator.state import SystemState, other_memory_caps
+from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.world import World
 from collapipe_env.state_trees import Tree, require_alike, require_within
 
@@ -119,7 +119,7 @@ class BatchMDP:
         return checked
 
     def action_space(self) -> spaces.Box:
-        """Box(-1, 1, (A,), float32), with ``A = N (2K + 3)`` and an entry more for each opened decision."""
+        """Box(-1, 1, (A,), float32), with ``A = N (2K + 3)`` and the entries of opened decisions."""
         return spaces.Box(-1.0, 1.0, (self.codec.action_size,), np.float32)
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> Observation:
@@ -147,16 +147,12 @@ class BatchMDP:
         if check and self.world.system.may_lack_room:
             require_room(self.backend.host(cap), self.scenario.blocks)
         if self.backend is NUMPY:
-            allocation = self.codec.decode(actions, cap, self._other_cap())
+            allocation = self.codec.decode(actions, cap, self.world.seen.memory_bytes)
         else:
             if check:
                 self.codec.check_action(actions)
-            allocation = self._decode(actions, cap, self._other_cap())
+            allocation = self._decode(actions, cap, self.world.seen.memory_bytes)
         return self.play(allocation, check=False)
-
-    def _other_cap(self) -> Array | None:
-        """Memory caps under the other setting of recomputation (E, N, K), where that is a decision."""
-        return other_memory_caps(self.world.parameters, self.world.seen)
 
     def check_shape(self, actions: Array) -> None:
         """Refuse actions that are not one for each environment.
@@ -213,7 +209,8 @@ class BatchMDP:
                 "cost": record.energy_excess,
                 "backlog": record.backlog_sum,
                 **self.learning_info(),
-                **(_left_out(record) if allocation.stage is not None else {}),
+                # Not of decoded actions: their stages have one device, and infos the same names always.
+                **(_left_out(record) if check and allocation.stage is not None else {}),
             },
         )
 

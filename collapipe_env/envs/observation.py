@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_most, concatenate, namespace
+from collapipe_env.envs.graph_observation import hops_there
 from collapipe_env.errors import ScenarioError
 from collapipe_env.kernels.observation import Scales, Seen, observe_rows, scale_gains
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
@@ -119,19 +120,23 @@ class ObservationLayout(Mapping[str, Feature]):
             observation: (..., D), NumPy arrays or tensors.
 
         Returns:
-            Named arrays (..., *shape), float64; NaN for devices that are absent.
+            Named arrays (..., *shape), float64; NaN for devices that are absent, and between a device and
+            itself.
         """
         xp = namespace(observation)
         # Single precision is as fine as a part in ten million: the bounds -1 and 1 must come back exactly.
         parts = self.unpack(xp.astype(observation, xp.float64))
         present = parts["device_present"] > 0.5
         found: dict[str, Array] = {}
+        devices = self["device_present"].shape
         for name, feature in self._features.items():
             values = feature.scale * parts[name] + feature.offset
             if name == "device_present":
                 values = present
-            elif feature.shape == self["device_present"].shape:
+            elif feature.shape == devices:
                 values = xp.where(present, values, xp.nan)
+            elif feature.shape == (*devices, devices[-1]):
+                values = xp.where(hops_there(present)[..., 1:, 1:], values, xp.nan)
             found[name] = values
         return found
 
@@ -170,8 +175,7 @@ class ObservationBuilder:
         self._top_speed = max(p.clock_max_hz * p.flops_per_cycle for p in scenario.devices.profiles)
         self._loss_scale = math.log(max(scenario.workload.outputs, 2))
         c = scenario.cluster
-        farthest_hop = max(math.sqrt(2.0) * c.area_side_m, c.hop_min_m)
-        self._d2d_scale = _db_range(path_gain_d2d, c.hop_min_m, farthest_hop)
+        self._d2d_scale = d2d_range(scenario)
         self._d2e_scale = _db_range(path_gain_d2e, c.cu_distance_min_m, c.cu_distance_max_m)
         self._extra = tuple(extra)
         self.layout = self._make_layout()
@@ -284,15 +288,15 @@ class ObservationBuilder:
             backlog[..., 1:] * present,
             (state.speed * (2.0 / self._top_speed) - 1.0) * present,
             (capacity * (2.0 / self._blocks) - 1.0) * present,
-            _scaled_db(hop_gain, self._d2d_scale) * present,
-            _scaled_db(gain[..., 0, 1:], self._d2d_scale) * present,
+            scaled_db(hop_gain, self._d2d_scale) * present,
+            scaled_db(gain[..., 0, 1:], self._d2d_scale) * present,
             present,
         )
         played = at_most(xp.astype(state.round_index, real) / self._rounds, 1.0)
         loss = xp.clip(state.loss / self._loss_scale - 1.0, -1.0, GAIN_BOUND)
         columns = (
             *(xp.reshape(feature, (E, N * K)) for feature in devices),
-            _scaled_db(state.uplink_gain, self._d2e_scale),
+            scaled_db(state.uplink_gain, self._d2e_scale),
             backlog[..., 0],
             played[:, None],
             loss[:, None],
@@ -301,13 +305,30 @@ class ObservationBuilder:
         return xp.astype(concatenate(columns), xp.float32)
 
 
+def d2d_range(scenario: Scenario) -> tuple[float, float]:
+    """Centre and half-width of the gains between nodes of a cluster that a layout can produce [dB].
+
+    Args:
+        scenario: The scenario.
+    """
+    c = scenario.cluster
+    farthest = max(math.sqrt(2.0) * c.area_side_m, c.hop_min_m)
+    return _db_range(path_gain_d2d, c.hop_min_m, farthest)
+
+
 def _db_range(path_gain: object, near_m: float, far_m: float) -> tuple[float, float]:
     """Centre and half-width in dB of the path gains between two distances (half-width at least 10 dB)."""
     edges = 10.0 * np.log10(path_gain(np.array([near_m, far_m])))  # type: ignore[operator]
     return float(edges.mean()), max(float(edges[0] - edges[1]) / 2.0, 10.0)
 
 
-def _scaled_db(gain: Array, scale: tuple[float, float]) -> Array:
+def scaled_db(gain: Array, scale: tuple[float, float]) -> Array:
+    """Gains in dB, less the centre and over the half-width of a scale, within their bounds.
+
+    Args:
+        gain: Gains > 0, any shape.
+        scale: Centre and half-width [dB].
+    """
     xp = namespace(gain)
     centre, half = scale
     scaled = (10.0 / half) * xp.log10(gain) - centre / half

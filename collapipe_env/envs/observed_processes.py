@@ -8,6 +8,7 @@ from functools import partial
 from collapipe_env.arrays import Array, at_most, namespace
 from collapipe_env.dynamics.process import Observed, Process, active_processes
 from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
+from collapipe_env.envs.opened_features import opened_features
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemParameters, SystemState, other_memory_caps
@@ -23,7 +24,8 @@ def observation_builder(scenario: Scenario) -> ObservationBuilder:
         scenario,
         clock_features(scenario)
         + observed_features(active_processes(scenario))
-        + recomputation_features(scenario),
+        + recomputation_features(scenario)
+        + opened_features(scenario),
     )
 
 

@@ -12,8 +12,10 @@ from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
 from collapipe_env.envs.observed_processes import observation_builder
+from collapipe_env.envs.opened_features import flight_capacity
 from collapipe_env.errors import ScenarioError, nearest_name, shown
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemState, other_memory_caps
 
@@ -55,9 +57,13 @@ class GraphObservations:
 
     def __init__(self, scenario: Scenario) -> None:
         self._parameters = system_parameters(scenario)
-        self._opened = self._parameters.other_costs is not None
+        self._recompute, self._schedule = (opens(scenario, name) for name in ("recompute", "schedule"))
         self.layout = GraphLayout(
-            scenario.clusters, scenario.max_devices, scenario.blocks, recompute=self._opened
+            scenario.clusters,
+            scenario.max_devices,
+            scenario.blocks,
+            recompute=self._recompute,
+            schedule=self._schedule,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -77,12 +83,15 @@ class GraphObservations:
 
     def _of_opened(self, state: SystemState) -> dict[str, Array]:
         """Features of devices that opened decisions add, by the name of their array."""
-        if not self._opened:
+        xp, columns = namespace(state.backlog), []
+        if self._recompute:
+            caps = xp.astype(other_memory_caps(self._parameters, state), xp.float32)
+            columns.append(at_most(caps, self._parameters.costs.blocks))
+        if self._schedule:
+            columns.append(xp.astype(flight_capacity(self._parameters, state), xp.float32))
+        if not columns:
             return {}
-        xp = namespace(state.backlog)
-        caps = xp.astype(other_memory_caps(self._parameters, state), xp.float32)
-        held = at_most(caps, self._parameters.costs.blocks)
-        return {"opened": xp.where(state.present, held, 0.0)[..., None]}
+        return {"opened": xp.where(state.present[..., None], xp.stack(columns, axis=-1), 0.0)}
 
 
 def make_observer(kind: str, scenario: Scenario) -> Observer:

@@ -13,6 +13,7 @@ from collapipe_env.arrays import IntArray
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.opened.layout import SCHEDULE_CHOICES
 from collapipe_env.real_numbers import real_numbers
 
 
@@ -21,7 +22,9 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
 
     Segment scores have ``L + 1`` levels, so that every split of the ``L`` blocks can be expressed
     (``delta_k`` as level ``delta_k``); micro-batches have one level for each allowed number; powers and
-    bandwidth scores have as many as asked for, spread evenly over [-1, 1]. Opened decisions are yes or no.
+    bandwidth scores have as many as asked for, spread evenly over [-1, 1]. Opened decisions have a level for
+    each choice: recomputation 2, schedules 3, caps as many as the largest number of micro-batches, priorities
+    ``K``, blocks of the server ``L``.
 
     Args:
         env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
@@ -47,7 +50,15 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         K = codec.devices
         cluster = [codec.blocks + 1] * K + [power_levels] * (K + 1)
         cluster += [len(codec.micro_batch_choices), bandwidth_levels]
-        cluster += [2] * len(codec.opened)  # yes or no
+        choices = {
+            "recompute": 2,
+            "schedule": len(SCHEDULE_CHOICES),
+            "caps": codec.micro_batch_choices[-1],
+            "order": K,
+            "server_blocks": codec.blocks,
+        }
+        for part in codec.opened_layout:
+            cluster += [choices[part.name]] * (K if part.per_device else 1)
         self._levels = np.array(cluster * codec.clusters, dtype=np.int64)
         self.action_space = spaces.MultiDiscrete(self._levels)
 

@@ -29,6 +29,7 @@ def decode_rows(
     choices: IntArray,
     actions: FloatArray,
     memory_cap: IntArray,
+    totals: IntArray,
     blocks: IntArray,
     micro_batches: IntArray,
     bandwidth: FloatArray,
@@ -42,6 +43,8 @@ def decode_rows(
         choices: Allowed numbers of micro-batches, ascending.
         actions: Clipped to [-1, 1] here.
         memory_cap: Blocks that each device can hold.
+        totals: Blocks that the devices of each cluster hold together (E, N), or nothing (0, 0) where that is
+            ``L`` everywhere.
         blocks: (E, N, K), written.
         micro_batches: (E, N), written.
         bandwidth: (E, N), written.
@@ -72,7 +75,8 @@ def decode_rows(
                 room[k] = memory_cap[e, n, k]
                 device_power[e, n, k] = lowest + span * _unit(actions[e, n, K + k])
             cu_power[e, n] = lowest + span * _unit(actions[e, n, 2 * K])
-            apportion_row(float(limits.blocks), weight, room, handed, remainder)
+            held = totals[e, n] if totals.size else limits.blocks
+            apportion_row(float(held), weight, room, handed, remainder)
             for k in range(K):
                 blocks[e, n, k] = int(handed[k])
             bandwidth[e, n] = _unit(actions[e, n, 2 * K + 2])

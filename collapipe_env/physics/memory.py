@@ -34,32 +34,36 @@ def device_memory(
 
 def memory_cap_blocks(
     memory_bytes: Array,
-    samples_in_flight: float,
+    samples_in_flight: Array | float,
     block_state_bytes: float,
-    activation_bytes: float,
-    working_bytes: float = 0.0,
+    activation_bytes: Array | float,
+    working_bytes: Array | float = 0.0,
 ) -> Array:
     """Largest number of whole blocks that fits a device's memory.
 
     Args:
         memory_bytes: Memory each device offers (..., K) [byte].
-        samples_in_flight: Samples in flight at once (GPipe: the whole mini-batch ``B``).
+        samples_in_flight: Samples in flight at once (GPipe: the whole mini-batch ``B``), or an array
+            (..., 1).
         block_state_bytes: ``16 w`` of one block [byte].
-        activation_bytes: ``alpha`` per sample and block [byte].
-        working_bytes: ``b omega`` that a device needs beside its first block [byte].
+        activation_bytes: ``alpha`` per sample and block [byte], or an array (..., 1).
+        working_bytes: ``b omega`` that a device needs beside its first block [byte], or an array (..., 1).
 
     Returns:
         Caps (..., K), whole numbers in the input's floating type.
     """
     xp = namespace(memory_bytes)
     room = memory_bytes
-    if working_bytes:
+    if not isinstance(working_bytes, int | float) or working_bytes:
         room = at_least(memory_bytes - working_bytes, 0.0)
     return xp.floor(room / (block_state_bytes + samples_in_flight * activation_bytes))
 
 
 def samples_beside(
-    memory_bytes: Array, blocks: Array, block_state_bytes: Array | float, activation_bytes: float
+    memory_bytes: Array,
+    blocks: Array,
+    block_state_bytes: Array | float,
+    activation_bytes: Array | float,
 ) -> Array:
     """Samples whose activations fit beside the state of some blocks: :func:`device_memory` solved for them.
 

@@ -108,7 +108,7 @@ def _draw_cluster(panel: Panel, cluster: ClusterView, devices: int, rows: _Rows)
     panel.page.boxes(panel.x - 10.0, panel.x - 3.0, rows.top[owned] + inset, rows.foot[owned] - inset,
         [palette[elements[i].node] for i in owned],
     )  # fmt: skip
-    _draw_phases(panel, cluster.timeline, rows)
+    _draw_phases(panel, cluster, rows)
     _draw_events(panel, cluster, rows)
 
     strip = rows.phase_foot - rows.phase_top
@@ -124,8 +124,9 @@ def _draw_cluster(panel: Panel, cluster: ClusterView, devices: int, rows: _Rows)
             panel.words(panel.x - 15.0, y, element.label, size, across="right", colour=colour)
 
 
-def _draw_phases(panel: Panel, timeline: RoundTimeline, rows: _Rows) -> None:
+def _draw_phases(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
     """Draw the strip of phases, and under it a tint or hatching where the pipeline itself is not drawn."""
+    timeline = cluster.timeline
     phases = timeline.phases
     start = panel.to_x([p.start_s for p in phases])
     end = panel.to_x([p.end_s for p in phases])
@@ -147,6 +148,8 @@ def _draw_phases(panel: Panel, timeline: RoundTimeline, rows: _Rows) -> None:
         if phase.label == "step":
             step += 1
             text = f"local step {step} of {steps}" if steps > 1 else "local step"
+            if cluster.schedule is not None:
+                text += f" ({cluster.schedule})"
         if size >= LEAST_FONT and end[i] - start[i] > 0.85 * size * len(text) + 4.0:
             colour = ink_on(PHASE_COLOURS[phase.label])
             middle = 0.5 * (rows.phase_top + rows.phase_foot)

@@ -29,6 +29,9 @@ class ClusterView:
         delay_s: The cluster's own round time T_n in seconds, before waiting and broadcast.
         arrivals: Fraction of micro-batches whose gradient arrived, in [0, 1].
         recompute: Whether its devices recompute activations; ``None`` where plans do not decide about it.
+        schedule: Name of its schedule; ``None`` where plans do not decide about it.
+        order: (K,) devices in the order in which micro-batches pass them; ``None`` for that of their indices.
+        server_blocks: The encoder's last blocks, which the server runs.
     """
 
     name: str
@@ -41,6 +44,9 @@ class ClusterView:
     delay_s: float
     arrivals: float
     recompute: bool | None = None
+    schedule: str | None = None
+    order: IntArray | None = None
+    server_blocks: int = 0
 
 
 @dataclass(frozen=True, eq=False)

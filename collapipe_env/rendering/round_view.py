@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import ASYNC, GPIPE, SEQUENTIAL
+from collapipe_env.allocation import ASYNC, GPIPE, SCHEDULES, SEQUENTIAL, Allocation
+from collapipe_env.arrays import IntArray
 from collapipe_env.learners.base import Arrivals
 from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
@@ -70,6 +71,7 @@ def cluster_round_timeline(
             downlink_s=float(e.downlink[at]),
             server_forward_s=float(e.server_forward[at]),
             server_backward_s=float(e.server_backward[at]),
+            server_blocks=_server_blocks(allocation, at),
             stage_names=names,
             wrap_s=wrap_s,
             latency_s=e.hop_latency,
@@ -97,6 +99,15 @@ def _group_name(members: npt.NDArray[np.intp]) -> str:
     if len(members) == 2:
         return f"{first}+d{members[1]}"
     return first if len(members) == 1 else f"{first}+{len(members) - 1}"
+
+
+def _server_blocks(allocation: Allocation, at: tuple[int, int]) -> int:
+    return 0 if allocation.server_blocks is None else int(allocation.server_blocks[at])
+
+
+def _pipeline_order(stage: IntArray) -> IntArray:
+    """Devices in the order of their stages, idle ones last (K,)."""
+    return np.argsort(np.where(stage < 0, len(stage), stage), kind="stable")
 
 
 def _scheduled_events(
@@ -154,6 +165,9 @@ def round_view(
             delay_s=float(costs.cluster_delay[row, n]),
             arrivals=float(arrivals[n]),
             recompute=None if allocation.recompute is None else bool(allocation.recompute[row, n] > 0),
+            schedule=None if allocation.schedule is None else SCHEDULES[int(allocation.schedule[row, n])],
+            order=None if allocation.stage is None else _pipeline_order(allocation.stage[row, n]),
+            server_blocks=_server_blocks(allocation, (row, n)),
         )
         for n in range(N)
     )

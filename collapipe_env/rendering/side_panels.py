@@ -11,7 +11,7 @@ import numpy.typing as npt
 from collapipe_env.arrays import FloatArray
 from collapipe_env.rendering.panel import Panel, ticks_between
 from collapipe_env.rendering.round_numbers import RoundView
-from collapipe_env.rendering.style import FAINT, INK, ink_on, node_colours
+from collapipe_env.rendering.style import FAINT, INK, SERVER_COLOUR, ink_on, node_colours
 
 MOST_BARS = 40
 LEAST_FONT = 5.2
@@ -90,16 +90,21 @@ def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str,
 
 
 def draw_segments(panel: Panel, view: RoundView) -> None:
-    """Draw the blocks per device, stacked along the pipeline, a row per cluster."""
-    blocks = np.stack([c.blocks for c in view.clusters]).astype(np.float64)
+    """Draw the blocks per device and those of the server, stacked along the pipeline, a row per cluster."""
+    K = view.devices
+    places = np.stack([np.arange(K) if c.order is None else c.order for c in view.clusters])
+    places = np.concatenate([places, np.full((len(places), 1), K)], axis=1)
+    held = np.stack([np.append(c.blocks, c.server_blocks) for c in view.clusters]).astype(np.float64)
+    blocks = np.take_along_axis(held, places, axis=1)
     edges = np.concatenate([np.zeros((len(blocks), 1)), np.cumsum(blocks, axis=1)], axis=1)
     total = max(float(edges[:, -1].max()), 1.0)
     row_px = _cluster_rows(panel, view, (0.0, total), names=True)
-    panel.title("blocks per device")
+    panel.title("blocks (grey: server)" if held[:, K].any() else "blocks per device")
     panel.x_ticks(ticks_between(0.0, total, 4, integer=True), grid=True)
-    row, device = np.nonzero(blocks)
-    colours = np.array(node_colours(view.devices))[1:]
-    left, right = edges[row, device], edges[row, device + 1]
+    row, slot = np.nonzero(blocks)
+    device = places[row, slot]
+    colours = np.array([*node_colours(K)[1:], SERVER_COLOUR])
+    left, right = edges[row, slot], edges[row, slot + 1]
     panel.bars(left, right, row + 0.38, row - 0.38, list(colours[device]), edge="white", line_widths=0.6)
     size = min(7.0, 0.6 * row_px)
     if size < LEAST_FONT:
@@ -107,7 +112,7 @@ def draw_segments(panel: Panel, view: RoundView) -> None:
     middle_x, middle_y = panel.to_x(0.5 * (left + right)), panel.to_y(row)
     room = (right - left) / total * panel.width
     for i in range(len(row)):
-        text = str(int(blocks[row[i], device[i]]))
+        text = str(int(blocks[row[i], slot[i]]))
         if room[i] > 0.95 * size * len(text) + 2.0:
             colour = ink_on(str(colours[device[i]]))
             panel.words(float(middle_x[i]), float(middle_y[i]), text, size, colour=colour)

@@ -20,6 +20,7 @@ INK = "#222222"
 FAINT = "#8a8a8a"
 GRID = "#dddddd"
 CU_COLOUR = "#555555"
+SERVER_COLOUR = "#b9b9b9"
 MUTED = (
     "#88CCEE", "#CC6677", "#117733", "#DDCC77", "#332288", "#44AA99", "#AA4499", "#999933", "#882255",
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -156,9 +157,17 @@ def action_codec(scenario: Scenario) -> ActionCodec:
         power_min_w=scenario.devices.power_min_w,
         power_max_w=scenario.devices.power_max_w,
         bandwidth_floor=scenario.budgets.bandwidth_floor,
-        opened=tuple(name for name in scenario.decisions if name in OPENED),
-        recompute=scenario.workload.recompute,
+        **_opened(scenario),
     )
+
+
+def _opened(scenario: Scenario) -> dict[str, Any]:
+    """What an action box needs to know of decisions that a scenario opens; nothing where it opens none."""
+    names = tuple(name for name in scenario.decisions if name in OPENED)
+    if not names:
+        return {}
+    parameters = system_parameters(scenario)
+    return {"opened": names, "costs": parameters.costs, "other_costs": parameters.other_costs}
 
 
 def mean_state(scenario: Scenario, layout: Layout) -> SystemState:

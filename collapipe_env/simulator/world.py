@@ -24,8 +24,10 @@ from collapipe_env.learners.base import (
     RoundOutcome,
     require_snapshots,
 )
+from collapipe_env.opened.layout import SCHEDULE_CHOICES
 from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.arrivals import MicroBatchArrivals
 from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.check import check_allocation, check_costs
@@ -105,7 +107,9 @@ class World:
             lossy=scenario.radio.link_errors == "drop",
         )
         self._seeds = backend.array(np.zeros(E, dtype=np.uint64))
-        self._cost = backend.fuse(self._costs)
+        # Schedules are simulated on the host, which PyTorch cannot join into kernels.
+        self._schedules = opens(scenario, "schedule")
+        self._cost = self._costs if self._schedules else backend.fuse(self._costs)
         self._pricing = tuple(p for p in self.system.processes if p.defines("price"))
         nodes = (E, scenario.clusters, scenario.max_devices + 1)
         zeros, unknown = backend.array(np.zeros(E)), backend.array(np.full(E, np.nan))
@@ -225,10 +229,12 @@ class World:
         if self.backend is NUMPY:
             check_allocation(self.parameters, state, allocation)
             return
-        if allocation.schedule is not None:
+        if allocation.schedule is not None and not (
+            self._schedules and np.isin(self.backend.host(allocation.schedule), SCHEDULE_CHOICES).all()
+        ):
             raise AllocationError(
-                f"schedule: the {self.backend.name} backend plays GPipe only, and schedule is not None: use "
-                "backend='numpy' for plans with other schedules"
+                f"schedule: the {self.backend.name} backend plays GPipe only, and what else decisions that "
+                "list schedule leave open; use backend='numpy' for plans with other schedules"
             )
         host = self.backend.host
         check_allocation(self.parameters, state.map(host), allocation.map(host))

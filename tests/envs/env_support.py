@@ -3,6 +3,7 @@
 import numpy as np
 
 from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.scenario.decisions import COLLAPIPE
 
 VARIANTS = {
     "small": "small",
@@ -22,6 +23,12 @@ VARIANTS = {
     "decided": {  # plans say where activations are recomputed
         "base": "small",
         "decisions": ["segments", "micro_batches", "bandwidth", "powers", "recompute"],
+    },
+    "opened": {  # plans also say how micro-batches run, in which order of devices, and what the server runs
+        "base": "small",
+        "decisions": [*COLLAPIPE, "recompute", "schedule", "order", "server_blocks"],
+        "cluster": {"devices": [3, 2], "layout": "per_episode"},
+        "budgets": {"device_energy_j": 20},
     },
     "arq": {
         "base": "small",

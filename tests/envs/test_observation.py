@@ -62,6 +62,18 @@ def expected_features(env):
         room = s.memory_bytes[0] - w.batch_size / w.micro_batch_choices[0] * price.working_bytes
         held = np.minimum(np.floor(np.maximum(room, 0.0) / block), L)
         out["device_other_capacity"] = np.where(s.present[0], 2.0 * held / L - 1.0, 0.0)
+    if "schedule" in sc.decisions:
+        # One micro-batch of the smallest size.
+        w, price = sc.workload, block_prices(sc.workload)
+        samples = w.batch_size / w.micro_batch_choices[-1]
+        room = np.maximum(s.memory_bytes[0] - samples * price.working_bytes, 0.0)
+        held = np.minimum(np.floor(room / (16 * price.parameters + samples * price.stored_bytes)), L)
+        out["device_flight_capacity"] = np.where(s.present[0], 2.0 * held / L - 1.0, 0.0)
+    if "order" in sc.decisions:
+        out["device_pair_gain"] = np.zeros((N, K, K))
+        for n, i, j in np.ndindex(N, K, K):
+            if i != j and s.present[0, n, i] and s.present[0, n, j]:
+                out["device_pair_gain"][n, i, j] = d2d(s.d2d_gain[0, n, i + 1, j + 1])
     return out
 
 

@@ -9,6 +9,7 @@ import torch
 from env_support import VARIANTS, make_actions, make_env
 
 from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
+from collapipe_env.envs.opened_features import flight_capacity
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
@@ -28,6 +29,12 @@ def physical_state(env):
     if parameters.other_costs is not None:
         caps = np.minimum(other_memory_caps(parameters, s)[0], sc.blocks)
         opened["device_other_capacity"] = devices(caps)
+    if "schedule" in sc.decisions:
+        opened["device_flight_capacity"] = devices(flight_capacity(parameters, s)[0])
+    if "order" in sc.decisions:
+        pairs = present[..., :, None] & present[..., None, :] & ~np.eye(present.shape[-1], dtype=bool)
+        gains = np.where(pairs, s.d2d_gain[0, :, 1:, 1:], np.nan)
+        opened["device_pair_gain"] = 10.0 * np.log10(gains)
     return {
         "device_backlog": devices(np.minimum(s.backlog[0, :, 1:], cap)),
         "device_speed": devices(s.speed[0]),

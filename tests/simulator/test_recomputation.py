@@ -122,12 +122,12 @@ def test_every_action_is_feasible_and_what_it_says_is_done_where_it_fits(seed, o
     if (caps[True].sum(-1) < OPEN.blocks).any() or (caps[own].sum(-1) < OPEN.blocks).any():
         return
     action = np.random.default_rng(seed).uniform(-1.2, 1.2, (3, codec.action_size))
-    plan = codec.decode(action, caps[own], caps[not own])
+    plan = codec.decode(action, caps[own], memory)
     check_allocation(parameters, state, plan)
     wanted = codec.split(action)["recompute"] >= 0.0
     room = caps[False].sum(-1) >= OPEN.blocks
     np.testing.assert_array_equal(plan.recompute, wanted | ~room)
-    again = codec.decode(codec.encode(plan), caps[own], caps[not own])
+    again = codec.decode(codec.encode(plan), caps[own], memory)
     np.testing.assert_array_equal(again.blocks, plan.blocks)
     np.testing.assert_array_equal(again.recompute, plan.recompute)
     np.testing.assert_array_equal(codec.join(codec.split(action)), action)
@@ -138,8 +138,8 @@ def test_the_box_grows_by_an_entry_a_cluster():
     assert opened.action_size == closed.action_size + N
     assert list(opened.parts)[-1] == "recompute"
     with pytest.raises(AllocationError, match=r"2K \+ 3 \+ 1.*also decide recompute"):
-        opened.decode(np.zeros(closed.action_size), STATE.memory_cap[0], STATE.memory_cap[0])
-    with pytest.raises(AllocationError, match="give other_cap"):
+        opened.decode(np.zeros(closed.action_size), STATE.memory_cap[0], STATE.memory_bytes[0])
+    with pytest.raises(AllocationError, match="give memory_bytes"):
         opened.decode(np.zeros(opened.action_size), STATE.memory_cap[0])
     plan = even_split(system_parameters(OPEN), STATE)
     # A plan that says nothing has the workload's setting, and a closed box takes no other.

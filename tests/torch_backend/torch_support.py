@@ -6,6 +6,7 @@ from unpriced_support import NO_OVERHEADS
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.scenario.decisions import COLLAPIPE
 
 ROUNDS = 3
 
@@ -37,6 +38,12 @@ VARIANTS = {
         "base": "small",
         "decisions": ["segments", "micro_batches", "bandwidth", "powers", "recompute"],
         "cluster": {"layout": "per_episode"},
+    },
+    "opened": {  # plans also say how micro-batches run, in which order of devices, and what the server runs
+        "base": "small",
+        "decisions": [*COLLAPIPE, "recompute", "schedule", "order", "server_blocks"],
+        "cluster": {"devices": [3, 2], "layout": "per_episode"},
+        "budgets": {"device_energy_j": 20},
     },
     "moments": {"base": "small", "dynamics": {"processes": {"migration": {}}}},
     "priced": {  # overheads of passes and messages, radios that draw more than they emit

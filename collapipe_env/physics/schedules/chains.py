@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.arrays import Array, from_host, namespace, on_host
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph
@@ -64,11 +64,10 @@ def scheduled_steps(
             "schedule: the local steps of plans that name schedules are simulated and have no gradient; "
             "leave schedule, caps and chunks out, which is GPipe, or detach the tensors"
         )
-    xp = namespace(gpipe)
     chains, orders = flat_chains(allocation, graph, elements, gpipe.shape)
-    times = np.asarray(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
+    times = on_host(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
     local_step_times(chains, orders, parameters.costs.local_steps, parameters.half_duplex, times)
-    return xp.asarray(times.reshape(gpipe.shape))
+    return from_host(times.reshape(gpipe.shape), gpipe)
 
 
 def flat_chains(
@@ -86,18 +85,18 @@ def flat_chains(
     rows = int(np.prod(shape))
 
     def flat(values: Array, *last: int, kind: type = np.float64) -> npt.NDArray[Any]:
-        array = np.broadcast_to(np.asarray(values), (*shape, *last))
+        array = np.broadcast_to(on_host(values), (*shape, *last))
         return np.ascontiguousarray(array.reshape(rows, *last), dtype=kind)
 
     def slots(values: Array) -> npt.NDArray[Any]:
         """From each stage's leader to its slot."""
         if allocation.stage is None:
             return flat(values, K)
-        leads = np.asarray(graph.leader)[..., None, :] & (
-            np.asarray(allocation.stage)[..., None, :] == np.arange(K)[:, None]
+        leads = on_host(graph.leader)[..., None, :] & (
+            on_host(allocation.stage)[..., None, :] == np.arange(K)[:, None]
         )
         place = np.broadcast_to(leads.argmax(axis=-1), (*shape, K))
-        return flat(np.take_along_axis(np.broadcast_to(np.asarray(values), (*shape, K)), place, -1), K)
+        return flat(np.take_along_axis(np.broadcast_to(on_host(values), (*shape, K)), place, -1), K)
 
     def hops(values: Array) -> npt.NDArray[Any]:
         return np.concatenate((flat(values[..., :1], 1), slots(values[..., 1:])), axis=-1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.allocation import ASYNC, Allocation
-from collapipe_env.arrays import Array, IntArray
+from collapipe_env.arrays import Array, IntArray, on_host
 
 
 def pipeline_blocks(allocation: Allocation) -> Array:
@@ -13,7 +13,7 @@ def pipeline_blocks(allocation: Allocation) -> Array:
 
     With chunks a stage holds several segments: chunk by chunk, one of each stage.
     """
-    if allocation.chunks is None or not np.any(np.asarray(allocation.chunks) > 1):
+    if allocation.chunks is None or not np.any(on_host(allocation.chunks) > 1):
         return allocation.blocks
     blocks, v = np.asarray(allocation.blocks), np.asarray(allocation.chunks)[..., None]
     parts = [
@@ -33,7 +33,7 @@ def version_gaps(allocation: Allocation) -> IntArray | None:
         Gaps in the slots of :func:`pipeline_blocks`, 0 where the schedule is synchronous; ``None`` where no
         cluster's plan is asynchronous.
     """
-    if allocation.schedule is None or not np.any(np.asarray(allocation.schedule) == ASYNC):
+    if allocation.schedule is None or not np.any(on_host(allocation.schedule) == ASYNC):
         return None
     M = np.asarray(allocation.micro_batches)[..., None]
     blocks, caps = np.asarray(allocation.blocks), np.asarray(allocation.caps)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE, Allocation
-from collapipe_env.arrays import Array, FloatArray, IntArray, namespace
+from collapipe_env.arrays import Array, FloatArray, IntArray, from_host, namespace, on_host
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.recomputation import RecomputationTerms
 from collapipe_env.physics.workload import WorkloadCosts
@@ -76,8 +76,8 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
         allocation: A plan that names schedules.
         local_steps: ``H``.
     """
-    slots = [np.asarray(a) for a in (allocation.caps, allocation.blocks)]
-    clusters = [np.asarray(a) for a in (allocation.schedule, allocation.chunks, allocation.micro_batches)]
+    slots = [on_host(a) for a in (allocation.caps, allocation.blocks)]
+    clusters = [on_host(a) for a in (allocation.schedule, allocation.chunks, allocation.micro_batches)]
     shape = np.broadcast_shapes(*(a.shape for a in slots), *((*a.shape, 1) for a in clusters))
     K = shape[-1]
 
@@ -110,12 +110,12 @@ def memory_terms(
     samples: Array | float = costs.batch_size
     state: Array | float = costs.block_state_bytes
     if allocation.schedule is not None:
-        xp = namespace(allocation.device_power)
+        like = allocation.device_power
         stored = stored_micro_batches(allocation, costs.local_steps)
-        samples_each = costs.batch_size / np.asarray(allocation.micro_batches, dtype=np.float64)
-        samples = allocation.per_device(xp.asarray(stored * samples_each[..., None]))
-        extra = np.where(np.asarray(allocation.schedule) == ASYNC, costs.block_copy_bytes, 0.0)
-        state = xp.asarray(costs.block_state_bytes + extra)[..., None]
+        samples_each = costs.batch_size / on_host(allocation.micro_batches).astype(np.float64)
+        samples = allocation.per_device(from_host(stored * samples_each[..., None], like))
+        extra = np.where(on_host(allocation.schedule) == ASYNC, costs.block_copy_bytes, 0.0)
+        state = from_host(costs.block_state_bytes + extra, like)[..., None]
     if allocation.sample_share is not None:
         samples = samples * allocation.sample_share
     return samples, state, _working_set(costs, allocation, terms.working_bytes, samples)
@@ -140,5 +140,5 @@ def _working_set(
     working = xp.where(blocks > 0, samples * working_bytes, xp.zeros_like(blocks))
     if allocation.schedule is None:
         return working
-    waits = xp.asarray(np.asarray(allocation.schedule) == ZERO_BUBBLE)[..., None]
+    waits = from_host(on_host(allocation.schedule) == ZERO_BUBBLE, blocks)[..., None] > 0
     return xp.where(waits, blocks * in_flight * working_bytes, working)

@@ -219,6 +219,7 @@ def chain_elements(
     downlink_s: float,
     server_forward_s: float,
     server_backward_s: float,
+    server_blocks: int = 0,
     stage_names: Sequence[str] | None = None,
     wrap_s: tuple[float, float] | None = None,
     latency_s: float = 0.0,
@@ -237,6 +238,7 @@ def chain_elements(
         downlink_s: Seconds per micro-batch of gradients from the server to the CU.
         server_forward_s: Seconds per micro-batch.
         server_backward_s: Seconds per micro-batch.
+        server_blocks: Encoder blocks that the server runs.
         stage_names: (S,) names of the stages' devices; ``d`` and the lead device's number by default.
         wrap_s: Seconds forward and backward of the hop from the last stage to the first, which only plans
             with several chunks a stage have.
@@ -271,16 +273,20 @@ def chain_elements(
         hop = float(hop_forward_s[i]), float(hop_backward_s[i])
         elements.append(Element("hop", label, *hop, sender, latency_s))
         if i < stages:
-            blocks = int(stage_blocks[i])
-            label = f"{names[i + 1]}, {blocks} block{'s' if blocks != 1 else ''}"
+            label = f"{names[i + 1]}, {_blocks_text(int(stage_blocks[i]))}"
             times = float(compute_forward_s[i]), float(compute_backward_s[i])
             elements.append(Element("compute", label, *times, senders[i + 1]))
     elements.append(Element("uplink", "up/downlink", float(uplink_s), float(downlink_s), 0, edge_latency_s))
     server = float(server_forward_s), float(server_backward_s)
-    elements.append(Element("server", "server", *server, SERVER_NODE))
+    label = f"server, {_blocks_text(server_blocks)}" if server_blocks else "server"
+    elements.append(Element("server", label, *server, SERVER_NODE))
     if wrap_s is not None:
         elements.append(Element("hop", f"{names[-2]}→{names[1]}", *wrap_s, senders[-1], latency_s))
     return tuple(elements)
+
+
+def _blocks_text(blocks: int) -> str:
+    return f"{blocks} block{'s' if blocks != 1 else ''}"
 
 
 def cluster_timeline(

@@ -1,0 +1,95 @@
+"""Features of the observation that opened decisions about schedules and orders of devices need."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from collapipe_env.arrays import Array, at_most, namespace
+from collapipe_env.envs.graph_observation import hops_there
+from collapipe_env.envs.observation import GAIN_BOUND, FeatureSource, d2d_range, scaled_db
+from collapipe_env.physics.memory import memory_cap_blocks
+from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import opens
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+
+def flight_capacity(parameters: SystemParameters, state: SystemState) -> Array:
+    """Blocks that each device holds with a single micro-batch in flight (..., N, K), at most ``L``.
+
+    The most that a schedule can save: 1F1B, of as many micro-batches as are allowed, under the workload's own
+    setting of recomputation.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system (...).
+
+    Returns:
+        Whole numbers of the state's real type.
+    """
+    costs = parameters.costs
+    samples = costs.batch_size / parameters.micro_batch_choices[-1]
+    caps = memory_cap_blocks(
+        state.memory_bytes,
+        samples,
+        costs.block_state_bytes,
+        costs.stored_activation_bytes,
+        samples * costs.working_bytes,
+    )
+    return at_most(namespace(caps).astype(caps, state.clock.dtype), costs.blocks)
+
+
+def opened_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
+    """Features that a scenario's opened schedules and orders add.
+
+    Args:
+        scenario: The scenario.
+    """
+    found: list[FeatureSource] = []
+    devices = (scenario.clusters, scenario.max_devices)
+    if opens(scenario, "schedule"):
+        half = scenario.blocks / 2.0
+        found.append(
+            FeatureSource(
+                name="device_flight_capacity",
+                shape=devices,
+                low=-1.0,
+                high=1.0,
+                description=(
+                    "blocks its memory holds with one micro-batch in flight, of the smallest size, -1 for 0, "
+                    f"1 for {scenario.blocks}"
+                ),
+                value=partial(_flight_capacity, system_parameters(scenario)),
+                unit="blocks",
+                scale=half,
+                offset=half,
+            )
+        )
+    if opens(scenario, "order"):
+        centre, half = d2d_range(scenario)
+        found.append(
+            FeatureSource(
+                name="device_pair_gain",
+                shape=(*devices, scenario.max_devices),
+                low=-GAIN_BOUND,
+                high=GAIN_BOUND,
+                description="gain between two devices, in dB, scaled; 0 for a device itself",
+                value=partial(_pair_gain, (centre, half)),
+                unit="dB",
+                scale=half,
+                offset=centre,
+            )
+        )
+    return tuple(found)
+
+
+def _flight_capacity(parameters: SystemParameters, state: SystemState) -> Array:
+    held = flight_capacity(parameters, state)
+    return namespace(held).where(state.present, (2.0 / parameters.costs.blocks) * held - 1.0, 0.0)
+
+
+def _pair_gain(scale: tuple[float, float], state: SystemState) -> Array:
+    xp = namespace(state.d2d_gain)
+    there = hops_there(state.present)[..., 1:, 1:]
+    gain = state.d2d_gain[..., 1:, 1:]
+    return xp.where(there, scaled_db(xp.where(there, gain, xp.ones_like(gain)), scale), 0.0)

@@ -1,0 +1,271 @@
+"""Opened decisions out of the entries of actions, on any array library; always feasible.
+
+Decoding goes from what settles memory to what memory settles: micro-batches, recomputation, schedule, blocks
+of the server, memory caps that follow, segments, and then the order of the devices and what each may have in
+flight beside its blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from collapipe_env.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, Allocation
+from collapipe_env.apportionment import apportion
+from collapipe_env.arrays import Array, at_least, at_most, namespace
+from collapipe_env.opened.layout import SCHEDULE_CHOICES, OpenedLayout
+from collapipe_env.physics.schedules.room import (
+    StorageTerms,
+    blocks_that_fit,
+    micro_batches_that_fit,
+    storage_terms,
+)
+from collapipe_env.physics.workload import WorkloadCosts
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterChoices:
+    """Settings of clusters that are known before their segments.
+
+    Attributes:
+        recompute: Whether devices recompute (..., N), int; ``None`` where that is not open.
+        schedule: Place in ``SCHEDULES`` (..., N), int; ``None`` where that is not open.
+        server_blocks: Blocks of the server (..., N), int; ``None`` where that is not open.
+        caps: Blocks that each device can hold (..., N, K), int.
+        total: Blocks that the devices hold together (..., N), int.
+    """
+
+    recompute: Array | None
+    schedule: Array | None
+    server_blocks: Array | None
+    caps: Array
+    total: Array
+
+
+@dataclass(frozen=True)
+class OpenedDecoder:
+    """Decodes the entries of opened decisions.
+
+    Attributes:
+        layout: Their places.
+        costs: Priced workload.
+        other_costs: The same with the other setting of recomputation; ``None`` where that is not open.
+        server_room: Most blocks that the server's memory holds for all clusters together; ``None`` for any.
+    """
+
+    layout: OpenedLayout
+    costs: WorkloadCosts
+    other_costs: WorkloadCosts | None = None
+    server_room: int | None = None
+
+    def choose(self, rows: Array, micro_batches: Array, memory_bytes: Array) -> ClusterChoices:
+        """Settle what stands before the segments.
+
+        A setting under which a cluster's devices cannot hold their blocks gives way: the schedule to 1F1B,
+        which needs no more memory than GPipe, and if that is not enough recomputation to its other setting,
+        first with the schedule asked for. The workload's own setting of recomputation under 1F1B, or under
+        GPipe where schedules are not open, holds the encoder in every state that can be played.
+
+        Args:
+            rows: Finite entries of clusters (..., N, A / N).
+            micro_batches: ``M`` (..., N), int.
+            memory_bytes: Memory that each device offers (..., N, K) [byte].
+        """
+        xp, layout = namespace(memory_bytes), self.layout
+        server = self._server_blocks(rows) if "server_blocks" in layout else None
+        total = xp.zeros_like(micro_batches) + self.costs.blocks
+        if server is not None:
+            total = total - server
+        recompute = layout.entries("recompute", rows) >= 0.0 if "recompute" in layout else None
+        schedule = self._schedule(rows) if "schedule" in layout else None
+        caps = self._caps(recompute, schedule, micro_batches, memory_bytes)
+        holds = xp.sum(caps, axis=-1) >= total
+        for other_recompute, other_schedule in _fallbacks(recompute, schedule):
+            # Elsewhere the question would mean waiting for a GPU.
+            if xp is np and holds.all():
+                break
+            recompute = _kept(holds, recompute, other_recompute)
+            schedule = _kept(holds, schedule, other_schedule)
+            caps = xp.where(
+                holds[..., None],
+                caps,
+                self._caps(other_recompute, other_schedule, micro_batches, memory_bytes),
+            )
+            holds = xp.sum(caps, axis=-1) >= total
+        return ClusterChoices(
+            recompute=None if recompute is None else xp.astype(recompute, xp.int64),
+            schedule=schedule,
+            server_blocks=server,
+            caps=caps,
+            total=total,
+        )
+
+    def complete(
+        self, rows: Array, choices: ClusterChoices, plan: Allocation, memory_bytes: Array
+    ) -> Allocation:
+        """Add what opened decisions say to a plan.
+
+        Args:
+            rows: Finite entries of clusters (..., N, A / N).
+            choices: What :meth:`choose` settled.
+            plan: CollaPipe's own decisions, with the blocks of each device.
+            memory_bytes: Memory that each device offers (..., N, K) [byte].
+        """
+        order = self._order(rows, plan.blocks) if "order" in self.layout else None
+        added: dict[str, Array] = {}
+        if choices.recompute is not None:
+            added["recompute"] = choices.recompute
+        if choices.schedule is not None:
+            xp = namespace(plan.blocks)
+            added |= {
+                "schedule": choices.schedule,
+                "caps": self._in_flight(rows, choices, plan, memory_bytes, order),
+                "chunks": xp.ones_like(choices.schedule),
+            }
+        if choices.server_blocks is not None:
+            xp = namespace(choices.server_blocks)
+            some = xp.any(choices.server_blocks > 0, axis=-1)
+            nobody = xp.zeros_like(choices.server_blocks[..., 0])
+            added |= {
+                "server_blocks": choices.server_blocks,
+                "server_mode": xp.where(some, nobody + COPIES, nobody + COMMON),
+            }
+        if order is not None:
+            added |= _ordered(plan, order)
+        return replace(plan, **added)
+
+    def _caps(
+        self, recompute: Array | None, schedule: Array | None, micro_batches: Array, memory_bytes: Array
+    ) -> Array:
+        terms = self._terms(recompute, schedule, micro_batches, memory_bytes)
+        return blocks_that_fit(self.costs, terms, memory_bytes)
+
+    def _terms(
+        self, recompute: Array | None, schedule: Array | None, micro_batches: Array, memory_bytes: Array
+    ) -> StorageTerms:
+        """Terms of the devices' memory under settings of clusters."""
+        costs, other = self.costs, self.other_costs
+        activation: Array | float = costs.stored_activation_bytes
+        working: Array | float = costs.working_bytes
+        if recompute is not None and other is not None:
+            xp = namespace(memory_bytes)
+            own = (recompute == costs.training_memory.recompute)[..., None]
+            nothing = xp.zeros_like(memory_bytes[..., :1])
+            activation = xp.where(own, nothing + activation, nothing + other.stored_activation_bytes)
+            working = xp.where(own, nothing + working, nothing + other.working_bytes)
+        return storage_terms(costs, schedule, micro_batches, activation, working, memory_bytes)
+
+    def _schedule(self, rows: Array) -> Array:
+        """Schedule that each cluster asks for (..., N), int64."""
+        scores = self.layout.entries("schedule", rows)
+        index = nearest_choice(scores, len(SCHEDULE_CHOICES))
+        found = namespace(index).zeros_like(index)
+        for place, name in enumerate(SCHEDULE_CHOICES):
+            found = namespace(index).where(index == place, found + name, found)
+        return found
+
+    def _server_blocks(self, rows: Array) -> Array:
+        """Blocks of the server (..., N), int64: those asked for, in proportion to them where room lacks."""
+        asked = nearest_choice(self.layout.entries("server_blocks", rows), self.costs.blocks)
+        if self.server_room is None:
+            return asked
+        xp = namespace(asked)
+        given = at_most(xp.sum(asked, axis=-1, keepdims=True), self.server_room)
+        return apportion(given, xp.astype(asked, xp.float64), asked)
+
+    def _order(self, rows: Array, blocks: Array) -> Array:
+        """Devices in the order in which micro-batches pass them, idle ones last (..., N, K), int64."""
+        xp = namespace(blocks)
+        priority = xp.clip(self.layout.entries("order", rows), -1.0, 1.0)
+        idle_last = xp.where(blocks > 0, -priority, xp.zeros_like(priority) + 2.0)
+        return xp.argsort(idle_last, axis=-1, stable=True)
+
+    def _in_flight(
+        self, rows: Array, choices: ClusterChoices, plan: Allocation, memory_bytes: Array, order: Array | None
+    ) -> Array:
+        """Caps of stage slots (..., N, K), int64: 0 under GPipe and in slots without blocks.
+
+        A cap that a device has no memory for stands where an earlier stage's smaller one keeps less in
+        flight anyway.
+        """
+        xp, blocks = namespace(plan.blocks), plan.blocks
+        assert choices.schedule is not None
+        most = plan.micro_batches[..., None]
+        terms = self._terms(
+            None if choices.recompute is None else choices.recompute > 0,
+            choices.schedule,
+            plan.micro_batches,
+            memory_bytes,
+        )
+        room = micro_batches_that_fit(self.costs, terms, memory_bytes, blocks, most)
+        unit = 0.5 * (xp.clip(self.layout.entries("caps", rows), -1.0, 1.0) + 1.0)
+        asked = xp.astype(xp.floor(unit * xp.astype(most - 1, unit.dtype) + 0.5), xp.int64) + 1
+        # Bounded for actions that nobody has checked.
+        asked = xp.minimum(at_least(asked, 1), most)
+        used = blocks > 0
+        if order is not None:
+            room, asked = (xp.take_along_axis(values, order, axis=-1) for values in (room, asked))
+            used = xp.take_along_axis(used, order, axis=-1)
+        running = _least_before(xp.where(used, xp.minimum(asked, room), most), most)
+        # Under ZB-H1 stages store up to their own caps.
+        stored = xp.where((choices.schedule == ZERO_BUBBLE)[..., None], asked, xp.minimum(asked, running))
+        caps = xp.where(stored <= room, asked, room)
+        return xp.where(used & (choices.schedule != GPIPE)[..., None], caps, xp.zeros_like(caps))
+
+
+def nearest_choice(scores: Array, choices: int) -> Array:
+    """Places of the nearest of some choices that are spread evenly over [-1, 1], half-way cases upwards.
+
+    Args:
+        scores: Entries of actions, any shape.
+        choices: Number of choices, >= 1.
+
+    Returns:
+        Places 0..choices - 1 of the same shape, int64.
+    """
+    xp = namespace(scores)
+    unit = 0.5 * (xp.clip(scores, -1.0, 1.0) + 1.0)
+    index = xp.astype(xp.floor(unit * (choices - 1) + 0.5), xp.int64)
+    # Bounded for actions that nobody has checked: NaN must not read beyond the choices.
+    return xp.clip(index, 0, choices - 1)
+
+
+def _fallbacks(
+    recompute: Array | None, schedule: Array | None
+) -> Iterator[tuple[Array | None, Array | None]]:
+    """Settings that are tried in turn where the devices cannot hold their blocks under those asked for."""
+    plain = None if schedule is None else namespace(schedule).zeros_like(schedule) + ONE_F_ONE_B
+    if schedule is not None:
+        yield recompute, plain
+    if recompute is not None:
+        yield ~recompute, schedule
+        if schedule is not None:
+            yield ~recompute, plain
+
+
+def _kept(holds: Array, now: Array | None, other: Array | None) -> Array | None:
+    """The settings that hold, else the other ones; ``None`` where they are no decision."""
+    return None if now is None or other is None else namespace(now).where(holds, now, other)
+
+
+def _least_before(values: Array, first: Array) -> Array:
+    """Least of all values in the slots before each slot (..., K); for the first slot another one (..., 1)."""
+    xp = namespace(values)
+    found = [first[..., 0]]
+    for slot in range(values.shape[-1] - 1):
+        found.append(xp.minimum(found[-1], values[..., slot]))
+    return xp.stack(found, axis=-1)
+
+
+def _ordered(plan: Allocation, order: Array) -> dict[str, Array]:
+    """Fields of a plan whose devices stand in an order: slots, and what they hold."""
+    xp = namespace(plan.blocks)
+    used = plan.blocks > 0
+    rank = xp.argsort(order, axis=-1)
+    return {
+        "blocks": xp.take_along_axis(plan.blocks, order, axis=-1),
+        "stage": xp.where(used, rank, xp.full_like(rank, -1)),
+        "sample_share": xp.astype(used, plan.device_power.dtype),
+    }

@@ -1,0 +1,91 @@
+"""Entries of actions out of plans: the inverse of :mod:`collapipe_env.opened.decoding`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from collapipe_env.allocation import GPIPE, Allocation
+from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.opened.layout import SCHEDULE_CHOICES, OpenedLayout
+from collapipe_env.physics.workload import WorkloadCosts
+
+
+def encode_opened(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:
+    """Entries of opened decisions for plans that the action box can express.
+
+    Entries that a plan does not read are -1: caps under GPipe and of idle devices.
+
+    Args:
+        layout: Places of the entries.
+        costs: Priced workload, with its own setting of recomputation.
+        plan: Plans (...).
+
+    Returns:
+        Entries in [-1, 1] (..., N, width of the layout).
+    """
+    columns = []
+    for part in layout:
+        entries = _ENTRIES[part.name](costs, plan)
+        columns.append(entries if part.per_device else entries[..., None])
+    return np.concatenate(columns, axis=-1)
+
+
+def recomputes(costs: WorkloadCosts, plan: Allocation) -> IntArray:
+    """Whether devices recompute under plans (..., N), 0 or 1."""
+    own = int(costs.training_memory.recompute)
+    given = (
+        np.full(np.shape(plan.micro_batches), -1) if plan.recompute is None else np.asarray(plan.recompute)
+    )
+    return np.where(given < 0, own, given)
+
+
+def _recompute(costs: WorkloadCosts, plan: Allocation) -> FloatArray:
+    return np.asarray(2.0 * recomputes(costs, plan) - 1.0, dtype=np.float64)
+
+
+def _schedule(costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
+    if plan.schedule is None:
+        return np.full(np.shape(plan.micro_batches), -1.0)
+    place = np.argmax(np.asarray(plan.schedule)[..., None] == np.array(SCHEDULE_CHOICES), axis=-1)
+    return _spread(place, len(SCHEDULE_CHOICES))
+
+
+def _caps(costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
+    if plan.schedule is None:
+        return np.full(np.shape(plan.blocks), -1.0)
+    M = np.asarray(plan.micro_batches)[..., None]
+    caps = np.asarray(plan.per_device(plan.caps))
+    read = (np.asarray(plan.device_blocks) > 0) & (np.asarray(plan.schedule) != GPIPE)[..., None]
+    return np.where(read, 2.0 * (caps - 1) / np.maximum(M - 1, 1) - 1.0, -1.0)
+
+
+def _order(costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
+    devices = np.shape(plan.blocks)[-1]
+    rank = np.broadcast_to(np.arange(devices), np.shape(plan.blocks))
+    if plan.stage is not None:
+        stage = np.asarray(plan.stage)
+        rank = np.where(stage < 0, devices - 1, stage)
+    return -_spread(rank, devices)
+
+
+def _server_blocks(costs: WorkloadCosts, plan: Allocation) -> FloatArray:
+    kept = np.zeros(np.shape(plan.micro_batches)) if plan.server_blocks is None else plan.server_blocks
+    return _spread(np.asarray(kept), costs.blocks)
+
+
+def _spread(places: IntArray | FloatArray, choices: int) -> FloatArray:
+    """Entries that stand for places among choices that are spread evenly over [-1, 1]."""
+    spread: FloatArray = 2.0 * places / max(choices - 1, 1) - 1.0
+    return spread
+
+
+_ENTRIES: dict[str, Callable[[WorkloadCosts, Allocation], FloatArray]] = {
+    "recompute": _recompute,
+    "schedule": _schedule,
+    "caps": _caps,
+    "order": _order,
+    "server_blocks": _server_blocks,
+}
+"""Entries of each part, (..., N) or (..., N, K)."""

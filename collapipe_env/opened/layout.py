@@ -1,0 +1,123 @@
+"""Entries of opened decisions in an action: names, places and meanings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import NamedTuple
+
+from collapipe_env.allocation import GPIPE, ONE_F_ONE_B, SCHEDULES, ZERO_BUBBLE
+from collapipe_env.arrays import Array
+from collapipe_env.scenario.decisions import Decision
+
+SCHEDULE_CHOICES = (GPIPE, ONE_F_ONE_B, ZERO_BUBBLE)
+"""Schedules that an action can name, in the order in which their entry names them."""
+_NAMES = ", ".join(SCHEDULES[choice] for choice in SCHEDULE_CHOICES)
+
+
+class OpenedPart(NamedTuple):
+    """A part of an action that an opened decision brings.
+
+    Attributes:
+        name: Its name.
+        per_device: Whether each device has an entry, or each cluster one.
+        description: Meaning of its entries, with ``{blocks}`` for ``L``.
+    """
+
+    name: str
+    per_device: bool
+    description: str
+
+
+_PARTS: Mapping[Decision, tuple[OpenedPart, ...]] = MappingProxyType(
+    {
+        "recompute": (
+            OpenedPart(
+                "recompute",
+                False,
+                "recomputation: from 0 on devices store inputs of blocks only and recompute the rest, "
+                "below they store all activations if the encoder fits so",
+            ),
+        ),
+        "schedule": (
+            OpenedPart(
+                "schedule",
+                False,
+                f"schedule of the micro-batches: nearest of {_NAMES}, spread evenly over [-1, 1], or 1f1b "
+                "if the encoder does not fit so",
+            ),
+            OpenedPart(
+                "caps",
+                True,
+                "micro-batches in flight on the device under 1f1b and zb-h1: from 1 at -1 to all at 1, at "
+                "most those that fit beside its blocks",
+            ),
+        ),
+        "order": (
+            OpenedPart(
+                "order",
+                True,
+                "priority of the device: micro-batches pass devices of higher priority first, of equal ones "
+                "that of the lower index",
+            ),
+        ),
+        "server_blocks": (
+            OpenedPart(
+                "server_blocks",
+                False,
+                "the encoder's last blocks, which the server runs: nearest of 0..{last}, spread evenly over "
+                "[-1, 1], fewer where the server has no room for all clusters'",
+            ),
+        ),
+    }
+)
+"""Parts that each decision brings, in their order."""
+
+
+@dataclass(frozen=True)
+class OpenedLayout:
+    """Places of opened decisions among the entries of a cluster.
+
+    Attributes:
+        opened: Decisions that the scenario opens beside CollaPipe's own, in their order.
+        devices: ``K``.
+        blocks: ``L``.
+        first: Entries of CollaPipe's own decisions, behind which these stand.
+    """
+
+    opened: tuple[Decision, ...]
+    devices: int
+    blocks: int
+    first: int
+
+    def __iter__(self) -> Iterator[OpenedPart]:
+        """Parts in their order."""
+        return (part for name in self.opened for part in _PARTS[name])
+
+    def __contains__(self, decision: object) -> bool:
+        return decision in self.opened
+
+    @cached_property
+    def width(self) -> int:
+        """Entries of a cluster for all of them together."""
+        return sum(self.devices if part.per_device else 1 for part in self)
+
+    @cached_property
+    def places(self) -> dict[str, int | slice]:
+        """Place of each part among the entries of a cluster."""
+        found: dict[str, int | slice] = {}
+        at = self.first
+        for part in self:
+            found[part.name] = slice(at, at + self.devices) if part.per_device else at
+            at += self.devices if part.per_device else 1
+        return found
+
+    def describe(self, part: OpenedPart) -> str:
+        """Meaning of a part's entries."""
+        return part.description.format(last=self.blocks - 1)
+
+    def entries(self, name: str, rows: Array) -> Array:
+        """Entries of a part, (..., N) or (..., N, K), out of those of clusters (..., N, A / N)."""
+        return rows[..., self.places[name]]

@@ -1,0 +1,413 @@
+"""Schedules, orders of devices and blocks of the server in the action box: feasible and invertible."""
+
+from dataclasses import fields, replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env as gymnasium_check
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from stable_baselines3.common.env_checker import check_env as stable_baselines_check
+
+from collapipe_env.allocation import (
+    ASYNC,
+    COMMON,
+    COPIES,
+    GPIPE,
+    ONE_F_ONE_B,
+    SEQUENTIAL,
+    ZERO_BUBBLE,
+    with_explicit_groups,
+    with_explicit_server,
+    with_schedule,
+)
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.envs.wrappers import MultiDiscreteActions
+from collapipe_env.errors import AllocationError
+from collapipe_env.physics.memory import memory_caps
+from collapipe_env.rendering.round_view import round_view
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.sampled_rounds import sample_rounds
+
+NAMES = ("recompute", "schedule", "order", "server_blocks")
+OPENINGS = [chosen for count in range(1, 5) for chosen in combinations(NAMES, count)]
+STATE = sample_rounds(load_scenario("medium")).state[:3]
+SMALL = sample_rounds(load_scenario("small")).state[:2]
+
+
+def opened(*names, base="medium", **changes):
+    return load_scenario(base).with_overrides({"decisions": [*COLLAPIPE, *names], **changes})
+
+
+def with_memory(scenario, state, factor):
+    """State with another memory, just enough where it would be too little for the encoder."""
+    costs = system_parameters(scenario).costs
+    while True:
+        memory = state.memory_bytes * factor
+        cap = memory_caps(costs, memory)
+        if (cap.sum(axis=-1) >= scenario.blocks).all():
+            return replace(state, memory_bytes=memory, memory_cap=cap)
+        factor *= 1.1
+
+
+def same(one, two, places=1e-6):
+    """Whether two plans are equal: whole numbers exactly, powers and shares to rounding."""
+    for field in fields(one):
+        left, right = getattr(one, field.name), getattr(two, field.name)
+        if left is None or right is None:
+            assert left is right, field.name
+        elif np.asarray(left).dtype.kind == "i":
+            np.testing.assert_array_equal(left, right, err_msg=field.name)
+        else:
+            np.testing.assert_allclose(left, right, rtol=places, atol=places, err_msg=field.name)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    names=st.sampled_from(OPENINGS),
+    own=st.booleans(),
+    factor=st.sampled_from([0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 3.0]),
+    data=st.data(),
+)
+def test_every_action_decodes_to_a_plan_that_the_simulator_accepts(names, own, factor, data):
+    scenario = opened(*names, **{"workload.recompute": own})
+    parameters, codec = system_parameters(scenario), action_codec(scenario)
+    state = with_memory(scenario, STATE, factor)
+    elements = st.floats(-1.5, 1.5, width=32) | st.sampled_from([-1.0, 1.0, 0.0])
+    seed = data.draw(st.integers(0, 2**31))
+    action = np.random.default_rng(seed).uniform(-1.2, 1.2, (3, codec.action_size))
+    action[0] = data.draw(hnp.arrays(np.float32, codec.action_size, elements=elements))
+    plan = codec.decode(action, state.memory_cap, state.memory_bytes)
+    check_allocation(parameters, state, plan)
+    # What is decoded comes back from its action, and a plan's action stands for itself.
+    encoded = codec.encode(plan)
+    assert encoded.dtype == np.float32
+    assert (np.abs(encoded) <= 1.0).all()
+    same(codec.decode(encoded, state.memory_cap, state.memory_bytes), plan)
+    np.testing.assert_array_equal(codec.join(codec.split(action)), action)
+    # The form for any array library says the same.
+    same(codec.decode_finite(action, state.memory_cap, state.memory_bytes), plan, 1e-12)
+
+
+def feasible_plan(rng, scenario, state):
+    """A random plan with schedules, orders and blocks of the server, by trial and the simulator's check."""
+    parameters, L = system_parameters(scenario), scenario.blocks
+    E, N, K = state.present.shape
+    plan = even_split(parameters, state)
+    M = rng.choice(scenario.workload.micro_batch_choices, (E, N))
+    kept = rng.integers(0, L, (E, N)) * (rng.random((E, 1)) < 0.7)
+    blocks, stage = np.zeros((E, N, K), dtype=np.int64), np.full((E, N, K), -1)
+    kind = rng.choice([GPIPE, ONE_F_ONE_B, ZERO_BUBBLE], (E, N))
+    for e, n in np.ndindex(E, N):
+        left = L - kept[e, n]
+        devices = rng.permutation(np.flatnonzero(state.present[e, n]))[: rng.integers(1, min(K, left) + 1)]
+        # A block each, the rest at random.
+        held = 1 + rng.multinomial(left - len(devices), np.full(len(devices), 1.0 / len(devices)))
+        blocks[e, n, : len(devices)] = held
+        stage[e, n, devices] = np.arange(len(devices))
+    caps = 1 + rng.integers(0, M[..., None], (E, N, K))
+    caps = np.where((blocks > 0) & (kind != GPIPE)[..., None], caps, 0)
+    return replace(
+        plan,
+        micro_batches=M,
+        blocks=blocks,
+        stage=stage,
+        sample_share=np.where(stage >= 0, 1.0, 0.0),
+        schedule=kind,
+        caps=caps,
+        chunks=np.ones((E, N), dtype=np.int64),
+        server_blocks=kept,
+        server_mode=np.where(kept.any(axis=-1), COPIES, COMMON),
+        recompute=rng.integers(0, 2, (E, N)),
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 2**31), own=st.booleans(), factor=st.sampled_from([0.3, 0.6, 1.0, 4.0]))
+def test_plans_that_were_not_decoded_come_back_from_their_actions(seed, own, factor):
+    scenario = opened(*NAMES, **{"workload.recompute": own})
+    parameters, codec = system_parameters(scenario), action_codec(scenario)
+    state = with_memory(scenario, STATE, factor)
+    plan = feasible_plan(np.random.default_rng(seed), scenario, state)
+    for row in range(3):
+        try:
+            check_allocation(parameters, state[row : row + 1], plan[row : row + 1])
+        except AllocationError:
+            continue  # only memory is left to chance
+        action = codec.encode(plan[row])
+        same(codec.decode(action, state.memory_cap[row], state.memory_bytes[row]), plan[row])
+
+
+def test_neutral_decisions_cost_what_the_plain_plan_costs():
+    scenario = opened(*NAMES)
+    parameters, codec = system_parameters(scenario), action_codec(scenario)
+    plan = even_split(parameters, STATE)
+    plan = replace(plan, micro_batches=np.full_like(plan.micro_batches, 4))
+    decoded = codec.decode(codec.encode(plan), STATE.memory_cap, STATE.memory_bytes)
+    assert not decoded.is_plain
+    found, expected = (round_costs(parameters, STATE, p) for p in (decoded, plan))
+    # Powers and shares have gone through single precision: compare with those.
+    plain = replace(
+        plan,
+        bandwidth=decoded.bandwidth,
+        device_power=decoded.device_power,
+        cu_power=decoded.cu_power,
+    )
+    expected = round_costs(parameters, STATE, plain)
+    for field in ("delay", "cluster_delay", "energy", "memory", "survival", "local_step", "upload"):
+        np.testing.assert_allclose(getattr(found, field), getattr(expected, field), rtol=1e-12, err_msg=field)
+
+
+def test_what_each_entry_says():
+    scenario = opened(*NAMES[1:])
+    codec, N, K, L = action_codec(scenario), scenario.clusters, scenario.max_devices, scenario.blocks
+    parts = codec.split(np.zeros(codec.action_size))
+    assert list(parts)[-4:] == ["schedule", "caps", "order", "server_blocks"]
+    assert [parts[name].shape for name in list(parts)[-4:]] == [(N,), (N, K), (N, K), (N,)]
+    parts["micro_batches"][:] = 1.0
+    parts["schedule"][:] = [-0.51, -0.49, 0.49, 0.51]
+    parts["caps"][:] = np.linspace(-1.0, 1.0, K)
+    parts["order"][:] = 0.0
+    parts["order"][1] = [-1.0, 0.5, 0.5, 1.0, -1.0]
+    parts["server_blocks"][:] = [-1.0, 1.0, 0.0, -1.0 + 2.0 / (L - 1)]
+    roomy = np.full((N, K), 1e15)
+    plan = codec.decode(codec.join(parts), np.full((N, K), L), roomy)
+    assert plan.schedule.tolist() == [GPIPE, ONE_F_ONE_B, ONE_F_ONE_B, ZERO_BUBBLE]
+    assert plan.server_blocks.tolist() == [0, L - 1, L // 2, 1]
+    assert plan.server_mode == COPIES
+    np.testing.assert_array_equal(plan.blocks.sum(-1) + plan.server_blocks, L)
+    M = scenario.workload.micro_batch_choices[-1]
+    wanted = [1 + int(np.floor(k / (K - 1) * (M - 1) + 0.5)) for k in range(K)]
+    assert plan.caps[0].tolist() == [0] * K
+    assert plan.caps[3].tolist() == wanted
+    # One block is left for cluster 1: all weights are equal, so device 0 has it, alone.
+    assert plan.stage[1].tolist() == [0, -1, -1, -1, -1]
+    assert plan.stage[3].tolist() == [0, 1, 2, 3, 4]
+    parts["server_blocks"][:] = -1.0
+    plan = codec.decode(codec.join(parts), np.full((N, K), L), roomy)
+    assert plan.server_mode == COMMON
+    assert plan.stage[1].tolist() == [3, 1, 2, 0, 4]
+    assert plan.caps[1].tolist() == [wanted[k] for k in (3, 1, 2, 0, 4)]
+
+
+def test_memory_bounds_what_is_in_flight():
+    scenario = opened("schedule", "order")
+    parameters, codec = system_parameters(scenario), action_codec(scenario)
+    parts = codec.split(codec.encode(even_split(parameters, STATE))[0])
+    parts["micro_batches"][:], parts["caps"][:] = 1.0, 1.0
+    parts["segments"][:] = np.linspace(1.0, -0.9, scenario.max_devices)
+    costs, M = parameters.costs, scenario.workload.micro_batch_choices[-1]
+    one = costs.batch_size / M * costs.stored_activation_bytes
+    for level, kind in ((0.0, ONE_F_ONE_B), (1.0, ZERO_BUBBLE)):
+        parts["schedule"][:] = level
+        state = with_memory(scenario, STATE, 0.1)
+        plan = codec.decode(codec.join(parts), state.memory_cap[0], state.memory_bytes[0])
+        assert (plan.schedule == kind).all()
+        least = M
+        for n in range(scenario.clusters):
+            running = M
+            for k in np.argsort(plan.stage[n]):
+                if plan.stage[n, k] < 0:
+                    continue
+                slot = plan.stage[n, k]
+                held = plan.blocks[n, slot]
+                room = int((state.memory_bytes[0, n, k] / held - costs.block_state_bytes) // one)
+                stored = min(running, M) if kind == ONE_F_ONE_B else M
+                expected = M if stored <= room else max(min(room, M), 1)
+                assert plan.caps[n, slot] == expected
+                running, least = min(running, expected), min(least, expected)
+        assert least < M
+
+
+def test_a_setting_that_cannot_hold_the_encoder_gives_way():
+    scenario = opened("recompute", "schedule", **{"workload.recompute": True})
+    parameters, codec = system_parameters(scenario), action_codec(scenario)
+    costs, other = parameters.costs, parameters.other_costs
+    N, K = scenario.clusters, scenario.max_devices
+    # Room for the encoder under recomputation with GPipe and M = 1, and not much more.
+    memory = np.full((N, K), 0.0)
+    need = costs.batch_size * (costs.stored_activation_bytes + costs.working_bytes)
+    memory[:, 0] = (
+        scenario.blocks * (costs.block_state_bytes + costs.batch_size * costs.stored_activation_bytes)
+        + costs.batch_size * costs.working_bytes
+    )
+    cap = memory_caps(costs, memory)
+    assert (cap.sum(-1) == scenario.blocks).all()
+    parts = codec.split(np.zeros(codec.action_size))
+    parts["segments"][:] = 0.0
+    parts["micro_batches"][:] = -1.0
+    parts["recompute"][:] = [-1.0, -1.0, 1.0, 1.0]
+    parts["schedule"][:] = [-1.0, 1.0, 1.0, -1.0]
+    plan = codec.decode(codec.join(parts), cap, memory)
+    assert need > other.batch_size * other.stored_activation_bytes * 0.9
+    # With one micro-batch 1F1B saves nothing: storing all does not fit, and ZB-H1 keeps what it makes anew.
+    assert plan.recompute.tolist() == [1, 1, 1, 1]
+    assert plan.schedule.tolist() == [GPIPE, ONE_F_ONE_B, ONE_F_ONE_B, GPIPE]
+    # With many, 1F1B holds it without recomputation.
+    parts["micro_batches"][:] = 1.0
+    plan = codec.decode(codec.join(parts), cap, memory)
+    assert plan.recompute.tolist() == [0, 0, 1, 1]
+    assert plan.schedule.tolist() == [ONE_F_ONE_B, *plan.schedule[1:3], GPIPE]
+
+
+@given(asked=hnp.arrays(np.int64, (2, 4), elements=st.integers(0, 11)), room=st.integers(0, 50))
+@settings(deadline=None)
+def test_requests_to_the_server_are_scaled_down_to_its_room(asked, room):
+    scenario = opened("server_blocks")
+    codec = replace(action_codec(scenario), server_room=room)
+    parts = codec.split(np.zeros((2, codec.action_size)))
+    parts["server_blocks"][:] = 2.0 * asked / (scenario.blocks - 1) - 1.0
+    plan = codec.decode(codec.join(parts), STATE.memory_cap[:2], STATE.memory_bytes[:2])
+    for row in range(2):
+        given_blocks, total = plan.server_blocks[row], asked[row].sum()
+        if total <= room:
+            np.testing.assert_array_equal(given_blocks, asked[row])
+        else:
+            # By largest remainder: the whole room is used, nobody is off by a block.
+            assert given_blocks.sum() == room
+            assert (np.abs(given_blocks - asked[row] * room / total) < 1.0 + 1e-4).all()
+    again = codec.decode(codec.encode(plan), STATE.memory_cap[:2], STATE.memory_bytes[:2])
+    same(again, plan)
+
+
+def refused_plans():
+    plain = even_split(system_parameters(opened()), STATE)[0]
+    grouped = with_explicit_groups(plain)
+    two = grouped.stage.copy()
+    two[0, 1] = two[0, 0]
+    scheduled = with_schedule(plain, "1f1b", 1)
+    split = with_explicit_server(plain)
+    late = with_schedule(plain, "async", 1)
+    yield (), grouped, "do not list order"
+    yield (), scheduled, "do not list schedule"
+    yield (), split, "do not list server_blocks"
+    yield ("order",), replace(grouped, stage=two), "a slot has 2 devices"
+    yield ("schedule",), late, rf"schedule = \[{ASYNC}\].*zb-h1"
+    yield ("schedule",), replace(scheduled, chunks=2 * scheduled.chunks), r"chunks = \[2\]"
+    yield ("schedule",), with_schedule(plain, "1f1b", 99), r"caps = \[99\].*number of micro-batches"
+    yield ("schedule",), with_schedule(plain, "zb-h1", 0), r"caps = \[0\]"
+    held = np.ones_like(split.server_blocks)
+    copies = replace(split, server_blocks=held, server_mode=np.asarray(COPIES))
+    yield ("server_blocks",), copies, r"\[13\] in sum.* L = 12, with the server's"
+    yield ("server_blocks",), replace(split, server_blocks=split.server_blocks + 12), "0 to L - 1 = 11"
+    yield (
+        ("server_blocks",),
+        replace(split, server_mode=np.asarray(SEQUENTIAL)),
+        rf"server_mode = \[?{SEQUENTIAL}\]?.*copies",
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "plan", "message"),
+    [pytest.param(*case, id=str(number)) for number, case in enumerate(refused_plans())],
+)
+def test_what_the_entries_cannot_say_is_refused(names, plan, message):
+    with pytest.raises(AllocationError, match=message):
+        action_codec(opened(*names)).encode(plan)
+
+
+def test_memory_is_asked_for_where_decisions_are_open():
+    codec = action_codec(opened("schedule"))
+    with pytest.raises(AllocationError, match="decisions list schedule: give memory_bytes"):
+        codec.decode(np.zeros(codec.action_size), STATE.memory_cap[0])
+    with pytest.raises(AllocationError, match=r"2K \+ 3 \+ 6"):
+        codec.decode(np.zeros(52), STATE.memory_cap[0], STATE.memory_bytes[0])
+
+
+def test_levels_of_the_discrete_view_name_every_choice():
+    scenario = opened(*NAMES, base="small", **{"budgets.device_energy_j": 20})
+    env = MultiDiscreteActions(CollaPipeEnv(scenario=scenario, learner="surrogate"))
+    env.reset(seed=0)
+    N, K, L = scenario.clusters, scenario.max_devices, scenario.blocks
+    M = scenario.workload.micro_batch_choices
+    rows = env.action_space.nvec.reshape(N, -1)
+    assert rows[0].tolist() == [L + 1] * K + [9] * (K + 1) + [len(M), 11] + [2, 3] + [M[-1]] * K + [K] * K + [
+        L
+    ]
+    levels = np.zeros_like(rows)
+    levels[:, 2 * K + 1] = M.index(4)
+    levels[0, 2 * K + 3 :] = [1, 1, *([M[-1] // 2] * K), *range(K), 2]
+    levels[1, 2 * K + 3 :] = [0, 2, *([0] * K), *([0] * K), 0]
+    env.step(levels.ravel())
+    plan = env.unwrapped.last_round.allocation[0]
+    assert plan.recompute.tolist() == [1, 0]
+    assert plan.schedule.tolist() == [ONE_F_ONE_B, ZERO_BUBBLE]
+    assert plan.server_blocks.tolist() == [2, 0]
+    assert plan.stage.tolist() == [[2, 1, 0], [0, 1, 2]]
+    assert plan.caps.tolist() == [[3, 3, 3], [1, 1, 1]]
+
+
+def test_environments_pass_the_checkers_and_go_on_from_their_state():
+    scenario = opened(*NAMES, base="small", **{"budgets.device_energy_j": 20, "dynamics.rounds": 4})
+    stable_baselines_check(CollaPipeEnv(scenario=scenario, learner="surrogate"))
+    for observation in ("flat", "graph"):
+        env = CollaPipeEnv(scenario=scenario, learner="surrogate", observation=observation)
+        gymnasium_check(env, skip_render_check=True)
+    env.reset(seed=4)
+    other = CollaPipeEnv(scenario=scenario, learner="surrogate", observation="graph")
+    rng = np.random.default_rng(0)
+    info = env.reset(seed=4)[1]
+    for _ in range(2):
+        other.set_state(env.get_state())
+        action = rng.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
+        one, two = env.step(action), other.step(action)
+        assert one[1] == two[1]
+        assert set(one[4]) == set(info)
+
+
+def test_rows_of_a_vector_are_single_environments():
+    scenario = opened(*NAMES, base="small", **{"budgets.device_energy_j": 20})
+    vector = CollaPipeVectorEnv(2, scenario, learner="surrogate")
+    singles = [CollaPipeEnv(scenario=scenario, learner="surrogate") for _ in range(2)]
+    seen, _ = vector.reset(seed=3)
+    for row, env in enumerate(singles):
+        np.testing.assert_array_equal(env.reset(seed=3 + row)[0], seen[row])
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        actions = rng.uniform(-1.0, 1.0, vector.action_space.shape).astype(np.float32)
+        seen, rewards, *_ = vector.step(actions)
+        for row, env in enumerate(singles):
+            observation, reward, *_ = env.step(actions[row])
+            np.testing.assert_array_equal(observation, seen[row])
+            assert reward == rewards[row]
+
+
+def test_real_training_follows_orders_and_blocks_of_the_server():
+    # The model is the same wherever its blocks run: only the server's copies are averaged at the round's end.
+    scenario = opened("schedule", "order", base="small", **{"dynamics.rounds": 2})
+    losses = []
+    for order in (0.0, np.array([-1.0, 1.0, 0.0])):
+        env = CollaPipeEnv(scenario=scenario, learner="real")
+        env.reset(seed=3)
+        parts = env.codec.split(np.zeros(env.action_space.shape))
+        parts["order"][:], parts["schedule"][:] = order, -1.0
+        env.step(env.codec.join(parts))
+        assert (env.last_round.allocation.stage[0, 0].tolist() == [0, 1, 2]) == np.isscalar(order)
+        assert (env.last_round.arrivals.counts > 0).all()
+        losses.append(env.last_round.learning.loss[0])
+    assert np.isfinite(losses).all()
+
+
+def test_pictures_say_order_schedule_and_blocks_of_the_server():
+    scenario = opened(*NAMES, base="small", **{"budgets.device_energy_j": 20})
+    env = CollaPipeEnv(scenario=scenario, learner="surrogate", render_mode="rgb_array")
+    env.reset(seed=0)
+    parts = env.codec.split(np.zeros(env.action_space.shape, dtype=np.float32))
+    parts["order"][0] = [-1.0, 0.0, 1.0]
+    parts["server_blocks"][:] = [-1.0, 1.0]
+    env.step(env.codec.join(parts))
+    view = round_view(env.last_round, 1, "")
+    assert [cluster.order[0] for cluster in view.clusters] == [2, 0]
+    assert [cluster.schedule for cluster in view.clusters] == ["1f1b", "1f1b"]
+    assert [cluster.server_blocks for cluster in view.clusters] == [0, scenario.blocks - 1]
+    labels = [element.label for element in view.clusters[1].timeline.elements]
+    assert f"server, {scenario.blocks - 1} blocks" in labels
+    assert env.render().ndim == 3
