@@ -17,7 +17,7 @@ from collapipe_env.compiled import compiled, compiled_inner, compiled_leaf
 from collapipe_env.physics.cluster_times import ClusterTimes, cluster_times
 from collapipe_env.physics.delay import gpipe_step
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.schedules.recurrence import ordered_step
+from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.physics.schedules.simulation import ChainTimes
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
@@ -155,9 +155,7 @@ def best_schedule(
         caps[k] = 0
         if segments[k] > room[k]:
             shortest = np.inf
-    if parameters.half_duplex:
-        return schedule, gpipe - shortest
-    limits = np.empty(S, dtype=np.int64)
+    limits, nothing = np.empty(S, dtype=np.int64), np.empty((0, 6))
     whole = ChainTimes(
         chain.forward,
         chain.backward + chain.weight,
@@ -176,7 +174,8 @@ def best_schedule(
                 s += 1
         if least < 1:
             continue
-        seconds = ordered_step(chain if kind == ZERO_BUBBLE else whole, kind, limits, True, M)
+        split = chain if kind == ZERO_BUBBLE else whole
+        seconds = run_chain(split, kind, limits, 1, M, parameters.half_duplex, nothing)
         if seconds < shortest * (1.0 - 1e-12):
             schedule, shortest, s = kind, seconds, 0
             for k in range(segments.shape[0]):

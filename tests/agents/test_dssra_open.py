@@ -1,16 +1,14 @@
 """DSSRA where plans also decide schedules, orders of devices, recomputation and the server's blocks."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.agents.dssra.cluster_costs import SUMMARY
 from collapipe_env.agents.dssra.device_orders import best_order, order_cost
-from collapipe_env.agents.dssra.open_rounds import Openings, allocation_of, open_plan, reordered
+from collapipe_env.agents.dssra.open_rounds import allocation_of, open_plan, reordered
 from collapipe_env.agents.dssra.options import options_of
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
@@ -20,10 +18,11 @@ from collapipe_env.agents.dssra.segment_plan import plan_cost
 from collapipe_env.agents.dssra.segment_problem import segment_problem
 from collapipe_env.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, Allocation
 from collapipe_env.compiled import called_from_python
-from collapipe_env.physics.queues import update_backlog
+from collapipe_env.errors import AllocationError
+from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.scenario.decisions import DECISIONS
 from collapipe_env.schedulers import SCHEDULERS
-from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 
@@ -34,10 +33,11 @@ PRICED = support.PRICED.with_overrides({"decisions": EVERYTHING, "name": "priced
 ARQ = support.ARQ.with_overrides({"decisions": EVERYTHING, "name": "arq"})
 RELAYED = support.RELAYED.with_overrides({"decisions": EVERYTHING, "name": "relayed"})
 MEDIUM = support.MEDIUM.with_overrides({"decisions": [*OWN, "schedule", "order", "server_blocks"]})
-HALF = ALL.with_overrides({"radio.half_duplex": True, "name": "half"})
+HALF = ALL.with_overrides({"radio.d2d_duplex": "half", "name": "half"})
 
 cost_of_order = called_from_python(order_cost)
 order_of = called_from_python(best_order)
+environment_of = called_from_python(environment_row)
 evaluated = called_from_python(evaluate)
 problem_of = called_from_python(segment_problem)
 price_of_plan = called_from_python(plan_cost)
@@ -62,8 +62,14 @@ def input_of(scenario, state, **options):
 
 
 def random_plan(scenario, state, seed):
-    """Any plan of the open space, of one device a stage and decoded from a random action."""
-    return SCHEDULERS.get("random")(scenario, seed=seed).allocate(state)
+    """Any plan of the open space: that of a random action."""
+    codec, rng = action_codec(scenario), np.random.default_rng(seed)
+    actions = rng.uniform(-1.0, 1.0, (state.round_index.shape[0], codec.action_size))
+    if system_parameters(scenario).overheads == NO_OVERHEADS:
+        parts = codec.split(actions)
+        parts["micro_batches"] = np.ones_like(parts["micro_batches"])  # the largest number is the best
+        actions = codec.join(parts)
+    return codec.decode(actions, state.memory_cap, state.memory_bytes)
 
 
 @pytest.mark.parametrize("scenario", [ALL, PRICED, ARQ, RELAYED, MEDIUM, HALF], ids=lambda s: s.name)
@@ -74,10 +80,7 @@ def test_plans_are_feasible_and_better_than_with_the_decisions_closed(scenario):
     plan, before = opened.allocate(state), closed.allocate(state)
     check_allocation(opened.parameters, state, plan)
     value, closed_value = opened.objective(state, plan), closed.objective(state, before)
-    least = -0.5 * (state.backlog**2).sum(axis=(-2, -1)) + 0.5 * (
-        update_backlog(state.backlog, 0.0, 1.0) ** 2
-    ).sum(axis=(-2, -1))
-    assert (value - least <= (closed_value - least) * (1.0 + 1e-9)).all()
+    assert (value <= closed_value + 1e-9 * np.abs(closed_value)).all()
     assert plan.stage is not None
     assert plan.schedule is not None
     assert plan.server_blocks is not None
@@ -105,7 +108,7 @@ def test_orders_are_the_best_of_all_or_at_least_no_worse(devices):
     best = []
     for seed in range(6):
         state = support.loaded_state(scenario, 1, seed)
-        inputs, record = environment_row(input_of(scenario, state), 0), system_parameters(scenario).numbers
+        inputs, record = environment_of(input_of(scenario, state), 0), system_parameters(scenario).numbers
         power = 10.0 ** rng.uniform(-2.5, -0.7, devices + 1)
         terms = ClusterTerms(8.0, 1e-13, 0.4, 1.0, 0.0)
         problem = problem_of(0, power, terms, inputs, record)
@@ -125,34 +128,14 @@ def test_orders_are_the_best_of_all_or_at_least_no_worse(devices):
         every = min(cost(list(sequence)) for sequence in itertools.permutations(used))
         assert found <= cost(used) * (1.0 + 1e-12)
         best.append(found <= every * (1.0 + 1e-9))
-        # Up to what the order leaves alone, this is the objective of the segments.
-        one, other = cost(used), price_of_plan(problem, segments)
-        turned = Openings(True, False, False, False, False)
-        state_turned = reordered(input_of(scenario, state), np.array([[used + idle(devices, used)]] ))if False else None
-        assert state_turned is None
-        assert turned.further
-        assert one <= other
+        # Two orders of the same segments differ by what they cost here.
+        turned = [*reversed(used), *(k for k in range(devices) if k not in used)]
+        inputs = reordered(input_of(scenario, state), np.array([[turned] * scenario.clusters]))
+        nodes = np.array([0, *(k + 1 for k in turned)])
+        again = problem_of(0, power[nodes], terms, environment_of(inputs, 0), record)
+        difference = price_of_plan(again, segments[turned]) - price_of_plan(problem, segments)
+        assert difference == pytest.approx(cost(used[::-1]) - cost(used), rel=1e-9, abs=1e-9)
     assert all(best) if devices <= 5 else sum(best) >= 4
-
-
-def idle(devices, used):
-    return [k for k in range(devices) if k not in used]
-
-
-@pytest.mark.parametrize("scenario", [ALL, PRICED, ARQ, RELAYED], ids=lambda s: s.name)
-def test_numbering_the_devices_anew_changes_no_price(scenario):
-    p, rng = system_parameters(scenario), np.random.default_rng(3)
-    state = support.loaded_state(scenario, 2, 4)
-    inputs, record, opened = input_of(scenario, state), as_record(p.numbers), openings(scenario)
-    for seed in range(4):
-        plan = random_plan(scenario, state, seed)
-        given = open_plan(plan, opened)
-        support.assert_same(replace(plan, caps=None, schedule=None, chunks=None), replace(
-            allocation_of(given, opened), caps=None, schedule=None, chunks=None))
-        renamed = reordered(inputs, given.order)
-        schedule, caps = np.zeros_like(given.schedule), np.zeros_like(given.caps)
-        del record, rng
-        break
 
 
 @pytest.mark.parametrize("scenario", [ALL, PRICED, ARQ, RELAYED, MEDIUM], ids=lambda s: s.name)
@@ -171,23 +154,20 @@ def test_the_search_prices_plans_as_the_simulator_does(scenario):
         nodes = np.concatenate((np.zeros_like(order[..., :1]), order + 1), axis=-1)
         power = np.ascontiguousarray(np.take_along_axis(plan.power, nodes, axis=-1))
         schedule, caps = np.zeros_like(plan.schedule), np.zeros_like(plan.caps)
-        choices = set(inputs.choices[0].tolist())
-        if not set((np.abs(plan.option) % 2.0**24 * np.sign(plan.option)).ravel().tolist()) <= choices:
-            continue  # fewer numbers of micro-batches are searched where the largest is the best
         share = np.full(plan.share.shape, 1.0 / p.clusters)
-        for _ in range(3):  # savings belong to shares
-            schedule_rows(inputs, as_record(record), segments, power, share, plan.option, False, schedule, caps)
-            row = environment_row(inputs, 0)
+        for _ in range(40):  # savings belong to shares, and shares to savings
+            schedule_rows(
+                inputs, as_record(record), segments, power, share, plan.option, False, schedule, caps
+            )
+            row = environment_of(inputs, 0)
             value, found = evaluated(segments[0], power[0], plan.option[0], share[0], row, record)
-            share = found.share[None]
-        priced = plan._replace(
-            share=share, schedule=schedule, caps=np.take_along_axis(caps, back, axis=-1)
-        )
+            share = 0.5 * (share + found.share)
+        priced = plan._replace(share=share, schedule=schedule, caps=np.take_along_axis(caps, back, axis=-1))
         allocation = allocation_of(priced, opened)
         check_allocation(p, state, allocation)
         gaps.append(scheduler.objective(state, allocation)[0] - value)
     assert len(gaps) >= 6
-    np.testing.assert_allclose(gaps, gaps[0], atol=2e-5 * abs(np.mean(np.abs(gaps)) + 10.0))
+    np.testing.assert_allclose(gaps, gaps[0], atol=1e-4)
 
 
 @pytest.mark.parametrize("scenario", [ALL, PRICED, ARQ, MEDIUM], ids=lambda s: s.name)
@@ -200,12 +180,8 @@ def test_the_chosen_schedule_has_the_shortest_local_step_that_fits(scenario):
         identity = np.broadcast_to(np.arange(plan.order.shape[-1]), plan.order.shape)
         plan = plan._replace(order=identity)
         inputs = input_of(scenario, state)
-        if not np.isin(np.abs(plan.option) % 2.0**24, np.abs(inputs.choices[0])).all():
-            continue
         schedule, caps = np.zeros_like(plan.schedule), np.zeros_like(plan.caps)
-        schedule_rows(
-            inputs, as_record(p.numbers), *plan[:4], False, schedule, caps
-        )
+        schedule_rows(inputs, as_record(p.numbers), *plan[:4], False, schedule, caps)
         chosen = plan._replace(schedule=schedule, caps=caps)
         costs = round_costs(p, state, allocation_of(chosen, opened))
         M = np.abs(plan.option) % 2.0**24
@@ -217,16 +193,29 @@ def test_the_chosen_schedule_has_the_shortest_local_step_that_fits(scenario):
                 allocation = allocation_of(other, opened)
                 try:
                     check_allocation(p, state, allocation)
-                except Exception:
+                except AllocationError:  # too many in flight for some memory
                     continue
-                theirs = round_costs(p, state, allocation)
-                if part == 1.0:
-                    assert (costs.local_step <= theirs.local_step * (1.0 + 1e-9)).all()
+                theirs, kept = round_costs(p, state, allocation), (caps >= limits).all(axis=-1)
+                better = costs.local_step <= theirs.local_step * (1.0 + 1e-9)
+                assert (better | ((kind == schedule) & ~kept) | (part < 1.0)).all()
         seen.update(schedule.ravel().tolist())
     assert len(seen) > 1
 
 
-PUBLISHED = ("pipar", "pipeedge", "optpipe", "titanic", "pipeline", "proportional", "memory", "best_single")
+PUBLISHED = (
+    "pipeline",
+    "titanic",
+    "pipeedge",
+    "splitfed_v1",
+    "pipar",
+    "adaptis",
+    "optpipe",
+    "greedy_dpp",
+    "flop_proportional",
+    "memory_proportional",
+    "best_single_device",
+)
+"""Schedulers of which some plans lie in the open space."""
 
 
 def in_the_open_space(plan: Allocation):
@@ -242,6 +231,50 @@ def in_the_open_space(plan: Allocation):
     return rows
 
 
+def losses(scenario, rows, seed):
+    """How far DSSRA's objective is above published plans' in the open space, relatively, by scheduler."""
+    scheduler = DSSRA(scenario, threads=1)
+    state = support.loaded_state(scenario, rows, seed)
+    ours = scheduler.objective(state, scheduler.allocate(state))
+    found = {}
+    for name in PUBLISHED:
+        plan = SCHEDULERS.get(name)(scenario).allocate(state)
+        within = in_the_open_space(plan)
+        theirs = scheduler.objective(state, plan)
+        found[name] = ((ours - theirs) / np.abs(theirs))[within]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rows"), [(ALL, 12), (PRICED, 6), (MEDIUM, 4)], ids=["everything", "priced", "medium"]
+)
+def test_no_published_plan_in_the_open_space_is_better(scenario, rows):
+    """Without published plans as starting points."""
+    every = losses(scenario, rows, 7)
+    beaten = np.concatenate(list(every.values()))
+    assert beaten.size >= 5 * rows
+    assert beaten.max() <= 1e-9, {name: values.max(initial=-1.0) for name, values in every.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("scenario", [ALL, PRICED, ARQ, RELAYED, MEDIUM], ids=lambda s: s.name)
+def test_no_published_plan_is_better_over_hundreds_of_states(scenario, seed):
+    beaten = np.concatenate(list(losses(scenario, 40, 100 + seed).values()))
+    assert beaten.max() <= 1e-9
+
+
+@pytest.mark.parametrize("name", ["pipar", "pipeedge", "optpipe"])
+def test_a_plan_to_begin_with_is_never_left_for_a_worse_one(name):
+    scheduler = DSSRA(ALL, threads=1, turns=1, sweeps=1, exploring_sweeps=0)
+    state = support.loaded_state(ALL, 4, 8)
+    plan = SCHEDULERS.get(name)(ALL).allocate(state)
+    within = in_the_open_space(plan)
+    found = scheduler.allocate(state, plan)
+    assert within.any()
+    assert (scheduler.objective(state, found) <= scheduler.objective(state, plan) + 1e-9)[within].all()
+
+
 def test_options_keep_what_plans_decide():
     plan = random_plan(ALL, support.loaded_state(ALL, 3, 2), 5)
     found = open_plan(plan, openings(ALL))
@@ -249,4 +282,3 @@ def test_options_keep_what_plans_decide():
     again = allocation_of(found, openings(ALL))
     for name in ("blocks", "micro_batches", "server_blocks", "server_mode", "recompute", "stage", "schedule"):
         np.testing.assert_array_equal(getattr(again, name), getattr(plan, name))
-    assert SUMMARY > 0

@@ -226,7 +226,9 @@ def test_equal_costs_and_a_long_chain_are_solved():
     ones = np.ones((17, 17))
     times = times_of(*[np.ones(16)] * 3, ones, ones, 0.0, 0.0, np.zeros(16))
     each = np.broadcast_to(np.arange(33.0), (16, 33)).copy()
-    problem = SegmentProblem(32, np.full(16, 4), times, each, ones, 1.0, 1.0, 1.0, *NOTHING_MOVES, 0.0, 0.0, 0.0)
+    problem = SegmentProblem(
+        32, np.full(16, 4), times, each, ones, 1.0, 1.0, 1.0, *NOTHING_MOVES, 0.0, 0.0, 0.0
+    )
     cost, segments = best_segments(problem)
     # Eight full devices, nine hops and three maxima of four against more devices and more hops.
     assert segments.sum() == 32
