@@ -18,9 +18,9 @@ from collapipe_env.arrays import Array, FloatArray, IntArray, at_most, concatena
 from collapipe_env.errors import AllocationError
 from collapipe_env.expressible import check_expressible
 from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
-from collapipe_env.opened.decoding import OpenedDecoder, nearest_choice
-from collapipe_env.opened.encoding import encode_opened
-from collapipe_env.opened.layout import OpenedLayout
+from collapipe_env.opened.entries import OpenedLayout
+from collapipe_env.opened.opened_decoding import OpenedDecoder, nearest_choice
+from collapipe_env.opened.opened_encoding import encode_opened
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.real_numbers import real_numbers
 from collapipe_env.scenario.decisions import Decision

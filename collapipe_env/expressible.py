@@ -9,7 +9,7 @@ import numpy as np
 from collapipe_env.allocation import COMMON, COPIES, GPIPE, SCHEDULES, Allocation
 from collapipe_env.arrays import Array
 from collapipe_env.errors import AllocationError
-from collapipe_env.opened.layout import SCHEDULE_CHOICES
+from collapipe_env.opened.entries import SCHEDULE_CHOICES
 from collapipe_env.scenario.decisions import Decision
 
 if TYPE_CHECKING:

@@ -57,6 +57,8 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     bandwidth        a small floor for every cluster, the rest in proportion to ``(a + 1) / 2``
     ===============  =================================================================================
 
+    Decisions that the scenario opens add entries to each cluster's part (:mod:`collapipe_env.opened`).
+
     **Observation**, by default ``Box((6 N K + 2 N + 2,), float32)`` with finite bounds. Named blocks in
     :attr:`observation_layout`, whose ``physical(observation)`` undoes the scaling:
     per device (N, K) energy backlog, compute speed, memory cap in blocks,

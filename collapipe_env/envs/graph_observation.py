@@ -143,7 +143,7 @@ OPENED_FEATURES = _features(
         BLOCKS,
     ),
 )
-"""What the opened decisions ``recompute`` and ``schedule`` add, in this order."""
+"""Features that the opened decisions ``recompute`` and ``schedule`` add, in this order."""
 CONTEXT_FEATURES = _features(
     ("log_clusters", "log of N", "1", LOG),
     ("log_blocks", "log of L", "blocks", LOG),

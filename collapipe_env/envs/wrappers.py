@@ -13,7 +13,7 @@ from collapipe_env.arrays import IntArray
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.errors import AllocationError, ScenarioError
-from collapipe_env.opened.layout import SCHEDULE_CHOICES
+from collapipe_env.opened.entries import SCHEDULE_CHOICES
 from collapipe_env.real_numbers import real_numbers
 
 

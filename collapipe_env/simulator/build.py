@@ -162,7 +162,7 @@ def action_codec(scenario: Scenario) -> ActionCodec:
 
 
 def _opened(scenario: Scenario) -> dict[str, Any]:
-    """What an action box needs to know of decisions that a scenario opens; nothing where it opens none."""
+    """Fields of an action box about decisions that a scenario opens; none where it opens none."""
     names = tuple(name for name in scenario.decisions if name in OPENED)
     if not names:
         return {}

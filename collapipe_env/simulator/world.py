@@ -24,7 +24,7 @@ from collapipe_env.learners.base import (
     RoundOutcome,
     require_snapshots,
 )
-from collapipe_env.opened.layout import SCHEDULE_CHOICES
+from collapipe_env.opened.entries import SCHEDULE_CHOICES
 from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens

@@ -20,6 +20,7 @@ from collapipe_env.agents.learned.validation import Validator
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decisions import COLLAPIPE
 
 SCENARIO = load_scenario({"base": "medium", "dynamics": {"rounds": 6, "processes": {"migration": {}}}})
 N, K = 4, 5
@@ -283,3 +284,17 @@ def test_a_short_training_beats_the_even_split() -> None:
     after = validator(model.policy, 0, 0.0)
     assert isinstance(model, ClusterPPO)
     assert after.objective < 0.9 * before.objective
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_opened_decisions_are_learned_as_entries_of_their_clusters(algorithm: str) -> None:
+    decisions = [*COLLAPIPE, "recompute", "schedule", "order", "server_blocks"]
+    scenario = load_scenario(
+        {"base": "medium", "name": "opened", "decisions": decisions, "dynamics": {"rounds": 6}}
+    )
+    model = make_model(algorithm, scenario)
+    before = [parameter.detach().clone() for parameter in model.policy.parameters()]
+    model.learn(48)
+    assert any(not torch.equal(a, b) for a, b in zip(before, model.policy.parameters(), strict=True))
+    actions = model.policy._predict(observations(model), deterministic=True)
+    assert actions.shape[-1] == N * (2 * K + 3 + 1 + (1 + K) + K + 1)

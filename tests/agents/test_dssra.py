@@ -23,7 +23,6 @@ from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.simulator.state import other_memory_caps
 
 SCENARIOS = {
     "small": support.SMALL,
@@ -50,8 +49,8 @@ def test_decisions_are_feasible_and_no_worse_than_the_even_split(name, mean, dri
         check_allocation(parameters, state, allocation)
         assert not allocation.blocks[~state.present].any()
         # The box can express its plans, too.
-        caps = state.memory_cap, other_memory_caps(parameters, state)
-        decoded = action_codec(scenario).decode(action_codec(scenario).encode(allocation), *caps)
+        memory = state.memory_cap, state.memory_bytes
+        decoded = action_codec(scenario).decode(action_codec(scenario).encode(allocation), *memory)
         np.testing.assert_array_equal(decoded.blocks, allocation.blocks)
         np.testing.assert_allclose(decoded.cu_power, allocation.cu_power, rtol=1e-6)
         even = scheduler.objective(state, even_split(parameters, state))

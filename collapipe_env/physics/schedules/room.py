@@ -1,4 +1,4 @@
-"""What fits a device's memory under a schedule: blocks, and micro-batches in flight beside them.
+"""Room of a device's memory under a schedule: blocks, and micro-batches in flight beside them.
 
 The inverse of :func:`collapipe_env.physics.schedules.storage.memory_terms` for groups of one device under
 GPipe, 1F1B and ZB-H1, from the same formulas as every plan's memory (:mod:`collapipe_env.physics.memory`).

@@ -1,4 +1,4 @@
-"""Entries of actions out of plans: the inverse of :mod:`collapipe_env.opened.decoding`."""
+"""Entries of actions out of plans: the inverse of :mod:`collapipe_env.opened.opened_decoding`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from collapipe_env.allocation import GPIPE, Allocation
 from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.opened.layout import SCHEDULE_CHOICES, OpenedLayout
+from collapipe_env.opened.entries import SCHEDULE_CHOICES, OpenedLayout
 from collapipe_env.physics.workload import WorkloadCosts
 
 

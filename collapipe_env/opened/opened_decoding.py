@@ -15,7 +15,7 @@ import numpy as np
 from collapipe_env.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, Allocation
 from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import Array, at_least, at_most, namespace
-from collapipe_env.opened.layout import SCHEDULE_CHOICES, OpenedLayout
+from collapipe_env.opened.entries import SCHEDULE_CHOICES, OpenedLayout
 from collapipe_env.physics.schedules.room import (
     StorageTerms,
     blocks_that_fit,
