@@ -98,7 +98,7 @@ def summarise_cluster(
     devices, M = segments.shape[0], micro_batches_of(option)
     extra, radio = parameters.overheads, parameters.radio_power
     ratio, steps, B = ratio_of(option, inputs), parameters.local_steps, parameters.batch_size
-    server = B * parameters.server_seconds + M * extra.server_s
+    server = B * parameters.server_seconds / inputs.server_share[0] + M * extra.server_s
     forward_sum, backward_sum = server, BACKWARD_OVER_FORWARD * server
     forward_max, backward_max = forward_sum, backward_sum
     collect_max, update, exponent, relay = 0.0, 0.0, 0.0, 0.0

@@ -219,7 +219,7 @@ def search_powers(
     M = micro_batches_of(option)
     extra, steps = parameters.overheads, parameters.local_steps
     ratio, B = ratio_of(option, inputs), parameters.batch_size
-    server = B * parameters.server_seconds + M * extra.server_s
+    server = B * parameters.server_seconds / inputs.server_share[0] + M * extra.server_s
     forward, backward = server, BACKWARD_OVER_FORWARD * server
     forward_max, backward_max, fixed, update = forward, backward, 0.0, 0.0
     for k in range(segments.shape[0]):

@@ -54,6 +54,7 @@ class RoundInput(NamedTuple):
         relief: Fall of the drift by a second that the round lasts longer (1,) [1/s], ``sum z / T_ref``: 0
             unless budgets are per second. Under the exact drift the search moves it as it does prices.
         broadcast_s: ``T_bc`` (1,) [s], which no plan changes; 0 unless budgets are per second.
+        server_share: Share of the server that tenants who come and go leave (1,), 1 without any.
     """
 
     speed: FloatArray
@@ -82,6 +83,7 @@ class RoundInput(NamedTuple):
     allowance: FloatArray
     relief: FloatArray
     broadcast_s: FloatArray
+    server_share: FloatArray
 
 
 class ClusterTerms(NamedTuple):
@@ -180,7 +182,15 @@ def round_input(
         allowance=np.ones((*clusters[:-1], 1)),
         relief=relief,
         broadcast_s=broadcast_s,
+        server_share=_server_share(state),
     )
+
+
+def _server_share(state: SystemState) -> FloatArray:
+    """Share of the server that other tenants leave (..., 1)."""
+    if state.server_share is None:
+        return np.ones((*state.uplink_gain.shape[:-1], 1))
+    return np.array(state.server_share, dtype=np.float64)[..., None]
 
 
 def _seconds(parameters: SystemParameters, state: SystemState) -> tuple[FloatArray, FloatArray]:
@@ -262,4 +272,5 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.allowance[e],
         inputs.relief[e],
         inputs.broadcast_s[e],
+        inputs.server_share[e],
     )

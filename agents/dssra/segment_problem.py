@@ -53,6 +53,7 @@ def segment_problem(
         noise_w,
         terms.share,
         M,
+        inputs.server_share[0],
     )
     if option < 0.0:
         for k in range(cap.shape[0]):

@@ -300,6 +300,7 @@ class GraphObserver:
             state.budget,
             state.backlog,
             np.empty((0, 0, 0), np.int64) if previous is None or free else previous["blocks"],
+            np.ones(len(state.speed)) if state.server_share is None else state.server_share,
         )
 
     def build_generic(self, state: SystemState) -> GraphArrays:
@@ -358,7 +359,10 @@ class GraphObserver:
         drawn = radio_power(self.reference_w, p.radio_power.edge_circuit_w, p.radio_power.efficiency)
         noise = p.noise_density * p.d2d_bandwidth_hz
         heard = radio.interference(state.cross_gain, power) / noise
-        server = (PASSES * H * costs.batch_size) * p.numbers.server_seconds + LEAST_SECONDS
+        server_s = (PASSES * H * costs.batch_size) * p.numbers.server_seconds
+        server: Array = xp.full_like(gain, min(math.log(server_s + LEAST_SECONDS), LOG_BOUND))
+        if state.server_share is not None:
+            server = xp.zeros_like(gain) + _log(server_s / state.server_share + LEAST_SECONDS)[..., None]
         columns = (
             _log(costs.update_payload_bits / rate),
             _log(H * edge_time(costs.batch_size, costs.activation_bits, rate)),
@@ -367,7 +371,7 @@ class GraphObserver:
             _log(drawn / state.budget[..., 0]),
             _held(log1p(state.backlog[..., 0])),
             _held(log1p(heard)),
-            xp.full_like(gain, min(math.log(server), LOG_BOUND)),
+            server,
         )
         return xp.stack(columns, axis=-1)
 
