@@ -17,6 +17,7 @@ from collapipe_env.envs.graph_observation import (
     DEVICE_FEATURES,
     HOP_FEATURES,
     OPENED_FEATURES,
+    SERVER_FEATURES,
     GraphFeature,
     hops_there,
 )
@@ -76,9 +77,12 @@ class GraphLayout(Mapping[str, GraphPart]):
         devices: ``K``, devices of the largest cluster.
         blocks: ``L``.
         recompute: Whether the scenario leaves recomputation to schedulers.
+        server: Whether the server has an energy budget or tenants who come and go.
     """
 
-    def __init__(self, clusters: int, devices: int, blocks: int, *, recompute: bool = False) -> None:
+    def __init__(
+        self, clusters: int, devices: int, blocks: int, *, recompute: bool = False, server: bool = False
+    ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
             "cu": ("control units", (N,), "N", CU_FEATURES),
@@ -101,6 +105,8 @@ class GraphLayout(Mapping[str, GraphPart]):
         }
         if recompute:
             rows["opened"] = ("devices, what opened decisions add", (N, K), "N, K", OPENED_FEATURES)
+        if server:
+            rows["server"] = ("the edge server, where its terms move", (), "", SERVER_FEATURES)
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():
             shape = (*lead, len(features)) if features else lead

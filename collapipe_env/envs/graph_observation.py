@@ -137,6 +137,15 @@ OPENED_FEATURES = _features(
         BLOCKS,
     ),
 )
+SERVER_FEATURES = _features(
+    (
+        "log_backlog",
+        "log of 1 plus the energy queue z of the server, 0 without a budget",
+        "budgets",
+        ONE_PLUS,
+    ),
+    ("tenants", "share of the server that tenants who come and go use", "1", SHARE),
+)
 CONTEXT_FEATURES = _features(
     ("log_clusters", "log of N", "1", LOG),
     ("log_blocks", "log of L", "blocks", LOG),
