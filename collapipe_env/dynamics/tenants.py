@@ -10,7 +10,7 @@ import numpy as np
 from collapipe_env.arrays import Array, Constant, namespace
 from collapipe_env.dynamics.process import Carried, Observed, Process
 from collapipe_env.dynamics.system import System
-from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.errors import StateError
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.server_section import TENANTS, term_values
 from collapipe_env.state_trees import REMEDY, require_within
@@ -26,10 +26,20 @@ class TenantsSpec:
     Attributes:
         levels: Shares of the server that other tenants may use, ascending, in [0, 0.95].
         stay_probability: Probability that the share stays for the next round, in [0, 1].
+
+    Raises:
+        ValueError: One is out of range.
     """
 
     levels: tuple[float, ...] = (0.2, 0.6, 0.9)
     stay_probability: float = 0.95
+
+    def __post_init__(self) -> None:
+        levels = list(self.levels)
+        if not levels or sorted(set(levels)) != levels or not 0.0 <= levels[0] <= levels[-1] <= MOST_SHARE:
+            raise ValueError(f"levels are {levels}: give one or more from 0 to {MOST_SHARE}, ascending")
+        if not 0.0 <= self.stay_probability <= 1.0:
+            raise ValueError(f"stay_probability is {self.stay_probability:g}: give a probability from 0 to 1")
 
 
 class Tenants(Process):
@@ -44,9 +54,6 @@ class Tenants(Process):
     Args:
         scenario: The scenario.
         spec: Levels and the probability.
-
-    Raises:
-        ScenarioError: A level or the probability is out of range.
     """
 
     name = TENANTS
@@ -54,14 +61,7 @@ class Tenants(Process):
 
     def __init__(self, scenario: Scenario, spec: TenantsSpec) -> None:
         super().__init__(scenario, spec)
-        place, levels, stay = f"dynamics.processes.{TENANTS}", spec.levels, spec.stay_probability
-        inside = all(0.0 <= level <= MOST_SHARE for level in levels)
-        if not levels or not inside or sorted(set(levels)) != list(levels):
-            raise ScenarioError(
-                f"{place}.levels = {list(levels)}: give at least one share from 0 to {MOST_SHARE}, ascending"
-            )
-        if not 0.0 <= stay <= 1.0:
-            raise ScenarioError(f"{place}.stay_probability = {stay:g}: give a probability from 0 to 1")
+        levels, stay = spec.levels, spec.stay_probability
         shares = np.asarray(levels, dtype=np.float64)
         self._levels, self._last, self._stay = Constant(shares), len(shares) - 1, stay
         # Inner levels have two neighbours to come from, the ends one: the stationary law is 1, 2, ..., 2, 1.
