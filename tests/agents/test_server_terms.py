@@ -1,6 +1,7 @@
 """Model-based schedulers and rewards under terms of the server: what they know of it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.allocation import COPIES
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import EpisodeResult, play_episode
+from collapipe_env.evaluation.labels import BUDGET_NOTE, SERVER_NOTE, notes
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import SCHEDULERS
@@ -185,3 +187,11 @@ def test_the_comparison_draws_the_servers_overdraft() -> None:
     old = played.to_dict()
     del old["server_energy_ratio"]
     assert EpisodeResult.from_dict(old, "here").server_energy_ratio == 0.0
+
+
+@pytest.mark.parametrize(("ratios", "expected"), [((0.0,), SERVER_NOTE), ((1.2,), BUDGET_NOTE), ((), None)])
+def test_the_mark_is_explained_with_what_counts(ratios, expected) -> None:
+    episodes = [SimpleNamespace(server_blocks=2, server_energy_ratio=r, title="PiPar") for r in ratios]
+    one = SimpleNamespace(plan=None, name="one", results={"pipar": episodes, "dssra": []})
+    one.results = {name: found for name, found in one.results.items() if found}
+    assert notes([one]) == ([] if expected is None else [expected])
