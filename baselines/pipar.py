@@ -47,7 +47,7 @@ class PiPar(SplitTraining):
         delay = np.stack([seconds for seconds, _ in priced])
         fastest = choices[delay.argmin(axis=0)]
         # The broadcast is the same for every number of micro-batches.
-        cuts = best_cuts(delay.min(axis=0), priced[0][1])
+        cuts = best_cuts(delay.min(axis=0), priced[0][1], self.room)
         return self.plan(cuts, devices_at(device, cuts), devices_at(fastest, cuts), COPIES)
 
     def plan(self, cut: IntArray, device: IntArray, micro_batches: IntArray, server_mode: int) -> Allocation:

@@ -61,7 +61,7 @@ class SplitFedV1(SplitFed):
     def choose(self, state: SystemState, device: IntArray, exists: BoolArray) -> Allocation:
         """See :meth:`SplitTraining.choose`."""
         delay, broadcast, _ = self.priced(state, device, exists, 1, COPIES)
-        cuts = best_cuts(delay, broadcast)
+        cuts = best_cuts(delay, broadcast, self.room)
         return self.plan(cuts, devices_at(device, cuts), np.ones_like(cuts), COPIES)
 
 

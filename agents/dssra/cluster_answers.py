@@ -15,11 +15,12 @@ from collapipe_env.physics.parameters import Parameters
 
 from .closed_forms import minmax_upload
 from .cluster_costs import SUMMARY, delay_price, reprice_cluster, summarise_cluster
+from .link_noise import noise_of
 from .moving_powers import search_moving_powers
 from .options import fits_option, is_open, server_blocks_of, update_bits_of, with_server_blocks
 from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
-from .round_plan import RoundPlan, interference_prices, noise_of
+from .round_plan import RoundPlan, interference_prices
 from .segment_dp import best_segments
 from .segment_plan import plan_cost
 from .segment_problem import segment_problem

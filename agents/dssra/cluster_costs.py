@@ -38,7 +38,15 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .hops import hop_of
 from .moving import moving_costs
-from .options import block_joules, micro_batches_of, ratio_of, saving_of, server_seconds_of, update_bits_of
+from .options import (
+    block_joules,
+    micro_batches_of,
+    ratio_of,
+    saving_of,
+    server_blocks_of,
+    server_seconds_of,
+    update_bits_of,
+)
 from .round_input import RoundInput
 
 LN2 = math.log(2.0)
@@ -99,7 +107,7 @@ def summarise_cluster(
     devices, M = segments.shape[0], micro_batches_of(option)
     extra, radio = parameters.overheads, parameters.radio_power
     ratio, steps, B = ratio_of(option, inputs), parameters.local_steps, parameters.batch_size
-    server = B * server_seconds_of(option, parameters) + M * extra.server_s
+    server = B * server_seconds_of(option, inputs, parameters) + M * extra.server_s
     forward_sum, backward_sum = server, BACKWARD_OVER_FORWARD * server
     forward_max, backward_max = forward_sum, backward_sum
     collect_max, update, exponent, relay = 0.0, 0.0, 0.0, 0.0
@@ -154,7 +162,7 @@ def summarise_cluster(
     before = moving + relay
     saved = saving_of(n, option, inputs)
     summary[ONCE] = before + collect_max + steps * (2.0 * latency_of_chain(stages, extra) + update - saved)
-    cost = inputs.loss_price[n] * exponent
+    cost = inputs.loss_price[n] * exponent + server_blocks_of(option) * inputs.server_queue[0]
     for i in range(devices + 1):
         cost += inputs.price[n, i] * summary[SUMMARY + i]
     summary[FIXED_COST] = cost

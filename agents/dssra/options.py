@@ -47,10 +47,11 @@ def ratio_of(option: float, inputs: RoundInput) -> float:
 
 
 @inlined
-def server_seconds_of(option: float, parameters: Parameters) -> float:
+def server_seconds_of(option: float, inputs: RoundInput, parameters: Parameters) -> float:
     """Time of the server's forward pass of one sample under an option [s]."""
     kept = server_blocks_of(option)
     seconds: float = parameters.server_seconds + kept * parameters.server_block_seconds
+    seconds /= inputs.server_share[0]
     return seconds
 
 

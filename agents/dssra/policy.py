@@ -21,6 +21,7 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import AllocationError
+from collapipe_env.physics.server import most_server_blocks
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
 from collapipe_env.schedulers import StateScheduler
@@ -100,6 +101,11 @@ class DSSRA(StateScheduler):
             recompute=self.parameters.other_costs is not None,
             recomputes=self.parameters.costs.training_memory.recompute,
         )
+        self._most_server = 0
+        if self._openings.server_blocks:
+            p = self.parameters
+            each = most_server_blocks(p.server, p.costs, p.clusters) // p.clusters
+            self._most_server = min(p.costs.blocks - 1, each)
         self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
     def allocate(self, state: SystemState, start: Allocation | None = None) -> Allocation:
@@ -122,7 +128,7 @@ class DSSRA(StateScheduler):
             convergence_weight=self.convergence_weight,
             exact_drift=self.drift == "exact",
             choose_recompute=True,
-            most_server=self.parameters.costs.blocks - 1 if self._openings.server_blocks else 0,
+            most_server=self._most_server,
             schedules=self._openings.schedule,
         )
         require_room(inputs.cap, self.parameters.costs.blocks)

@@ -24,7 +24,15 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .closed_forms import optimal_power
 from .cluster_costs import LN2, delay_and_cost, exact_difference, mean_active_power, summarise_cluster
-from .options import block_joules, micro_batches_of, ratio_of, saving_of, server_seconds_of, update_bits_of
+from .options import (
+    block_joules,
+    micro_batches_of,
+    ratio_of,
+    saving_of,
+    server_blocks_of,
+    server_seconds_of,
+    update_bits_of,
+)
 from .power_chain import (
     BACKWARD_HEARD,
     BACKWARD_SNR,
@@ -219,7 +227,7 @@ def search_powers(
     M = micro_batches_of(option)
     extra, steps = parameters.overheads, parameters.local_steps
     ratio, B = ratio_of(option, inputs), parameters.batch_size
-    server = B * server_seconds_of(option, parameters) + M * extra.server_s
+    server = B * server_seconds_of(option, inputs, parameters) + M * extra.server_s
     forward, backward = server, BACKWARD_OVER_FORWARD * server
     forward_max, backward_max, fixed, update = forward, backward, 0.0, 0.0
     for k in range(segments.shape[0]):
@@ -238,6 +246,7 @@ def search_powers(
     edge_message = M * extra.edge_message_s
     downlink = edge_time(B, parameters.gradient_bits, share * inputs.downlink_rate[n]) + edge_message
     fill = steps / M
+    fixed += server_blocks_of(option) * inputs.server_queue[0]
     saved = saving_of(n, option, inputs)
     fixed += delay_weight * steps * (2.0 * latency_of_chain(last, extra) + update - saved)
     header = M * extra.header_bits

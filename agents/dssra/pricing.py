@@ -12,7 +12,7 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.queues import drift_plus_penalty, exact_drift_plus_penalty
+from collapipe_env.physics.queues import drift_plus_penalty, exact_drift_plus_penalty, queue_drift
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
@@ -119,7 +119,7 @@ def round_objective(
     *,
     exact_drift: bool = False,
 ) -> FloatArray:
-    """Objective of a round, ``V T + sum z e - c sum_n ln(survival_n)``.
+    """Objective of a round, ``V T + sum z e - c sum_n ln(survival_n)``, the server's queue in the sum.
 
     Args:
         costs: What the plan costs (...).
@@ -131,6 +131,9 @@ def round_objective(
     form = exact_drift_plus_penalty if exact_drift else drift_plus_penalty
     granted = None if costs.budget_period_s is None else costs.allowance
     value: FloatArray = form(costs.delay, state.backlog, costs.energy_ratio, tradeoff_v, granted)
+    if state.server_backlog is not None and costs.server_ratio is not None:
+        each = 1.0 if granted is None else granted
+        value = value + queue_drift(state.server_backlog, costs.server_ratio, each, exact=exact_drift)
     if convergence_weight > 0.0:
         value = value - convergence_weight * np.log(np.maximum(costs.survival, 1e-300)).sum(axis=-1)
     return value

@@ -14,6 +14,7 @@ from collapipe_env.physics.delay import broadcast_time, stage_time
 from collapipe_env.physics.energy import compute_time
 from collapipe_env.physics.overheads import NO_OVERHEADS, launch_time, update_time
 from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.server import passes_flops
 from collapipe_env.simulator.state import SystemState, other_memory_caps
 
 
@@ -61,6 +62,9 @@ class RoundInput(NamedTuple):
         saving: Seconds by which another schedule shortens a cluster's local step, for each choice (N, C); no
             choices (N, 0) where all plans run GPipe.
         memory_bytes: Memory that each device offers (N, K) [byte], 0 for absent ones.
+        server_queue: Price of an encoder block on the server, the queue ``z_BS`` and a block's energy over
+            the server's budget (3,), zeros where it has none. The price moves as those of the nodes do.
+        server_share: Share of the server that tenants who come and go leave (1,), 1 without any.
     """
 
     speed: FloatArray
@@ -93,6 +97,8 @@ class RoundInput(NamedTuple):
     block_broadcast_s: FloatArray
     saving: FloatArray
     memory_bytes: FloatArray
+    server_queue: FloatArray
+    server_share: FloatArray
 
 
 class ClusterTerms(NamedTuple):
@@ -199,7 +205,27 @@ def round_input(
         block_broadcast_s=block_broadcast_s,
         saving=np.zeros((*clusters, len(choices) if schedules else 0)),
         memory_bytes=np.where(state.present, np.asarray(state.memory_bytes, dtype=np.float64), 0.0),
+        server_queue=_server_queue(parameters, state),
+        server_share=_server_share(state),
     )
+
+
+def _server_queue(parameters: SystemParameters, state: SystemState) -> FloatArray:
+    """Price of a block on the server at the present queue, the queue and the block's ratio (..., 3)."""
+    found = np.zeros((*state.uplink_gain.shape[:-1], 3))
+    costs, terms = parameters.costs, parameters.server
+    if state.server_backlog is not None and terms.budget_j is not None:
+        joules = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.block_forward_flops)
+        found[..., 1], found[..., 2] = state.server_backlog, joules / terms.budget_j
+        found[..., 0] = found[..., 1] * found[..., 2]
+    return found
+
+
+def _server_share(state: SystemState) -> FloatArray:
+    """Share of the server that other tenants leave (..., 1)."""
+    if state.server_share is None:
+        return np.ones((*state.uplink_gain.shape[:-1], 1))
+    return np.array(state.server_share, dtype=np.float64)[..., None]
 
 
 def _seconds(
@@ -212,7 +238,10 @@ def _seconds(
     lead, period = state.uplink_gain.shape[:-1], parameters.budget_period_s
     relief, broadcast_s, of_blocks = np.zeros((*lead, 1)), np.zeros((*lead, 1)), np.zeros((*lead, 2))
     if period is not None:
-        relief[..., 0] = state.backlog.sum(axis=(-2, -1)) / period
+        queues = state.backlog.sum(axis=(-2, -1))
+        if state.server_backlog is not None:
+            queues = queues + state.server_backlog
+        relief[..., 0] = queues / period
     if period is not None or most_server > 0:
         listeners = radio.weakest_listener(state.uplink_gain, state.device_edge_ratio, state.present)
         rate = radio.broadcast_rate(
@@ -295,4 +324,6 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.block_broadcast_s[e],
         inputs.saving[e],
         inputs.memory_bytes[e],
+        inputs.server_queue[e],
+        inputs.server_share[e],
     )

@@ -26,12 +26,13 @@ from .cluster_costs import (
     delay_and_cost,
     delay_price,
     exact_difference,
-    mean_active_power,
+    node_drift,
     price_after,
     reprice_cluster,
     summarise_cluster,
     uplink_joules,
 )
+from .link_noise import noise_of, set_moving_noise
 from .options import server_blocks_of
 from .round_input import RoundInput
 
@@ -60,70 +61,6 @@ class RoundPlan(NamedTuple):
     noise: FloatArray
 
 
-@compiled_inner
-def noise_of(segments: IntArray, power: FloatArray, inputs: RoundInput, parameters: Parameters) -> FloatArray:
-    """Noise plus interference of every cluster's device-to-device links (N,) [W].
-
-    Args:
-        segments: Blocks (N, K).
-        power: Powers of CUs and devices (N, K+1) [W].
-        inputs: The environment.
-        parameters: The scenario.
-    """
-    clusters = segments.shape[0]
-    noise, mean = np.empty(clusters), np.empty(clusters)
-    for m in range(clusters):
-        mean[m] = mean_active_power(segments[m], power[m])
-    _add_interference(mean, inputs, parameters, noise)
-    return noise
-
-
-@compiled_inner
-def set_moving_noise(
-    segments: IntArray, power: FloatArray, inputs: RoundInput, parameters: Parameters
-) -> None:
-    """Set the noise plus interference of the phase in which moments move, under a plan.
-
-    All clusters' CUs, old and new owners disturb each other.
-
-    Args:
-        segments: Blocks (N, K).
-        power: Powers of CUs and devices (N, K+1) [W].
-        inputs: The environment; receives the noise (N,) [W].
-        parameters: The scenario.
-    """
-    clusters, devices = segments.shape
-    blocks = inputs.held.shape[1]
-    if blocks == 0:
-        return
-    mean = np.empty(clusters)
-    for m in range(clusters):
-        total, active = power[m, 0], 1
-        for k in range(devices):
-            involved = segments[m, k] > 0
-            for block in range(blocks):
-                involved = involved or inputs.held[m, block, k] > 0
-            if involved:
-                total += power[m, k + 1]
-                active += 1
-        mean[m] = total / active
-    _add_interference(mean, inputs, parameters, inputs.moving_noise)
-
-
-@compiled_inner
-def _add_interference(
-    mean_power: FloatArray, inputs: RoundInput, parameters: Parameters, noise: FloatArray
-) -> None:
-    """Write noise plus interference (N,) [W] for the clusters' mean powers (N,) [W]."""
-    clusters = noise.shape[0]
-    for n in range(clusters):
-        noise[n] = parameters.noise_density * parameters.d2d_bandwidth_hz
-    for m in range(clusters):
-        for n in range(clusters):
-            if n != m:
-                noise[n] += inputs.cross_gain[m, n] * mean_power[m]
-
-
 @compiled_leaf
 def broadcast_of(options: FloatArray, inputs: RoundInput) -> float:
     """``T_bc`` of a plan [s]: what all clusters leave to the server is not broadcast.
@@ -139,6 +76,15 @@ def broadcast_of(options: FloatArray, inputs: RoundInput) -> float:
             most, least = max(most, server_blocks_of(options[n])), min(least, server_blocks_of(options[n]))
         broadcast += (most - least) * inputs.block_broadcast_s[1] - most * inputs.block_broadcast_s[0]
     return broadcast
+
+
+@compiled_leaf
+def blocks_on_server(options: FloatArray) -> float:
+    """Blocks that the server runs for all clusters together."""
+    kept = 0.0
+    for n in range(options.shape[0]):
+        kept += server_blocks_of(options[n])
+    return kept
 
 
 @compiled_inner
@@ -175,7 +121,9 @@ def evaluate(
     broadcast = broadcast_of(micro_batches, inputs)
     further = broadcast - inputs.broadcast_s[0]
     if inputs.exact[0] > 0.0:
-        objective = _share_exactly(summary, inputs, parameters, share, weight, delay, broadcast)
+        objective = _share_exactly(
+            summary, inputs, parameters, share, weight, delay, broadcast, blocks_on_server(micro_batches)
+        )
         objective += parameters.tradeoff_v * further
     else:
         objective = share_band(summary, parameters, share, weight, delay)
@@ -192,6 +140,7 @@ def _share_exactly(
     weight: FloatArray,
     delay: FloatArray,
     broadcast: float,
+    kept: float,
 ) -> float:
     """Shares that suit the CUs' queues after the round, and the exact objective.
 
@@ -207,6 +156,7 @@ def _share_exactly(
         weight: Receives the weights (N,) [1/s].
         delay: Receives ``T_n`` (N,) [s].
         broadcast: ``T_bc`` [s].
+        kept: Blocks on the server, of all clusters.
 
     Returns:
         ``V max_n T_n + L(t+1) - L(t)`` less its least.
@@ -217,7 +167,7 @@ def _share_exactly(
     _reprice_uplinks(1.0, share, summary, inputs, parameters)
     wanting = weigh_delays(summary, parameters, share, weight)
     best = evaluate_shares(summary, parameters, share, delay)
-    best += _beyond_prices(share, delay, summary, inputs, parameters, broadcast)
+    best += _beyond_prices(share, delay, summary, inputs, parameters, broadcast, kept)
     if not wanting:
         return best
     first, trial, worth = share.copy(), share.copy(), weight.copy()
@@ -225,7 +175,7 @@ def _share_exactly(
         for n in range(clusters):
             trial[n] = first[n]
         value = later_shares(earliest, most, slowest, summary, parameters, trial, worth, delay)
-        value += _beyond_prices(trial, delay, summary, inputs, parameters, broadcast)
+        value += _beyond_prices(trial, delay, summary, inputs, parameters, broadcast, kept)
         better = value < best
         best = min(best, value)
         for n in range(clusters):
@@ -237,6 +187,22 @@ def _share_exactly(
     return best
 
 
+@compiled_leaf
+def _grant_difference(backlog: float, allowance: float) -> float:
+    """Least drift of a queue in a round that grants so much, less that in a round which grants 1."""
+    after: float = update_backlog(backlog, 0.0, allowance)
+    least: float = update_backlog(backlog, 0.0, 1.0)
+    return 0.5 * (after - least) * (after + least)
+
+
+@compiled_leaf
+def _server_difference(kept: float, allowance: float, inputs: RoundInput) -> float:
+    """Drift of the server's queue less its blocks at the present price."""
+    z, ratio = inputs.server_queue[1], inputs.server_queue[2]
+    drift = node_drift(z, kept * ratio, allowance)
+    return float(drift - inputs.server_queue[0] * kept)
+
+
 @compiled_inner
 def _beyond_prices(
     share: FloatArray,
@@ -245,6 +211,7 @@ def _beyond_prices(
     inputs: RoundInput,
     parameters: Parameters,
     broadcast: float,
+    kept: float,
 ) -> float:
     """The exact objective less the one at prices: of energy and, with budgets per second, of delay.
 
@@ -258,20 +225,20 @@ def _beyond_prices(
         inputs: The environment.
         parameters: The scenario.
         broadcast: ``T_bc`` [s].
+        kept: Blocks on the server, of all clusters.
     """
-    total, allowance = 0.0, inputs.allowance[0]
+    total, allowance = 0.0, float(inputs.allowance[0])
     if parameters.budget_period_s > 0.0:
         longest = _longest(delay)
         allowance = (longest + broadcast) / parameters.budget_period_s
         total = (parameters.tradeoff_v - summary[0, DELAY_PRICE]) * longest
         for n in range(share.shape[0]):
             for i in range(inputs.backlog.shape[1]):
-                after = update_backlog(inputs.backlog[n, i], 0.0, allowance)
-                least = update_backlog(inputs.backlog[n, i], 0.0, 1.0)
-                total += 0.5 * (after - least) * (after + least)
+                total += _grant_difference(inputs.backlog[n, i], allowance)
+        total += _grant_difference(inputs.server_queue[1], allowance)
     for n in range(share.shape[0]):
         total += exact_difference(n, share[n], summary[n], allowance, inputs, parameters)
-    return total
+    return total + _server_difference(kept, allowance, inputs)
 
 
 @compiled_inner
@@ -339,8 +306,12 @@ def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None
         reprice_cluster(n, plan.share[n], summary, inputs, parameters)
         for i in range(nodes):
             held += inputs.price[n, i] * inputs.budget[n, i]
+    kept = blocks_on_server(plan.micro_batches) * inputs.server_queue[2]
+    after = update_backlog(inputs.server_queue[1], kept, inputs.allowance[0])
+    inputs.server_queue[0] = after * inputs.server_queue[2]
     if period > 0.0:
-        inputs.relief[0] = held / period
+        # A server without a budget has a queue of 0, of which nothing is left after a round.
+        inputs.relief[0] = (held + after) / period
 
 
 @compiled_inner

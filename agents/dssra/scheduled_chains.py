@@ -21,6 +21,7 @@ from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.physics.schedules.simulation import ChainTimes
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
+from .link_noise import noise_of
 from .options import (
     caps_of,
     micro_batches_of,
@@ -30,7 +31,6 @@ from .options import (
     with_server_blocks,
 )
 from .round_input import RoundInput, environment_row
-from .round_plan import noise_of
 
 
 @compiled_leaf
@@ -95,8 +95,8 @@ def chain_of(
     samples = parameters.batch_size / M
     kept = server_blocks_of(option) * parameters.server_block_seconds
     kept *= parameters.block_weight_flops / parameters.block_forward_flops
-    forward[S] = samples * server_seconds_of(option, parameters) + extra.server_s
-    weight[S] = samples * (parameters.server_weight_seconds + kept) + extra.server_s
+    forward[S] = samples * server_seconds_of(option, inputs, parameters) + extra.server_s
+    weight[S] = samples * (parameters.server_weight_seconds + kept) / inputs.server_share[0] + extra.server_s
     backward[S] = BACKWARD_OVER_FORWARD * forward[S] - weight[S]
     for link in range(S + 3):
         latency[link] = extra.latency_s
@@ -236,6 +236,7 @@ def schedule_rows(
                     noise[n],
                     share[e, n],
                     micro_batches_of(candidate),
+                    row.server_share[0],
                 )
                 kind, seconds = best_schedule(n, segments[e, n], candidate, times, others, row, parameters)
                 inputs.saving[e, n, choice] = max(seconds, -1e9)

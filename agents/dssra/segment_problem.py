@@ -64,6 +64,7 @@ def segment_problem(
         noise_w,
         terms.share,
         M,
+        inputs.server_share[0],
     )
     if option < 0.0:
         for k in range(cap.shape[0]):
@@ -112,7 +113,10 @@ def segment_problem(
                 drift = node_drift(z, blocks * joules / budget, inputs.allowance[0])
             block_cost[k, blocks] = blocks * each + drift
     moments_out, moments_in, moments_cost = _moments(n, power, inputs, parameters)
-    server = parameters.batch_size * server_seconds_of(option, parameters) + M * parameters.overheads.server_s
+    server = (
+        parameters.batch_size * server_seconds_of(option, inputs, parameters)
+        + M * parameters.overheads.server_s
+    )
     rate = uplink_rate(
         terms.share,
         power[0],
@@ -122,6 +126,7 @@ def segment_problem(
     )
     sending = price[0] * radio_power(power[0], radio.edge_circuit_w, radio.efficiency)
     constant = fill * (1.0 + BACKWARD_OVER_FORWARD) * server
+    constant += server_blocks_of(option) * inputs.server_queue[0]
     constant -= delay_weight * steps * saving_of(n, option, inputs)
     constant += (delay_weight + sending) * update_bits_of(option, parameters) / rate
     return SegmentProblem(

@@ -13,8 +13,9 @@ simulator charges for it:
 
 * server-side copies (SplitFed V1, PiPar): every cluster has ``1 / N`` of the server's speed all the time;
 * a sequential server (SplitFed V2): all of its speed, first come, first served;
-* the server's memory is unlimited and its energy is free, and it launches a pass as fast as the decoder's
-  alone, whatever its part is;
+* under the scenario's terms of the server (`docs/server.md`) its memory, so cuts that do not fit are no
+  choice, other tenants and its energy, whose queue is ignored like all others; by default all are free;
+* it launches a pass as fast as the decoder's alone, whatever its part is;
 * a cluster uploads its own ``l`` blocks and the embedding, and the broadcast carries the blocks that any
   cluster trains, so its length depends on the largest ``l``. Where a cut moves deeper from one round to the
   next, the blocks that a CU then lacks are not charged.
@@ -33,6 +34,8 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.physics.memory import fits
+from collapipe_env.physics.server import most_server_blocks, server_memory
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import equal_resources
@@ -57,7 +60,7 @@ def strongest_devices(state: SystemState, blocks: int) -> tuple[IntArray, BoolAr
     return np.where(exists, fastest, fastest[:1]), exists
 
 
-def best_cuts(delay: FloatArray, broadcast: FloatArray) -> IntArray:
+def best_cuts(delay: FloatArray, broadcast: FloatArray, room: int | None = None) -> IntArray:
     """Each cluster's cut, the best for the round together, exact.
 
     The clusters' own delays are independent at equal bandwidth and full power; the broadcast depends on the
@@ -66,10 +69,48 @@ def best_cuts(delay: FloatArray, broadcast: FloatArray) -> IntArray:
     Args:
         delay: Delay of each cluster with each cut 1..L (L, E, N) [s], infinite where it is impossible.
         broadcast: Broadcast where the largest cut is 1..L (L, E) [s].
+        room: Blocks that the server can hold for all clusters together, ``None`` for any number. Where the
+            best cuts leave it more, the round's delay is the least with which they do not; where no cuts
+            leave it so few, they stay, and the round is refused.
 
     Returns:
         Cuts (E, N); the smaller one of two equally good ones.
     """
+    cuts: IntArray = _unbounded_cuts(delay, broadcast)
+    if room is None:
+        return cuts
+    L, N = len(delay), delay.shape[-1]
+    for e in np.flatnonzero((L - cuts).sum(axis=-1) > room):
+        found = _cuts_with_room(delay[:, e], broadcast[:, e], N * L - room)
+        cuts[e] = found if len(found) else cuts[e]
+    return cuts
+
+
+def _cuts_with_room(delay: FloatArray, broadcast: FloatArray, least: int) -> IntArray:
+    """The best cuts (N,) of one environment with at least so many blocks at the clusters, if any; exact.
+
+    For every limit on the cuts and every bound on the delay each cluster takes the deepest cut within both;
+    the best pair with enough blocks at the clusters wins. Then clusters take shallower cuts where these are
+    faster and the server still has room.
+    """
+    best, cuts = np.inf, np.zeros(0, dtype=np.int64)
+    depth = np.arange(1, len(delay) + 1)[:, None]
+    for limit in range(1, len(delay) + 1):
+        within = np.where(depth <= limit, delay, np.inf)
+        bounds = np.unique(within[np.isfinite(within)])
+        deepest = np.where(within[None] <= bounds[:, None, None], depth, 0).max(axis=1)
+        enough = (deepest > 0).all(axis=-1) & (deepest.sum(axis=-1) >= least)
+        if enough.any() and bounds[enough.argmax()] + broadcast[limit - 1] < best:
+            best, cuts = bounds[enough.argmax()] + broadcast[limit - 1], deepest[enough.argmax()].copy()
+    for n in range(len(cuts)):
+        shallowest = max(1, cuts[n] - (int(cuts.sum()) - least))
+        choices = np.arange(shallowest, cuts[n] + 1)
+        cuts[n] = choices[delay[choices - 1, n].argmin()]
+    return cuts
+
+
+def _unbounded_cuts(delay: FloatArray, broadcast: FloatArray) -> IntArray:
+    """The best cuts (E, N) with a server that has room for everything."""
     within = np.minimum.accumulate(delay, axis=0)
     limit = (within.max(axis=-1) + broadcast).argmin(axis=0)
     allowed = np.arange(len(delay))[:, None, None] <= limit[:, None]
@@ -121,16 +162,25 @@ class SplitTraining(StateScheduler):
 
         Returns:
             Delay of each cluster (L, E, N), infinite where a cut does not exist, of the broadcast (L, E) and
-            of the round (L, E) [s], infinite where the cut does not exist in all clusters.
+            of the round (L, E) [s], infinite where the cut does not exist in all clusters or the server lacks
+            memory for it.
         """
         cut = np.broadcast_to(np.arange(1, len(device) + 1)[:, None, None], device.shape)
         plans = self.plan(cut, device, np.full(device.shape, micro_batches), server_mode)
         costs = round_costs(self.parameters, state.map(lambda a: a[None]), plans)
+        terms = self.parameters.server
+        room = np.asarray(fits(server_memory(terms, plans), terms.memory_bytes))
         return (
             np.where(exists, costs.cluster_delay, np.inf),
             np.asarray(costs.broadcast),
-            np.where(exists.all(axis=-1), costs.delay, np.inf),
+            np.where(exists.all(axis=-1) & room, costs.delay, np.inf),
         )
+
+    @property
+    def room(self) -> int:
+        """Blocks that the server can hold for all clusters together, a copy for each."""
+        p = self.parameters
+        return most_server_blocks(p.server, p.costs, p.clusters)
 
     def plan(self, cut: IntArray, device: IntArray, micro_batches: IntArray, server_mode: int) -> Allocation:
         """The allocation of a cut in every cluster, at equal bandwidth and full power.

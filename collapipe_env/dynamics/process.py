@@ -266,6 +266,8 @@ PROCESSES: Registry[type[Process]] = Registry(
         "fading": "collapipe_env.dynamics.fading:Fading",
         "load": "collapipe_env.dynamics.load:Load",
         "migration": "collapipe_env.dynamics.previous_plan:PreviousPlan",
+        "tenants": "collapipe_env.dynamics.tenants:Tenants",
+        "server": "collapipe_env.dynamics.server_queue:ServerQueue",
     },
     reserved=("layout", "arrivals", "learner"),
     hint="one of your own is registered with collapipe_env.register_process",

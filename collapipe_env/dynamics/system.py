@@ -35,6 +35,8 @@ class System(NamedTuple):
         active_power: Power at full speed (R, N, K) [W], zero where the profile gives only a clock.
         device_edge_ratio: Gain of each device to the base station over its CU's (R, N, K); ``None`` where
             devices do not listen to it.
+        server_share: Share of the server that other tenants leave to the clusters (R,), in (0, 1]; ``None``
+            where none come and go.
     """
 
     link_gain: Array
@@ -48,6 +50,7 @@ class System(NamedTuple):
     switched_capacitance: Array
     active_power: Array
     device_edge_ratio: Array | None = None
+    server_share: Array | None = None
 
     def map(self, function: Callable[[Array], Array]) -> System:
         """Apply one function to every array."""

@@ -18,6 +18,7 @@ from collapipe_env.envs.graph_observation import (
     DEVICE_FEATURES,
     HOP_FEATURES,
     OPENED_FEATURES,
+    SERVER_FEATURES,
     GraphFeature,
     hops_there,
 )
@@ -78,6 +79,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         blocks: ``L``.
         recompute: Whether the scenario leaves recomputation to schedulers.
         schedule: Whether it leaves schedules to them.
+        server: Whether the server has an energy budget or tenants who come and go.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         *,
         recompute: bool = False,
         schedule: bool = False,
+        server: bool = False,
     ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
@@ -112,6 +115,8 @@ class GraphLayout(Mapping[str, GraphPart]):
         opened = tuple(compress(OPENED_FEATURES, (recompute, schedule)))
         if opened:
             rows["opened"] = ("devices, what opened decisions add", (N, K), "N, K", opened)
+        if server:
+            rows["server"] = ("the edge server, where its terms move", (), "", SERVER_FEATURES)
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():
             shape = (*lead, len(features)) if features else lead

@@ -144,6 +144,15 @@ OPENED_FEATURES = _features(
     ),
 )
 """Features that the opened decisions ``recompute`` and ``schedule`` add, in this order."""
+SERVER_FEATURES = _features(
+    (
+        "log_backlog",
+        "log of 1 plus the energy queue z of the server, 0 without a budget",
+        "budgets",
+        ONE_PLUS,
+    ),
+    ("tenants", "share of the server that tenants who come and go use", "1", SHARE),
+)
 CONTEXT_FEATURES = _features(
     ("log_clusters", "log of N", "1", LOG),
     ("log_blocks", "log of L", "blocks", LOG),
@@ -307,6 +316,7 @@ class GraphObserver:
             state.budget,
             state.backlog,
             np.empty((0, 0, 0), np.int64) if previous is None or free else previous["blocks"],
+            np.ones(len(state.speed)) if state.server_share is None else state.server_share,
         )
 
     def build_generic(self, state: SystemState) -> GraphArrays:
@@ -365,7 +375,10 @@ class GraphObserver:
         drawn = radio_power(self.reference_w, p.radio_power.edge_circuit_w, p.radio_power.efficiency)
         noise = p.noise_density * p.d2d_bandwidth_hz
         heard = radio.interference(state.cross_gain, power) / noise
-        server = (PASSES * H * costs.batch_size) * p.numbers.server_seconds + LEAST_SECONDS
+        server_s = (PASSES * H * costs.batch_size) * p.numbers.server_seconds
+        server: Array = xp.full_like(gain, min(math.log(server_s + LEAST_SECONDS), LOG_BOUND))
+        if state.server_share is not None:
+            server = xp.zeros_like(gain) + _log(server_s / state.server_share + LEAST_SECONDS)[..., None]
         columns = (
             _log(costs.update_payload_bits / rate),
             _log(H * edge_time(costs.batch_size, costs.activation_bits, rate)),
@@ -374,7 +387,7 @@ class GraphObserver:
             _log(drawn / state.budget[..., 0]),
             _held(log1p(state.backlog[..., 0])),
             _held(log1p(heard)),
-            xp.full_like(gain, min(math.log(server), LOG_BOUND)),
+            server,
         )
         return xp.stack(columns, axis=-1)
 

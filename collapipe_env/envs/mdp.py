@@ -94,6 +94,8 @@ class BatchMDP:
         self.rounds = rounds if max_rounds is None else min(rounds, max_rounds)
         self._total_delay = self._total_reward = self._column(0.0)
         self._total_energy_ratio = self.world.state.backlog
+        # None where the server has no energy budget.
+        self._total_server_ratio: Array | None = self.world.state.server_backlog
         self._time_to_target = self._column(np.nan)
         # A metric that holds nothing and cannot be written to: it need not be looked at in every step.
         self._no_metric: Array | None = None
@@ -129,6 +131,8 @@ class BatchMDP:
         self._total_delay = rows.fill(self._total_delay, 0.0)
         self._total_reward = rows.fill(self._total_reward, 0.0)
         self._total_energy_ratio = rows.fill(self._total_energy_ratio, 0.0)
+        if self._total_server_ratio is not None:
+            self._total_server_ratio = rows.fill(self._total_server_ratio, 0.0)
         self._time_to_target = rows.fill(self._time_to_target, np.nan)
         return self._observe(seen)
 
@@ -195,6 +199,8 @@ class BatchMDP:
         self.world.take(played)
         self._total_delay = self._total_delay + costs.delay
         self._total_energy_ratio = self._total_energy_ratio + costs.energy_ratio
+        if self._total_server_ratio is not None:
+            self._total_server_ratio = self._total_server_ratio + costs.server_ratio
         if reached is not None:
             xp = namespace(after.loss)
             first = reached & xp.isnan(self._time_to_target)
@@ -245,12 +251,10 @@ class BatchMDP:
         sums = self._sums()
         template = {"simulator": None, "sums": sums, "ended": None}
         require_alike(tree, template, "mdp", frozenset(("mdp/simulator", "mdp/ended")))
-        for name, unknown in (
-            ("total_delay", False),
-            ("total_energy_ratio", False),
-            ("time_to_target", True),
-        ):
-            require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
+        for name in sums:
+            if name != "total_reward":
+                unknown = name == "time_to_target"
+                require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
         require_columns(tree["ended"], self.num_envs, sums["total_delay"].dtype, "mdp/ended")
         self.world.set_state(tree["simulator"], seeded)
         array = self.backend.array
@@ -266,7 +270,7 @@ class BatchMDP:
         """
         put_back, ended = self.world.remember(), self.ended_summaries
         # Replaced and never written to.
-        sums = {name: getattr(self, f"_{name}") for name in _SUMS}
+        sums = {name: getattr(self, f"_{name}") for name in self._sum_names()}
 
         def forget() -> None:
             put_back()
@@ -277,7 +281,10 @@ class BatchMDP:
         return forget
 
     def _sums(self) -> Tree:
-        return {name: self.backend.host(getattr(self, f"_{name}")) for name in _SUMS}
+        return {name: self.backend.host(getattr(self, f"_{name}")) for name in self._sum_names()}
+
+    def _sum_names(self) -> tuple[str, ...]:
+        return _SUMS if self._total_server_ratio is None else (*_SUMS, "total_server_ratio")
 
     def learning_info(self) -> dict[str, Array]:
         """Loss and metric of the last evaluation (E,), fresh arrays; no metric where the learner has none."""
@@ -297,8 +304,8 @@ class BatchMDP:
     def summaries(self, rows: Array, *, reached: bool = True) -> dict[str, Array]:
         """The episodes of some rows so far, as arrays (E,) by name, each with a mask ``_name``.
 
-        ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max`` (the worst node's
-        time-average energy over its budget, its mean power over that of the budget where budgets are
+        ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max`` (the worst node's or the
+        server's time-average energy over its budget, its mean power over that of the budget where budgets are
         per second: above 1 a budget is broken), ``final_backlog`` (sum of ``z``), ``return``, ``loss``
         and, where they exist, ``metric`` (real training) and ``time_to_target`` [s] (the scenario has a
         target loss and it was reached).
@@ -315,12 +322,17 @@ class BatchMDP:
         granted = played  # budgets so far, 1 before the first round
         if period is not None:
             granted = xp.where(state.round_index > 0, self._total_delay / period, played)
+        used = xp.max(self._total_energy_ratio, axis=(-2, -1))
+        held = total(state.backlog)
+        if self._total_server_ratio is not None:
+            used = xp.maximum(used, self._total_server_ratio)
+            held = held + state.server_backlog
         columns = {
             "rounds": state.round_index,
             "total_delay": self._total_delay,
             "mean_delay": self._total_delay / played,
-            "energy_ratio_max": xp.max(self._total_energy_ratio, axis=(-2, -1)) / granted,
-            "final_backlog": total(state.backlog),
+            "energy_ratio_max": used / granted,
+            "final_backlog": held,
             "return": self._total_reward,
             **self.learning_info(),
         }

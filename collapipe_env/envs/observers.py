@@ -6,7 +6,8 @@ from typing import Any, Protocol, TypeAlias
 
 from gymnasium import spaces
 
-from collapipe_env.arrays import Array, at_most, namespace
+from collapipe_env.arrays import Array, at_most, log1p, namespace
+from collapipe_env.dynamics.process import active_processes
 from collapipe_env.envs.graph_layout import GraphLayout
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.envs.observation import ObservationLayout
@@ -14,6 +15,7 @@ from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
 from collapipe_env.envs.observed_processes import observation_builder
 from collapipe_env.envs.opened_features import flight_capacity
 from collapipe_env.errors import ScenarioError, nearest_name, shown
+from collapipe_env.kernels.graph_rows import LOG_BOUND
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import system_parameters
@@ -45,6 +47,10 @@ class Observer(Protocol):
         ...
 
 
+SERVER_PROCESSES = ("server", "tenants")
+"""Processes that move the terms of the server."""
+
+
 class GraphObservations:
     """Graph observations as environments hand them out: dictionaries of float32 arrays.
 
@@ -58,12 +64,14 @@ class GraphObservations:
     def __init__(self, scenario: Scenario) -> None:
         self._parameters = system_parameters(scenario)
         self._recompute, self._schedule = (opens(scenario, name) for name in ("recompute", "schedule"))
+        self._server = any(process.name in SERVER_PROCESSES for process in active_processes(scenario))
         self.layout = GraphLayout(
             scenario.clusters,
             scenario.max_devices,
             scenario.blocks,
             recompute=self._recompute,
             schedule=self._schedule,
+            server=self._server,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -73,12 +81,16 @@ class GraphObservations:
 
     def build(self, state: SystemState) -> dict[str, Array]:
         """Observations of states (E, ...) in NumPy arrays: fresh ones, float32."""
-        return {**self._observer.build(state)._asdict(), **self._of_opened(state)}
+        return {**self._observer.build(state)._asdict(), **self._of_opened(state), **self._of_server(state)}
 
     def build_generic(self, state: SystemState) -> dict[str, Array]:
         """The same on any array library."""
         xp = namespace(state.backlog)
-        graph = {**self._observer.build_generic(state)._asdict(), **self._of_opened(state)}
+        graph = {
+            **self._observer.build_generic(state)._asdict(),
+            **self._of_opened(state),
+            **self._of_server(state),
+        }
         return {name: xp.astype(array, xp.float32) for name, array in graph.items()}
 
     def _of_opened(self, state: SystemState) -> dict[str, Array]:
@@ -92,6 +104,16 @@ class GraphObservations:
         if not columns:
             return {}
         return {"opened": xp.where(state.present[..., None], xp.stack(columns, axis=-1), 0.0)}
+
+    def _of_server(self, state: SystemState) -> dict[str, Array]:
+        """Features of the server where its terms move, by the name of their array."""
+        if not self._server:
+            return {}
+        xp = namespace(state.loss)
+        nothing = xp.zeros_like(state.uplink_gain[..., 0])
+        queue = nothing if state.server_backlog is None else at_most(log1p(state.server_backlog), LOG_BOUND)
+        used = nothing if state.server_share is None else 1.0 - state.server_share
+        return {"server": xp.astype(xp.stack((queue, used), axis=-1), xp.float32)}
 
 
 def make_observer(kind: str, scenario: Scenario) -> Observer:

@@ -11,7 +11,7 @@ from collapipe_env.envs.cluster_delays import marginal_delay
 from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.envs.reward_inputs import RewardInputs, node_present, target_reached
 from collapipe_env.errors import ScenarioError
-from collapipe_env.physics.queues import lyapunov, per_node, update_backlog
+from collapipe_env.physics.queues import lyapunov, per_node, queue_drift, update_backlog
 from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.costs import RoundCosts
@@ -80,6 +80,8 @@ class LyapunovReward:
     def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
         """Return the rewards (E,)."""
         drift = lyapunov(after.backlog) - lyapunov(before.backlog)
+        if after.server_backlog is not None:
+            drift = drift + queue_drift(before.server_backlog, costs.server_ratio, costs.allowance)
         reward: Array = -(self.tradeoff_v * costs.delay + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
 
@@ -88,9 +90,26 @@ class LyapunovReward:
         before, after = record.state.backlog, record.backlog
         drift = 0.5 * namespace(after).sum(after * after - before * before, axis=-1)
         marginal = marginal_delay(record.costs.cluster_delay)
+        drift = drift + _server_drift(record)
         penalty = self.tradeoff_v * marginal - _relief(record, marginal)
         reward: Array = -(penalty + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
+
+
+def _server_drift(record: RoundRecord) -> Array:
+    """Rise of the server's ``L`` by each cluster's blocks on it (E, N): with them less without; else 0."""
+    z, costs = record.state.server_backlog, record.costs
+    if z is None or costs.server_energy is None:
+        return 0.0 * costs.cluster_delay
+    used, own = costs.server_ratio[..., None], _own_ratio(costs)
+    granted = costs.allowance[..., None]
+    return queue_drift(z[..., None], used, granted) - queue_drift(z[..., None], used - own, granted)
+
+
+def _own_ratio(costs: RoundCosts) -> Array:
+    """Energy of each cluster's blocks on the server over the server's budget (E, N)."""
+    energy: Array = costs.server_energy
+    return energy / costs.server_budget_j
 
 
 def _relief(record: RoundRecord, marginal: Array) -> Array:
@@ -109,6 +128,10 @@ def _relief(record: RoundRecord, marginal: Array) -> Array:
     without = update_backlog(record.state.backlog, costs.energy_ratio, per_node(granted))
     fall = 0.5 * xp.sum(without * without - record.backlog * record.backlog, axis=-1)
     others = xp.sum(fall, axis=-1)[..., None] - fall
+    z = record.state.server_backlog
+    if z is not None:
+        now = queue_drift(z, costs.server_ratio, costs.allowance)
+        others = others + (queue_drift(z, costs.server_ratio, granted) - now)[..., None]
     return xp.where(marginal > 0.0, others, xp.zeros_like(others))
 
 
@@ -128,6 +151,8 @@ class DriftPlusPenaltyReward:
         """Return the rewards (E,)."""
         pressure = at_most(before.backlog, self.backlog_cap)
         drift = namespace(pressure).sum(pressure * _change(before, costs), axis=(-2, -1))
+        if before.server_backlog is not None:
+            drift = drift + at_most(before.server_backlog, self.backlog_cap) * _server_change(before, costs)
         reward: Array = -(self.tradeoff_v * costs.delay + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
 
@@ -137,11 +162,18 @@ class DriftPlusPenaltyReward:
         xp, marginal = namespace(pressure), marginal_delay(record.costs.cluster_delay)
         drift = xp.sum(pressure * _change(record.state, record.costs), axis=-1)
         penalty = self.tradeoff_v * marginal
+        server = record.state.server_backlog
+        if server is not None:
+            server = at_most(server, self.backlog_cap)
+            penalty = penalty + server[..., None] * _own_ratio(record.costs)
         if record.costs.budget_period_s is not None:
             # What the slowest cluster's own delay takes from the others' queues, at their pressure.
             shorter = replace(record.costs, delay=record.costs.delay - xp.max(marginal, axis=-1))
             relief = xp.sum(pressure * _change(record.state, shorter), axis=-1) - drift
             others = xp.sum(relief, axis=-1)[..., None] - relief
+            if server is not None:
+                now = _server_change(record.state, record.costs)
+                others = others + (server * (_server_change(record.state, shorter) - now))[..., None]
             penalty = penalty - xp.where(marginal > 0.0, others, xp.zeros_like(others))
         reward: Array = -(penalty + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
@@ -152,6 +184,13 @@ def _change(before: SystemState, costs: RoundCosts) -> Array:
     if costs.budget_period_s is None:
         return costs.energy_ratio - 1.0
     return update_backlog(before.backlog, costs.energy_ratio, per_node(costs.allowance)) - before.backlog
+
+
+def _server_change(before: SystemState, costs: RoundCosts) -> Array:
+    """The same of the server's queue (E,)."""
+    if costs.budget_period_s is None:
+        return costs.server_ratio - 1.0
+    return update_backlog(before.server_backlog, costs.server_ratio, costs.allowance) - before.server_backlog
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ class MagnifiedBacklog(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordCo
         if not isinstance(space, spaces.Box) or not isinstance(layout, ObservationLayout):
             raise ScenarioError("MagnifiedBacklog needs the flat observation: leave out observation='graph'")
         self._factor = np.ones(space.shape, dtype=np.float32)
-        for name in ("device_backlog", "cu_backlog"):
+        for name in layout.keys() & {"device_backlog", "cu_backlog", "server_backlog"}:
             self._factor[layout[name].slice] = inner.scenario.budgets.backlog_cap / unit
         self.observation_space = spaces.Box(space.low * self._factor, space.high * self._factor)
 

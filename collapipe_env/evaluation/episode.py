@@ -53,11 +53,11 @@ class EpisodeResult:
         title: The scheduler's own name, for tables.
         episode: Number of the held-out episode, from 0.
         delay: Round delays [s].
-        worst_energy: Largest energy over budget of any node in each round; its power over that of the budget
-            where budgets are per second.
+        worst_energy: Largest energy over budget of any node or the server in each round; its power over that
+            of the budget where budgets are per second.
         backlog: Sum of the energy queues after each round [budgets].
-        largest_backlog: Largest energy queue of any node after each round [budgets]; NaN in files of earlier
-            versions, which do not say.
+        largest_backlog: Largest energy queue of any node or the server after each round [budgets]; NaN in
+            files of earlier versions, which do not say.
         loss: Latest evaluation loss after each round [nat].
         smoothed_loss: The environment's running mean of it.
         initial_loss: Evaluation loss of the untrained model [nat].
@@ -73,6 +73,8 @@ class EpisodeResult:
             device.
         server_blocks: Most encoder blocks that the edge server ran for a cluster in any round; 0 under
             CollaPipe's own plans.
+        server_energy_ratio: The server's time-average energy over its budget, as ``energy_ratio``; 0 where it
+            has no budget.
         run: Training run of a learned scheduler, from 0.
         samples: Continuations that the trained model wrote at the end, texts by kind; empty unless asked for.
     """
@@ -95,6 +97,7 @@ class EpisodeResult:
     device_memory_bytes: list[list[float]]
     offered_memory_bytes: list[list[float]]
     server_blocks: int = 0
+    server_energy_ratio: float = 0.0
     run: int = 0
     samples: list[dict[str, str]] = field(default_factory=list)
 
@@ -105,8 +108,8 @@ class EpisodeResult:
 
     @property
     def worst_energy_ratio(self) -> float:
-        """Largest time-average energy over budget of any node; above 1 a budget is broken."""
-        return float(np.max(self.energy_ratio))
+        """Largest time-average energy over budget of any node or the server; above 1 a budget is broken."""
+        return max(float(np.max(self.energy_ratio)), self.server_energy_ratio)
 
     @property
     def backlog_slope(self) -> float:
@@ -142,6 +145,7 @@ class EpisodeResult:
                 title=_of(str, data["title"]),
                 episode=_count(data["episode"]),
                 server_blocks=_count(data["server_blocks"]),
+                server_energy_ratio=_number(data["server_energy_ratio"]),
                 run=_count(data["run"]),
                 samples=[
                     {key: _of(str, text) for key, text in _of(dict, one).items()}
@@ -160,7 +164,7 @@ def _earlier(data: Mapping[str, Any]) -> dict[str, Any]:
     """Substitutes for the figures that files of earlier versions lack."""
     delay = data.get("delay")
     backlog = [None] * len(delay) if isinstance(delay, list) else None
-    return {"run": 0, "samples": [], "largest_backlog": backlog}
+    return {"run": 0, "samples": [], "largest_backlog": backlog, "server_energy_ratio": 0.0}
 
 
 def _number(value: Any) -> float:
@@ -243,7 +247,7 @@ def play_episode(
     observation, info = env.reset(seed=HELD_OUT_SEED + episode)
     columns: dict[str, list[float]] = {column: [] for column in COLUMNS}
     allocations: list[Allocation] = []
-    energy, granted = np.zeros(env.state.backlog.shape[1:]), 0.0
+    energy, granted, on_server = np.zeros(env.state.backlog.shape[1:]), 0.0, 0.0
     offered = np.array(env.state.memory_bytes[0], dtype=np.float64)
     memory = np.zeros_like(offered)
     initial_loss = float(info["loss"][0])
@@ -258,9 +262,16 @@ def play_episode(
         assert record is not None
         columns["delay"].append(float(record.costs.delay[0]))
         allowance = float(record.costs.allowance[0])
-        columns["worst_energy"].append(float(record.costs.energy_ratio[0].max()) / allowance)
-        columns["backlog"].append(float(record.backlog[0].sum()))
-        columns["largest_backlog"].append(float(record.backlog[0].max()))
+        worst, largest = float(record.costs.energy_ratio[0].max()), float(record.backlog[0].max())
+        held = float(record.backlog[0].sum())
+        ratio, queue = record.costs.server_ratio, record.server_backlog
+        if ratio is not None and queue is not None:
+            used, waiting = float(ratio[0]), float(queue[0])
+            on_server, held = on_server + used, held + waiting
+            worst, largest = max(worst, used), max(largest, waiting)
+        columns["worst_energy"].append(worst / allowance)
+        columns["backlog"].append(held)
+        columns["largest_backlog"].append(largest)
         columns["loss"].append(float(record.learning.loss[0]))
         columns["metric"].append(float(record.learning.metric[0]))
         columns["smoothed_loss"].append(float(env.state.loss[0]))
@@ -287,6 +298,7 @@ def play_episode(
         server_blocks=max(
             0 if a.server_blocks is None else int(np.max(a.server_blocks)) for a in allocations
         ),
+        server_energy_ratio=on_server / granted,
         samples=_written(env.learner, samples) if samples else [],
         **columns,
     )

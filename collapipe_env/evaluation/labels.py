@@ -18,6 +18,10 @@ SERVER_NOTE = (
     f"{SERVER_MARK} trains encoder blocks on the edge server as well, whose energy no budget counts; under "
     "the others the server trains the head or decoder alone."
 )
+BUDGET_NOTE = (
+    f"{SERVER_MARK} trains encoder blocks on the edge server as well, whose energy has a budget here: the "
+    "worst energy and the queues include it."
+)
 
 
 def counted(number: int, noun: str) -> str:
@@ -61,8 +65,11 @@ def notes(comparisons: Sequence[ScenarioComparison]) -> list[str]:
         comparisons: One for each scenario.
     """
     lines = []
-    if any(e.server_blocks > 0 for c in comparisons for played in c.results.values() for e in played):
+    marked = [e for c in comparisons for one in c.results.values() for e in one if e.server_blocks > 0]
+    if any(e.server_energy_ratio == 0.0 for e in marked):
         lines.append(SERVER_NOTE)
+    elif marked:
+        lines.append(BUDGET_NOTE)
     for comparison in comparisons:
         plan, results = comparison.plan, comparison.results
         if LEARNED in results and plan.agents:

@@ -54,6 +54,7 @@ class GraphSystem(NamedTuple):
     budget: FloatArray
     backlog: FloatArray
     previous_blocks: IntArray
+    server_share: FloatArray
 
 
 @inlined
@@ -94,7 +95,8 @@ def write_row(
     sender = radio_power(p, radio.d2d_circuit_w, radio.efficiency)
     uplink_sender = radio_power(p, radio.edge_circuit_w, radio.efficiency)
     share = 1.0 / parameters.clusters
-    server = held(math.log(scales.passes * H * B * parameters.server_seconds + scales.least_s))
+    server_s = scales.passes * H * B * parameters.server_seconds / system.server_share[e]
+    server = held(math.log(server_s + scales.least_s))
     log_bits = math.log(scales.hop_bits)
     passes = 1.0 + parameters.backward_over_forward
     for n in range(N):

@@ -84,6 +84,7 @@ class System(NamedTuple):
     clock: FloatArray
     compute_power: FloatArray
     budget: FloatArray
+    server_share: FloatArray
 
 
 class RoundRows(NamedTuple):
@@ -301,7 +302,7 @@ def _cluster(
     uplink += extra.edge_message_s
     down = downlink_rate(beta, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
     downlink = edge_time(samples, c.gradient_bits, down) + extra.edge_message_s
-    server_forward = samples * c.server_seconds + extra.server_s
+    server_forward = samples * c.server_seconds / system.server_share[e] + extra.server_s
     server_backward = BACKWARD_OVER_FORWARD * server_forward
     sum_backward = ratio * sum_forward + downlink + server_backward
     longest_backward = max(ratio * longest_forward, downlink, server_backward)

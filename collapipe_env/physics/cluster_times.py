@@ -86,6 +86,7 @@ def cluster_times(
     noise_w: float,
     share: float,
     micro_batches: float,
+    server_share: float,
 ) -> ClusterTimes:
     """Times of a cluster at given powers, interference and share of the uplink.
 
@@ -100,6 +101,7 @@ def cluster_times(
         noise_w: Noise plus interference of the device-to-device links [W].
         share: ``beta``, in (0, 1].
         micro_batches: ``M``, which overheads count for; 0 leaves them out.
+        server_share: Share of the server that tenants who come and go leave, in (0, 1].
     """
     devices, M, extra = speed.shape[0], micro_batches, c.overheads
     nodes, B = devices + 1, c.batch_size
@@ -138,7 +140,7 @@ def cluster_times(
         )
     uplink += M * extra.edge_message_s
     down = downlink_rate(share, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
-    server = B * c.server_seconds + M * extra.server_s
+    server = B * c.server_seconds / server_share + M * extra.server_s
     return ClusterTimes(
         forward,
         backward,
@@ -151,7 +153,7 @@ def cluster_times(
         edge_time(B, c.gradient_bits, down) + M * extra.edge_message_s,
         server,
         BACKWARD_OVER_FORWARD * server,
-        B * c.server_weight_seconds + M * extra.server_s,
+        B * c.server_weight_seconds / server_share + M * extra.server_s,
         launch,
         update,
         over_forward,

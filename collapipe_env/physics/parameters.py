@@ -15,6 +15,7 @@ from typing import NamedTuple
 from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
 from collapipe_env.physics.migration import Migration
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
+from collapipe_env.physics.server import FREE_SERVER, ServerTerms, shared_speed
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -38,7 +39,8 @@ class Parameters(NamedTuple):
         half_duplex: Whether a device-to-device hop serves one direction at a time.
         waterfall_threshold: ``m`` of the packet error.
         block_forward_flops: ``Phi_F`` per sample and block [FLOP].
-        server_seconds: Forward time of one sample on a cluster's part of the server [s].
+        server_seconds: Forward time of one sample on a cluster's part of the server [s], no tenants that
+            come and go on it.
         server_block_seconds: The same of an encoder block that the server runs [s].
         activation_bits: Boundary activations of one sample [bit].
         gradient_bits: Boundary gradients of one sample [bit].
@@ -131,7 +133,7 @@ class SystemParameters:
         external_interference_w: ``I_ext`` over the whole band.
         link_errors: ``drop``, ``arq`` or ``none``.
         waterfall_threshold: ``m`` of the packet error.
-        server_flops: ``v_BS`` [FLOP/s], shared by the clusters.
+        server_flops: ``v_BS`` [FLOP/s], shared by the clusters and other tenants.
         clusters: ``N``.
         power_min_w: Smallest transmit power.
         power_max_w: Largest transmit power.
@@ -149,6 +151,7 @@ class SystemParameters:
         other_costs: Workload with the other setting of recomputation, where schedulers decide about it; else
             ``None``.
         budget_period_s: Seconds that an energy budget is meant for [s]; ``None`` where it is for a round.
+        server: Terms on which the server is used.
     """
 
     costs: WorkloadCosts
@@ -176,6 +179,7 @@ class SystemParameters:
     head: str = "copies"
     other_costs: WorkloadCosts | None = None
     budget_period_s: float | None = None
+    server: ServerTerms = FREE_SERVER
 
     @property
     def uplink_noise_w(self) -> float:
@@ -189,8 +193,8 @@ class SystemParameters:
 
     @property
     def server_share_flops(self) -> float:
-        """A cluster's part of the server's speed, ``v_BS / N`` [FLOP/s]."""
-        return self.server_flops / self.clusters
+        """A cluster's part of the server's speed, ``v_BS (1 - rho) / N`` [FLOP/s], at a constant ``rho``."""
+        return shared_speed(self.server_flops, self.server.tenants, self.clusters)
 
     def costs_when(self, recompute: bool) -> WorkloadCosts:
         """Return the workload priced with or without recomputation.

@@ -78,6 +78,23 @@ def exact_drift_plus_penalty(
     return tradeoff_v * delay_s + drift
 
 
+def queue_drift(backlog: Array, energy_ratio: Array, granted: Array = 1.0, *, exact: bool = True) -> Array:
+    """Drift of single queues by a round, ``(z(t+1)^2 - z(t)^2) / 2``, or its bound ``z (e - (a - 1))``.
+
+    The server's queue counts so beside the nodes'; a constant ``z`` is left out of the bound, as there.
+
+    Args:
+        backlog: ``z`` before the round (...).
+        energy_ratio: ``e`` (...).
+        granted: ``a``, broadcastable to the others.
+        exact: Whether it is the drift itself.
+    """
+    if not exact:
+        return backlog * (energy_ratio - (granted - 1.0))
+    after = update_backlog(backlog, energy_ratio, granted)
+    return 0.5 * (after * after - backlog * backlog)
+
+
 def idle_drift(backlog: Array) -> Array:
     """Least drift ``L(t+1) - L(t)`` of a round that grants 1, that of one without energy (...) [X].
 

@@ -16,7 +16,7 @@ from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain
 from collapipe_env.rendering.round_numbers import ClusterView, RoundView
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.simulator.record import RoundRecord, queue_round
+from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
 from collapipe_env.simulator.world import World
 
 
@@ -195,6 +195,9 @@ def preview(world: World) -> RoundRecord:
     M = allocation.micro_batches
     counts = np.broadcast_to(M[..., None], shape)
     backlog, excess, held = queue_round(state.backlog, costs.energy_ratio, costs.allowance)
+    server = server_round(state, costs)
+    if server is not None:
+        held, excess = held + server[0], excess + server[1]
     return RoundRecord(
         state=state,
         allocation=allocation,

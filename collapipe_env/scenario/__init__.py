@@ -14,6 +14,7 @@ from collapipe_env.scenario.schema import (
     OverheadSpec,
     RadioSpec,
     Scenario,
+    ServerSpec,
     WorkloadSpec,
 )
 
@@ -29,6 +30,7 @@ __all__ = [
     "ProxySpec",
     "RadioSpec",
     "Scenario",
+    "ServerSpec",
     "WorkloadSpec",
     "block_bytes",
     "draw_layout",

@@ -28,6 +28,7 @@ from collapipe_env.scenario.memory_fields import without_neutral_memory
 from collapipe_env.scenario.names import SCENARIOS, scenario_names
 from collapipe_env.scenario.overrides import MAX_DEPTH, assign
 from collapipe_env.scenario.schema import Scenario
+from collapipe_env.scenario.server_section import without_neutral_server
 from collapipe_env.scenario.style_fields import without_neutral_fields
 from collapipe_env.scenario.validation_errors import fault_text
 
@@ -114,6 +115,7 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
     without_neutral_fields(plain)
     without_neutral_memory(plain)
     without_neutral_decisions(plain)
+    without_neutral_server(plain)
     return plain
 
 

@@ -24,6 +24,7 @@ from collapipe_env.scenario.sections import (
     RadioSpec,
     WorkloadSpec,
 )
+from collapipe_env.scenario.server_section import ServerSpec, require_one_tenancy
 from collapipe_env.scenario.validation_errors import refuse_clearly
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "OverheadSpec",
     "RadioSpec",
     "Scenario",
+    "ServerSpec",
     "WorkloadSpec",
 ]
 
@@ -80,6 +82,9 @@ class Scenario:
     overheads: Annotated[OverheadSpec, described("costs of passes and messages; units per field")] = (
         dataclasses.field(default_factory=OverheadSpec)
     )
+    server: Annotated[ServerSpec, described("terms of the edge server; units per field")] = dataclasses.field(
+        default_factory=ServerSpec
+    )
     dynamics: Annotated[DynamicsSpec, described("the episode; units per field")] = dataclasses.field(
         default_factory=DynamicsSpec
     )
@@ -95,6 +100,7 @@ class Scenario:
                 f"budgets.bandwidth_floor = {self.budgets.bandwidth_floor:g} times cluster.clusters = "
                 f"{self.cluster.clusters} is {floors:g}; it must stay below 1"
             )
+        require_one_tenancy(self)
         require_adam(self)
         require_placement(self)
         require_memory(self)

@@ -17,6 +17,7 @@ from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.migration import Migration
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.radio import db_to_linear
+from collapipe_env.physics.server import ServerTerms, most_server_blocks
 from collapipe_env.physics.training_memory import MOMENTS
 from collapipe_env.physics.workload import (
     WorkloadCosts,
@@ -28,6 +29,7 @@ from collapipe_env.scenario.block_prices import block_prices, training_memory
 from collapipe_env.scenario.decisions import OPENED, opens
 from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
+from collapipe_env.scenario.server_section import term_values
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.state import SystemParameters, SystemState
@@ -97,7 +99,7 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         external_interference_w=radio.external_interference_w,
         link_errors=radio.link_errors,
         waterfall_threshold=radio.waterfall_threshold,
-        server_flops=scenario.cluster.server_flops,
+        server_flops=term_values(scenario.server).flops or scenario.cluster.server_flops,
         clusters=scenario.clusters,
         power_min_w=scenario.devices.power_min_w,
         power_max_w=scenario.devices.power_max_w,
@@ -114,6 +116,25 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         distribution=scenario.workload.distribution,
         head=scenario.workload.head,
         budget_period_s=budget_period(scenario),
+        server=server_terms(scenario),
+    )
+
+
+def server_terms(scenario: Scenario) -> ServerTerms:
+    """Terms on which a scenario's schedulers use the server."""
+    values = term_values(scenario.server)
+    # The server keeps all activations, also where devices compute them anew.
+    costs = workload_costs(scenario, recompute=False)
+    return ServerTerms(
+        tenants=values.tenants,
+        memory_bytes=math.inf if values.memory_bytes is None else values.memory_bytes,
+        joules_per_flop=values.joules_per_flop,
+        pue=values.pue,
+        idle_w=values.idle_w,
+        amplifier_efficiency=values.amplifier_efficiency,
+        budget_j=values.energy_budget_j,
+        block_state_bytes=costs.block_state_bytes,
+        block_activation_bytes=costs.batch_size * costs.stored_activation_bytes,
     )
 
 
@@ -167,7 +188,10 @@ def _opened(scenario: Scenario) -> dict[str, Any]:
     if not names:
         return {}
     parameters = system_parameters(scenario)
-    return {"opened": names, "costs": parameters.costs, "other_costs": parameters.other_costs}
+    found = {"opened": names, "costs": parameters.costs, "other_costs": parameters.other_costs}
+    if "server_blocks" in names:
+        found["server_room"] = most_server_blocks(parameters.server, parameters.costs, parameters.clusters)
+    return found
 
 
 def mean_state(scenario: Scenario, layout: Layout) -> SystemState:

@@ -15,6 +15,7 @@ from collapipe_env.simulator.check_extensions import (
     check_groups,
     check_recompute,
     check_schedule,
+    check_server_memory,
     check_split,
 )
 from collapipe_env.simulator.costs import RoundCosts
@@ -55,6 +56,7 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     held_by_server: Array | int = 0
     if allocation.server_mode is not None:
         check_split(parameters, allocation, clusters)
+        check_server_memory(parameters, allocation, SLACK)
         held_by_server = np.asarray(allocation.server_blocks)
     # Each count by itself, too: the sum of huge ones may wrap around to L.
     outside = ((allocation.blocks < 0) | (allocation.blocks > L)).any(axis=-1)

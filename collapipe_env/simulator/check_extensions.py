@@ -13,7 +13,10 @@ from collapipe_env.allocation import (
     SERVER_MODES,
     Allocation,
 )
-from collapipe_env.simulator.refusal import refuse, require_shape, require_whole
+from collapipe_env.errors import AllocationError
+from collapipe_env.physics.memory import fits
+from collapipe_env.physics.server import most_server_blocks, server_memory
+from collapipe_env.simulator.refusal import place_name, refuse, require_shape, require_whole
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 
@@ -158,6 +161,30 @@ def check_split(parameters: SystemParameters, allocation: Allocation, clusters: 
             "a synchronous one under split training",
         )
         refuse(sequential & (kind != GPIPE), kind, "schedule", "0 (gpipe) under a sequential server")
+
+
+def check_server_memory(parameters: SystemParameters, allocation: Allocation, slack: float) -> None:
+    """Memory of the server: its blocks fit.
+
+    Args:
+        parameters: Scalars of the scenario.
+        allocation: A plan with split training whose blocks and mode are possible.
+        slack: Part of the memory by which rounding may exceed it.
+
+    Raises:
+        AllocationError: Names the environment, what the plan needs and the most blocks that fit.
+    """
+    offered = parameters.server.memory_bytes
+    needed = np.asarray(server_memory(parameters.server, allocation))
+    over = ~np.asarray(fits(needed, offered, slack))
+    if over.any():
+        place = tuple(int(i) for i in np.argwhere(over)[0])
+        most = most_server_blocks(parameters.server, parameters.costs, parameters.clusters)
+        raise AllocationError(
+            f"server_blocks: {place_name(place)} would need {needed[place]:.4g} bytes for blocks of all "
+            f"clusters on the server, it offers {offered:.4g}: at most {most} blocks together, or as many "
+            "under a sequential server, which has one model for all"
+        )
 
 
 def check_recompute(parameters: SystemParameters, allocation: Allocation, clusters: tuple[int, ...]) -> None:

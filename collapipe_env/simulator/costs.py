@@ -7,7 +7,7 @@ candidate allocations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from collapipe_env.physics.memory import device_memory
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules import split, storage
 from collapipe_env.physics.schedules.crossings import Crossings, interleaved_crossings
+from collapipe_env.physics.server import encoder_energy
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
 from collapipe_env.simulator.state import SystemParameters, SystemState
@@ -60,6 +61,9 @@ class RoundCosts:
         moments: What becomes of every block's moments before it (..., N, L), int: ``STAY``, ``TRAVEL`` or
             ``LOST`` of :mod:`collapipe_env.physics.migration`; ``None`` likewise.
         budget_period_s: Seconds that an energy budget is meant for [s]; ``None`` where it is for a round.
+        server_energy: Energy of the encoder blocks that the server trains for each cluster (..., N) [J], of
+            which its budget speaks; ``None`` where it has none.
+        server_budget_j: The server's energy budget of a round [J]; ``None`` where it has none.
     """
 
     delay: Array
@@ -82,11 +86,20 @@ class RoundCosts:
     migration: Array | None = None
     moments: Array | None = None
     budget_period_s: float | None = None
+    server_energy: Array | None = None
+    server_budget_j: float | None = None
 
     @property
     def allowance(self) -> Array:
         """Budgets that the round grants every node (...): 1, or ``T / T_ref`` with budgets per second."""
         return queues.allowance(self.delay, self.budget_period_s)
+
+    @property
+    def server_ratio(self) -> Array:
+        """The server's energy over its budget ``e_BS`` (...); ``None`` where it has none."""
+        if self.server_energy is None or self.server_budget_j is None:
+            return None
+        return namespace(self.server_energy).sum(self.server_energy, axis=-1) / self.server_budget_j
 
     @cached_property
     def graph(self) -> PlanGraph:
@@ -119,6 +132,10 @@ def round_costs(
             costs = _named(compiled, allocation, parameters)
     if costs is None:
         costs = general_round_costs(parameters, state, allocation, interference_w)
+    budget_j = parameters.server.budget_j
+    if budget_j is not None:
+        joules = encoder_energy(parameters.server, parameters.costs, allocation)
+        costs = replace(costs, server_energy=joules, server_budget_j=budget_j)
     if parameters.migration is None:
         return costs
     # Imported here: few scenarios have it, and it prices by this module's costs.
@@ -210,7 +227,7 @@ def general_round_costs(
         maths = maths * allocation.sample_share
     launch = overheads.launch_time(device_blocks, parameters.overheads.block_cycles, state.clock)
     work = maths + launch
-    server, server_weight = split.server_times(parameters, allocation, samples)
+    server, server_weight = split.server_times(parameters, allocation, samples, state.server_share)
     terms = recomputation_terms(parameters, allocation)
     ratio = terms.backward_over_forward
     elements = _elements(parameters, graph, links, traffic.hops, samples, (work, ratio * work), server)

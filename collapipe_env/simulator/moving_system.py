@@ -38,6 +38,7 @@ MOVED_FIELDS = (
     "memory_cap",
     "present",
     "device_edge_ratio",
+    "server_share",
 )
 """Fields of a state that layout and processes decide."""
 
@@ -194,6 +195,7 @@ class MovingSystem:
             round_index=round_index,
             loss=loss,
             device_edge_ratio=system.device_edge_ratio,
+            server_share=system.server_share,
             processes={name: carried[name] for name in self._seen} if self._seen else _NOTHING,
         )
 

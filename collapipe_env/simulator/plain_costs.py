@@ -65,6 +65,7 @@ def plain_round_costs(
         _real(state.clock),
         _real(state.compute_power),
         _real(state.budget),
+        np.ones(E) if state.server_share is None else _real(state.server_share),
     )
     clusters, nodes = (E, N), (E, N, K + 1)
     if plan.micro_batches.shape != clusters or plan.bandwidth.shape != clusters:
@@ -74,7 +75,7 @@ def plain_round_costs(
     if plan.other_setting.size and plan.other_setting.shape != clusters:
         return None
     # One plan for many states, or many for one, is for the general form.
-    expected = (clusters, clusters, (*nodes, K + 1), (E, N, N), *(blocks.shape,) * 3, nodes)
+    expected = (clusters, clusters, (*nodes, K + 1), (E, N, N), *(blocks.shape,) * 3, nodes, (E,))
     for array, shape in zip(system, expected, strict=True):
         if array.shape != shape:
             return None

@@ -30,8 +30,9 @@ class RoundRecord:
         costs: Delays, energies, memory, interference and element times.
         arrivals: Micro-batches whose gradients arrived.
         backlog: Normalised virtual queues after the round (E, N, K+1).
-        backlog_sum: Their sum over all nodes (E,).
-        energy_excess: Sum over all nodes of the round's energy above the allowance, in budgets (E,).
+        backlog_sum: Their sum over all nodes (E,), the server's queue included where it has one.
+        energy_excess: Sum over all nodes of the round's energy above the allowance, in budgets (E,), that of
+            the server included likewise.
         learning: Report of the learner after the round.
         half_duplex: Whether device-to-device hops served one direction at a time.
         interruption: What processes did inside the round, all together; ``None`` where none can.
@@ -58,10 +59,33 @@ class RoundRecord:
         """Smoothed evaluation loss after the round (E,)."""
         return LOSS_SMOOTHING * self.state.loss + (1.0 - LOSS_SMOOTHING) * self.learning.loss
 
+    @property
+    def server_backlog(self) -> Array | None:
+        """The server's queue after the round ``z_BS`` (E,); ``None`` where it has no energy budget."""
+        moved = server_round(self.state, self.costs)
+        return None if moved is None else moved[0]
+
     def surviving_fraction(self) -> FloatArray:
         """Share of each cluster's micro-batches that survived (E, N)."""
         fraction: FloatArray = self.arrivals.counts.mean(axis=-1) / self.allocation.micro_batches
         return fraction
+
+
+def server_round(state: SystemState, costs: RoundCosts) -> tuple[Array, Array] | None:
+    """Move the server's queue on.
+
+    Args:
+        state: The system before the round (E, ...).
+        costs: What the round cost.
+
+    Returns:
+        ``z_BS(t+1)`` (E,), and the server's energy above the allowance, in budgets (E,); ``None`` where it
+        has no budget.
+    """
+    backlog, ratio = state.server_backlog, costs.server_ratio
+    if backlog is None or ratio is None:
+        return None
+    return update_backlog(backlog, ratio, costs.allowance), at_least(ratio - costs.allowance, 0.0)
 
 
 def queue_round(backlog: Array, energy_ratio: Array, granted: Array) -> tuple[Array, Array, Array]:

@@ -30,6 +30,8 @@ class SystemState:
         loss: Smoothed evaluation loss (...).
         device_edge_ratio: Gain of each device to the base station over its CU's (..., N, K), > 0; ``None``
             unless ``workload.distribution`` is ``devices``.
+        server_share: Share of the server that tenants who come and go leave to the clusters (...), in (0, 1];
+            ``None`` for 1.
         processes: What processes show of themselves: arrays (..., ...) by name, by process.
     """
 
@@ -47,7 +49,14 @@ class SystemState:
     round_index: Array
     loss: Array
     device_edge_ratio: Array | None = None
+    server_share: Array | None = None
     processes: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
+
+    @property
+    def server_backlog(self) -> Array | None:
+        """Normalised virtual queue of the server's energy ``z_BS`` (...); ``None`` where it has no budget."""
+        shown = self.processes.get("server")
+        return None if shown is None else shown["backlog"]
 
     def map(self, function: Callable[[Array], Array]) -> SystemState:
         """Apply one function to every array, for instance to add a batch axis."""

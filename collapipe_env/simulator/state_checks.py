@@ -23,6 +23,7 @@ _RANGES = {
     "d2d_gain": (0.0, LARGEST_NUMBER),
     "cross_gain": (0.0, LARGEST_NUMBER),
     "device_edge_ratio": (SMALLEST, LARGEST_NUMBER),
+    "server_share": (SMALLEST, 1.0),
     "speed": (SMALLEST, LARGEST_NUMBER),
     "compute_power": (0.0, LARGEST_NUMBER),
     "memory_bytes": (0.0, LARGEST_NUMBER),

@@ -34,7 +34,7 @@ from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
-from collapipe_env.simulator.record import RoundRecord, queue_round
+from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
 from collapipe_env.simulator.saved_round import (
     SavedRound,
     report_of,
@@ -263,6 +263,9 @@ class World:
     ) -> RoundRecord:
         """Move the queues by what the round cost."""
         backlog, excess, held = queue_round(state.backlog, costs.energy_ratio, costs.allowance)
+        server = server_round(state, costs)
+        if server is not None:
+            held, excess = held + server[0], excess + server[1]
         return RoundRecord(
             state=state,
             allocation=allocation,

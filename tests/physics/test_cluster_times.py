@@ -62,6 +62,7 @@ def test_every_time_is_the_simulators(links: str, overheads: dict[str, float]) -
             noise,
             share[n],
             float(M),
+            1.0,
         )
         blocks = np.zeros((N, K), dtype=np.int64)
         blocks[:, i], blocks[:, j] = 1, costs.blocks - 1
@@ -122,6 +123,7 @@ def test_weight_gradients_are_those_of_a_split_backward_pass() -> None:
         1e-13,
         0.5,
         2.0,
+        1.0,
     )
     assert e.compute_weight is not None
     assert e.server_weight is not None

@@ -17,6 +17,7 @@ from collapipe_env.scenario import (
     ProxySpec,
     RadioSpec,
     Scenario,
+    ServerSpec,
     WorkloadSpec,
     load_scenario,
 )
@@ -30,6 +31,7 @@ SECTIONS = (
     RadioSpec,
     BudgetSpec,
     OverheadSpec,
+    ServerSpec,
     DynamicsSpec,
     LearningSpec,
     ProxySpec,

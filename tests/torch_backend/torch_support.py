@@ -80,6 +80,11 @@ VARIANTS = {
         "budgets": {"device_energy_j": 60, "cu_energy_j": 20},
     },
     "heard": {"base": "small", "cluster": {"layout": "per_episode"}, "workload": {"distribution": "devices"}},
+    "contended": {  # other tenants come and go on the server, whose energy has a budget
+        "base": "small",
+        "cluster": {"server_flops": 1e10},
+        "server": {"terms": "contended"},
+    },
     "skewed": {  # the parts of the surrogate that other variants leave out
         "base": "small",
         "learning": {"partition": "dirichlet", "schedule": "cosine", "warmup_steps": 1},

@@ -14,19 +14,24 @@ from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.workload import WorkloadCosts
 
 
-def server_times(parameters: SystemParameters, allocation: Allocation, samples: Array) -> tuple[Array, Array]:
+def server_times(
+    parameters: SystemParameters, allocation: Allocation, samples: Array, server_share: Array | None = None
+) -> tuple[Array, Array]:
     """Forward pass and weight gradients of one micro-batch on the server, launches included (..., N) [s].
 
-    Every cluster has its share of the server, except under a sequential server, which works for one cluster
-    at a time with all its speed.
+    Every cluster has its share of what other tenants leave of the server, except under a sequential server,
+    which works for one cluster at a time with all of that.
 
     Args:
         parameters: Scalars of the scenario.
         allocation: The plan.
         samples: Samples of a micro-batch ``b`` (..., N).
+        server_share: Share of the server that tenants who come and go leave (...), ``None`` for 1.
     """
     costs, launch = parameters.costs, parameters.overheads.server_s
-    speed = parameters.server_share_flops
+    speed: Array = parameters.server_share_flops
+    if server_share is not None:
+        speed = speed * server_share[..., None]
     forward = samples * (costs.decoder_forward_flops / speed)
     weight = samples * (costs.decoder_weight_flops / speed)
     if allocation.server_mode is None:

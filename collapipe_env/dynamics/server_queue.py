@@ -1,0 +1,48 @@
+"""The virtual queue of the server's energy, where a scenario gives it a budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.dynamics.process import Carried, Observed, Process
+from collapipe_env.dynamics.system import System
+from collapipe_env.physics.queues import update_backlog
+from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.server_section import term_values
+from collapipe_env.state_trees import LARGEST_NUMBER, require_within
+
+
+class ServerQueue(Process):
+    """Normalised queue ``z_BS(t+1) = max(z_BS(t) + e_BS(t) - a(t), 0)`` of the server's energy ([X]).
+
+    ``e_BS`` is the energy of the encoder blocks that the server trained over ``Ebar_BS``, and ``a`` what the
+    round grants, 1 or with budgets per second ``T / T_ref``, as for the nodes' queues. On where
+    ``server.terms`` or ``server.energy_budget_j`` give the server a budget.
+    """
+
+    name = "server"
+
+    def __init__(self, scenario: Scenario, spec: Any = None) -> None:
+        super().__init__(scenario, spec)
+        cap = scenario.budgets.backlog_cap
+        self.observed = (
+            Observed("backlog", (), "budgets", 0.0, cap, "energy queue z of the server, capped"),
+        )
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Process | None:
+        """On where the server has an energy budget."""
+        return None if term_values(scenario.server).energy_budget_j is None else cls(scenario)
+
+    def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - draws nothing
+        """Start empty."""
+        return {"backlog": namespace(system.speed).zeros_like(system.speed[:, 0, 0])}
+
+    def advance(self, carried: Carried, state: Any, costs: Any, u: Any, delta_s: Any) -> Carried:  # noqa: ARG002
+        """The queue after the round just played."""
+        return {"backlog": update_backlog(carried["backlog"], costs.server_ratio, costs.allowance)}
+
+    def check(self, carried: Carried) -> None:
+        """Refuse queues below 0."""
+        require_within(carried["backlog"], 0.0, LARGEST_NUMBER, "simulator/processes/server/backlog")

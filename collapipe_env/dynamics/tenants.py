@@ -1,0 +1,111 @@
+"""Other tenants of the edge server: a slow Markov chain over the share that they use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.arrays import Array, Constant, namespace
+from collapipe_env.dynamics.process import Carried, Observed, Process
+from collapipe_env.dynamics.system import System
+from collapipe_env.errors import StateError
+from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.server_section import TENANTS, term_values
+from collapipe_env.state_trees import REMEDY, require_within
+
+MOST_SHARE = 0.95
+"""Largest share that others may use."""
+
+
+@dataclass(frozen=True)
+class TenantsSpec:
+    """Fields of ``dynamics.processes.tenants``.
+
+    Attributes:
+        levels: Shares of the server that other tenants may use, ascending, in [0, 0.95].
+        stay_probability: Probability that the share stays for the next round, in [0, 1].
+
+    Raises:
+        ValueError: One is out of range.
+    """
+
+    levels: tuple[float, ...] = (0.2, 0.6, 0.9)
+    stay_probability: float = 0.95
+
+    def __post_init__(self) -> None:
+        levels = list(self.levels)
+        if not levels or sorted(set(levels)) != levels or not 0.0 <= levels[0] <= levels[-1] <= MOST_SHARE:
+            raise ValueError(f"levels are {levels}: give one or more from 0 to {MOST_SHARE}, ascending")
+        if not 0.0 <= self.stay_probability <= 1.0:
+            raise ValueError(f"stay_probability is {self.stay_probability:g}: give a probability from 0 to 1")
+
+
+class Tenants(Process):
+    """Share ``rho`` of the server that others use ([X]), the same for all clusters of an environment.
+
+    In each round it keeps its level with ``stay_probability``, else it moves to a neighbouring one, either
+    with equal probability (at the ends: the only one). Episodes begin in the stationary law, which gives
+    inner levels twice the weight of the ends: .2, .6 and .9 have the mean .575. Decisions do not move it.
+
+    On where the scenario names it, and under ``server.terms: contended`` unless ``server.tenants`` is given.
+
+    Args:
+        scenario: The scenario.
+        spec: Levels and the probability.
+    """
+
+    name = TENANTS
+    Spec = TenantsSpec
+
+    def __init__(self, scenario: Scenario, spec: TenantsSpec) -> None:
+        super().__init__(scenario, spec)
+        levels, stay = spec.levels, spec.stay_probability
+        shares = np.asarray(levels, dtype=np.float64)
+        self._levels, self._last, self._stay = Constant(shares), len(shares) - 1, stay
+        # Inner levels have two neighbours to come from, the ends one: the stationary law is 1, 2, ..., 2, 1.
+        weights = np.full(len(shares), 2.0)
+        weights[[0, -1]] = 1.0
+        # Uniform numbers are below 1, so without the last edge the index stays below the number of levels.
+        self._edges = Constant(np.cumsum(weights / weights.sum())[:-1])
+        self.numbers = 1
+        self.observed = (Observed("share", (), "1", 0.0, 1.0, "share of the server that other tenants use"),)
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Process | None:
+        """On where the scenario names it, or its terms of the server do."""
+        spec = dict(scenario.dynamics.processes).get(TENANTS)
+        if spec is None and term_values(scenario.server).chain:
+            spec = TenantsSpec()
+        return None if spec is None else cls(scenario, spec)
+
+    def begin(self, system: System, u: Array) -> Carried:
+        """Start in the stationary law."""
+        xp = namespace(u)
+        level = xp.searchsorted(self._edges.like(u), xp.reshape(u, (-1,)), side="right")
+        return self._at(xp.astype(level, xp.int64), system.speed)
+
+    def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Any) -> Carried:  # noqa: ARG002
+        """One step of the chain, whatever time has passed."""
+        xp, level = namespace(u), carried["level"]
+        v = xp.reshape(u, (-1,))
+        # The part of the unit interval beyond `stay` is cut in half: down, up; at the ends there is one way.
+        up = (v >= self._stay + 0.5 * (1.0 - self._stay)) & (level < self._last) | (level == 0)
+        moves = xp.astype((v >= self._stay) & (self._last > 0), xp.int64)
+        return self._at(level + moves * (2 * xp.astype(up, xp.int64) - 1), carried["share"])
+
+    def _at(self, level: Array, like: Array) -> Carried:
+        """Levels with their shares, of the type of another array."""
+        return {"level": level, "share": self._levels.like(like)[level]}
+
+    def apply(self, system: System, carried: Carried) -> System:
+        """Leave the clusters what the tenants do not use."""
+        return system._replace(server_share=1.0 - carried["share"])
+
+    def check(self, carried: Carried) -> None:
+        """Refuse levels that there are not, and shares that are not theirs."""
+        require_within(carried["level"], 0, self._last, f"simulator/processes/{TENANTS}/level")
+        shares = np.asarray(self.spec.levels)[carried["level"]]
+        if (np.abs(carried["share"] - shares) > 1e-6).any():
+            raise StateError(f"simulator/processes/{TENANTS}/share is not that of its level: {REMEDY}")

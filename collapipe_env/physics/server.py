@@ -1,0 +1,172 @@
+"""The edge server on terms: its shared speed, its memory and its energy ([X]).
+
+A server that costs nothing, has room for everything and works for nobody else lets split training win on
+physics alone. Terms make it a machine like the others: other tenants take a share ``rho`` of it, the states
+and activations of the blocks that it trains must fit its memory, and what it computes draws energy. The
+budgeted part of that is ``PUE e_flop`` times the encoder's FLOPs; idle power and radio are reported only, as
+no scheduler decides about them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from collapipe_env.allocation import SEQUENTIAL, Allocation
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD, WorkloadCosts
+
+if TYPE_CHECKING:
+    from collapipe_env.simulator.costs import RoundCosts
+
+
+class ServerTerms(NamedTuple):
+    """Terms on which schedulers use the server.
+
+    Attributes:
+        tenants: ``rho``, share of the server that others always use, 0 where a process moves it.
+        memory_bytes: Memory for blocks of the encoder [byte].
+        joules_per_flop: ``e_flop`` [J/FLOP].
+        pue: Energy of the building over that of its machines, >= 1.
+        idle_w: Power of the idle server [W].
+        amplifier_efficiency: Emitted over drawn power of the base station's amplifier, ``eta_bs``.
+        budget_j: ``Ebar_BS``, energy budget of a round [J]; ``None`` where energy is free.
+        block_state_bytes: State of one block on the server, ``16 w`` in 32 bits [byte].
+        block_activation_bytes: Activations of a mini-batch in one block, ``B alpha`` [byte]; the server
+            recomputes nothing.
+    """
+
+    tenants: float = 0.0
+    memory_bytes: float = math.inf
+    joules_per_flop: float = 0.0
+    pue: float = 1.0
+    idle_w: float = 0.0
+    amplifier_efficiency: float = 1.0
+    budget_j: float | None = None
+    block_state_bytes: float = 0.0
+    block_activation_bytes: float = 0.0
+
+
+FREE_SERVER = ServerTerms()
+"""A server without limits whose energy nobody counts."""
+
+
+class ServerEnergy(NamedTuple):
+    """Energy of the server in a round [J].
+
+    Attributes:
+        encoder: Of encoder blocks, by cluster (..., N): what the budget counts.
+        head: Of heads, by cluster (..., N).
+        idle: Of the idle machine (...).
+        radio: Of the base station's sender (...): gradients to the CUs and the broadcast.
+    """
+
+    encoder: Array
+    head: Array
+    idle: Array
+    radio: Array
+
+
+def shared_speed(speed_flops: float, tenants: float, users: int) -> float:
+    """Speed that each user of the server has, ``v_BS (1 - rho) / max(1, users)`` [FLOP/s].
+
+    Args:
+        speed_flops: ``v_BS`` [FLOP/s].
+        tenants: ``rho``, share that others use, in [0, 1).
+        users: Clusters that use the server. As each has its head there, that is all of them.
+    """
+    return speed_flops * (1.0 - tenants) / max(1, users)
+
+
+def passes_flops(costs: WorkloadCosts, forward_flops: Array | float) -> Array | float:
+    """FLOPs of the forward and backward passes of all mini-batches of a round [FLOP].
+
+    Args:
+        costs: Priced workload.
+        forward_flops: FLOPs of one sample's forward pass.
+    """
+    return (1.0 + BACKWARD_OVER_FORWARD) * costs.local_steps * costs.batch_size * forward_flops
+
+
+def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocation) -> Array:
+    """Energy of the encoder blocks that the server trains for each cluster (..., N) [J], the budgeted part.
+
+    ``PUE e_flop 3 H B s_n Phi_F``.
+
+    Args:
+        terms: The server's terms.
+        costs: Priced workload.
+        allocation: Any plan.
+    """
+    if allocation.server_blocks is None:
+        return namespace(allocation.bandwidth).zeros_like(allocation.bandwidth)
+    kept = namespace(allocation.bandwidth).astype(allocation.server_blocks, allocation.bandwidth.dtype)
+    each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.block_forward_flops)
+    joules: Array = kept * each
+    return joules
+
+
+def server_energy(
+    terms: ServerTerms, costs: WorkloadCosts, bs_power_w: float, round_costs: RoundCosts
+) -> ServerEnergy:
+    """All energy of the server in a round, also what no budget counts.
+
+    The head draws as the encoder does, idling ``PUE P_idle T``, and the sender ``P_bs / eta_bs`` for as long
+    as it sends: the broadcast in the whole band, gradients in the part ``beta_n`` of band and power.
+
+    Args:
+        terms: The server's terms.
+        costs: Priced workload.
+        bs_power_w: ``P_bs`` [W].
+        round_costs: The round (...).
+    """
+    plan = round_costs.allocation
+    xp = namespace(plan.bandwidth)
+    real = plan.bandwidth.dtype
+    passes = costs.local_steps * xp.astype(plan.micro_batches, real)
+    sending = xp.sum(plan.bandwidth * passes * round_costs.elements.downlink, axis=-1) + round_costs.broadcast
+    each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.decoder_forward_flops)
+    return ServerEnergy(
+        encoder=encoder_energy(terms, costs, plan),
+        head=xp.full_like(plan.bandwidth, each),
+        idle=terms.pue * terms.idle_w * round_costs.delay,
+        radio=bs_power_w / terms.amplifier_efficiency * sending,
+    )
+
+
+def server_memory(terms: ServerTerms, allocation: Allocation) -> Array:
+    """Memory that the server needs for encoder blocks (...) [byte].
+
+    With a copy for every cluster ``sum_n s_n (16 w + B alpha)``: all micro-batches are in flight, as under
+    GPipe. A sequential server has one model and the activations of the one cluster that it serves.
+
+    Args:
+        terms: The server's terms.
+        allocation: A plan with ``server_blocks`` and ``server_mode``.
+    """
+    xp = namespace(allocation.bandwidth)
+    kept = xp.astype(allocation.server_blocks, allocation.bandwidth.dtype)
+    each = terms.block_state_bytes + terms.block_activation_bytes
+    sequential = xp.asarray(allocation.server_mode == SEQUENTIAL)
+    blocks = xp.where(sequential, xp.max(kept, axis=-1), xp.sum(kept, axis=-1))
+    return blocks * each
+
+
+def most_server_blocks(terms: ServerTerms, costs: WorkloadCosts, clusters: int) -> int:
+    """Most blocks that the server can train for all clusters together, with a copy for each of them.
+
+    A sequential server, which has one model for all, can hold as many of it.
+
+    Args:
+        terms: The server's terms.
+        costs: Priced workload.
+        clusters: ``N``.
+
+    Returns:
+        At most ``N (L - 1)``: each cluster's devices hold at least one block.
+    """
+    most = clusters * (costs.blocks - 1)
+    each = terms.block_state_bytes + terms.block_activation_bytes
+    if most * each <= terms.memory_bytes:
+        return most
+    return int(terms.memory_bytes // each)

@@ -1,0 +1,221 @@
+"""Other tenants of the server, and the queue of its energy: laws, environments, saved states."""
+
+import numpy as np
+import pytest
+
+from collapipe_env.allocation import COPIES, Allocation
+from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.tenants import Tenants, TenantsSpec
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.even_split import equal_resources
+
+CONTENDED = load_scenario({"base": "small", "server": {"terms": "contended"}, "dynamics": {"rounds": 50}})
+
+
+def split_plan(env, kept=3):
+    """Every cluster's first device that can hold them trains the first blocks, the server the last ones."""
+    cap, L = env.state.memory_cap, env.scenario.blocks
+    own = np.arange(cap.shape[-1]) == np.argmax(cap, axis=-1)[..., None]
+    E, N, _ = own.shape
+    return Allocation(
+        blocks=np.where(own, L - kept, 0),
+        micro_batches=np.full((E, N), 4),
+        **equal_resources(system_parameters(env.scenario), own.shape),
+        server_blocks=np.full((E, N), kept),
+        server_mode=np.full(E, COPIES),
+    )
+
+
+def test_levels_follow_the_stationary_law_and_stay_as_long_as_they_say() -> None:
+    env = CollaPipeVectorEnv(4000, CONTENDED, "surrogate")
+    env.reset(seed=4)
+    process = next(p for p in active_processes(CONTENDED) if p.name == "tenants")
+    system = env._mdp.world.system
+    level = system.carried["tenants"]["level"]
+    counts = []
+    moved = stayed = 0
+    rng = np.random.default_rng(1)
+    carried = {"level": level, "share": system.carried["tenants"]["share"]}
+    for _ in range(30):
+        counts.append(np.bincount(carried["level"], minlength=3) / len(level))
+        after = process.advance(carried, None, None, rng.uniform(size=(len(level), 1)), None)
+        change = after["level"] - carried["level"]
+        assert np.abs(change).max() <= 1
+        moved, stayed = moved + (change != 0).sum(), stayed + (change == 0).sum()
+        np.testing.assert_array_equal(after["share"], np.array([0.2, 0.6, 0.9])[after["level"]])
+        carried = after
+    # Solved by hand: the middle is reached from both ends and left for both.
+    np.testing.assert_allclose(counts, [[0.25, 0.5, 0.25]] * 30, atol=0.03)
+    assert stayed / (moved + stayed) == pytest.approx(0.95, abs=0.003)
+    assert np.mean([0.2, 0.6, 0.6, 0.9]) == pytest.approx(0.575)
+
+
+@pytest.mark.parametrize("levels", [(0.3,), (0.0, 0.5), (0.1, 0.2, 0.4, 0.95)])
+def test_any_levels_are_a_chain_in_its_stationary_law(levels) -> None:
+    """Against the transition matrix, written down entry by entry."""
+    process = Tenants(CONTENDED, TenantsSpec(levels=levels, stay_probability=0.7))
+    n = len(levels)
+    matrix = np.eye(n) if n == 1 else 0.7 * np.eye(n)
+    for i in range(n if n > 1 else 0):
+        near = [j for j in (i - 1, i + 1) if 0 <= j < n]
+        for j in near:
+            matrix[i, j] += 0.3 / len(near)
+    draws = np.linspace(0.0, 1.0, 20_001)[:-1, None] + 1e-9
+
+    class System:
+        speed = np.ones((len(draws), 1, 1))
+
+    law = np.bincount(process.begin(System, draws)["level"], minlength=n) / len(draws)
+    np.testing.assert_allclose(law @ matrix, law, atol=2e-4)
+    for i in range(n):
+        start = {"level": np.full(len(draws), i), "share": np.full(len(draws), levels[i])}
+        after = process.advance(start, None, None, draws, None)["level"]
+        np.testing.assert_allclose(np.bincount(after, minlength=n) / len(draws), matrix[i], atol=2e-4)
+
+
+def test_the_share_is_observed_and_divides_the_servers_times() -> None:
+    env = CollaPipeVectorEnv(64, CONTENDED, "surrogate")
+    observation, _ = env.reset(seed=2)
+    share = env.state.processes["tenants"]["share"]
+    assert set(share) == {0.2, 0.6, 0.9}
+    np.testing.assert_allclose(env.state.server_share, 1.0 - share, rtol=1e-15)
+    seen = env.observation_layout.physical(observation)
+    np.testing.assert_allclose(seen["tenants_share"], share, rtol=1e-6)
+    env.step_allocation(split_plan(env))
+    costs = env.last_round.costs
+    launch = env.scenario.overheads.server_s
+    seconds = (costs.elements.server_forward - launch) * (1.0 - share)[:, None]
+    np.testing.assert_allclose(seconds, np.broadcast_to(seconds[0, 0], seconds.shape), rtol=1e-12)
+
+
+def test_the_queue_is_the_sum_of_what_was_spent_over_the_budget() -> None:
+    scenario = CONTENDED.with_overrides({"server.energy_budget_j": 1.0})
+    env = CollaPipeVectorEnv(3, scenario, "surrogate")
+    env.reset(seed=5)
+    queue = np.zeros(3)
+    rng = np.random.default_rng(0)
+    c = system_parameters(scenario).costs
+    for kept in rng.integers(0, 4, 12):
+        observation, _, _, _, info = env.step_allocation(split_plan(env, int(kept)))
+        joules = 2 * kept * 3 * c.local_steps * c.batch_size * c.block_forward_flops * 35e-12 * 1.4
+        queue = np.maximum(queue + joules / 1.0 - 1.0, 0.0)
+        np.testing.assert_allclose(env.state.server_backlog, queue, rtol=1e-12)
+        np.testing.assert_allclose(env.last_round.server_backlog, queue, rtol=1e-12)
+        held = queue + env.last_round.backlog.sum(axis=(-2, -1))
+        np.testing.assert_allclose(info["backlog"], held, rtol=1e-12)
+        seen = env.observation_layout.physical(observation)["server_backlog"]
+        np.testing.assert_allclose(seen, np.minimum(queue, scenario.budgets.backlog_cap), rtol=1e-5)
+    assert (queue > 0.0).all()
+
+
+def test_per_second_the_round_grants_what_it_lasts() -> None:
+    scenario = CONTENDED.with_overrides({"server.energy_budget_j": 1.0, "budgets.per": "second"})
+    env = CollaPipeVectorEnv(2, scenario, "surrogate")
+    env.reset(seed=5)
+    period = system_parameters(scenario).budget_period_s
+    queue = np.zeros(2)
+    for _ in range(5):
+        env.step_allocation(split_plan(env))
+        costs = env.last_round.costs
+        spent, granted = costs.server_energy.sum(axis=-1) / 1.0, costs.delay / period
+        queue = np.maximum(queue + spent - granted, 0.0)
+        np.testing.assert_allclose(env.state.server_backlog, queue, rtol=1e-12)
+
+
+def test_episodes_go_on_from_a_saved_state_and_summaries_count_the_server() -> None:
+    one, two = (CollaPipeVectorEnv(2, CONTENDED, "surrogate", autoreset_mode="Disabled") for _ in range(2))
+    one.reset(seed=8)
+    for _ in range(3):
+        one.step_allocation(split_plan(one))
+    two.set_state(one.get_state())
+    used = one.last_round.costs.server_ratio
+    for _ in range(3):
+        a, b = one.step_allocation(split_plan(one)), two.step_allocation(split_plan(two))
+        np.testing.assert_array_equal(a[0], b[0])
+        np.testing.assert_array_equal(a[1], b[1])
+    np.testing.assert_array_equal(one.state.server_backlog, two.state.server_backlog)
+    np.testing.assert_array_equal(one.state.server_share, two.state.server_share)
+    np.testing.assert_array_equal(two.last_round.costs.server_ratio, used)
+    summary = two._mdp.summary(0)
+    assert summary["energy_ratio_max"] >= float(used[0]) * (1 - 1e-12)
+    assert summary["final_backlog"] >= float(two.state.server_backlog[0])
+
+
+def test_a_damaged_share_or_queue_is_refused() -> None:
+    env = CollaPipeVectorEnv(1, CONTENDED, "surrogate")
+    env.reset(seed=1)
+    for process, name, value in (
+        ("tenants", "level", 3),
+        ("tenants", "share", 0.3),
+        ("server", "backlog", -1.0),
+    ):
+        saved = env.get_state()
+        saved["mdp"]["simulator"]["processes"][process][name][:] = value
+        with pytest.raises(StateError, match=f"processes/{process}/{name}"):
+            env.set_state(saved)
+
+
+def test_numpy_single_and_torch_environments_agree_on_plans_with_server_blocks() -> None:
+    vector, tensors = CollaPipeVectorEnv(3, CONTENDED, "surrogate"), CollaPipeTorchVectorEnv(3, CONTENDED)
+    single = CollaPipeEnv(CONTENDED, "surrogate")
+    single.reset(seed=6)
+    for env in (vector, tensors):
+        env.reset(seed=6)
+    for _ in range(4):
+        plan = split_plan(vector)
+        a = vector.step_allocation(plan)
+        b = tensors.step_allocation(plan)
+        np.testing.assert_allclose(b[0].numpy(), a[0], atol=1e-6)
+        np.testing.assert_allclose(b[1].numpy(), a[1], rtol=1e-6)
+        np.testing.assert_allclose(
+            tensors.last_round.costs.server_ratio.numpy(), vector.last_round.costs.server_ratio, rtol=1e-12
+        )
+        np.testing.assert_allclose(
+            tensors.state.server_backlog.numpy(), vector.state.server_backlog, rtol=1e-9, atol=1e-12
+        )
+        c = single.step_allocation(plan[0])
+        np.testing.assert_array_equal(c[0], a[0][0])
+
+
+def test_what_names_or_gives_no_tenants() -> None:
+    def on(terms, **processes):
+        scenario = load_scenario({"base": "small", "server": terms, "dynamics": {"processes": processes}})
+        return [p.name for p in active_processes(scenario) if p.name in ("tenants", "server")]
+
+    assert on({}) == []
+    assert on({"terms": "metered"}) == ["server"]
+    assert on({"terms": "contended"}) == ["tenants", "server"]
+    assert on({"terms": "contended", "tenants": 0.575}) == ["server"]
+    assert on({"energy_budget_j": 5.0}) == ["server"]
+    assert on({}, tenants={}) == ["tenants"]
+    with pytest.raises(ScenarioError, match=r"server\.tenants = 0\.5 is a constant share"):
+        on({"tenants": 0.5}, tenants={})
+    wrong = ({"levels": [0.2, 0.96]}, {"levels": []}, {"levels": [0.5, 0.2]}, {"levels": [-0.1]})
+    for fields in (*wrong, {"stay_probability": 2.0}, {"stay_probability": float("nan")}):
+        with pytest.raises(ScenarioError, match=r"processes.*(levels|stay_probability)"):
+            on({}, tenants=fields)
+    with pytest.raises(ScenarioError, match="no fields here"):
+        on({}, server={})
+
+
+@pytest.mark.parametrize("terms", ["free", "contended"])
+def test_the_graph_shows_the_server_only_where_its_terms_move(terms) -> None:
+    scenario = CONTENDED.with_overrides({"server.terms": terms, "server.energy_budget_j": None})
+    env = CollaPipeVectorEnv(2, scenario, "surrogate", observation="graph")
+    observation, _ = env.reset(seed=2)
+    layout = env.observation_layout
+    assert ("server" in observation) == ("server" in layout) == (terms == "contended")
+    if terms == "contended":
+        seen = layout.physical(observation)["server"]
+        np.testing.assert_allclose(seen["tenants"], 1.0 - env.state.server_share, rtol=1e-6)
+        assert (seen["backlog"] == 0.0).all()
+        server = layout.physical(observation)["cu"]["server_s"]
+        c = system_parameters(scenario)
+        free = 3.0 * c.costs.local_steps * c.costs.batch_size * c.costs.decoder_forward_flops * c.clusters
+        expected = free / scenario.cluster.server_flops / env.state.server_share
+        np.testing.assert_allclose(server, expected[:, None] + 0.0 * server, rtol=1e-3, atol=1e-9)

@@ -1,0 +1,235 @@
+"""The server on equal terms: its shared speed, energy and memory, against closed forms and plain numbers."""
+
+from dataclasses import replace
+
+import array_api_strict
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from physics_support import make_case
+
+from collapipe_env.allocation import COPIES, SEQUENTIAL, Allocation
+from collapipe_env.errors import AllocationError
+from collapipe_env.physics.server import (
+    ServerTerms,
+    encoder_energy,
+    most_server_blocks,
+    server_energy,
+    server_memory,
+    shared_speed,
+)
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.layout import fixed_layout
+from collapipe_env.simulator.build import mean_state, server_terms, system_parameters
+from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.costs import general_round_costs, round_costs
+
+SEEDS = st.integers(0, 2**32 - 1)
+SHARES = st.floats(0.0, 0.95)
+
+
+def split(plan, kept, mode=COPIES):
+    """A plan of one device a stage whose last blocks are on the server."""
+    blocks = np.array(plan.blocks)
+    for place in np.ndindex(kept.shape):
+        for _ in range(int(kept[place])):
+            blocks[place][np.flatnonzero(blocks[place])[-1]] -= 1
+    M = np.ones_like(plan.micro_batches) if mode == SEQUENTIAL else plan.micro_batches
+    mode = np.full(kept.shape[:-1], mode)
+    return replace(plan, blocks=blocks, micro_batches=M, server_blocks=kept, server_mode=mode)
+
+
+@given(speed=st.floats(1e6, 1e15), tenants=SHARES, users=st.integers(0, 2000))
+def test_users_share_what_tenants_leave_and_one_more_never_speeds_up_another(speed, tenants, users) -> None:
+    each = shared_speed(speed, tenants, users)
+    assert users * each <= speed * (1.0 - tenants) * (1 + 1e-12)
+    assert shared_speed(speed, tenants, users + 1) <= each
+    assert shared_speed(speed, 0.0, max(1, users)) == speed / max(1, users)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, left=st.floats(0.05, 1.0), sequential=st.booleans())
+def test_tenants_stretch_the_servers_times_and_nothing_else(seed, left, sequential) -> None:
+    p, state, plan = make_case(seed)
+    rng = np.random.default_rng(seed)
+    kept = rng.integers(0, p.costs.blocks, plan.micro_batches.shape)
+    kept = np.broadcast_to(kept[..., :1], kept.shape) if sequential else kept
+    plan = split(plan, kept, SEQUENTIAL if sequential else COPIES)
+    free = round_costs(p, state, plan)
+    moving = round_costs(p, replace(state, server_share=np.array([left, 1.0])), plan)
+    constant = round_costs(replace(p, server=ServerTerms(tenants=1.0 - left)), state, plan)
+    b = p.costs.batch_size / plan.micro_batches
+    c = p.costs
+    whole = p.server_flops * left / (1 if sequential else p.clusters)
+    expected = b * (c.decoder_forward_flops + kept * c.block_forward_flops) / whole
+    np.testing.assert_allclose(moving.elements.server_forward[0], expected[0], rtol=1e-12)
+    np.testing.assert_allclose(moving.elements.server_backward[0], 2.0 * expected[0], rtol=1e-12)
+    np.testing.assert_allclose(constant.delay[0], moving.delay[0], rtol=1e-12)
+    np.testing.assert_array_equal(moving.delay[1], free.delay[1])
+    assert (moving.delay >= free.delay).all()
+    np.testing.assert_array_equal(moving.energy, free.energy)
+    assert free.server_energy is None
+    assert free.server_ratio is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, share=st.lists(st.floats(0.05, 1.0), min_size=2, max_size=2))
+def test_the_compiled_loop_and_every_library_know_the_share(seed, share) -> None:
+    p, state, plan = make_case(seed)
+    state = replace(state, server_share=np.array(share))
+    loop, general = round_costs(p, state, plan), general_round_costs(p, state, plan)
+    for name in ("delay", "cluster_delay", "local_step", "energy"):
+        np.testing.assert_allclose(getattr(loop, name), getattr(general, name), rtol=1e-12)
+    p = replace(p, server=ServerTerms(joules_per_flop=35e-12, pue=1.4, budget_j=3.0))
+    kept = np.random.default_rng(seed).integers(0, p.costs.blocks, plan.micro_batches.shape)
+    plan = split(plan, kept)
+    expected = round_costs(p, state, plan)
+    for convert in (torch.asarray, array_api_strict.asarray):
+        found = round_costs(p, state.map(convert), plan.map(convert))
+        np.testing.assert_allclose(np.asarray(found.delay), expected.delay, rtol=1e-12)
+        np.testing.assert_allclose(np.asarray(found.server_ratio), expected.server_ratio, rtol=1e-12)
+
+
+@given(seed=SEEDS, e_flop=st.floats(1e-13, 1e-9), pue=st.floats(1.0, 3.0), budget=st.floats(0.1, 1e3))
+@settings(max_examples=60, deadline=None)
+def test_energy_is_linear_in_the_flops(seed, e_flop, pue, budget) -> None:
+    p, state, plan = make_case(seed)
+    rng = np.random.default_rng(seed)
+    kept = rng.integers(0, p.costs.blocks, plan.micro_batches.shape)
+    terms = ServerTerms(
+        joules_per_flop=e_flop, pue=pue, budget_j=budget, idle_w=30.0, amplifier_efficiency=0.3
+    )
+    p = replace(p, server=terms)
+    costs = round_costs(p, state, split(plan, kept))
+    c = p.costs
+    for e, n in np.ndindex(kept.shape):
+        flops = 0.0
+        for _ in range(c.local_steps):
+            for _ in range(c.batch_size):
+                flops += kept[e, n] * (c.block_forward_flops + 2.0 * c.block_forward_flops)
+        assert costs.server_energy[e, n] == pytest.approx(pue * e_flop * flops, rel=1e-9)
+    np.testing.assert_allclose(costs.server_ratio, costs.server_energy.sum(axis=-1) / budget, rtol=1e-12)
+    twice = replace(c, batch_size=2 * c.batch_size)
+    double = encoder_energy(terms, twice, split(plan, kept))
+    np.testing.assert_allclose(double, 2.0 * costs.server_energy, rtol=1e-12)
+    # What is reported beside: the head, idling, and the base station's sender.
+    whole = server_energy(terms, c, p.bs_power_w, costs)
+    head = 3.0 * c.local_steps * c.batch_size * c.decoder_forward_flops * e_flop * pue
+    np.testing.assert_allclose(whole.head, np.full(kept.shape, head), rtol=1e-12)
+    np.testing.assert_allclose(whole.idle, pue * 30.0 * costs.delay, rtol=1e-12)
+    sent = costs.broadcast.copy()
+    for e, n in np.ndindex(kept.shape):
+        passes = c.local_steps * plan.micro_batches[e, n]
+        sent[e] += plan.bandwidth[e, n] * passes * costs.elements.downlink[e, n]
+    np.testing.assert_allclose(whole.radio, p.bs_power_w / 0.3 * sent, rtol=1e-12)
+    np.testing.assert_array_equal(whole.encoder, costs.server_energy)
+    assert (round_costs(p, state, plan).server_energy == 0.0).all()
+
+
+@given(seed=SEEDS, room=st.floats(0.0, 25.0), sequential=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_memory_is_never_exceeded(seed, room, sequential) -> None:
+    p, state, plan = make_case(seed)
+    c = p.costs
+    each = c.block_state_bytes + c.batch_size * c.stored_activation_bytes
+    terms = ServerTerms(
+        memory_bytes=room * each,
+        block_state_bytes=c.block_state_bytes,
+        block_activation_bytes=c.batch_size * c.stored_activation_bytes,
+    )
+    p = replace(p, server=terms)
+    kept = np.random.default_rng(seed).integers(0, c.blocks, plan.micro_batches.shape)
+    kept = np.broadcast_to(kept[..., :1], kept.shape).copy() if sequential else kept
+    plan = split(plan, kept, SEQUENTIAL if sequential else COPIES)
+    most = most_server_blocks(terms, c, p.clusters)
+    assert most == min(int(room * (1 + 1e-15)), p.clusters * (c.blocks - 1))
+    held = kept.max(axis=-1) if sequential else kept.sum(axis=-1)
+    np.testing.assert_allclose(server_memory(terms, plan), held * each, rtol=1e-12)
+    if (held <= most).all():
+        check_allocation(p, state, plan)
+    else:
+        with pytest.raises(
+            AllocationError, match=rf"server_blocks: environment \d would need .* at most {most} "
+        ):
+            check_allocation(p, state, plan)
+
+
+@pytest.mark.parametrize(("name", "gigabytes"), [("medium", 4.0), ("large", 16.1), ("xlarge", 87.6)])
+def test_memory_of_copies_of_all_but_one_block(name, gigabytes) -> None:
+    """The figures of a calculation by hand, with 16 w + B alpha a block."""
+    scenario = load_scenario({"base": name, "server": {"terms": "metered"}})
+    terms = server_terms(scenario)
+    blocks = scenario.clusters * (scenario.blocks - 1)
+    each = terms.block_state_bytes + terms.block_activation_bytes
+    assert blocks * each / 1e9 == pytest.approx(gigabytes, rel=0.02)
+    fits = gigabytes < 16.0
+    assert (most_server_blocks(terms, system_parameters(scenario).costs, scenario.clusters) == blocks) == fits
+
+
+def test_energy_of_all_of_mediums_encoder_work() -> None:
+    """966 GFLOP at 49 pJ each: 47 J, whatever the devices recompute."""
+    for recompute in (False, True):
+        scenario = load_scenario(
+            {"base": "medium", "server": {"terms": "metered"}, "workload": {"recompute": recompute}}
+        )
+        p = system_parameters(scenario)
+        N, K, L = scenario.clusters, scenario.max_devices, scenario.blocks
+        plan = Allocation(
+            np.zeros((N, K), dtype=np.int64),
+            np.ones(N, dtype=np.int64),
+            np.full(N, 1.0 / N),
+            np.full((N, K), 0.2),
+            np.full(N, 0.2),
+            server_blocks=np.full(N, L),
+            server_mode=np.array(COPIES),
+        )
+        assert float(encoder_energy(p.server, p.costs, plan).sum()) == pytest.approx(47.0, abs=0.5)
+        assert p.server.block_activation_bytes == pytest.approx(79e6, rel=0.01)
+
+
+def test_the_balanced_bottleneck_of_many_micro_batches() -> None:
+    """One cluster, fast links, no overheads: L 3 B Phi_F over all speeds together."""
+    free = dict.fromkeys(("block_s", "update_s", "message_s", "latency_s"), 0.0)
+    free |= dict.fromkeys(("edge_message_s", "edge_latency_s", "server_s"), 0.0)
+    scenario = load_scenario(
+        {
+            "base": "medium",
+            "workload": {"batch_size": 1024, "blocks": 8, "micro_batches": [1, 1024]},
+            "cluster": {"clusters": 1, "devices": 2, "server_flops": 8e10},
+            "devices": {
+                "profiles": [
+                    {
+                        "clock_min_hz": 1e9,
+                        "clock_max_hz": 1e9,
+                        "flops_per_cycle": 10,
+                        "switched_capacitance": 1e-30,
+                        "memory_bytes": [1e12],
+                    }
+                ]
+            },
+            "radio": {
+                "d2d_bandwidth_hz": 1e12,
+                "uplink_bandwidth_hz": 1e12,
+                "downlink_bandwidth_hz": 1e12,
+                "bs_power_w": 1e5,
+            },
+            "overheads": free,
+            "server": {"tenants": 0.75},
+        }
+    )
+    p, state = system_parameters(scenario), mean_state(scenario, fixed_layout(scenario))
+    # Devices of 10 GFLOP/s, and 80 of which tenants leave 20: two, two and four blocks keep all equally busy.
+    plan = Allocation(
+        np.array([[2, 2]]),
+        np.array([1024]),
+        np.array([1.0]),
+        np.full((1, 2), 0.2),
+        np.full(1, 0.2),
+        server_blocks=np.array([4]),
+        server_mode=np.array(COPIES),
+    )
+    bound = 8 * 3 * 1024 * p.costs.block_forward_flops / (2 * 1e10 + 2e10)
+    step = float(round_costs(p, state, plan).local_step[0])
+    assert bound < step < 1.01 * bound
