@@ -1,6 +1,7 @@
 """DSSRA where plans also decide schedules, orders of devices, recomputation and the server's blocks."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,7 +34,12 @@ PRICED = support.PRICED.with_overrides({"decisions": EVERYTHING, "name": "priced
 ARQ = support.ARQ.with_overrides({"decisions": EVERYTHING, "name": "arq"})
 RELAYED = support.RELAYED.with_overrides({"decisions": EVERYTHING, "name": "relayed"})
 MEDIUM = support.MEDIUM.with_overrides({"decisions": [*OWN, "schedule", "order", "server_blocks"]})
+SERVED = PRICED.with_overrides(
+    {"server.terms": "contended", "server.energy_budget_j": 4.0, "budgets.tradeoff_v": 3.0, "name": "served"}
+)
+PER_SECOND = SERVED.with_overrides({"budgets.per": "second", "name": "per second"})
 HALF = ALL.with_overrides({"radio.d2d_duplex": "half", "name": "half"})
+EVERY = [ALL, PRICED, ARQ, RELAYED, MEDIUM, HALF, SERVED, PER_SECOND]
 
 cost_of_order = called_from_python(order_cost)
 order_of = called_from_python(best_order)
@@ -41,6 +47,16 @@ environment_of = called_from_python(environment_row)
 evaluated = called_from_python(evaluate)
 problem_of = called_from_python(segment_problem)
 price_of_plan = called_from_python(plan_cost)
+
+
+def loaded_state(scenario, rows, seed):
+    """A first round's state with random backlogs, the server's among them where it has one."""
+    state = support.loaded_state(scenario, rows, seed)
+    if state.server_backlog is None:
+        return state
+    queue = np.random.default_rng(seed).exponential(3.0, rows)
+    shown = {**state.processes, "server": {**state.processes["server"], "backlog": queue}}
+    return replace(state, processes=shown)
 
 
 def openings(scenario):
@@ -72,11 +88,13 @@ def random_plan(scenario, state, seed):
     return codec.decode(actions, state.memory_cap, state.memory_bytes)
 
 
-@pytest.mark.parametrize("scenario", [ALL, PRICED, ARQ, RELAYED, MEDIUM, HALF], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "scenario", [ALL, PRICED, ARQ, RELAYED, MEDIUM, HALF, SERVED, PER_SECOND], ids=lambda s: s.name
+)
 def test_plans_are_feasible_and_better_than_with_the_decisions_closed(scenario):
     closed = DSSRA(scenario.with_overrides({"decisions": OWN}), threads=1)
     opened = DSSRA(scenario, threads=1)
-    state = support.loaded_state(scenario, 3, 1)
+    state = loaded_state(scenario, 3, 1)
     plan, before = opened.allocate(state), closed.allocate(state)
     check_allocation(opened.parameters, state, plan)
     value, closed_value = opened.objective(state, plan), closed.objective(state, before)
@@ -107,7 +125,7 @@ def test_orders_are_the_best_of_all_or_at_least_no_worse(devices):
     )
     best = []
     for seed in range(6):
-        state = support.loaded_state(scenario, 1, seed)
+        state = loaded_state(scenario, 1, seed)
         inputs, record = environment_of(input_of(scenario, state), 0), system_parameters(scenario).numbers
         power = 10.0 ** rng.uniform(-2.5, -0.7, devices + 1)
         terms = ClusterTerms(8.0, 1e-13, 0.4, 1.0, 0.0)
@@ -138,11 +156,13 @@ def test_orders_are_the_best_of_all_or_at_least_no_worse(devices):
     assert all(best) if devices <= 5 else sum(best) >= 4
 
 
-@pytest.mark.parametrize("scenario", [ALL, PRICED, ARQ, RELAYED, MEDIUM], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "scenario", [ALL, PRICED, ARQ, RELAYED, MEDIUM, SERVED, PER_SECOND], ids=lambda s: s.name
+)
 def test_the_search_prices_plans_as_the_simulator_does(scenario):
     """Differences of objectives between plans of the open space, best shares aside."""
     p, opened = system_parameters(scenario), openings(scenario)
-    state = support.loaded_state(scenario, 1, 5)
+    state = loaded_state(scenario, 1, 5)
     scheduler, record = DSSRA(scenario), p.numbers
     gaps = []
     for seed in range(12):
@@ -173,7 +193,7 @@ def test_the_search_prices_plans_as_the_simulator_does(scenario):
 @pytest.mark.parametrize("scenario", [ALL, PRICED, ARQ, MEDIUM], ids=lambda s: s.name)
 def test_the_chosen_schedule_has_the_shortest_local_step_that_fits(scenario):
     p, opened = system_parameters(scenario), openings(scenario)
-    state = support.loaded_state(scenario, 2, 6)
+    state = loaded_state(scenario, 2, 6)
     seen = set()
     for seed in range(6):
         plan = open_plan(random_plan(scenario, state, seed), opened)
@@ -234,7 +254,7 @@ def in_the_open_space(plan: Allocation):
 def losses(scenario, rows, seed):
     """How far DSSRA's objective is above published plans' in the open space, relatively, by scheduler."""
     scheduler = DSSRA(scenario, threads=1)
-    state = support.loaded_state(scenario, rows, seed)
+    state = loaded_state(scenario, rows, seed)
     ours = scheduler.objective(state, scheduler.allocate(state))
     found = {}
     for name in PUBLISHED:
