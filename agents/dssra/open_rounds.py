@@ -164,11 +164,19 @@ def search_open_rounds(
     """
     identity = np.broadcast_to(np.arange(inputs.cap.shape[-1]), inputs.cap.shape)
     best = _searched(inputs, parameters, budget, threads, openings, start, identity, start)
-    if not openings.further:
+    if not openings.further and not openings.server_blocks and start is None:
         return best
     value = price(best)
+    if openings.server_blocks:
+        # From what leaves blocks to the server the search does not always find back.
+        own = inputs.choices[:, inputs.choices[0] > 0.0]
+        closed = inputs._replace(most_server=np.zeros_like(inputs.most_server), choices=own)
+        found = _searched(closed, parameters, budget, threads, openings, None, identity, None)
+        best, value = _better(best, value, found, price(found))
     if start is not None:
         best, value = _better(best, value, start, price(start))
+    if not openings.further:
+        return best
     short = budget._replace(**{name: min(most, getattr(budget, name)) for name, most in FURTHER.items()})
     for _ in range(PASSES):
         order = best.order
@@ -190,7 +198,7 @@ def _searched(
     scheduled: OpenPlan | None,
 ) -> OpenPlan:
     """Search with the devices in an order, from plans, with the savings of schedules at other plans."""
-    renamed = reordered(inputs, order)
+    renamed = _with_own_prices(reordered(inputs, order))
     record: Any = as_record(parameters)
     given = None if start is None else _renamed(start, order)
     shape = renamed.cap.shape
@@ -220,8 +228,17 @@ def _ordered(inputs: RoundInput, parameters: Parameters, plan: OpenPlan) -> IntA
     record: Any = as_record(parameters)
     at = _renamed(plan, plan.order)
     order = np.empty(plan.order.shape, dtype=np.int64)
-    order_rows(reordered(inputs, plan.order), record, *at[:4], order)
+    order_rows(_with_own_prices(reordered(inputs, plan.order)), record, *at[:4], order)
     return np.take_along_axis(plan.order, order, axis=-1)
+
+
+def _with_own_prices(inputs: RoundInput) -> RoundInput:
+    """The input with copies of what a search changes in it, and no savings yet."""
+    changed = ("price", "allowance", "relief", "moving_noise", "server_queue")
+    saving = inputs.saving
+    if saving.shape[-1] > 0:
+        saving = np.zeros((*saving.shape[:-1], inputs.choices.shape[-1]))
+    return inputs._replace(saving=saving, **{name: getattr(inputs, name).copy() for name in changed})
 
 
 def _better(
