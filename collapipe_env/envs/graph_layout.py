@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_least, namespace
 from collapipe_env.envs.graph_observation import (
+    ABSENCE_FEATURES,
     BETWEEN_FEATURES,
     CONTEXT_FEATURES,
     CU_FEATURES,
@@ -76,9 +77,18 @@ class GraphLayout(Mapping[str, GraphPart]):
         devices: ``K``, devices of the largest cluster.
         blocks: ``L``.
         recompute: Whether the scenario leaves recomputation to schedulers.
+        participation: Whether it leaves to them which clusters take part.
     """
 
-    def __init__(self, clusters: int, devices: int, blocks: int, *, recompute: bool = False) -> None:
+    def __init__(
+        self,
+        clusters: int,
+        devices: int,
+        blocks: int,
+        *,
+        recompute: bool = False,
+        participation: bool = False,
+    ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
             "cu": ("control units", (N,), "N", CU_FEATURES),
@@ -101,6 +111,8 @@ class GraphLayout(Mapping[str, GraphPart]):
         }
         if recompute:
             rows["opened"] = ("devices, what opened decisions add", (N, K), "N, K", OPENED_FEATURES)
+        if participation:
+            rows["absence"] = ("clusters, where they may sit out", (N,), "N", ABSENCE_FEATURES)
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():
             shape = (*lead, len(features)) if features else lead

@@ -94,6 +94,9 @@ class BatchMDP:
         self.rounds = rounds if max_rounds is None else min(rounds, max_rounds)
         self._total_delay = self._total_reward = self._column(0.0)
         self._total_energy_ratio = self.world.state.backlog
+        # Budgets that each cluster's nodes were granted, where clusters may sit out: those of its own rounds.
+        self._total_granted = self.world.state.absence
+        self._sum_names = _SUMS if self._total_granted is None else (*_SUMS, "total_granted")
         self._time_to_target = self._column(np.nan)
         # A metric that holds nothing and cannot be written to: it need not be looked at in every step.
         self._no_metric: Array | None = None
@@ -129,6 +132,8 @@ class BatchMDP:
         self._total_delay = rows.fill(self._total_delay, 0.0)
         self._total_reward = rows.fill(self._total_reward, 0.0)
         self._total_energy_ratio = rows.fill(self._total_energy_ratio, 0.0)
+        if self._total_granted is not None:
+            self._total_granted = rows.fill(self._total_granted, 0.0)
         self._time_to_target = rows.fill(self._time_to_target, np.nan)
         return self._observe(seen)
 
@@ -144,7 +149,8 @@ class BatchMDP:
                 then.
         """
         cap = self.world.seen.memory_cap
-        if check and self.world.system.may_lack_room:
+        # Where clusters may sit out, those that cannot hold the encoder do.
+        if check and self.world.system.may_lack_room and self.world.parameters.idle_round_s is None:
             require_room(self.backend.host(cap), self.scenario.blocks)
         if self.backend is NUMPY:
             allocation = self.codec.decode(actions, cap, self._other_cap())
@@ -199,6 +205,8 @@ class BatchMDP:
         self.world.take(played)
         self._total_delay = self._total_delay + costs.delay
         self._total_energy_ratio = self._total_energy_ratio + costs.energy_ratio
+        if self._total_granted is not None:
+            self._total_granted = self._total_granted + costs.granted
         if reached is not None:
             xp = namespace(after.loss)
             first = reached & xp.isnan(self._time_to_target)
@@ -252,8 +260,10 @@ class BatchMDP:
             ("total_delay", False),
             ("total_energy_ratio", False),
             ("time_to_target", True),
+            ("total_granted", False),
         ):
-            require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
+            if name in sums:
+                require_within(tree["sums"][name], 0.0, np.inf, f"mdp/sums/{name}", unknown=unknown)
         require_columns(tree["ended"], self.num_envs, sums["total_delay"].dtype, "mdp/ended")
         self.world.set_state(tree["simulator"], seeded)
         array = self.backend.array
@@ -269,7 +279,7 @@ class BatchMDP:
         """
         put_back, ended = self.world.remember(), self.ended_summaries
         # Replaced and never written to.
-        sums = {name: getattr(self, f"_{name}") for name in _SUMS}
+        sums = {name: getattr(self, f"_{name}") for name in self._sum_names}
 
         def forget() -> None:
             put_back()
@@ -280,7 +290,7 @@ class BatchMDP:
         return forget
 
     def _sums(self) -> Tree:
-        return {name: self.backend.host(getattr(self, f"_{name}")) for name in _SUMS}
+        return {name: self.backend.host(getattr(self, f"_{name}")) for name in self._sum_names}
 
     def learning_info(self) -> dict[str, Array]:
         """Loss and metric of the last evaluation (E,), fresh arrays; no metric where the learner has none."""
@@ -302,8 +312,9 @@ class BatchMDP:
 
         ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max`` (the worst node's
         time-average energy over its budget, its mean power over that of the budget where budgets are
-        per second: above 1 a budget is broken), ``final_backlog`` (sum of ``z``), ``return``, ``loss``
-        and, where they exist, ``metric`` (real training) and ``time_to_target`` [s] (the scenario has a
+        per second: above 1 a budget is broken; rounds that a cluster sits out grant its nodes nothing),
+        ``final_backlog`` (sum of ``z``), ``return``, ``loss`` and, where they exist, ``metric`` (real
+        training) and ``time_to_target`` [s] (the scenario has a
         target loss and it was reached).
 
         Args:
@@ -322,7 +333,7 @@ class BatchMDP:
             "rounds": state.round_index,
             "total_delay": self._total_delay,
             "mean_delay": self._total_delay / played,
-            "energy_ratio_max": xp.max(self._total_energy_ratio, axis=(-2, -1)) / granted,
+            "energy_ratio_max": self._worst_node(granted),
             "final_backlog": total(state.backlog),
             "return": self._total_reward,
             **self.learning_info(),
@@ -336,6 +347,19 @@ class BatchMDP:
             summaries[name] = xp.where(masks[name], values, xp.zeros_like(values))
             summaries[f"_{name}"] = xp.asarray(masks[name], copy=True)
         return summaries
+
+    def _worst_node(self, granted: Array) -> Array:
+        """Largest energy over the budgets granted so far, of any node (E,).
+
+        Args:
+            granted: Budgets that the rounds have granted (E,), > 0.
+        """
+        xp, used = namespace(granted), self._total_energy_ratio
+        if self._total_granted is None:
+            return xp.max(used, axis=(-2, -1)) / granted
+        # Who has sat out all rounds has used nothing.
+        own = xp.where(self._total_granted > 0.0, self._total_granted, xp.ones_like(self._total_granted))
+        return xp.max(used / own[..., None], axis=(-2, -1))
 
     def summary(self, row: int) -> dict[str, float]:
         """The episode of one row so far, as plain numbers; see :meth:`summaries`."""

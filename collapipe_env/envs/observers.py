@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_most, namespace
 from collapipe_env.envs.graph_layout import GraphLayout
-from collapipe_env.envs.graph_observation import GraphObserver
+from collapipe_env.envs.graph_observation import GraphObserver, seen_absence
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
 from collapipe_env.envs.observed_processes import observation_builder
@@ -57,7 +57,11 @@ class GraphObservations:
         self._parameters = system_parameters(scenario)
         self._opened = self._parameters.other_costs is not None
         self.layout = GraphLayout(
-            scenario.clusters, scenario.max_devices, scenario.blocks, recompute=self._opened
+            scenario.clusters,
+            scenario.max_devices,
+            scenario.blocks,
+            recompute=self._opened,
+            participation=self._parameters.idle_round_s is not None,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -76,13 +80,16 @@ class GraphObservations:
         return {name: xp.astype(array, xp.float32) for name, array in graph.items()}
 
     def _of_opened(self, state: SystemState) -> dict[str, Array]:
-        """Features of devices that opened decisions add, by the name of their array."""
-        if not self._opened:
-            return {}
+        """Features that opened decisions add, by the name of their array."""
         xp = namespace(state.backlog)
+        absence = {}
+        if state.absence is not None:
+            absence["absence"] = xp.astype(seen_absence(state.absence), xp.float32)
+        if not self._opened:
+            return absence
         caps = xp.astype(other_memory_caps(self._parameters, state), xp.float32)
         held = at_most(caps, self._parameters.costs.blocks)
-        return {"opened": xp.where(state.present, held, 0.0)[..., None]}
+        return {"opened": xp.where(state.present, held, 0.0)[..., None], **absence}
 
 
 def make_observer(kind: str, scenario: Scenario) -> Observer:

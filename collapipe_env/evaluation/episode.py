@@ -243,7 +243,8 @@ def play_episode(
     observation, info = env.reset(seed=HELD_OUT_SEED + episode)
     columns: dict[str, list[float]] = {column: [] for column in COLUMNS}
     allocations: list[Allocation] = []
-    energy, granted = np.zeros(env.state.backlog.shape[1:]), 0.0
+    energy = np.zeros(env.state.backlog.shape[1:])
+    granted = np.zeros((len(energy), 1))
     offered = np.array(env.state.memory_bytes[0], dtype=np.float64)
     memory = np.zeros_like(offered)
     initial_loss = float(info["loss"][0])
@@ -266,7 +267,7 @@ def play_episode(
         columns["smoothed_loss"].append(float(env.state.loss[0]))
         allocations.append(record.allocation[0])
         energy += record.costs.energy_ratio[0]
-        granted += allowance
+        granted += record.costs.granted[0][:, None]
         columns["memory_bytes"].append(float(record.costs.memory[0].max()))
         memory = np.maximum(memory, record.costs.memory[0])
         on_round()
@@ -281,7 +282,7 @@ def play_episode(
         run=run,
         initial_loss=initial_loss,
         metrics={name: float(values[0]) for name, values in record.learning.metrics.items()},
-        energy_ratio=(energy / granted).tolist(),
+        energy_ratio=(energy / np.where(granted > 0.0, granted, 1.0)).tolist(),
         device_memory_bytes=memory.tolist(),
         offered_memory_bytes=offered.tolist(),
         server_blocks=max(

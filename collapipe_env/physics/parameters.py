@@ -67,6 +67,7 @@ class Parameters(NamedTuple):
         other_activation_bytes: ``alpha`` under the other setting [byte].
         other_working_bytes: The working set under the other setting [byte].
         budget_period_s: Seconds that an energy budget is meant for [s]; 0 where it is for a round.
+        idle_round_s: Delay of a round in which nobody takes part [s]; 0 where all clusters have to.
     """
 
     blocks: int
@@ -113,6 +114,7 @@ class Parameters(NamedTuple):
     other_activation_bytes: float
     other_working_bytes: float
     budget_period_s: float
+    idle_round_s: float
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,11 @@ class SystemParameters:
         other_costs: Workload with the other setting of recomputation, where schedulers decide about it; else
             ``None``.
         budget_period_s: Seconds that an energy budget is meant for [s]; ``None`` where it is for a round.
+        idle_round_s: Delay of a round in which nobody takes part, ``T_ref`` of one local step [s]; ``None``
+            where all clusters have to take part.
+        participation_min: Least share of rounds in which a cluster is to take part, where it may sit out.
+        local_steps_choices: Allowed numbers of local steps, ascending, where schedulers decide about them;
+            ``None`` where all clusters take the workload's.
     """
 
     costs: WorkloadCosts
@@ -174,6 +181,9 @@ class SystemParameters:
     head: str = "copies"
     other_costs: WorkloadCosts | None = None
     budget_period_s: float | None = None
+    idle_round_s: float | None = None
+    participation_min: float = 0.0
+    local_steps_choices: tuple[int, ...] | None = None
 
     @property
     def uplink_noise_w(self) -> float:
@@ -203,7 +213,12 @@ class SystemParameters:
     @property
     def barrier(self) -> bool:
         """Whether every local step waits for the slowest cluster's: a common head with steps to follow."""
-        return self.head == "common" and self.costs.local_steps > 1
+        return self.head == "common" and self.most_local_steps > 1
+
+    @property
+    def most_local_steps(self) -> int:
+        """Most local steps that a cluster may take in a round: ``H``, or the largest choice."""
+        return self.costs.local_steps if self.local_steps_choices is None else self.local_steps_choices[-1]
 
     @cached_property
     def numbers(self) -> Parameters:
@@ -255,4 +270,5 @@ class SystemParameters:
             other_activation_bytes=other.stored_activation_bytes,
             other_working_bytes=other.working_bytes,
             budget_period_s=0.0 if self.budget_period_s is None else self.budget_period_s,
+            idle_round_s=0.0 if self.idle_round_s is None else self.idle_round_s,
         )

@@ -29,6 +29,8 @@ class ClusterView:
         delay_s: The cluster's own round time T_n in seconds, before waiting and broadcast.
         arrivals: Fraction of micro-batches whose gradient arrived, in [0, 1].
         recompute: Whether its devices recompute activations; ``None`` where plans do not decide about it.
+        takes_part: Whether it takes part in the round.
+        local_steps: Its local steps H_n; ``None`` where plans do not decide about them.
     """
 
     name: str
@@ -41,6 +43,8 @@ class ClusterView:
     delay_s: float
     arrivals: float
     recompute: bool | None = None
+    takes_part: bool = True
+    local_steps: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from collapipe_env.physics.workload import (
 )
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.block_prices import block_prices, training_memory
-from collapipe_env.scenario.decisions import OPENED, opens
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
 from collapipe_env.simulator.costs import round_costs
@@ -113,6 +113,11 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         distribution=scenario.workload.distribution,
         head=scenario.workload.head,
         budget_period_s=budget_period(scenario),
+        idle_round_s=usual_round(scenario) if opens(scenario, "participation") else None,
+        participation_min=scenario.budgets.participation_min if opens(scenario, "participation") else 0.0,
+        local_steps_choices=(
+            scenario.workload.local_steps_choices if opens(scenario, "local_steps") else None
+        ),
     )
 
 
@@ -156,7 +161,8 @@ def action_codec(scenario: Scenario) -> ActionCodec:
         power_min_w=scenario.devices.power_min_w,
         power_max_w=scenario.devices.power_max_w,
         bandwidth_floor=scenario.budgets.bandwidth_floor,
-        opened=tuple(name for name in scenario.decisions if name in OPENED),
+        # Actions have no entries for the others yet: plans that decide them are played as allocations.
+        opened=tuple(name for name in scenario.decisions if name == "recompute"),
         recompute=scenario.workload.recompute,
     )
 
@@ -187,6 +193,7 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
         backlog=np.zeros((N, K + 1)),
         round_index=np.zeros((), dtype=np.int64),
         loss=np.zeros(()),
+        absence=np.zeros(N) if opens(scenario, "participation") else None,
         device_edge_ratio=device_edge_ratio(scenario, layout),
     )
 
@@ -204,15 +211,24 @@ def budget_period(scenario: Scenario) -> float | None:
     Budgets per second are ``Pbar = Ebar / T_ref``, with the reference delay of the same scenario at one local
     step: the budget of a round of the usual length, spread over its seconds [X].
     """
-    if scenario.budgets.per == "round":
-        return None
-    return reference_delay(
-        dataclasses.replace(
-            scenario,
-            workload=dataclasses.replace(scenario.workload, local_steps=1),
-            budgets=dataclasses.replace(scenario.budgets, per="round"),
-        )
+    return None if scenario.budgets.per == "round" else usual_round(scenario)
+
+
+def usual_round(scenario: Scenario) -> float:
+    """Seconds of a usual round, ``T_ref``: :func:`reference_delay` at one local step, whatever is open [X].
+
+    Budgets per second are spread over it, and a round in which nobody takes part lasts as long.
+
+    Args:
+        scenario: The scenario.
+    """
+    closed = dataclasses.replace(
+        scenario,
+        decisions=tuple(name for name in scenario.decisions if name not in ("participation", "local_steps")),
+        workload=dataclasses.replace(scenario.workload, local_steps=1),
+        budgets=dataclasses.replace(scenario.budgets, per="round"),
     )
+    return reference_delay(closed)
 
 
 @lru_cache(maxsize=64)

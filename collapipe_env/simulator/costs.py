@@ -7,7 +7,7 @@ candidate allocations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,12 +25,19 @@ from collapipe_env.physics.elements import (
 )
 from collapipe_env.physics.links import HopTimes, PlanGraph, hop_times, plan_graph
 from collapipe_env.physics.memory import device_memory
+from collapipe_env.physics.participation import (
+    counted_delay,
+    delay_of_round,
+    players,
+    real_steps,
+    whole_steps,
+)
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules import split, storage
 from collapipe_env.physics.schedules.crossings import Crossings, interleaved_crossings
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state import SystemParameters, SystemState, able_where_open
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +67,9 @@ class RoundCosts:
         moments: What becomes of every block's moments before it (..., N, L), int: ``STAY``, ``TRAVEL`` or
             ``LOST`` of :mod:`collapipe_env.physics.migration`; ``None`` likewise.
         budget_period_s: Seconds that an energy budget is meant for [s]; ``None`` where it is for a round.
+        idle_round_s: Delay of a round in which nobody takes part [s]; ``None`` where all clusters have to.
+        local_steps: ``H_n`` (..., N), int, where schedulers decide about them; ``None`` if all clusters take
+            the workload's.
     """
 
     delay: Array
@@ -82,11 +92,25 @@ class RoundCosts:
     migration: Array | None = None
     moments: Array | None = None
     budget_period_s: float | None = None
+    idle_round_s: float | None = None
+    local_steps: Array | None = None
+
+    @property
+    def plays(self) -> Array | None:
+        """Clusters that take part (..., N), bool; ``None`` where all do."""
+        return players(self.allocation)
 
     @property
     def allowance(self) -> Array:
         """Budgets that the round grants every node (...): 1, or ``T / T_ref`` with budgets per second."""
         return queues.allowance(self.delay, self.budget_period_s)
+
+    @property
+    def granted(self) -> Array:
+        """Budgets that the round grants the nodes of each cluster (..., N), 0 for one that sits out."""
+        xp, plays = namespace(self.cluster_delay), self.plays
+        each = xp.zeros_like(self.cluster_delay) + self.allowance[..., None]
+        return each if plays is None else xp.where(plays, each, xp.zeros_like(each))
 
     @cached_property
     def graph(self) -> PlanGraph:
@@ -114,7 +138,8 @@ def round_costs(
     """
     costs: RoundCosts | None = None
     if interference_w is None and allocation.is_plain:
-        compiled = plain_round_costs(parameters, state, allocation)
+        counted = counted_delay(allocation, able_where_open(parameters, state), parameters.idle_round_s)
+        compiled = plain_round_costs(parameters, state, allocation, counted)
         if compiled is not None:
             costs = _named(compiled, allocation, parameters)
     if costs is None:
@@ -162,7 +187,18 @@ def _named(costs: PlainCosts, allocation: Allocation, parameters: SystemParamete
         ),
         allocation=allocation,
         budget_period_s=parameters.budget_period_s,
+        idle_round_s=parameters.idle_round_s,
+        local_steps=_taken_steps(parameters, allocation),
     )
+
+
+def _taken_steps(parameters: SystemParameters, allocation: Allocation) -> Array | None:
+    """Local steps of the clusters (..., N), int; ``None`` where the scenario settles them."""
+    own = parameters.costs.local_steps
+    steps = whole_steps(allocation, own)
+    if steps is None and parameters.local_steps_choices is not None:
+        steps = namespace(allocation.micro_batches).full_like(allocation.micro_batches, own)
+    return steps
 
 
 class _Links(NamedTuple):
@@ -196,7 +232,8 @@ def general_round_costs(
     """Evaluate one round of any plan on any array library; arguments as for :func:`round_costs`."""
     xp = namespace(state.uplink_gain, allocation.bandwidth)
     costs = parameters.costs
-    steps = costs.local_steps
+    steps = real_steps(allocation, costs.local_steps, state.speed.dtype)
+    device_steps = steps if isinstance(steps, int) else steps[..., None]
     graph = plan_graph(allocation)
     links = _links(parameters, state, allocation, graph, interference_w)
 
@@ -236,7 +273,7 @@ def general_round_costs(
         group_time = allreduce_times(graph, links.rates, device_blocks * costs.block_gradient_bits)
         allreduce = xp.max(group_time, axis=-1)
         local_step = local_step + allreduce
-        in_groups = steps * group_time
+        in_groups = device_steps * group_time
         airtime = airtime + in_groups
     updates = overheads.update_time(device_blocks, parameters.overheads.update_cycles, state.clock)
     update = xp.max(updates, axis=-1)
@@ -250,7 +287,7 @@ def general_round_costs(
     relay = barrier = xp.zeros_like(upload)
     paced = local_step
     if parameters.barrier:
-        paced = split.paced_steps(allocation, local_step)
+        paced = split.paced_steps(allocation, local_step, steps)
         barrier = paced - local_step
     cluster_delay = delay.cluster_delay(steps, paced, collect, upload)
     broadcast = delay.broadcast_time(broadcast_bits, links.broadcast_rate)
@@ -277,7 +314,7 @@ def general_round_costs(
                 parameters,
                 state,
                 allocation,
-                energy.compute_time(passes[..., None], work, ratio) + steps * updates,
+                energy.compute_time(passes[..., None], work, ratio) + device_steps * updates,
                 airtime,
                 received,
             ),
@@ -288,7 +325,7 @@ def general_round_costs(
     if parameters.link_errors == "drop":
         survival = radio.survival(traffic.failure_exponent + links.uplink_exponent)
     in_flight, state_bytes, working = storage.memory_terms(costs, allocation, terms)
-    return RoundCosts(
+    found = RoundCosts(
         delay=delay.round_delay(xp.max(cluster_delay, axis=-1), broadcast),
         cluster_delay=cluster_delay,
         local_step=local_step,
@@ -307,6 +344,41 @@ def general_round_costs(
         elements=elements,
         allocation=allocation,
         budget_period_s=parameters.budget_period_s,
+        idle_round_s=parameters.idle_round_s,
+        local_steps=_taken_steps(parameters, allocation),
+    )
+    counted = counted_delay(allocation, able_where_open(parameters, state), parameters.idle_round_s)
+    return found if counted is None else _without_absent(found, counted)
+
+
+def _without_absent(costs: RoundCosts, counted: Array) -> RoundCosts:
+    """A round without the clusters that sit it out.
+
+    Args:
+        costs: The round as if all took part, but for interference.
+        counted: ``T_n`` of those that do not (..., N) [s].
+    """
+    plays = costs.plays
+    assert plays is not None
+    xp = namespace(counted)
+    each = plays[..., None]
+
+    def kept(values: Array, where: Array) -> Array:
+        return xp.where(where, values, xp.zeros_like(values))
+
+    cluster_delay = xp.where(plays, costs.cluster_delay, counted)
+    somebody = xp.any(plays, axis=-1)
+    broadcast = kept(costs.broadcast, somebody)
+    by_cluster = ("local_step", "allreduce", "update", "collect", "upload", "relay", "barrier")
+    return replace(
+        costs,
+        delay=delay_of_round(cluster_delay, broadcast, plays, costs.idle_round_s),
+        cluster_delay=cluster_delay,
+        broadcast=broadcast,
+        survival=xp.where(plays, costs.survival, xp.ones_like(costs.survival)),
+        elements=costs.elements.where(plays),
+        **{name: kept(getattr(costs, name), plays) for name in by_cluster},
+        **{name: kept(getattr(costs, name), each) for name in ("energy", "energy_ratio", "memory")},
     )
 
 
@@ -341,9 +413,15 @@ def _links(
     interference_w: Array | None,
 ) -> _Links:
     p, share, cu_power, gain = parameters, allocation.bandwidth, allocation.cu_power, state.uplink_gain
-    power = allocation.node_power
+    power, plays = allocation.node_power, players(allocation)
+    if plays is not None:
+        xp = namespace(share)
+        share = xp.where(plays, share, xp.ones_like(share))  # what is not read may be nothing at all
     if interference_w is None:
-        interference_w = radio.interference(state.cross_gain, radio.mean_active_power(power, graph.active))
+        sent = radio.mean_active_power(power, graph.active)
+        if plays is not None:
+            sent = xp.where(plays, sent, xp.zeros_like(sent))
+        interference_w = radio.interference(state.cross_gain, sent)
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, interference_w)
     snr = radio.d2d_snr(power, state.d2d_gain, noise)
     downlink = (p.downlink_noise_w, p.downlink_bandwidth_hz)

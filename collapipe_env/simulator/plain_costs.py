@@ -17,10 +17,12 @@ from collapipe_env.kernels.plain_round import (
     System,
     plain_round,
 )
+from collapipe_env.physics.participation import players, whole_steps
 from collapipe_env.physics.radio import weakest_listener
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 _NOWHERE: IntArray = np.empty((0, 0), dtype=np.int64)
+_LEFT: FloatArray = np.empty((0, 0))
 
 
 class PlainCosts(NamedTuple):
@@ -33,7 +35,10 @@ class PlainCosts(NamedTuple):
 
 
 def plain_round_costs(
-    parameters: SystemParameters, state: SystemState, allocation: Allocation
+    parameters: SystemParameters,
+    state: SystemState,
+    allocation: Allocation,
+    counted: Array | None = None,
 ) -> PlainCosts | None:
     """Cost plain plans, or return ``None`` where the general form has to.
 
@@ -41,6 +46,7 @@ def plain_round_costs(
         parameters: Scalars of the scenario.
         state: The system.
         allocation: A plan without extensions. With one batch axis, the state's, the loop can take it.
+        counted: ``T_n`` of clusters that sit out (E, N) [s]; ``None`` where all take part.
     """
     blocks = allocation.blocks
     if type(blocks) is not np.ndarray or blocks.ndim != 3:
@@ -55,6 +61,8 @@ def plain_round_costs(
         _real(allocation.device_power),
         _real(allocation.cu_power),
         _other_setting(parameters, allocation),
+        _own_steps(parameters, allocation),
+        _counted(allocation, counted),
     )
     system = System(
         _real(state.uplink_gain),
@@ -71,8 +79,9 @@ def plain_round_costs(
         return None
     if plan.device_power.shape != blocks.shape or plan.cu_power.shape != clusters:
         return None
-    if plan.other_setting.size and plan.other_setting.shape != clusters:
-        return None
+    for optional in (plan.other_setting, plan.local_steps, plan.counted):
+        if optional.size and optional.shape != clusters:
+            return None
     # One plan for many states, or many for one, is for the general form.
     expected = (clusters, clusters, (*nodes, K + 1), (E, N, N), *(blocks.shape,) * 3, nodes)
     for array, shape in zip(system, expected, strict=True):
@@ -95,6 +104,20 @@ def _other_setting(parameters: SystemParameters, allocation: Allocation) -> IntA
     chosen = np.asarray(allocation.recompute)
     own = parameters.costs.training_memory.recompute
     return _whole((chosen >= 0) & ((chosen > 0) != own))
+
+
+def _counted(allocation: Allocation, counted: Array | None) -> FloatArray:
+    """-1 where clusters take part, else the ``T_n`` that they count (E, N), or nothing if all take part."""
+    plays = players(allocation)
+    if plays is None or counted is None:
+        return _LEFT
+    return _real(np.where(plays, -1.0, counted))
+
+
+def _own_steps(parameters: SystemParameters, allocation: Allocation) -> FloatArray:
+    """Local steps of the clusters (E, N), or an array of nothing if the plan leaves them to the workload."""
+    steps = whole_steps(allocation, parameters.costs.local_steps)
+    return _LEFT if steps is None else _real(steps)
 
 
 def _real(array: Array) -> FloatArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
-from collapipe_env.arrays import Array
+from collapipe_env.arrays import Array, namespace
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.parameters import SystemParameters as SystemParameters
 
@@ -30,6 +30,8 @@ class SystemState:
         loss: Smoothed evaluation loss (...).
         device_edge_ratio: Gain of each device to the base station over its CU's (..., N, K), > 0; ``None``
             unless ``workload.distribution`` is ``devices``.
+        absence: Participation queues ``y`` (..., N), counted in rounds; ``None`` unless schedulers decide
+            which clusters take part.
         processes: What processes show of themselves: arrays (..., ...) by name, by process.
     """
 
@@ -47,6 +49,7 @@ class SystemState:
     round_index: Array
     loss: Array
     device_edge_ratio: Array | None = None
+    absence: Array | None = None
     processes: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
 
     def map(self, function: Callable[[Array], Array]) -> SystemState:
@@ -79,3 +82,28 @@ def other_memory_caps(parameters: SystemParameters, state: SystemState) -> Array
     """
     other = parameters.other_costs
     return None if other is None else memory_caps(other, state.memory_bytes)
+
+
+def able_clusters(parameters: SystemParameters, state: SystemState) -> Array:
+    """Return which clusters' devices can hold the encoder (..., N), bool.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system (...).
+    """
+    xp, cap = namespace(state.memory_cap), state.memory_cap
+    other = other_memory_caps(parameters, state)
+    if other is not None:
+        cap = xp.where(other > cap, other, cap)
+    blocks: Array = xp.sum(cap, axis=-1)
+    return blocks >= parameters.costs.blocks
+
+
+def able_where_open(parameters: SystemParameters, state: SystemState) -> Array | None:
+    """Return which clusters can hold the encoder (..., N), bool, where they may sit out; else ``None``.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system (...).
+    """
+    return None if parameters.idle_round_s is None else able_clusters(parameters, state)

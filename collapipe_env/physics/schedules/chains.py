@@ -14,6 +14,7 @@ from collapipe_env.errors import AllocationError
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph
 from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.schedules.crossings import Crossings
 from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step_times
 
@@ -66,9 +67,14 @@ def scheduled_steps(
         )
     xp = namespace(gpipe)
     chains, orders = flat_chains(allocation, graph, elements, gpipe.shape)
-    times = np.asarray(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
-    local_step_times(chains, orders, parameters.costs.local_steps, parameters.half_duplex, times)
-    return xp.asarray(times.reshape(gpipe.shape))
+    own = np.asarray(steps_or(allocation, parameters.costs.local_steps))
+    found = np.empty(gpipe.shape)
+    for steps in np.unique(own).tolist():
+        # Only under an asynchronous schedule does a local step depend on how many there are.
+        times = np.asarray(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
+        local_step_times(chains, orders, steps, parameters.half_duplex, times)
+        found = np.where(own == steps, times.reshape(gpipe.shape), found)
+    return xp.asarray(found)
 
 
 def flat_chains(
