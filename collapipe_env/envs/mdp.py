@@ -149,8 +149,9 @@ class BatchMDP:
                 then.
         """
         cap = self.world.seen.memory_cap
-        # Where clusters may sit out, those that cannot hold the encoder do.
-        if check and self.world.system.may_lack_room and self.world.parameters.idle_round_s is None:
+        # Where actions say who sits out, clusters that cannot hold the encoder do.
+        all_play = "participation" not in self.codec.opened
+        if check and all_play and self.world.system.may_lack_room:
             require_room(self.backend.host(cap), self.scenario.blocks)
         if self.backend is NUMPY:
             allocation = self.codec.decode(actions, cap, self._other_cap())
