@@ -58,10 +58,8 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 class PlainPlan(NamedTuple):
     """A plan's arrays, as :class:`~collapipe_env.allocation.Allocation` names them.
 
-    ``other_setting`` (E, N) is 1 where a cluster takes the other setting of recomputation; it is empty where
-    no plan can. ``local_steps`` (E, N) are the clusters' own; empty where plans leave them to the workload.
-    ``counted`` (E, N) is -1 where a cluster takes part, and else ``T_n`` that it counts [s]; empty where all
-    take part.
+    ``opened`` (rows, E, N) holds :data:`OPENED`'s rows: none where nothing is decided, the first one where
+    recomputation alone is, and else all of them.
     """
 
     blocks: IntArray
@@ -69,9 +67,7 @@ class PlainPlan(NamedTuple):
     bandwidth: FloatArray
     device_power: FloatArray
     cu_power: FloatArray
-    other_setting: IntArray
-    local_steps: FloatArray
-    counted: FloatArray
+    opened: FloatArray
 
 
 class System(NamedTuple):
@@ -88,6 +84,18 @@ class System(NamedTuple):
     clock: FloatArray
     compute_power: FloatArray
     budget: FloatArray
+
+
+class OpenedRows(NamedTuple):
+    """Rows of opened decisions.
+
+    ``other_setting`` is 1 where a cluster takes the other setting of recomputation, ``local_steps`` is
+    ``H_n``, and ``counted`` -1 where a cluster takes part, else the ``T_n`` that it counts [s].
+    """
+
+    other_setting: int
+    local_steps: int
+    counted: int
 
 
 class RoundRows(NamedTuple):
@@ -135,6 +143,7 @@ class DeviceRows(NamedTuple):
 
 
 # Few arrays with numbered rows rather than one for each name: Numba takes each array apart in every call.
+OPENED = OpenedRows(*range(3))
 ROUND = RoundRows(*range(2))
 CLUSTER = ClusterRows(*range(15))
 NODE = NodeRows(*range(4))
@@ -205,13 +214,14 @@ def plain_round(
 @inlined
 def _plays(plan: PlainPlan, e: int, n: int) -> bool:
     """Whether a cluster takes part."""
-    return bool(plan.counted.shape[0] == 0 or plan.counted[e, n] < 0.0)
+    return bool(plan.opened.shape[0] < 3 or plan.opened[OPENED.counted, e, n] < 0.0)
 
 
 @inlined
 def _steps(c: Parameters, plan: PlainPlan, e: int, n: int) -> float:
     """Local steps of a cluster that takes part, ``H_n``."""
-    steps: float = plan.local_steps[e, n] if plan.local_steps.shape[0] > 0 else c.local_steps
+    several = plan.opened.shape[0] > 2
+    steps: float = plan.opened[OPENED.local_steps, e, n] if several else c.local_steps
     return steps
 
 
@@ -222,7 +232,7 @@ def _sits_out(
     """Write the rows of a cluster that sits the round out: nothing, but for the delay that it counts."""
     for row in range(clusters.shape[0]):
         clusters[row, e, n] = 0.0
-    clusters[CLUSTER.delay, e, n] = plan.counted[e, n]
+    clusters[CLUSTER.delay, e, n] = plan.opened[OPENED.counted, e, n]
     clusters[CLUSTER.survival, e, n] = 1.0
     for row in range(nodes.shape[0]):
         for node in range(nodes.shape[3]):
@@ -264,7 +274,7 @@ def _pace_own_steps(c: Parameters, plan: PlainPlan, e: int, clusters: FloatArray
 @inlined
 def _pace(c: Parameters, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
     """Let every local step wait for the slowest cluster's, and return the longest ``T_n`` [s]."""
-    if plan.local_steps.shape[0] > 0 or plan.counted.shape[0] > 0 or c.local_steps <= 1.0:
+    if plan.opened.shape[0] > 2 or c.local_steps <= 1.0:
         return _pace_own_steps(c, plan, e, clusters)
     longest = slowest = 0.0
     for n in range(clusters.shape[2]):
@@ -297,7 +307,7 @@ def _cluster(
     K = plan.blocks.shape[2]
     extra, radio = c.overheads, c.radio_power
     ratio, activation_bytes, working_bytes = c.backward_over_forward, c.activation_bytes, c.working_bytes
-    if plan.other_setting.shape[0] > 0 and plan.other_setting[e, n] > 0:
+    if plan.opened.shape[0] > 0 and plan.opened[OPENED.other_setting, e, n] > 0.0:
         ratio, activation_bytes = c.other_backward_over_forward, c.other_activation_bytes
         working_bytes = c.other_working_bytes
     M = float(plan.micro_batches[e, n])

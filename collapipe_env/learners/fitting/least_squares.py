@@ -49,14 +49,14 @@ class _Batch:
     @classmethod
     def of(cls, runs: Sequence[Run]) -> _Batch:
         first = runs[0]
-        steps = [run.outcome.own_steps for run in runs]
+        steps = [run.outcome.own_steps for run in runs if run.outcome.own_steps is not None]
         return cls(
             first.condition.partition,
             first.skew,
             SurrogateOutcome(
                 np.concatenate([run.outcome.surviving_samples for run in runs]),
                 np.concatenate([run.outcome.error_probability for run in runs]),
-                None if steps[0] is None else np.concatenate(steps),
+                np.concatenate(steps) if steps else None,
             ),
             np.stack([run.factors for run in runs]),
             np.stack([run.losses for run in runs]),
