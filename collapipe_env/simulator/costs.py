@@ -7,7 +7,7 @@ candidate allocations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -27,16 +27,15 @@ from collapipe_env.physics.links import HopTimes, PlanGraph, hop_times, plan_gra
 from collapipe_env.physics.memory import device_memory
 from collapipe_env.physics.participation import (
     counted_delay,
-    delay_of_round,
     players,
     real_steps,
-    whole_steps,
 )
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules import split, storage
 from collapipe_env.physics.schedules.crossings import Crossings, interleaved_crossings
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
+from collapipe_env.simulator.sitting_out import taken_steps, without_absent
 from collapipe_env.simulator.state import SystemParameters, SystemState, able_where_open
 
 
@@ -188,17 +187,8 @@ def _named(costs: PlainCosts, allocation: Allocation, parameters: SystemParamete
         allocation=allocation,
         budget_period_s=parameters.budget_period_s,
         idle_round_s=parameters.idle_round_s,
-        local_steps=_taken_steps(parameters, allocation),
+        local_steps=taken_steps(parameters, allocation),
     )
-
-
-def _taken_steps(parameters: SystemParameters, allocation: Allocation) -> Array | None:
-    """Local steps of the clusters (..., N), int; ``None`` where the scenario settles them."""
-    own = parameters.costs.local_steps
-    steps = whole_steps(allocation, own)
-    if steps is None and parameters.local_steps_choices is not None:
-        steps = namespace(allocation.micro_batches).full_like(allocation.micro_batches, own)
-    return steps
 
 
 class _Links(NamedTuple):
@@ -345,41 +335,10 @@ def general_round_costs(
         allocation=allocation,
         budget_period_s=parameters.budget_period_s,
         idle_round_s=parameters.idle_round_s,
-        local_steps=_taken_steps(parameters, allocation),
+        local_steps=taken_steps(parameters, allocation),
     )
     counted = counted_delay(allocation, able_where_open(parameters, state), parameters.idle_round_s)
-    return found if counted is None else _without_absent(found, counted)
-
-
-def _without_absent(costs: RoundCosts, counted: Array) -> RoundCosts:
-    """A round without the clusters that sit it out.
-
-    Args:
-        costs: The round as if all took part, but for interference.
-        counted: ``T_n`` of those that do not (..., N) [s].
-    """
-    plays = costs.plays
-    assert plays is not None
-    xp = namespace(counted)
-    each = plays[..., None]
-
-    def kept(values: Array, where: Array) -> Array:
-        return xp.where(where, values, xp.zeros_like(values))
-
-    cluster_delay = xp.where(plays, costs.cluster_delay, counted)
-    somebody = xp.any(plays, axis=-1)
-    broadcast = kept(costs.broadcast, somebody)
-    by_cluster = ("local_step", "allreduce", "update", "collect", "upload", "relay", "barrier")
-    return replace(
-        costs,
-        delay=delay_of_round(cluster_delay, broadcast, plays, costs.idle_round_s),
-        cluster_delay=cluster_delay,
-        broadcast=broadcast,
-        survival=xp.where(plays, costs.survival, xp.ones_like(costs.survival)),
-        elements=costs.elements.where(plays),
-        **{name: kept(getattr(costs, name), plays) for name in by_cluster},
-        **{name: kept(getattr(costs, name), each) for name in ("energy", "energy_ratio", "memory")},
-    )
+    return found if counted is None else without_absent(found, counted)
 
 
 def _device_energy(
