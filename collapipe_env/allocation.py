@@ -32,7 +32,9 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("schedule", "caps", "chunks"),
     ("server_blocks", "server_mode"),
 )
-"""Optional fields that are given together or not at all; ``recompute`` stands by itself."""
+"""Optional fields that are given together or not at all; those of ``ALONE`` stand by themselves."""
+ALONE = ("recompute", "participates", "local_steps")
+"""Optional fields of decisions that a scenario may open, one number for each cluster."""
 
 _FORMER = {"share": "sample_share"}
 """Present names of fields that had another one, which files written before hold."""
@@ -52,8 +54,8 @@ class Allocation:
     * schedules: the order of the micro-batches' operations (Asteroid, AdaPtis, OptPipe, FlexPipe, XPipe);
     * split training: the server runs the encoder's last blocks, too (SplitFed, PiPar).
 
-    Where a scenario opens the decision, a plan may also say in which clusters devices recompute activations;
-    the action box can express that.
+    Where a scenario opens the decisions, a plan may also say in which clusters devices recompute activations,
+    which clusters take part in the round, and how many local steps each of them takes.
 
     Attributes:
         blocks: Consecutive encoder blocks of each stage slot, in pipeline order (..., N, K), int >= 0,
@@ -76,6 +78,10 @@ class Allocation:
             round; ``sequential`` (V2) has one, which serves the clusters one after the other.
         recompute: Whether a cluster's devices store inputs of blocks only and recompute the rest (..., N),
             int, 0 or 1; -1, or ``None`` for all clusters, leaves it to the scenario's workload.
+        participates: Whether a cluster takes part (..., N), int, 0 or 1; ``None`` if all do. A cluster that
+            sits out does, sends and uses nothing in the round; its other entries are not read.
+        local_steps: ``H_n`` (..., N), int >= 1; -1, or ``None`` for all clusters, leaves it to the scenario's
+            workload.
     """
 
     blocks: Array
@@ -91,6 +97,8 @@ class Allocation:
     server_blocks: Array | None = None
     server_mode: Array | None = None
     recompute: Array | None = None
+    participates: Array | None = None
+    local_steps: Array | None = None
 
     def __post_init__(self) -> None:
         plain = self.stage is self.sample_share is self.schedule is None
@@ -166,8 +174,9 @@ def own_arrays(allocation: Allocation) -> Allocation:
     owned: dict[str, Array | None] = {}
     for field in fields(Allocation):
         name, value = field.name, getattr(allocation, field.name)
-        if name == "recompute" and value is not None and np.asarray(value).dtype == np.bool_:
-            value = np.asarray(value, dtype=np.int64)  # yes and no
+        yes_or_no = name in ("recompute", "participates") and value is not None
+        if yes_or_no and np.asarray(value).dtype == np.bool_:
+            value = np.asarray(value, dtype=np.int64)
         if value is not None:
             owned[name] = float_numbers(name, value) if name in REALS else whole_numbers(name, value)
         elif field.default is MISSING:
@@ -194,6 +203,10 @@ def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
         allocations = [with_explicit_server(a) for a in allocations]
     if any(a.recompute is not None for a in allocations):
         allocations = [with_explicit_recompute(a) for a in allocations]
+    if any(a.participates is not None for a in allocations):
+        allocations = [with_explicit_participation(a) for a in allocations]
+    if any(a.local_steps is not None for a in allocations):
+        allocations = [with_explicit_local_steps(a) for a in allocations]
     columns = {f.name: [getattr(a, f.name) for a in allocations] for f in fields(Allocation)}
     return Allocation(**{k: None if v[0] is None else np.stack(v) for k, v in columns.items()})
 
@@ -231,6 +244,20 @@ def with_explicit_recompute(allocation: Allocation) -> Allocation:
     if allocation.recompute is not None:
         return allocation
     return replace(allocation, recompute=np.full(allocation.micro_batches.shape, -1))
+
+
+def with_explicit_participation(allocation: Allocation) -> Allocation:
+    """Write out that all clusters take part, for a plan that says nothing of it."""
+    if allocation.participates is not None:
+        return allocation
+    return replace(allocation, participates=np.ones(allocation.micro_batches.shape, dtype=np.int64))
+
+
+def with_explicit_local_steps(allocation: Allocation) -> Allocation:
+    """Write out that local steps are left to the scenario, for a plan that says nothing of them."""
+    if allocation.local_steps is not None:
+        return allocation
+    return replace(allocation, local_steps=np.full(allocation.micro_batches.shape, -1))
 
 
 def with_schedule(

@@ -67,6 +67,7 @@ class ActionCodec:
         costs: Priced workload, needed where decisions are open.
         other_costs: The same with the other setting of recomputation, needed where that is open.
         server_room: Most blocks that the server's memory holds for all clusters together; ``None`` for any.
+        local_steps_choices: Allowed numbers of local steps, ascending, where they are open.
     """
 
     clusters: int
@@ -80,6 +81,7 @@ class ActionCodec:
     costs: WorkloadCosts | None = None
     other_costs: WorkloadCosts | None = None
     server_room: int | None = None
+    local_steps_choices: tuple[int, ...] = ()
 
     @property
     def own_entries(self) -> int:
@@ -94,7 +96,9 @@ class ActionCodec:
     @cached_property
     def opened_layout(self) -> OpenedLayout:
         """Places of opened decisions among the entries of a cluster."""
-        return OpenedLayout(self.opened, self.devices, self.blocks, self.own_entries)
+        return OpenedLayout(
+            self.opened, self.devices, self.blocks, self.own_entries, self.local_steps_choices
+        )
 
     @property
     def action_size(self) -> int:

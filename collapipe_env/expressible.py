@@ -73,6 +73,16 @@ def _check_opened(codec: ActionCodec, allocation: Allocation) -> None:
         raise AllocationError(
             "recompute: the scenario's decisions do not list it, so the action box has no entry for it"
         )
+    if "participation" not in codec.opened and np.any(_or(allocation.participates, 1) != 1):
+        raise _not_open("clusters that sit out", "participation")
+    steps = np.asarray(_or(allocation.local_steps, -1))
+    if "local_steps" not in codec.opened and np.any(steps != -1):
+        raise _not_open("local steps", "local_steps")
+    if np.any(unknown := ~np.isin(steps, (-1, *codec.local_steps_choices))):
+        raise AllocationError(
+            f"local_steps = {np.unique(steps[unknown]).tolist()}: allowed are "
+            f"{list(codec.local_steps_choices)}"
+        )
     if allocation.stage is not None:
         _check_order(allocation)
     if allocation.schedule is not None:

@@ -11,6 +11,7 @@ from collapipe_env.dynamics.system import System
 from collapipe_env.errors import StateError
 from collapipe_env.physics.migration import block_holders
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.state_trees import REMEDY
 
 
@@ -56,12 +57,15 @@ class PreviousPlan(Process):
         return {"blocks": none, "holders": xp.astype(holders, xp.bool, copy=True)}
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Any, delta_s: Any) -> Carried:  # noqa: ARG002
-        """The plan just played."""
+        """The plan just played; clusters that sat out keep the one before."""
         xp, plan = namespace(costs.delay), costs.allocation
-        return {
-            "blocks": xp.astype(plan.device_blocks, xp.int64),
-            "holders": block_holders(plan, self.scenario.blocks),
-        }
+        blocks = xp.astype(plan.device_blocks, xp.int64)
+        holders = block_holders(plan, self.scenario.blocks)
+        plays = costs.plays
+        if plays is not None:
+            blocks = xp.where(plays[..., None], blocks, carried["blocks"])
+            holders = xp.where(plays[..., None, None], holders, carried["holders"])
+        return {"blocks": blocks, "holders": holders}
 
     def check(self, carried: Carried) -> None:
         """Refuse plans that cannot have been played."""
@@ -71,5 +75,7 @@ class PreviousPlan(Process):
                 f"simulator/processes/migration: blocks are not those that holders say: {REMEDY}"
             )
         each = carried["holders"].any(axis=-1)
-        if (each.any(axis=(-2, -1)) != each.all(axis=(-2, -1))).any():
+        # A cluster that has always sat out holds nothing yet; otherwise all begin in the same round.
+        together = -1 if opens(self.scenario, "participation") else (-2, -1)
+        if (each.any(axis=together) != each.all(axis=together)).any():
             raise StateError(f"simulator/processes/migration/holders leave blocks to nobody: {REMEDY}")

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_least, namespace
 from collapipe_env.envs.graph_observation import (
+    ABSENCE_FEATURES,
     BETWEEN_FEATURES,
     CONTEXT_FEATURES,
     CU_FEATURES,
@@ -80,6 +81,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         recompute: Whether the scenario leaves recomputation to schedulers.
         schedule: Whether it leaves schedules to them.
         server: Whether the server has an energy budget or tenants who come and go.
+        participation: Whether it leaves to them which clusters take part.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         recompute: bool = False,
         schedule: bool = False,
         server: bool = False,
+        participation: bool = False,
     ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
@@ -117,6 +120,8 @@ class GraphLayout(Mapping[str, GraphPart]):
             rows["opened"] = ("devices, what opened decisions add", (N, K), "N, K", opened)
         if server:
             rows["server"] = ("the edge server, where its terms move", (), "", SERVER_FEATURES)
+        if participation:
+            rows["absence"] = ("clusters, where they may sit out", (N,), "N", ABSENCE_FEATURES)
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():
             shape = (*lead, len(features)) if features else lead

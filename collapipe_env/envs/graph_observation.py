@@ -153,6 +153,9 @@ SERVER_FEATURES = _features(
     ),
     ("tenants", "share of the server that tenants who come and go use", "1", SHARE),
 )
+ABSENCE_FEATURES = _features(
+    ("log_absence", "log of 1 plus the participation queue y", "rounds", ONE_PLUS),
+)
 CONTEXT_FEATURES = _features(
     ("log_clusters", "log of N", "1", LOG),
     ("log_blocks", "log of L", "blocks", LOG),
@@ -404,6 +407,15 @@ class GraphObserver:
         p = self.parameters
         noise = p.noise_density * p.d2d_bandwidth_hz
         return _held(log1p((self.reference_w / noise) * state.cross_gain))[..., None]
+
+
+def seen_absence(absence: Array) -> Array:
+    """Features of participation queues (..., N, 1).
+
+    Args:
+        absence: ``y`` (..., N), >= 0.
+    """
+    return _held(log1p(absence))[..., None]
 
 
 def hops_there(present: Array) -> Array:

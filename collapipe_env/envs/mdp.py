@@ -96,6 +96,8 @@ class BatchMDP:
         self._total_energy_ratio = self.world.state.backlog
         # None where the server has no energy budget.
         self._total_server_ratio: Array | None = self.world.state.server_backlog
+        # Budgets that each cluster's nodes were granted, where clusters may sit out: those of its own rounds.
+        self._total_granted = self.world.state.absence
         self._time_to_target = self._column(np.nan)
         # A metric that holds nothing and cannot be written to: it need not be looked at in every step.
         self._no_metric: Array | None = None
@@ -133,6 +135,8 @@ class BatchMDP:
         self._total_energy_ratio = rows.fill(self._total_energy_ratio, 0.0)
         if self._total_server_ratio is not None:
             self._total_server_ratio = rows.fill(self._total_server_ratio, 0.0)
+        if self._total_granted is not None:
+            self._total_granted = rows.fill(self._total_granted, 0.0)
         self._time_to_target = rows.fill(self._time_to_target, np.nan)
         return self._observe(seen)
 
@@ -148,7 +152,9 @@ class BatchMDP:
                 then.
         """
         cap = self.world.seen.memory_cap
-        if check and self.world.system.may_lack_room:
+        # Where actions say who sits out, clusters that cannot hold the encoder do.
+        all_play = "participation" not in self.codec.opened
+        if check and all_play and self.world.system.may_lack_room:
             require_room(self.backend.host(cap), self.scenario.blocks)
         if self.backend is NUMPY:
             allocation = self.codec.decode(actions, cap, self.world.seen.memory_bytes)
@@ -201,6 +207,8 @@ class BatchMDP:
         self._total_energy_ratio = self._total_energy_ratio + costs.energy_ratio
         if self._total_server_ratio is not None:
             self._total_server_ratio = self._total_server_ratio + costs.server_ratio
+        if self._total_granted is not None:
+            self._total_granted = self._total_granted + costs.granted
         if reached is not None:
             xp = namespace(after.loss)
             first = reached & xp.isnan(self._time_to_target)
@@ -284,7 +292,8 @@ class BatchMDP:
         return {name: self.backend.host(getattr(self, f"_{name}")) for name in self._sum_names()}
 
     def _sum_names(self) -> tuple[str, ...]:
-        return _SUMS if self._total_server_ratio is None else (*_SUMS, "total_server_ratio")
+        further = {"total_server_ratio": self._total_server_ratio, "total_granted": self._total_granted}
+        return (*_SUMS, *(name for name, sums in further.items() if sums is not None))
 
     def learning_info(self) -> dict[str, Array]:
         """Loss and metric of the last evaluation (E,), fresh arrays; no metric where the learner has none."""
@@ -306,8 +315,9 @@ class BatchMDP:
 
         ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max`` (the worst node's or the
         server's time-average energy over its budget, its mean power over that of the budget where budgets are
-        per second: above 1 a budget is broken), ``final_backlog`` (sum of ``z``), ``return``, ``loss``
-        and, where they exist, ``metric`` (real training) and ``time_to_target`` [s] (the scenario has a
+        per second: above 1 a budget is broken; rounds that a cluster sits out grant its nodes nothing),
+        ``final_backlog`` (sum of ``z``), ``return``, ``loss`` and, where they exist, ``metric`` (real
+        training) and ``time_to_target`` [s] (the scenario has a
         target loss and it was reached).
 
         Args:
@@ -322,16 +332,16 @@ class BatchMDP:
         granted = played  # budgets so far, 1 before the first round
         if period is not None:
             granted = xp.where(state.round_index > 0, self._total_delay / period, played)
-        used = xp.max(self._total_energy_ratio, axis=(-2, -1))
+        used = self._worst_node(granted)
         held = total(state.backlog)
         if self._total_server_ratio is not None:
-            used = xp.maximum(used, self._total_server_ratio)
+            used = xp.maximum(used, self._total_server_ratio / granted)
             held = held + state.server_backlog
         columns = {
             "rounds": state.round_index,
             "total_delay": self._total_delay,
             "mean_delay": self._total_delay / played,
-            "energy_ratio_max": used / granted,
+            "energy_ratio_max": used,
             "final_backlog": held,
             "return": self._total_reward,
             **self.learning_info(),
@@ -345,6 +355,19 @@ class BatchMDP:
             summaries[name] = xp.where(masks[name], values, xp.zeros_like(values))
             summaries[f"_{name}"] = xp.asarray(masks[name], copy=True)
         return summaries
+
+    def _worst_node(self, granted: Array) -> Array:
+        """Largest energy over the budgets granted so far, of any node (E,).
+
+        Args:
+            granted: Budgets that the rounds have granted (E,), > 0.
+        """
+        xp, used = namespace(granted), self._total_energy_ratio
+        if self._total_granted is None:
+            return xp.max(used, axis=(-2, -1)) / granted
+        # Who has sat out all rounds has used nothing.
+        own = xp.where(self._total_granted > 0.0, self._total_granted, xp.ones_like(self._total_granted))
+        return xp.max(used / own[..., None], axis=(-2, -1))
 
     def summary(self, row: int) -> dict[str, float]:
         """The episode of one row so far, as plain numbers; see :meth:`summaries`."""

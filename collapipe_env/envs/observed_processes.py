@@ -10,6 +10,7 @@ from collapipe_env.dynamics.process import Observed, Process, active_processes
 from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
 from collapipe_env.envs.opened_features import opened_features
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemParameters, SystemState, other_memory_caps
 
@@ -25,7 +26,8 @@ def observation_builder(scenario: Scenario) -> ObservationBuilder:
         clock_features(scenario)
         + observed_features(active_processes(scenario))
         + recomputation_features(scenario)
-        + opened_features(scenario),
+        + opened_features(scenario)
+        + participation_features(scenario),
     )
 
 
@@ -87,6 +89,34 @@ def recomputation_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
             offset=half,
         ),
     )
+
+
+def participation_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
+    """Participation queues, where a scenario lets clusters sit out.
+
+    Args:
+        scenario: The scenario.
+    """
+    if not opens(scenario, "participation"):
+        return ()
+    cap = scenario.budgets.backlog_cap
+    return (
+        FeatureSource(
+            name="cluster_absence",
+            shape=(scenario.clusters,),
+            low=0.0,
+            high=1.0,
+            description=f"participation queue y, 1 for {cap:g} rounds",
+            value=partial(_absence, cap),
+            unit="rounds",
+            scale=cap,
+        ),
+    )
+
+
+def _absence(cap: float, state: SystemState) -> Array:
+    assert state.absence is not None
+    return state.absence / cap
 
 
 def _other_setting(parameters: SystemParameters) -> str:

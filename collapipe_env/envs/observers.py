@@ -9,7 +9,7 @@ from gymnasium import spaces
 from collapipe_env.arrays import Array, at_most, log1p, namespace
 from collapipe_env.dynamics.process import active_processes
 from collapipe_env.envs.graph_layout import GraphLayout
-from collapipe_env.envs.graph_observation import GraphObserver
+from collapipe_env.envs.graph_observation import GraphObserver, seen_absence
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
 from collapipe_env.envs.observed_processes import observation_builder
@@ -72,6 +72,7 @@ class GraphObservations:
             recompute=self._recompute,
             schedule=self._schedule,
             server=self._server,
+            participation=self._parameters.idle_round_s is not None,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -94,16 +95,18 @@ class GraphObservations:
         return {name: xp.astype(array, xp.float32) for name, array in graph.items()}
 
     def _of_opened(self, state: SystemState) -> dict[str, Array]:
-        """Features of devices that opened decisions add, by the name of their array."""
-        xp, columns = namespace(state.backlog), []
+        """Features that opened decisions add, by the name of their array."""
+        xp, columns, found = namespace(state.backlog), [], {}
+        if state.absence is not None:
+            found["absence"] = xp.astype(seen_absence(state.absence), xp.float32)
         if self._recompute:
             caps = xp.astype(other_memory_caps(self._parameters, state), xp.float32)
             columns.append(at_most(caps, self._parameters.costs.blocks))
         if self._schedule:
             columns.append(xp.astype(flight_capacity(self._parameters, state), xp.float32))
-        if not columns:
-            return {}
-        return {"opened": xp.where(state.present[..., None], xp.stack(columns, axis=-1), 0.0)}
+        if columns:
+            found["opened"] = xp.where(state.present[..., None], xp.stack(columns, axis=-1), 0.0)
+        return found
 
     def _of_server(self, state: SystemState) -> dict[str, Array]:
         """Features of the server where its terms move, by the name of their array."""

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
-from collapipe_env.arrays import Array, at_most, namespace
+from collapipe_env.arrays import Array, at_most, namespace, where
 from collapipe_env.envs.cluster_delays import marginal_delay
 from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.envs.reward_inputs import RewardInputs, node_present, target_reached
 from collapipe_env.errors import ScenarioError
-from collapipe_env.physics.queues import lyapunov, per_node, queue_drift, update_backlog
+from collapipe_env.physics.queues import lyapunov, moved_backlog, per_node, queue_drift, update_backlog
 from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.costs import RoundCosts
@@ -71,7 +71,8 @@ class ClusterReward(Protocol):
 class LyapunovReward:
     """The exact drift plus penalty, ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``.
 
-    Summed over an episode it is the weighted total delay plus the final ``L``: no myopic artefact.
+    Summed over an episode it is the weighted total delay plus the final ``L``: no myopic artefact. Where
+    clusters may sit out, ``L`` has their participation queues, too: ``1/2 sum y^2``.
     """
 
     tradeoff_v: float
@@ -79,7 +80,7 @@ class LyapunovReward:
 
     def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
         """Return the rewards (E,)."""
-        drift = lyapunov(after.backlog) - lyapunov(before.backlog)
+        drift = lyapunov(after.backlog, after.absence) - lyapunov(before.backlog, before.absence)
         if after.server_backlog is not None:
             drift = drift + queue_drift(before.server_backlog, costs.server_ratio, costs.allowance)
         reward: Array = -(self.tradeoff_v * costs.delay + drift) / (self.tradeoff_v * self.reference_delay)
@@ -89,6 +90,9 @@ class LyapunovReward:
         """Return difference rewards (E, N), see :class:`ClusterReward`."""
         before, after = record.state.backlog, record.backlog
         drift = 0.5 * namespace(after).sum(after * after - before * before, axis=-1)
+        missed = record.state.absence
+        if missed is not None and record.absence is not None:
+            drift = drift + 0.5 * (record.absence * record.absence - missed * missed)
         marginal = marginal_delay(record.costs.cluster_delay)
         drift = drift + _server_drift(record)
         penalty = self.tradeoff_v * marginal - _relief(record, marginal)
@@ -125,7 +129,7 @@ def _relief(record: RoundRecord, marginal: Array) -> Array:
     xp, costs = namespace(marginal), record.costs
     # Without the slowest cluster the round would end when the second is done.
     granted = (costs.delay - xp.max(marginal, axis=-1)) / period
-    without = update_backlog(record.state.backlog, costs.energy_ratio, per_node(granted))
+    without = moved_backlog(record.state.backlog, costs.energy_ratio, per_node(granted), costs.plays)
     fall = 0.5 * xp.sum(without * without - record.backlog * record.backlog, axis=-1)
     others = xp.sum(fall, axis=-1)[..., None] - fall
     z = record.state.server_backlog
@@ -140,19 +144,23 @@ class DriftPlusPenaltyReward:
     """The per-round form ``-(V T + sum min(z, z_cap) (e - 1)) / (V T_ref)``: denser, faster to learn.
 
     With budgets per second ``max(e - a, -z)`` stands for ``e - 1``: no queue falls by more than it holds,
-    however long a round, so that endless rounds are not paid for [X].
+    however long a round, so that endless rounds are not paid for [X]. Where clusters may sit out, queues of
+    those that do stand still, and ``min(y, z_cap)`` weighs the change of their participation queue [X].
     """
 
     tradeoff_v: float
     reference_delay: float
     backlog_cap: float
 
-    def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:  # noqa: ARG002
+    def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
         """Return the rewards (E,)."""
         pressure = at_most(before.backlog, self.backlog_cap)
         drift = namespace(pressure).sum(pressure * _change(before, costs), axis=(-2, -1))
         if before.server_backlog is not None:
             drift = drift + at_most(before.server_backlog, self.backlog_cap) * _server_change(before, costs)
+        if before.absence is not None:
+            missed = at_most(before.absence, self.backlog_cap) * (after.absence - before.absence)
+            drift = drift + namespace(missed).sum(missed, axis=-1)
         reward: Array = -(self.tradeoff_v * costs.delay + drift) / (self.tradeoff_v * self.reference_delay)
         return reward
 
@@ -160,7 +168,10 @@ class DriftPlusPenaltyReward:
         """Return difference rewards (E, N), see :class:`ClusterReward`."""
         pressure = at_most(record.state.backlog, self.backlog_cap)
         xp, marginal = namespace(pressure), marginal_delay(record.costs.cluster_delay)
-        drift = xp.sum(pressure * _change(record.state, record.costs), axis=-1)
+        drift = own = xp.sum(pressure * _change(record.state, record.costs), axis=-1)
+        missed = record.state.absence
+        if missed is not None and record.absence is not None:
+            own = own + at_most(missed, self.backlog_cap) * (record.absence - missed)
         penalty = self.tradeoff_v * marginal
         server = record.state.server_backlog
         if server is not None:
@@ -175,15 +186,20 @@ class DriftPlusPenaltyReward:
                 now = _server_change(record.state, record.costs)
                 others = others + (server * (_server_change(record.state, shorter) - now))[..., None]
             penalty = penalty - xp.where(marginal > 0.0, others, xp.zeros_like(others))
-        reward: Array = -(penalty + drift) / (self.tradeoff_v * self.reference_delay)
+        reward: Array = -(penalty + own) / (self.tradeoff_v * self.reference_delay)
         return reward
 
 
 def _change(before: SystemState, costs: RoundCosts) -> Array:
     """Change of the queues, as the per-round form counts it (E, N, K+1): ``e - 1`` or ``max(e - a, -z)``."""
+    plays = costs.plays
     if costs.budget_period_s is None:
-        return costs.energy_ratio - 1.0
-    return update_backlog(before.backlog, costs.energy_ratio, per_node(costs.allowance)) - before.backlog
+        change = costs.energy_ratio - 1.0
+        return (
+            change if plays is None else where(plays[..., None], change, namespace(change).zeros_like(change))
+        )
+    granted = per_node(costs.allowance)
+    return moved_backlog(before.backlog, costs.energy_ratio, granted, plays) - before.backlog
 
 
 def _server_change(before: SystemState, costs: RoundCosts) -> Array:

@@ -56,6 +56,8 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
             "caps": codec.micro_batch_choices[-1],
             "order": K,
             "server_blocks": codec.blocks,
+            "participation": 2,
+            "local_steps": len(codec.local_steps_choices),
         }
         for part in codec.opened_layout:
             cluster += [choices[part.name]] * (K if part.per_device else 1)

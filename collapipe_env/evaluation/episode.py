@@ -247,7 +247,9 @@ def play_episode(
     observation, info = env.reset(seed=HELD_OUT_SEED + episode)
     columns: dict[str, list[float]] = {column: [] for column in COLUMNS}
     allocations: list[Allocation] = []
-    energy, granted, on_server = np.zeros(env.state.backlog.shape[1:]), 0.0, 0.0
+    energy = np.zeros(env.state.backlog.shape[1:])
+    granted = np.zeros((len(energy), 1))
+    on_server = granted_server = 0.0
     offered = np.array(env.state.memory_bytes[0], dtype=np.float64)
     memory = np.zeros_like(offered)
     initial_loss = float(info["loss"][0])
@@ -277,7 +279,8 @@ def play_episode(
         columns["smoothed_loss"].append(float(env.state.loss[0]))
         allocations.append(record.allocation[0])
         energy += record.costs.energy_ratio[0]
-        granted += allowance
+        granted += record.costs.granted[0][:, None]
+        granted_server += allowance
         columns["memory_bytes"].append(float(record.costs.memory[0].max()))
         memory = np.maximum(memory, record.costs.memory[0])
         on_round()
@@ -292,13 +295,13 @@ def play_episode(
         run=run,
         initial_loss=initial_loss,
         metrics={name: float(values[0]) for name, values in record.learning.metrics.items()},
-        energy_ratio=(energy / granted).tolist(),
+        energy_ratio=(energy / np.where(granted > 0.0, granted, 1.0)).tolist(),
         device_memory_bytes=memory.tolist(),
         offered_memory_bytes=offered.tolist(),
         server_blocks=max(
             0 if a.server_blocks is None else int(np.max(a.server_blocks)) for a in allocations
         ),
-        server_energy_ratio=on_server / granted,
+        server_energy_ratio=on_server / granted_server,
         samples=_written(env.learner, samples) if samples else [],
         **columns,
     )

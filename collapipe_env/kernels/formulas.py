@@ -110,6 +110,7 @@ for _formula in (
     queues.update_backlog,
     loss_curve.imbalance_of,
     loss_curve.step_progress,
+    loss_curve.terms_of_steps,
     loss_curve.loss_at,
 ):
     register_jitable(_formula)

@@ -58,8 +58,8 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 class PlainPlan(NamedTuple):
     """A plan's arrays, as :class:`~collapipe_env.allocation.Allocation` names them.
 
-    ``other_setting`` (E, N) is 1 where a cluster takes the other setting of recomputation; it is empty where
-    no plan can.
+    ``opened`` (rows, E, N) holds :data:`OPENED`'s rows: none where nothing is decided, the first one where
+    recomputation alone is, and else all of them.
     """
 
     blocks: IntArray
@@ -67,7 +67,7 @@ class PlainPlan(NamedTuple):
     bandwidth: FloatArray
     device_power: FloatArray
     cu_power: FloatArray
-    other_setting: IntArray
+    opened: FloatArray
 
 
 class System(NamedTuple):
@@ -85,6 +85,18 @@ class System(NamedTuple):
     compute_power: FloatArray
     budget: FloatArray
     server_share: FloatArray
+
+
+class OpenedRows(NamedTuple):
+    """Rows of opened decisions.
+
+    ``other_setting`` is 1 where a cluster takes the other setting of recomputation, ``local_steps`` is
+    ``H_n``, and ``counted`` -1 where a cluster takes part, else the ``T_n`` that it counts [s].
+    """
+
+    other_setting: int
+    local_steps: int
+    counted: int
 
 
 class RoundRows(NamedTuple):
@@ -132,6 +144,7 @@ class DeviceRows(NamedTuple):
 
 
 # Few arrays with numbered rows rather than one for each name: Numba takes each array apart in every call.
+OPENED = OpenedRows(*range(3))
 ROUND = RoundRows(*range(2))
 CLUSTER = ClusterRows(*range(15))
 NODE = NodeRows(*range(4))
@@ -164,8 +177,13 @@ def plain_round(
     forward, backward, received = np.empty(K + 1), np.empty(K + 1), np.empty(K + 1)
     for e in range(E):
         weakest = math.inf
+        anybody = False
         for n in range(N):
             weakest = min(weakest, system.listener_gain[e, n])
+            mean_power[n] = 0.0
+            if not _plays(plan, e, n):
+                continue
+            anybody = True
             power, active = plan.cu_power[e, n], 1.0
             for k in range(K):
                 if plan.blocks[e, n, k] > 0:
@@ -177,22 +195,88 @@ def plain_round(
             interference = 0.0
             for m in range(N):
                 interference += system.cross_gain[e, m, n] * mean_power[m]
-            clusters[CLUSTER.interference, e, n] = interference
-            _cluster(c, system, plan, e, n, clusters, nodes, devices, forward, backward, received, work)
+            if _plays(plan, e, n):
+                clusters[CLUSTER.interference, e, n] = interference
+                _cluster(c, system, plan, e, n, clusters, nodes, devices, forward, backward, received, work)
+            else:
+                _sits_out(plan, e, n, clusters, nodes, devices)
+                clusters[CLUSTER.interference, e, n] = interference
             slowest = max(slowest, clusters[CLUSTER.delay, e, n])
         if c.barrier:
-            slowest = _pace(c, e, clusters)
+            slowest = _pace(c, plan, e, clusters)
         broadcast = broadcast_time(
             c.broadcast_bits,
             full_band_rate(c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz),
         )
-        rounds[ROUND.delay, e] = round_delay(slowest, broadcast)
-        rounds[ROUND.broadcast, e] = broadcast
+        rounds[ROUND.delay, e] = round_delay(slowest, broadcast) if anybody else c.idle_round_s
+        rounds[ROUND.broadcast, e] = broadcast if anybody else 0.0
 
 
 @inlined
-def _pace(c: Parameters, e: int, clusters: FloatArray) -> float:
+def _plays(plan: PlainPlan, e: int, n: int) -> bool:
+    """Whether a cluster takes part."""
+    return bool(plan.opened.shape[0] < 3 or plan.opened[OPENED.counted, e, n] < 0.0)
+
+
+@inlined
+def _steps(c: Parameters, plan: PlainPlan, e: int, n: int) -> float:
+    """Local steps of a cluster that takes part, ``H_n``."""
+    several = plan.opened.shape[0] > 2
+    steps: float = plan.opened[OPENED.local_steps, e, n] if several else c.local_steps
+    return steps
+
+
+@inlined
+def _sits_out(
+    plan: PlainPlan, e: int, n: int, clusters: FloatArray, nodes: FloatArray, devices: FloatArray
+) -> None:
+    """Write the rows of a cluster that sits the round out: nothing, but for the delay that it counts."""
+    for row in range(clusters.shape[0]):
+        clusters[row, e, n] = 0.0
+    clusters[CLUSTER.delay, e, n] = plan.opened[OPENED.counted, e, n]
+    clusters[CLUSTER.survival, e, n] = 1.0
+    for row in range(nodes.shape[0]):
+        for node in range(nodes.shape[3]):
+            nodes[row, e, n, node] = 0.0
+    for row in range(devices.shape[0]):
+        for k in range(devices.shape[3]):
+            devices[row, e, n, k] = 0.0
+
+
+@inlined
+def _pace_own_steps(c: Parameters, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
+    """Let local steps wait for those of clusters that still take one; return the longest ``T_n`` [s]."""
+    N = clusters.shape[2]
+    most = slowest = 0.0
+    for n in range(N):
+        clusters[CLUSTER.barrier, e, n] = 0.0
+        if _plays(plan, e, n):
+            most = max(most, _steps(c, plan, e, n))
+    if most > 1.0:
+        for h in range(int(most)):
+            longest = 0.0
+            for n in range(N):
+                if _plays(plan, e, n) and _steps(c, plan, e, n) > h:
+                    longest = max(longest, clusters[CLUSTER.local_step, e, n])
+            for n in range(N):
+                if _plays(plan, e, n) and _steps(c, plan, e, n) > h:
+                    wait = longest - clusters[CLUSTER.local_step, e, n]
+                    clusters[CLUSTER.barrier, e, n] += wait / _steps(c, plan, e, n)
+    for n in range(N):
+        if _plays(plan, e, n):
+            paced = clusters[CLUSTER.local_step, e, n] + clusters[CLUSTER.barrier, e, n]
+            collect, upload = clusters[CLUSTER.collect, e, n], clusters[CLUSTER.upload, e, n]
+            delay = cluster_delay(_steps(c, plan, e, n), paced, collect, upload)
+            clusters[CLUSTER.delay, e, n] = clusters[CLUSTER.relay, e, n] + delay
+        slowest = max(slowest, clusters[CLUSTER.delay, e, n])
+    return slowest
+
+
+@inlined
+def _pace(c: Parameters, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
     """Let every local step wait for the slowest cluster's, and return the longest ``T_n`` [s]."""
+    if plan.opened.shape[0] > 2 or c.local_steps <= 1.0:
+        return _pace_own_steps(c, plan, e, clusters)
     longest = slowest = 0.0
     for n in range(clusters.shape[2]):
         longest = max(longest, clusters[CLUSTER.local_step, e, n])
@@ -224,12 +308,13 @@ def _cluster(
     K = plan.blocks.shape[2]
     extra, radio = c.overheads, c.radio_power
     ratio, activation_bytes, working_bytes = c.backward_over_forward, c.activation_bytes, c.working_bytes
-    if plan.other_setting.shape[0] > 0 and plan.other_setting[e, n] > 0:
+    if plan.opened.shape[0] > 0 and plan.opened[OPENED.other_setting, e, n] > 0.0:
         ratio, activation_bytes = c.other_backward_over_forward, c.other_activation_bytes
         working_bytes = c.other_working_bytes
     M = float(plan.micro_batches[e, n])
     samples = c.batch_size / M
-    passes = c.local_steps * M
+    steps = _steps(c, plan, e, n)
+    passes = steps * M
     noise = d2d_noise(c.noise_density, c.d2d_bandwidth_hz, clusters[CLUSTER.interference, e, n])
     uplink_gain, beta, cu_power = system.uplink_gain[e, n], plan.bandwidth[e, n], plan.cu_power[e, n]
     gain = system.d2d_gain
@@ -331,7 +416,7 @@ def _cluster(
             joules = device_energy(
                 system.compute_power[e, n, k],
                 compute_time(passes, work[k], ratio)
-                + c.local_steps * update_time(blocks, extra.update_cycles, system.clock[e, n, k]),
+                + steps * update_time(blocks, extra.update_cycles, system.clock[e, n, k]),
                 radio_power(plan.device_power[e, n, k], radio.d2d_circuit_w, radio.efficiency),
                 device_airtime(passes, forward[node] + backward[node], collection),
                 radio.receive_w * (passes * received[node] + sent),
@@ -346,7 +431,7 @@ def _cluster(
     joules = cu_energy(cu_power / radio.efficiency, airtime, circuits)
     nodes[NODE.energy, e, n, 0] = joules
     nodes[NODE.energy_ratio, e, n, 0] = joules / system.budget[e, n, 0]
-    clusters[CLUSTER.delay, e, n] = relay + cluster_delay(c.local_steps, step, collect, upload)
+    clusters[CLUSTER.delay, e, n] = relay + cluster_delay(steps, step, collect, upload)
     clusters[CLUSTER.relay, e, n] = relay
     clusters[CLUSTER.barrier, e, n] = 0.0
     clusters[CLUSTER.local_step, e, n] = step

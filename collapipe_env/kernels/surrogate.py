@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
-from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, imbalance_of, loss_at, step_progress
+from collapipe_env.physics.loss_curve import (
+    CurveTerms,
+    StepTerms,
+    imbalance_of,
+    loss_at,
+    step_progress,
+    terms_of_steps,
+)
 
 
 @compiled
@@ -53,5 +62,77 @@ def learn_rows(
                 squares += own * own
             step = step_progress(terms, samples, imbalance_of(N, samples, squares), error)
             made += step * factors[round_index[e], h]
+        reached[e] = progress[e] + made
+        loss[e] = loss_at(curve, reached[e])
+
+
+class OwnSteps(NamedTuple):
+    """Local steps of clusters that may take different numbers of them, or none.
+
+    Attributes:
+        taken: ``H_n`` (E, N), 0 for clusters that sit out.
+        before: Local steps of the rounds before (E,).
+    """
+
+    taken: IntArray
+    before: IntArray
+
+
+@compiled
+def learn_own_rows(
+    base: StepTerms,
+    drift: float,
+    heterogeneity: float,
+    curve: CurveTerms,
+    batch_size: float,
+    arrived: IntArray,
+    micro_batches: IntArray,
+    survival: FloatArray,
+    factors: FloatArray,
+    steps: OwnSteps,
+    progress: FloatArray,
+    reached: FloatArray,
+    loss: FloatArray,
+) -> None:
+    """Make the progress of a round in which clusters may sit out and take different numbers of local steps.
+
+    Args:
+        base: Constants of a local step at ``H = 0``.
+        drift: Drift of the fit.
+        heterogeneity: ``zeta^2`` over the squared gradient norm.
+        curve: Constants of the loss curve.
+        batch_size: Samples ``B`` of a cluster's mini-batch.
+        arrived: Micro-batches whose gradients arrived (E, N, H).
+        micro_batches: ``M`` (E, N).
+        survival: Probability that a micro-batch survives a local step (E, N).
+        factors: Share of the full step size in each local step of all rounds (steps,).
+        steps: Local steps.
+        progress: Progress before the round (E,).
+        reached: Progress after it (E,), written.
+        loss: The loss there (E,), written.
+    """
+    E, N, H = arrived.shape
+    for e in range(E):
+        players = squares_of_steps = lost = 0.0
+        for n in range(N):
+            taken = steps.taken[e, n]
+            if taken > 0:
+                players += 1.0
+                squares_of_steps += float(taken * taken)
+                lost += 1.0 - survival[e, n]
+        made = 0.0
+        if players > 0.0:
+            terms = terms_of_steps(base, drift, heterogeneity, players, squares_of_steps / players)
+            for h in range(H):
+                samples = squares = active = 0.0
+                for n in range(N):
+                    if steps.taken[e, n] > h:
+                        active += 1.0
+                        own = arrived[e, n, h] * (batch_size / micro_batches[e, n])
+                        samples += own
+                        squares += own * own
+                if active > 0.0:
+                    step = step_progress(terms, samples, imbalance_of(N, samples, squares), lost / players)
+                    made += active / players * step * factors[steps.before[e] + h]
         reached[e] = progress[e] + made
         loss[e] = loss_at(curve, reached[e])

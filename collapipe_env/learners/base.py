@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray, WordArray
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray, WordArray, namespace
 from collapipe_env.deprecation import warn_deprecated
 from collapipe_env.errors import StateError
 from collapipe_env.state_trees import Tree
@@ -49,6 +49,18 @@ class Arrivals:
         kept = survived & counted
         pick = np.zeros(survived.shape[:-1], dtype=np.uint64)
         return cls(kept.sum(axis=-1), micro_batches, pick, survived.shape[-1], kept)
+
+    def within(self, local_steps: IntArray) -> Arrivals:
+        """The same with nothing arrived in local steps that clusters do not take.
+
+        Args:
+            local_steps: Local steps that each cluster takes (E, N), int; the first ones count.
+        """
+        xp = namespace(local_steps)
+        # Counted on the arrays' own device.
+        taken = xp.cumulative_sum(xp.ones_like(self.counts), axis=-1) <= local_steps[..., None]
+        known = None if self.known is None else self.known & taken[..., None]
+        return replace(self, counts=self.counts * taken, known=known)
 
     def only(self, clusters: BoolArray) -> Arrivals:
         """The same with nothing arrived from the other clusters.
@@ -99,6 +111,9 @@ class RoundOutcome:
             all stay.
         recompute: Clusters whose devices recompute activations, shape (E, N), bool; None for the setting of
             the workload.
+        participates: Clusters that take part, shape (E, N), bool; None if all do. Nothing arrives from the
+            others, they train nothing, and the mean of the clusters' models is over those that do.
+        local_steps: Local steps H_n that each cluster takes, shape (E, N), at most H; None if all take H.
     """
 
     blocks: IntArray
@@ -110,6 +125,8 @@ class RoundOutcome:
     staleness: IntArray | None = None
     moments: IntArray | None = None
     recompute: BoolArray | None = None
+    participates: BoolArray | None = None
+    local_steps: IntArray | None = None
 
     @property
     def success(self) -> FloatArray:

@@ -22,13 +22,20 @@ from tqdm import tqdm
 
 from collapipe_env.errors import CollaPipeError, DataError, ScenarioError
 from collapipe_env.files import read_json, write_json
-from collapipe_env.learners.fitting.conditions import FITTED, HELD_OUT, Condition
+from collapipe_env.learners.fitting.conditions import (
+    FITTED,
+    FITTED_OPENED,
+    HELD_OUT,
+    HELD_OUT_OPENED,
+    Condition,
+)
 from collapipe_env.learners.fitting.least_squares import (
     Agreement,
     agreement,
     by_condition,
     fit,
     predicted_losses,
+    ranking,
     seed_noise,
 )
 from collapipe_env.learners.fitting.real_runs import Run, RunsFile, run_key, run_of, train
@@ -64,6 +71,8 @@ class Options:
     """Rounds of each run, 10 to 100,000."""
     seeds: int = 2
     """Runs under each condition, 1 to 1,000."""
+    opened: bool = False
+    """Also run up to 16 local steps, and rounds that clusters sit out, for scenarios that open these."""
     output: Path = Path("surrogate_fits.json")
     """File to write; an existing one keeps its other fits. The held-out runs are written beside it."""
     runs_file: Path | None = None
@@ -104,7 +113,9 @@ def conditions_of(
         table = condition.survival_table(N, 2)
         partition = "iid" if N == 1 else condition.partition
         H = condition.local_steps
-        return N, H, condition.micro_batches_of(B), partition, table.tobytes()
+        head = condition.head if H > 1 else "common"
+        playing = max(1, round(N * condition.taking_part))
+        return N, H, head, playing, condition.micro_batches_of(B), partition, table.tobytes()
 
     taken = {footprint(condition) for condition in besides}
     chosen = []
@@ -175,7 +186,8 @@ def entry_of(
         "seeds": options.seeds,
         "rounds": options.rounds,
         "command": f"python -m collapipe_env.learners.fit_surrogate --scenario {options.scenario} "
-        f"--task {scenario.workload.task} --rounds {options.rounds} --seeds {options.seeds}",
+        f"--task {scenario.workload.task} --rounds {options.rounds} --seeds {options.seeds}"
+        + (" --opened" if options.opened else ""),
     }
 
 
@@ -195,7 +207,8 @@ def table(constants: SurrogateConstants, fitted: Sequence[Run], held_out: Sequen
         found: Agreement = agreement(constants, runs)
         lines.append(
             f"{name:9} RMSE {found.rmse:.4f} nat, of means over seeds {found.mean_rmse:.4f}, "
-            f"R^2 {found.r2:.3f}, between seeds {seed_noise(runs):.4f} nat"
+            f"R^2 {found.r2:.3f}, between seeds {seed_noise(runs):.4f} nat, ranks of conditions "
+            f"{ranking(constants, runs):.2f}"
         )
     lines += [f"  {name:14} {value}" for name, value in asdict(constants).items()]
     return "\n".join(lines)
@@ -231,8 +244,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stored_fits(options.output)  # a file that cannot be used is refused now, not after hours
 
         runs_file = options.runs_file or Path(f"surrogate_runs-{base.name}-{task}.json")
-        training = conditions_of(scenario, FITTED)
-        testing = conditions_of(scenario, HELD_OUT, training)
+        more, more_held_out = (FITTED_OPENED, HELD_OUT_OPENED) if options.opened else ((), ())
+        training = conditions_of(scenario, (*FITTED, *more))
+        testing = conditions_of(scenario, (*HELD_OUT, *more_held_out), training)
         runs = real_runs(scenario, [*training, *testing], options, runs_file)
         fitted = [run for run in runs if run.condition in training]
         held_out = [run for run in runs if run.condition in testing]

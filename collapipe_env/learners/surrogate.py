@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,15 +11,23 @@ import numpy as np
 from collapipe_env.arrays import Array, BoolArray, FloatArray, IntArray, namespace
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.errors import StateError
-from collapipe_env.kernels.surrogate import learn_rows
+from collapipe_env.kernels.surrogate import OwnSteps, learn_own_rows, learn_rows
 from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
-from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, imbalance_of, loss_at, step_progress
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome as SurrogateOutcome
+from collapipe_env.learners.surrogate_progress import mean_loss_of_packets, step_terms, steps_of
+from collapipe_env.learners.surrogate_progress import progress as progress
+from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, loss_at
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
     from collapipe_env.scenario.learning import LearningSpec
+
+
+MOST_STEPS = 20_000_000
+"""Local steps that a state may have: the table of their step sizes must fit into memory."""
 
 
 def skew(learning: LearningSpec, clusters: int) -> float:
@@ -40,105 +47,6 @@ def skew(learning: LearningSpec, clusters: int) -> float:
     if learning.partition == "length":
         return spread
     return spread / (clusters * learning.dirichlet_alpha + 1.0)
-
-
-@dataclass(frozen=True)
-class SurrogateOutcome:
-    """Numbers of a round that the bound depends on.
-
-    Attributes:
-        surviving_samples: ``b M_eff`` of each cluster and local step: samples whose gradients arrived,
-            (E, N, H).
-        error_probability: ``eps``, mean over clusters (E,), in [0, 1].
-    """
-
-    surviving_samples: Array
-    error_probability: Array
-
-    @property
-    def clusters(self) -> int:
-        """``N``."""
-        return int(self.surviving_samples.shape[1])
-
-    @property
-    def local_steps(self) -> int:
-        """``H``."""
-        return int(self.surviving_samples.shape[2])
-
-    @property
-    def imbalance(self) -> Array:
-        """Imbalance of the clusters' parts in each local step (E, H), in [0, N - 1].
-
-        ``N sum_n S_n^2 / (sum_n S_n)^2 - 1``: 0 if as much of every cluster arrived, ``N / A - 1`` if all
-        of ``A`` clusters arrived and nothing of the others.
-        """
-        squares = (self.surviving_samples**2).sum(axis=1)
-        return imbalance_of(self.clusters, self.surviving_samples.sum(axis=1), squares)
-
-    @classmethod
-    def of(cls, outcome: RoundOutcome, batch_size: int) -> SurrogateOutcome:
-        """Reduce a simulated round to these numbers.
-
-        Args:
-            outcome: The round.
-            batch_size: Samples ``B`` of a cluster's mini-batch.
-        """
-        samples_each = batch_size / outcome.micro_batches
-        return cls(
-            surviving_samples=outcome.arrivals.counts * samples_each[..., None],
-            error_probability=1.0 - outcome.survival.mean(axis=-1),
-        )
-
-
-def step_terms(
-    constants: SurrogateConstants, clusters: int, local_steps: int, heterogeneity: float
-) -> StepTerms:
-    """Return the terms of :func:`progress` that are the same in every round.
-
-    Args:
-        constants: Fitted constants.
-        clusters: ``N``.
-        local_steps: ``H``.
-        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
-    """
-    return StepTerms(
-        rate=constants.rate,
-        noise=constants.noise * (1.0 + local_steps**2 * constants.drift * clusters),
-        constant=1.0 + local_steps**2 * heterogeneity,
-        error=constants.error,
-        imbalance=constants.participation * heterogeneity,
-    )
-
-
-def progress(
-    constants: SurrogateConstants,
-    outcome: SurrogateOutcome,
-    heterogeneity: float,
-    factors: Array | None = None,
-) -> Array:
-    """Return the progress of one round (E,), at least 0 and at most ``H rate``.
-
-    Each local step of full size makes ``rate / (1 + u)``, where ``u`` is the sum of the bound's other terms
-    in units of the squared gradient norm::
-
-        u = noise / (N S) + H^2 (drift noise / S + zeta^2) + participation zeta^2 I + error eps
-
-    with ``S`` the mean of ``b M_eff`` over clusters. With the first term alone this is the law of the
-    critical batch size, ``S / (S + S_crit)`` (McCandlish, Kaplan and Amodei, 2018, arXiv 1812.06162). A step
-    in which nothing arrives makes no progress. The terms are the bound's, but for the one with the imbalance
-    ``I``: where the clusters' data differ, a step of a few of them pulls the model towards theirs. That all
-    of them act on the speed in this way is a model of this package [X].
-
-    Args:
-        constants: Fitted constants.
-        outcome: The round's outcome.
-        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
-        factors: Share of the full step size in each local step (E, H), in [0, 1]; None for 1 in all.
-    """
-    terms = step_terms(constants, outcome.clusters, outcome.local_steps, heterogeneity)
-    samples = outcome.surviving_samples.sum(axis=1)
-    made: Array = step_progress(terms, samples, outcome.imbalance, outcome.error_probability[:, None])
-    return (made if factors is None else made * factors).sum(axis=-1)
 
 
 class SurrogateLearner:
@@ -164,6 +72,8 @@ class SurrogateLearner:
         heterogeneity: float = 0.0,
         step_factor: Callable[[int], float] | None = None,
         backend: Backend = NUMPY,
+        *,
+        own_steps: bool = False,
     ) -> None:
         """Describe the learning.
 
@@ -175,6 +85,7 @@ class SurrogateLearner:
             step_factor: Share of the full step size in a local step, counted over all rounds, in [0, 1]; None
                 for 1 in all.
             backend: Where the arrays live.
+            own_steps: Whether clusters may sit out or take different numbers of local steps.
         """
         self.constants = constants
         self.heterogeneity = heterogeneity
@@ -187,12 +98,17 @@ class SurrogateLearner:
         self._factors = np.ones((0, 1))
         self._progress = backend.array(np.zeros(num_envs))
         self._round = backend.array(np.zeros(num_envs, dtype=np.int64))
+        # Local steps of all rounds, where they are not the same in each.
+        self._steps: Array | None = None
+        if own_steps:
+            self._steps = backend.array(np.zeros(num_envs, dtype=np.int64))
         # No environment has played more rounds than this since its reset.
         self._longest = 0
         self._no_metric = backend.array(np.full(num_envs, np.nan))
         if backend is NUMPY:
             self._no_metric.setflags(write=False)
         self._learn = backend.fuse(self._learned)
+        self._learn_own = backend.fuse(self._learned_own_steps)
 
     @classmethod
     def from_scenario(cls, scenario: Scenario, num_envs: int, backend: Backend = NUMPY) -> SurrogateLearner:
@@ -210,7 +126,15 @@ class SurrogateLearner:
         constants = fit_for(scenario).constants
         learning = scenario.learning
         zeta = constants.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)
-        return cls(constants, num_envs, scenario.workload.batch_size, zeta, step_factors(scenario), backend)
+        return cls(
+            constants,
+            num_envs,
+            scenario.workload.batch_size,
+            zeta,
+            step_factors(scenario),
+            backend,
+            own_steps=opens(scenario, "participation") or opens(scenario, "local_steps"),
+        )
 
     def reset(
         self,
@@ -221,6 +145,8 @@ class SurrogateLearner:
         rows = self._backend.rows(np.ones(len(self._round), dtype=np.bool_) if mask is None else mask)
         self._progress = rows.fill(self._progress, 0.0)
         self._round = rows.fill(self._round, 0)
+        if self._steps is not None:
+            self._steps = rows.fill(self._steps, 0)
         if rows.all:
             self._longest = 0
         loss = loss_at(self.constants, self._progress)
@@ -228,6 +154,8 @@ class SurrogateLearner:
 
     def train_round(self, outcome: RoundOutcome) -> LearningReport:
         """Move the loss one round on."""
+        if self._steps is not None:
+            return self._train_own_steps(outcome, self._steps)
         counts = outcome.arrivals.counts
         if self._terms is None:
             self._terms = step_terms(self.constants, counts.shape[1], counts.shape[2], self.heterogeneity)
@@ -256,6 +184,57 @@ class SurrogateLearner:
         self._longest += 1
         return LearningReport(loss=loss, metric=self._no_metric, train_loss=loss)
 
+    def _train_own_steps(self, outcome: RoundOutcome, before: Array) -> LearningReport:
+        """Move the loss one round on, in which clusters may sit out or differ in their local steps."""
+        counts = outcome.arrivals.counts
+        taken = steps_of(outcome, before.dtype)
+        factors = self._all_factors(counts.shape[2])
+        if self._backend is NUMPY:
+            reached, loss = np.empty(len(counts)), np.empty(len(counts))
+            learn_own_rows(
+                step_terms(self.constants, counts.shape[1], 0, self.heterogeneity),
+                float(self.constants.drift),
+                float(self.heterogeneity),
+                self._curve,
+                float(self._batch_size),
+                np.ascontiguousarray(counts, dtype=np.int64),
+                np.ascontiguousarray(outcome.micro_batches, dtype=np.int64),
+                np.ascontiguousarray(outcome.survival, dtype=np.float64),
+                factors,
+                OwnSteps(np.ascontiguousarray(taken), np.ascontiguousarray(before)),
+                self._progress,
+                reached,
+                loss,
+            )
+        else:
+            given = (counts, outcome.micro_batches, outcome.survival)
+            reached, loss = self._learn_own(*given, factors, taken, before, self._progress)
+        self._progress, self._round = reached, self._round + 1
+        self._steps = before + namespace(taken).max(taken, axis=-1)
+        self._longest += counts.shape[2]
+        return LearningReport(loss=loss, metric=self._no_metric, train_loss=loss)
+
+    def _learned_own_steps(
+        self,
+        arrived: Array,
+        micro_batches: Array,
+        survival: Array,
+        factors: Array,
+        taken: Array,
+        before: Array,
+        progress_made: Array,
+    ) -> tuple[Array, Array]:
+        """Progress and loss after a round, as in :func:`.kernels.surrogate.learn_own_rows`, on tensors."""
+        xp = namespace(progress_made)
+        real = progress_made.dtype
+        steps, samples = xp.astype(taken, real), self._batch_size / xp.astype(micro_batches, real)
+        outcome = SurrogateOutcome(arrived * samples[..., None], mean_loss_of_packets(survival, steps), steps)
+        # Counted on the arrays' own device.
+        place = xp.cumulative_sum(xp.ones_like(arrived[:, 0], dtype=before.dtype), axis=-1) - 1
+        scaled = factors[before[:, None] + place]
+        reached = progress_made + progress(self.constants, outcome, self.heterogeneity, scaled)
+        return reached, loss_at(self.constants, reached)
+
     def _learned(
         self,
         arrived: Array,
@@ -279,7 +258,8 @@ class SurrogateLearner:
     def get_state(self) -> Tree:
         """Progress and rounds played of every environment; see :mod:`collapipe_env.state_trees`."""
         host = self._backend.host
-        return {"progress": host(self._progress), "round": host(self._round)}
+        state = {"progress": host(self._progress), "round": host(self._round)}
+        return state if self._steps is None else {**state, "step": host(self._steps)}
 
     def set_state(self, tree: Tree) -> None:
         """Go on from a state of :meth:`get_state`.
@@ -290,16 +270,24 @@ class SurrogateLearner:
         require_alike(tree, self.get_state(), "learner")
         require_within(tree["round"], 0, np.inf, "learner/round")
         require_within(tree["progress"], 0.0, LARGEST_NUMBER, "learner/progress")
+        if self._steps is not None:
+            require_within(tree["step"], 0, MOST_STEPS, "learner/step")
         array = self._backend.array
         self._progress, self._round = array(tree["progress"]), array(tree["round"])
-        self._longest = int(self._round.max())
+        if self._steps is not None:
+            self._steps = array(tree["step"])
+        self._longest = self._longest_run()
+
+    def _longest_run(self) -> int:
+        """Most rounds that an environment has played since its reset; local steps, where these differ."""
+        return int((self._round if self._steps is None else self._steps).max())
 
     def remember(self) -> Callable[[], None]:
         """Remember progress and rounds; returns a function that puts them back."""
-        kept = self._progress, self._round, self._longest
+        kept = self._progress, self._round, self._longest, self._steps
 
         def put_back() -> None:
-            self._progress, self._round, self._longest = kept
+            self._progress, self._round, self._longest, self._steps = kept
 
         return put_back
 
@@ -312,10 +300,23 @@ class SurrogateLearner:
     def _next_factors(self, local_steps: int) -> Array:
         """The step sizes' factors (rounds, H), in a table that grows where it is too short for a round."""
         if self._longest >= len(self._factors):
-            self._longest = int(self._round.max())
+            self._longest = self._longest_run()
         if self._longest >= len(self._factors):
             rounds = max(2 * self._longest, 64)
             self._factors = self._backend.array(factor_table(self._step_factor, rounds, local_steps))
+        return self._factors
+
+    def _all_factors(self, most: int) -> Array:
+        """The step sizes' factors (steps,), in a table that grows where it is too short for a round.
+
+        Args:
+            most: Most local steps of the round.
+        """
+        if self._longest + most > len(self._factors):
+            self._longest = self._longest_run()
+        if self._longest + most > len(self._factors):
+            table = factor_table(self._step_factor, max(2 * (self._longest + most), 1024), 1)
+            self._factors = self._backend.array(table[:, 0])
         return self._factors
 
 

@@ -26,7 +26,7 @@ REMEDY = "install the package again, or make a fit with `python -m collapipe_env
 class SurrogateConstants:
     """Constants of the bound's dynamics, fitted to real runs of one scenario and task.
 
-    Their formulas: :func:`collapipe_env.learners.surrogate.progress` and
+    Their formulas: :func:`collapipe_env.learners.surrogate_progress.progress` and
     :func:`collapipe_env.physics.loss_curve.loss_at`. All are finite.
 
     Attributes:

@@ -23,7 +23,8 @@ class OpenedPart(NamedTuple):
     Attributes:
         name: Its name.
         per_device: Whether each device has an entry, or each cluster one.
-        description: Meaning of its entries, with ``{blocks}`` for ``L``.
+        description: Meaning of its entries, with ``{last}`` for ``L - 1`` and ``{steps}`` for numbers of
+            local steps.
     """
 
     name: str
@@ -71,6 +72,21 @@ _PARTS: Mapping[Decision, tuple[OpenedPart, ...]] = MappingProxyType(
                 "[-1, 1], fewer where the server has no room for all clusters'",
             ),
         ),
+        "participation": (
+            OpenedPart(
+                "participation",
+                False,
+                "from 0 on the cluster takes part in the round, if its devices can hold the encoder; where "
+                "nobody would, the able one with the highest entry does",
+            ),
+        ),
+        "local_steps": (
+            OpenedPart(
+                "local_steps",
+                False,
+                "local steps: nearest of {steps}, spread evenly over [-1, 1]",
+            ),
+        ),
     }
 )
 """Parts that each decision brings, in their order."""
@@ -85,12 +101,14 @@ class OpenedLayout:
         devices: ``K``.
         blocks: ``L``.
         first: Entries of CollaPipe's own decisions, behind which these stand.
+        local_steps_choices: Allowed numbers of local steps, ascending; none where they are not open.
     """
 
     opened: tuple[Decision, ...]
     devices: int
     blocks: int
     first: int
+    local_steps_choices: tuple[int, ...] = ()
 
     def __iter__(self) -> Iterator[OpenedPart]:
         """Parts in their order."""
@@ -116,7 +134,8 @@ class OpenedLayout:
 
     def describe(self, part: OpenedPart) -> str:
         """Meaning of a part's entries."""
-        return part.description.format(last=self.blocks - 1)
+        steps = ", ".join(map(str, self.local_steps_choices))
+        return part.description.format(last=self.blocks - 1, steps=steps)
 
     def entries(self, name: str, rows: Array) -> Array:
         """Entries of a part, (..., N) or (..., N, K), out of those of clusters (..., N, A / N)."""

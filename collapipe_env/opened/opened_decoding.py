@@ -16,6 +16,8 @@ from collapipe_env.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BU
 from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import Array, at_least, at_most, namespace
 from collapipe_env.opened.entries import SCHEDULE_CHOICES, OpenedLayout
+from collapipe_env.physics.memory import able_to_hold
+from collapipe_env.physics.participation import somebody
 from collapipe_env.physics.schedules.room import (
     StorageTerms,
     blocks_that_fit,
@@ -94,6 +96,9 @@ class OpenedDecoder:
                 self._caps(other_recompute, other_schedule, micro_batches, memory_bytes),
             )
             holds = xp.sum(caps, axis=-1) >= total
+        if "participation" in layout:
+            # Who cannot hold the blocks sits out, with any plan.
+            caps = xp.where(holds[..., None], caps, at_least(caps, self.costs.blocks))
         return ClusterChoices(
             recompute=None if recompute is None else xp.astype(recompute, xp.int64),
             schedule=schedule,
@@ -132,6 +137,10 @@ class OpenedDecoder:
                 "server_blocks": choices.server_blocks,
                 "server_mode": xp.where(some, nobody + COPIES, nobody + COMMON),
             }
+        if "participation" in self.layout:
+            added["participates"] = self._participates(rows, memory_bytes)
+        if "local_steps" in self.layout:
+            added["local_steps"] = self._local_steps(rows)
         if order is not None:
             added |= _ordered(plan, order)
         return replace(plan, **added)
@@ -174,6 +183,23 @@ class OpenedDecoder:
         xp = namespace(asked)
         given = at_most(xp.sum(asked, axis=-1, keepdims=True), self.server_room)
         return apportion(given, xp.astype(asked, xp.float64), asked)
+
+    def _participates(self, rows: Array, memory_bytes: Array) -> Array:
+        """Whether clusters take part (..., N), int64."""
+        scores = self.layout.entries("participation", rows)
+        xp = namespace(scores)
+        able = able_to_hold(self.costs, self.other_costs, memory_bytes)
+        return xp.astype(somebody(scores >= 0.0, scores, able), xp.int64)
+
+    def _local_steps(self, rows: Array) -> Array:
+        """Local steps of clusters (..., N), int64."""
+        choices = self.layout.local_steps_choices
+        index = nearest_choice(self.layout.entries("local_steps", rows), len(choices))
+        xp = namespace(index)
+        found = xp.zeros_like(index)
+        for place, steps in enumerate(choices):
+            found = xp.where(index == place, found + steps, found)
+        return found
 
     def _order(self, rows: Array, blocks: Array) -> Array:
         """Devices in the order in which micro-batches pass them, idle ones last (..., N, K), int64."""

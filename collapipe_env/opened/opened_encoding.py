@@ -27,7 +27,10 @@ def encode_opened(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) 
     """
     columns = []
     for part in layout:
-        entries = _ENTRIES[part.name](costs, plan)
+        if part.name == "local_steps":
+            entries = _local_steps(layout, costs, plan)
+        else:
+            entries = _ENTRIES[part.name](costs, plan)
         columns.append(entries if part.per_device else entries[..., None])
     return np.concatenate(columns, axis=-1)
 
@@ -75,6 +78,20 @@ def _server_blocks(costs: WorkloadCosts, plan: Allocation) -> FloatArray:
     return _spread(np.asarray(kept), costs.blocks)
 
 
+def _participation(costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
+    if plan.participates is None:
+        return np.ones(np.shape(plan.micro_batches))
+    return np.asarray(2.0 * (np.asarray(plan.participates) != 0) - 1.0, dtype=np.float64)
+
+
+def _local_steps(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:
+    own = np.full(np.shape(plan.micro_batches), costs.local_steps)
+    given = own if plan.local_steps is None else np.asarray(plan.local_steps)
+    choices = np.array(layout.local_steps_choices)
+    place = np.argmax(np.where(given < 0, own, given)[..., None] == choices, axis=-1)
+    return _spread(place, len(choices))
+
+
 def _spread(places: IntArray | FloatArray, choices: int) -> FloatArray:
     """Entries that stand for places among choices that are spread evenly over [-1, 1]."""
     spread: FloatArray = 2.0 * places / max(choices - 1, 1) - 1.0
@@ -87,5 +104,6 @@ _ENTRIES: dict[str, Callable[[WorkloadCosts, Allocation], FloatArray]] = {
     "caps": _caps,
     "order": _order,
     "server_blocks": _server_blocks,
+    "participation": _participation,
 }
 """Entries of each part, (..., N) or (..., N, K)."""

@@ -6,7 +6,7 @@ of several devices count by their slowest member.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.physics.delay import collection_time, gpipe_step, relay_time
@@ -51,6 +51,24 @@ class PipelineElements:
     server_weight: Array | None = None
     wrap_forward: Array | None = None
     wrap_backward: Array | None = None
+
+    def where(self, plays: Array) -> PipelineElements:
+        """The same with no time at all on the elements of clusters that sit the round out.
+
+        Args:
+            plays: Clusters that take part (..., N), bool.
+        """
+        xp = namespace(plays)
+        times = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NUMBERS}
+        kept: dict[str, Array] = {}
+        for name, values in times.items():
+            if values is not None:
+                chosen = plays[..., None] if values.ndim > plays.ndim else plays
+                kept[name] = xp.where(chosen, values, xp.zeros_like(values))
+        return replace(self, **kept)
+
+
+_NUMBERS = ("hop_latency", "edge_latency")
 
 
 def stage_elements(

@@ -89,6 +89,27 @@ def step_progress(terms: StepTerms, samples: Array, imbalance: Array, error_prob
     return terms.rate * samples / (samples * rest + terms.noise)
 
 
+def terms_of_steps(
+    terms: StepTerms, drift: float, heterogeneity: float, players: Array, squares: Array
+) -> StepTerms:
+    """Return terms of a local step with those that grow with the local steps of a round, ``u``'s ``H^2`` [X].
+
+    Args:
+        terms: Terms at ``H = 0``.
+        drift: ``drift`` of the fit.
+        heterogeneity: ``zeta^2`` over the squared gradient norm.
+        players: Clusters that take part, any shape.
+        squares: Mean of ``H_n^2`` over them, of that shape.
+    """
+    return StepTerms(
+        terms.rate,
+        terms.noise * (1.0 + squares * drift * players),
+        terms.constant + squares * heterogeneity,
+        terms.error,
+        terms.imbalance,
+    )
+
+
 class CurveTerms(NamedTuple):
     """Those of the constants that :func:`loss_at` reads."""
 

@@ -70,6 +70,7 @@ class Parameters(NamedTuple):
         other_activation_bytes: ``alpha`` under the other setting [byte].
         other_working_bytes: The working set under the other setting [byte].
         budget_period_s: Seconds that an energy budget is meant for [s]; 0 where it is for a round.
+        idle_round_s: Delay of a round in which nobody takes part [s]; 0 where all clusters have to.
     """
 
     blocks: int
@@ -117,6 +118,7 @@ class Parameters(NamedTuple):
     other_activation_bytes: float
     other_working_bytes: float
     budget_period_s: float
+    idle_round_s: float
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,11 @@ class SystemParameters:
             ``None``.
         budget_period_s: Seconds that an energy budget is meant for [s]; ``None`` where it is for a round.
         server: Terms on which the server is used.
+        idle_round_s: Delay of a round in which nobody takes part, ``T_ref`` of one local step [s]; ``None``
+            where all clusters have to take part.
+        participation_min: Least share of rounds in which a cluster is to take part, where it may sit out.
+        local_steps_choices: Allowed numbers of local steps, ascending, where schedulers decide about them;
+            ``None`` where all clusters take the workload's.
     """
 
     costs: WorkloadCosts
@@ -180,6 +187,9 @@ class SystemParameters:
     other_costs: WorkloadCosts | None = None
     budget_period_s: float | None = None
     server: ServerTerms = FREE_SERVER
+    idle_round_s: float | None = None
+    participation_min: float = 0.0
+    local_steps_choices: tuple[int, ...] | None = None
 
     @property
     def uplink_noise_w(self) -> float:
@@ -209,7 +219,12 @@ class SystemParameters:
     @property
     def barrier(self) -> bool:
         """Whether every local step waits for the slowest cluster's: a common head with steps to follow."""
-        return self.head == "common" and self.costs.local_steps > 1
+        return self.head == "common" and self.most_local_steps > 1
+
+    @property
+    def most_local_steps(self) -> int:
+        """Most local steps that a cluster may take in a round: ``H``, or the largest choice."""
+        return self.costs.local_steps if self.local_steps_choices is None else self.local_steps_choices[-1]
 
     @cached_property
     def numbers(self) -> Parameters:
@@ -262,4 +277,5 @@ class SystemParameters:
             other_activation_bytes=other.stored_activation_bytes,
             other_working_bytes=other.working_bytes,
             budget_period_s=0.0 if self.budget_period_s is None else self.budget_period_s,
+            idle_round_s=0.0 if self.idle_round_s is None else self.idle_round_s,
         )

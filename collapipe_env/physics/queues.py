@@ -36,9 +36,49 @@ def update_backlog(backlog: Array, energy_ratio: Array, granted: Array = 1.0) ->
     return at_least(backlog + energy_ratio - granted, 0.0)
 
 
-def lyapunov(backlog: Array) -> Array:
-    """Lyapunov function ``L = 1/2 sum z^2`` over the clusters and nodes (last two axes)."""
-    return 0.5 * total(backlog * backlog)
+def moved_backlog(
+    backlog: Array, energy_ratio: Array, granted: Array = 1.0, plays: Array | None = None
+) -> Array:
+    """Virtual queues after a round, those of clusters that sit it out frozen ([X]; no credit for waiting).
+
+    Args:
+        backlog: ``z`` (..., N, K+1), >= 0.
+        energy_ratio: ``e`` (..., N, K+1), energy over budget.
+        granted: ``a``, broadcastable to the others; see :func:`per_node`.
+        plays: Clusters that take part (..., N), bool; ``None`` for all.
+    """
+    following = update_backlog(backlog, energy_ratio, granted)
+    if plays is None:
+        return following
+    return namespace(following).where(plays[..., None], following, backlog)
+
+
+def participation_queue(absence: Array, plays: Array, least: float) -> Array:
+    """Participation queue after a round, ``y(t+1) = max(y(t) + rho_min - in(t), 0)`` (..., N) [X].
+
+    It is already normalised: counted in rounds. Where it stays bounded, a cluster takes part in at least
+    ``rho_min`` of the rounds (DDSRA's participation constraint).
+
+    Args:
+        absence: ``y`` (..., N), >= 0.
+        plays: ``in``: whether each cluster takes part (..., N), bool.
+        least: ``rho_min``, in [0, 1].
+    """
+    taken = namespace(absence).astype(plays, absence.dtype)
+    return at_least(absence + (least - taken), 0.0)
+
+
+def lyapunov(backlog: Array, absence: Array | None = None) -> Array:
+    """Lyapunov function ``L = 1/2 sum z^2`` over clusters and nodes, and ``1/2 sum y^2`` where it is open.
+
+    Args:
+        backlog: ``z`` (..., N, K+1).
+        absence: ``y`` (..., N); ``None`` where all clusters have to take part.
+    """
+    of_energy: Array = 0.5 * total(backlog * backlog)
+    if absence is None:
+        return of_energy
+    return of_energy + 0.5 * namespace(absence).sum(absence * absence, axis=-1)
 
 
 def drift_plus_penalty(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from collapipe_env.allocation import SEQUENTIAL, Allocation
 from collapipe_env.arrays import Array, namespace
+from collapipe_env.physics.participation import players, real_steps
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD, WorkloadCosts
 
 if TYPE_CHECKING:
@@ -78,20 +79,34 @@ def shared_speed(speed_flops: float, tenants: float, users: int) -> float:
     return speed_flops * (1.0 - tenants) / max(1, users)
 
 
-def passes_flops(costs: WorkloadCosts, forward_flops: Array | float) -> Array | float:
+def passes_flops(
+    costs: WorkloadCosts, forward_flops: Array | float, local_steps: Array | int | None = None
+) -> Array | float:
     """FLOPs of the forward and backward passes of all mini-batches of a round [FLOP].
 
     Args:
         costs: Priced workload.
         forward_flops: FLOPs of one sample's forward pass.
+        local_steps: ``H``, or ``H_n`` of the clusters (..., N); the workload's by default.
     """
-    return (1.0 + BACKWARD_OVER_FORWARD) * costs.local_steps * costs.batch_size * forward_flops
+    steps = costs.local_steps if local_steps is None else local_steps
+    return (1.0 + BACKWARD_OVER_FORWARD) * steps * costs.batch_size * forward_flops
+
+
+def _steps_on_server(costs: WorkloadCosts, allocation: Allocation) -> Array | int:
+    """Local steps that the server serves of each cluster, (..., N) or a number; 0 of one that sits out."""
+    steps = real_steps(allocation, costs.local_steps, allocation.bandwidth.dtype)
+    plays = players(allocation)
+    if plays is None:
+        return steps
+    nothing = namespace(allocation.bandwidth).zeros_like(allocation.bandwidth)
+    return namespace(allocation.bandwidth).where(plays, nothing + steps, nothing)
 
 
 def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocation) -> Array:
     """Energy of the encoder blocks that the server trains for each cluster (..., N) [J], the budgeted part.
 
-    ``PUE e_flop 3 H B s_n Phi_F``.
+    ``PUE e_flop 3 H_n B s_n Phi_F``, 0 for a cluster that sits out.
 
     Args:
         terms: The server's terms.
@@ -101,7 +116,8 @@ def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocat
     if allocation.server_blocks is None:
         return namespace(allocation.bandwidth).zeros_like(allocation.bandwidth)
     kept = namespace(allocation.bandwidth).astype(allocation.server_blocks, allocation.bandwidth.dtype)
-    each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.block_forward_flops)
+    flops = passes_flops(costs, costs.block_forward_flops, _steps_on_server(costs, allocation))
+    each = terms.pue * terms.joules_per_flop * flops
     joules: Array = kept * each
     return joules
 
@@ -123,12 +139,13 @@ def server_energy(
     plan = round_costs.allocation
     xp = namespace(plan.bandwidth)
     real = plan.bandwidth.dtype
-    passes = costs.local_steps * xp.astype(plan.micro_batches, real)
+    steps = _steps_on_server(costs, plan)
+    passes = steps * xp.astype(plan.micro_batches, real)
     sending = xp.sum(plan.bandwidth * passes * round_costs.elements.downlink, axis=-1) + round_costs.broadcast
-    each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.decoder_forward_flops)
+    each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.decoder_forward_flops, steps)
     return ServerEnergy(
         encoder=encoder_energy(terms, costs, plan),
-        head=xp.full_like(plan.bandwidth, each),
+        head=xp.zeros_like(plan.bandwidth) + each,
         idle=terms.pue * terms.idle_w * round_costs.delay,
         radio=bs_power_w / terms.amplifier_efficiency * sending,
     )

@@ -32,6 +32,8 @@ class ClusterView:
         schedule: Name of its schedule; ``None`` where plans do not decide about it.
         order: (K,) devices in the order in which micro-batches pass them; ``None`` for that of their indices.
         server_blocks: The encoder's last blocks, which the server runs.
+        takes_part: Whether it takes part in the round.
+        local_steps: Its local steps H_n; ``None`` where plans do not decide about them.
     """
 
     name: str
@@ -47,6 +49,8 @@ class ClusterView:
     schedule: str | None = None
     order: IntArray | None = None
     server_blocks: int = 0
+    takes_part: bool = True
+    local_steps: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

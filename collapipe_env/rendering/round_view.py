@@ -36,11 +36,13 @@ def cluster_round_timeline(
         record: Its record.
         row: Environment.
         cluster: Cluster.
-        local_steps: ``H``.
+        local_steps: ``H``, where the plan does not say it.
         drawn_steps: Local steps whose events are listed; 0 for phases only, ``None`` for all.
     """
     at = (row, cluster)
     allocation = record.allocation
+    if costs.local_steps is not None:
+        local_steps = int(costs.local_steps[at])
     leaders = np.flatnonzero(costs.graph.leader[at])
     names = [f"d{k}" for k in leaders]
     held = allocation.device_blocks[at][leaders]
@@ -151,15 +153,16 @@ def round_view(
     arrivals = record.surviving_fraction()[row]
     # Only the slowest clusters are drawn in detail where there are many: the others need no events.
     detailed = set(np.argsort(-costs.cluster_delay[row])[:4].tolist())
+    plays = np.ones(N, dtype=np.bool_) if costs.plays is None else costs.plays[row]
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
             timeline=cluster_round_timeline(
-                costs, record, row, n, local_steps, drawn_steps=1 if n in detailed else 0
+                costs, record, row, n, local_steps, drawn_steps=1 if n in detailed and plays[n] else 0
             ),
-            blocks=allocation.device_blocks[row, n],
+            blocks=allocation.device_blocks[row, n] * plays[n],
             micro_batches=int(allocation.micro_batches[row, n]),
-            bandwidth=float(allocation.bandwidth[row, n]),
+            bandwidth=float(allocation.bandwidth[row, n] * plays[n]),
             cu_power_w=float(allocation.cu_power[row, n]),
             device_power_w=allocation.device_power[row, n],
             delay_s=float(costs.cluster_delay[row, n]),
@@ -168,6 +171,8 @@ def round_view(
             schedule=None if allocation.schedule is None else SCHEDULES[int(allocation.schedule[row, n])],
             order=None if allocation.stage is None else _pipeline_order(allocation.stage[row, n]),
             server_blocks=_server_blocks(allocation, (row, n)),
+            takes_part=bool(plays[n]),
+            local_steps=None if costs.local_steps is None else int(costs.local_steps[row, n]),
         )
         for n in range(N)
     )
@@ -191,9 +196,9 @@ def preview(world: World) -> RoundRecord:
     allocation = even_split(world.parameters, state)
     costs = round_costs(world.parameters, state, allocation)
     work = world.scenario.workload
-    shape = (*state.uplink_gain.shape, work.local_steps)
+    shape = (*state.uplink_gain.shape, world.parameters.most_local_steps)
     M = allocation.micro_batches
-    counts = np.broadcast_to(M[..., None], shape)
+    counts = np.where(np.arange(shape[-1]) < work.local_steps, M[..., None], 0)
     backlog, excess, held = queue_round(state.backlog, costs.energy_ratio, costs.allowance)
     server = server_round(state, costs)
     if server is not None:

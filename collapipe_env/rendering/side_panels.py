@@ -150,22 +150,30 @@ def draw_bandwidth(panel: Panel, view: RoundView) -> None:
 def draw_counts(panel: Panel, view: RoundView) -> None:
     """Write micro-batches, and the fraction of them that arrived, as a small table.
 
-    A star marks clusters that recompute activations, where plans decide about it.
+    A star marks clusters that recompute activations, where plans decide about it. Local steps stand beside
+    the micro-batches where plans decide about them, and a dash for clusters that sit out.
     """
     row_px = panel.height / len(view.clusters)
     panel.scale((0.0, 1.0), (len(view.clusters) - 0.5, -0.5))
     size = min(7.5, max(LEAST_FONT, 0.6 * row_px))
     every = max(1, int(np.ceil(1.45 * size / row_px)))
     batches, arrived = panel.x + 0.25 * panel.width, panel.x + panel.width
-    panel.words(batches, panel.y - 10.0, "M", 8.0, across="right")
+    decided = any(cluster.local_steps is not None for cluster in view.clusters)
+    panel.words(batches, panel.y - 10.0, "H x M" if decided else "M", 8.0, across="right")
     if any(cluster.recompute is not None for cluster in view.clusters):
         panel.words(arrived, panel.y + panel.height + 12.0, "* recomputes", 7.5, across="right")
     panel.words(arrived, panel.y - 10.0, "arrived", 8.0, across="right")
     for n in range(0, len(view.clusters), every):
         y = float(panel.to_y(n))
-        star = " *" if view.clusters[n].recompute else ""
-        panel.words(batches, y, f"{view.clusters[n].micro_batches}{star}", size, across="right")
-        panel.words(arrived, y, f"{100.0 * view.clusters[n].arrivals:.0f} %", size, across="right")
+        cluster = view.clusters[n]
+        if not cluster.takes_part:
+            panel.words(batches, y, "-", size, across="right")
+            panel.words(arrived, y, "sits out", size, across="right")
+            continue
+        steps = "" if cluster.local_steps is None else f"{cluster.local_steps} x "
+        star = " *" if cluster.recompute else ""
+        panel.words(batches, y, f"{steps}{cluster.micro_batches}{star}", size, across="right")
+        panel.words(arrived, y, f"{100.0 * cluster.arrivals:.0f} %", size, across="right")
 
 
 def draw_history(panel: Panel, values: Sequence[float], last_round: int, title: str, colour: str) -> None:

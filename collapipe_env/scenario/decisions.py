@@ -9,7 +9,16 @@ if TYPE_CHECKING:
     from collapipe_env.scenario.schema import Scenario
 
 Decision = Literal[
-    "segments", "micro_batches", "bandwidth", "powers", "recompute", "schedule", "order", "server_blocks"
+    "segments",
+    "micro_batches",
+    "bandwidth",
+    "powers",
+    "recompute",
+    "schedule",
+    "order",
+    "server_blocks",
+    "participation",
+    "local_steps",
 ]
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
 """All decisions, in the order in which scenarios list them."""
@@ -17,6 +26,10 @@ COLLAPIPE: tuple[Decision, ...] = DECISIONS[:4]
 """Decisions of every plan, CollaPipe's own."""
 OPENED: tuple[Decision, ...] = DECISIONS[4:]
 """Decisions that a scenario may open beside them, in the order of their entries in an action."""
+STEP_CHOICES = (1, 2, 4, 8, 16)
+"""Numbers of local steps that clusters may take by default, where that is a decision."""
+PARTICIPATION_MIN = 0.5
+"""Least share of the rounds in which a cluster is to take part by default, where that is a decision."""
 
 
 def ordered_decisions(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
@@ -44,11 +57,17 @@ def ordered_decisions(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
 def without_neutral_decisions(sections: dict[str, Any]) -> None:
     """Leave CollaPipe's own decisions out of a scenario's plain data, so that its digest is as before.
 
+    Of the fields that only opened decisions read, those with their default values are left out, too.
+
     Args:
         sections: Plain data of a whole scenario, changed in place.
     """
     if tuple(sections["decisions"]) == COLLAPIPE:
         del sections["decisions"]
+    if tuple(sections["workload"]["local_steps_choices"]) == STEP_CHOICES:
+        del sections["workload"]["local_steps_choices"]
+    if sections["budgets"]["participation_min"] == PARTICIPATION_MIN:
+        del sections["budgets"]["participation_min"]
 
 
 def opens(scenario: Scenario, decision: Decision) -> bool:
@@ -59,3 +78,20 @@ def opens(scenario: Scenario, decision: Decision) -> bool:
         decision: The decision.
     """
     return decision in scenario.decisions
+
+
+def require_own_steps(scenario: Scenario) -> None:
+    """Refuse a scenario whose own number of local steps is none that schedulers may choose.
+
+    Args:
+        scenario: The scenario to check.
+
+    Raises:
+        ValueError: Names both fields, where local steps are a decision.
+    """
+    own, choices = scenario.workload.local_steps, scenario.workload.local_steps_choices
+    if opens(scenario, "local_steps") and own not in choices:
+        raise ValueError(
+            f"workload.local_steps = {own} is not among workload.local_steps_choices = {list(choices)}, and "
+            "decisions list local_steps: add it, or choose one of them"
+        )

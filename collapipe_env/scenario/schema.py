@@ -10,7 +10,12 @@ from pydantic import AfterValidator, model_validator
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.scenario.consistency import require_memory, require_placement
-from collapipe_env.scenario.decisions import COLLAPIPE, Decision, ordered_decisions
+from collapipe_env.scenario.decisions import (
+    COLLAPIPE,
+    Decision,
+    ordered_decisions,
+    require_own_steps,
+)
 from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.memory_fields import require_adam
@@ -61,7 +66,7 @@ class Scenario:
         AfterValidator(ordered_decisions),
         described(
             "what schedulers decide; no unit, a list of segments, micro_batches, bandwidth, powers and, if "
-            "open, recompute, schedule, order, server_blocks"
+            "open, recompute, schedule, order, server_blocks, participation, local_steps"
         ),
     ] = COLLAPIPE
     workload: Annotated[WorkloadSpec, described("the priced model; units per field")] = dataclasses.field(
@@ -101,6 +106,7 @@ class Scenario:
                 f"{self.cluster.clusters} is {floors:g}; it must stay below 1"
             )
         require_one_tenancy(self)
+        require_own_steps(self)
         require_adam(self)
         require_placement(self)
         require_memory(self)

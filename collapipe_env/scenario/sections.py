@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from collapipe_env.errors import shown
 from collapipe_env.physics.radio import db_to_linear
+from collapipe_env.scenario.decisions import PARTICIPATION_MIN
 from collapipe_env.scenario.fields import (
     SPEC_CONFIG,
     Positive,
@@ -261,6 +262,15 @@ class BudgetSpec:
             le=1e9,
         ),
     ] = 20.0
+    participation_min: Annotated[
+        float,
+        real(
+            "least share of rounds in which a cluster is to take part, where decisions list participation",
+            "1",
+            ge=0.0,
+            le=1.0,
+        ),
+    ] = PARTICIPATION_MIN
     bandwidth_floor: Annotated[
         float, real("share of the bandwidth that every cluster gets at least", "1", ge=LEAST_SHARE, lt=1.0)
     ] = 0.02

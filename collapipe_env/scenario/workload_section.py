@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.errors import nearest_name, shown
+from collapipe_env.scenario.decisions import STEP_CHOICES
 from collapipe_env.scenario.fields import (
     SPEC_CONFIG,
     Count,
@@ -23,6 +24,7 @@ from collapipe_env.scenario.validation_errors import refuse_clearly
 from collapipe_env.task_registry import SHIPPED_TRAITS, task_names
 
 Bits = Literal[16, 32]
+Steps = Annotated[int, Field(strict=True, ge=1, le=1024)]
 
 
 def _known_task(name: str) -> str:
@@ -98,6 +100,13 @@ class WorkloadSpec:
     outputs: Annotated[int, whole("classes, tags or target vocabulary V_out", 1, 10_000_000)] = 2
     batch_size: Annotated[int, whole("samples of a cluster's mini-batch B", 1, 65536)] = 64
     local_steps: Annotated[int, whole("local optimiser steps per round H", 1, 1024)] = 1
+    local_steps_choices: Annotated[
+        tuple[Steps, ...],
+        described(
+            "numbers of local steps that a cluster may take where decisions list local_steps, in ascending "
+            "order; range 1 to 1024 each, at least one"
+        ),
+    ] = STEP_CHOICES
     micro_batches: Annotated[
         tuple[Count, ...],
         described(
@@ -172,6 +181,9 @@ class WorkloadSpec:
         if self.width % self.heads:
             raise ValueError(f"heads = {self.heads} does not divide width = {self.width}")
         require_ordered("micro_batches", self.micro_batches)
+        if not self.local_steps_choices:
+            raise ValueError("local_steps_choices must hold at least one number, [1] for instance")
+        require_ordered("local_steps_choices", self.local_steps_choices)
         for count in self.micro_batches:
             if self.batch_size % count:
                 raise ValueError(

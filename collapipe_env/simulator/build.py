@@ -117,6 +117,11 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         head=scenario.workload.head,
         budget_period_s=budget_period(scenario),
         server=server_terms(scenario),
+        idle_round_s=usual_round(scenario) if opens(scenario, "participation") else None,
+        participation_min=scenario.budgets.participation_min if opens(scenario, "participation") else 0.0,
+        local_steps_choices=(
+            scenario.workload.local_steps_choices if opens(scenario, "local_steps") else None
+        ),
     )
 
 
@@ -191,6 +196,8 @@ def _opened(scenario: Scenario) -> dict[str, Any]:
     found = {"opened": names, "costs": parameters.costs, "other_costs": parameters.other_costs}
     if "server_blocks" in names:
         found["server_room"] = most_server_blocks(parameters.server, parameters.costs, parameters.clusters)
+    if parameters.local_steps_choices is not None:
+        found["local_steps_choices"] = parameters.local_steps_choices
     return found
 
 
@@ -220,6 +227,7 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
         backlog=np.zeros((N, K + 1)),
         round_index=np.zeros((), dtype=np.int64),
         loss=np.zeros(()),
+        absence=np.zeros(N) if opens(scenario, "participation") else None,
         device_edge_ratio=device_edge_ratio(scenario, layout),
     )
 
@@ -237,15 +245,24 @@ def budget_period(scenario: Scenario) -> float | None:
     Budgets per second are ``Pbar = Ebar / T_ref``, with the reference delay of the same scenario at one local
     step: the budget of a round of the usual length, spread over its seconds [X].
     """
-    if scenario.budgets.per == "round":
-        return None
-    return reference_delay(
-        dataclasses.replace(
-            scenario,
-            workload=dataclasses.replace(scenario.workload, local_steps=1),
-            budgets=dataclasses.replace(scenario.budgets, per="round"),
-        )
+    return None if scenario.budgets.per == "round" else usual_round(scenario)
+
+
+def usual_round(scenario: Scenario) -> float:
+    """Seconds of a usual round, ``T_ref``: :func:`reference_delay` at one local step, whatever is open [X].
+
+    Budgets per second are spread over it, and a round in which nobody takes part lasts as long.
+
+    Args:
+        scenario: The scenario.
+    """
+    closed = dataclasses.replace(
+        scenario,
+        decisions=tuple(name for name in scenario.decisions if name not in ("participation", "local_steps")),
+        workload=dataclasses.replace(scenario.workload, local_steps=1),
+        budgets=dataclasses.replace(scenario.budgets, per="round"),
     )
+    return reference_delay(closed)
 
 
 @lru_cache(maxsize=64)

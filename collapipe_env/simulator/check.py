@@ -13,11 +13,11 @@ from collapipe_env.physics.schedules.storage import memory_terms
 from collapipe_env.scenario.sections import LEAST_SHARE
 from collapipe_env.simulator.check_extensions import (
     check_groups,
-    check_recompute,
     check_schedule,
     check_server_memory,
     check_split,
 )
+from collapipe_env.simulator.check_opened import check_local_steps, check_participation, check_recompute
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.refusal import place_name, refuse, require_shape
 from collapipe_env.simulator.state import SystemParameters, SystemState
@@ -46,6 +46,10 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     require_shape("device_power", allocation.device_power, devices)
     require_shape("cu_power", allocation.cu_power, clusters)
     L = parameters.costs.blocks
+    # What a cluster that sits out says of its blocks and its share is not read.
+    plays = check_participation(parameters, state, allocation)
+    if allocation.local_steps is not None:
+        check_local_steps(parameters, allocation, clusters)
     # Comparing with the rounded counts also refuses NaN; infinity fails at the sum below.
     refuse(
         ~(np.asarray(allocation.blocks) == np.round(allocation.blocks)),
@@ -61,7 +65,7 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     # Each count by itself, too: the sum of huge ones may wrap around to L.
     outside = ((allocation.blocks < 0) | (allocation.blocks > L)).any(axis=-1)
     refuse(
-        (allocation.blocks.sum(axis=-1) + held_by_server != L) | outside,
+        ((allocation.blocks.sum(axis=-1) + held_by_server != L) & plays) | outside,
         allocation.blocks,
         "blocks",
         f"non-negative counts summing to L = {L}"
@@ -80,25 +84,26 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
         power = getattr(allocation, name)
         refuse(~((power >= low) & (power <= high)), power, name, expected)
     refuse(
-        ~(allocation.bandwidth >= LEAST_SHARE * (1.0 - slack)),
+        ~(allocation.bandwidth >= LEAST_SHARE * (1.0 - slack)) & (plays | ~(allocation.bandwidth >= 0.0)),
         allocation.bandwidth,
         "bandwidth",
         f"a share of at least {LEAST_SHARE:g}",
     )
-    total = allocation.bandwidth.sum(axis=-1)
+    total = np.where(plays, allocation.bandwidth, 0.0).sum(axis=-1)
     refuse(~(total <= 1.0 + slack), total, "bandwidth (sum over clusters)", "at most 1")
     if allocation.stage is not None:
         check_groups(state, allocation)
     if allocation.schedule is not None:
         check_schedule(allocation, devices)
     held = allocation.device_blocks
-    refuse((held > 0) & ~state.present, held, "blocks", "none on an absent device")
+    each = plays[..., None]
+    refuse((held > 0) & ~state.present & each, held, "blocks", "none on an absent device")
     if allocation.recompute is not None:
         check_recompute(parameters, allocation, clusters)
     terms = recomputation_terms(parameters, allocation)
     samples, block_state, working = memory_terms(parameters.costs, allocation, terms)
     needed = device_memory(held, samples, block_state, terms.activation_bytes, working)
-    over = ~fits(needed, state.memory_bytes, SLACK)
+    over = ~fits(needed, state.memory_bytes, SLACK) & each
     if over.any():
         place = tuple(int(i) for i in np.argwhere(over)[0])
         raise AllocationError(

@@ -1,4 +1,4 @@
-"""Feasibility of groups, schedules, split training and recomputation: what not every plan uses."""
+"""Feasibility of groups, schedules and split training: what not every plan uses."""
 
 from __future__ import annotations
 
@@ -185,27 +185,3 @@ def check_server_memory(parameters: SystemParameters, allocation: Allocation, sl
             f"clusters on the server, it offers {offered:.4g}: at most {most} blocks together, or as many "
             "under a sequential server, which has one model for all"
         )
-
-
-def check_recompute(parameters: SystemParameters, allocation: Allocation, clusters: tuple[int, ...]) -> None:
-    """Recomputation: yes or no for every cluster, where the scenario leaves that open.
-
-    Args:
-        parameters: Scalars of the scenario.
-        allocation: A plan that says where activations are recomputed.
-        clusters: Shape (E, N).
-
-    Raises:
-        AllocationError: If the scenario does not open the decision, or a number is none of -1, 0 and 1.
-    """
-    require_shape("recompute", allocation.recompute, clusters)
-    chosen = np.asarray(allocation.recompute)
-    require_whole("recompute", chosen)
-    if parameters.other_costs is None:
-        refuse(
-            chosen != -1,
-            chosen,
-            "recompute",
-            "-1: this scenario's decisions do not list recompute, so workload.recompute settles it",
-        )
-    refuse(~np.isin(chosen, (-1, 0, 1)), chosen, "recompute", "0 or 1, or -1 for the workload's setting")

@@ -25,13 +25,19 @@ from collapipe_env.physics.elements import (
 )
 from collapipe_env.physics.links import HopTimes, PlanGraph, hop_times, plan_graph
 from collapipe_env.physics.memory import device_memory
+from collapipe_env.physics.participation import (
+    counted_delay,
+    players,
+    real_steps,
+)
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules import split, storage
 from collapipe_env.physics.schedules.crossings import Crossings, interleaved_crossings
 from collapipe_env.physics.server import encoder_energy
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
-from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.sitting_out import taken_steps, without_absent
+from collapipe_env.simulator.state import SystemParameters, SystemState, able_where_open
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +70,9 @@ class RoundCosts:
         server_energy: Energy of the encoder blocks that the server trains for each cluster (..., N) [J], of
             which its budget speaks; ``None`` where it has none.
         server_budget_j: The server's energy budget of a round [J]; ``None`` where it has none.
+        idle_round_s: Delay of a round in which nobody takes part [s]; ``None`` where all clusters have to.
+        local_steps: ``H_n`` (..., N), int, where schedulers decide about them; ``None`` if all clusters take
+            the workload's.
     """
 
     delay: Array
@@ -88,6 +97,13 @@ class RoundCosts:
     budget_period_s: float | None = None
     server_energy: Array | None = None
     server_budget_j: float | None = None
+    idle_round_s: float | None = None
+    local_steps: Array | None = None
+
+    @property
+    def plays(self) -> Array | None:
+        """Clusters that take part (..., N), bool; ``None`` where all do."""
+        return players(self.allocation)
 
     @property
     def allowance(self) -> Array:
@@ -100,6 +116,13 @@ class RoundCosts:
         if self.server_energy is None or self.server_budget_j is None:
             return None
         return namespace(self.server_energy).sum(self.server_energy, axis=-1) / self.server_budget_j
+
+    @property
+    def granted(self) -> Array:
+        """Budgets that the round grants the nodes of each cluster (..., N), 0 for one that sits out."""
+        xp, plays = namespace(self.cluster_delay), self.plays
+        each = xp.zeros_like(self.cluster_delay) + self.allowance[..., None]
+        return each if plays is None else xp.where(plays, each, xp.zeros_like(each))
 
     @cached_property
     def graph(self) -> PlanGraph:
@@ -127,7 +150,8 @@ def round_costs(
     """
     costs: RoundCosts | None = None
     if interference_w is None and allocation.is_plain:
-        compiled = plain_round_costs(parameters, state, allocation)
+        counted = counted_delay(allocation, able_where_open(parameters, state), parameters.idle_round_s)
+        compiled = plain_round_costs(parameters, state, allocation, counted)
         if compiled is not None:
             costs = _named(compiled, allocation, parameters)
     if costs is None:
@@ -179,6 +203,8 @@ def _named(costs: PlainCosts, allocation: Allocation, parameters: SystemParamete
         ),
         allocation=allocation,
         budget_period_s=parameters.budget_period_s,
+        idle_round_s=parameters.idle_round_s,
+        local_steps=taken_steps(parameters, allocation),
     )
 
 
@@ -213,7 +239,8 @@ def general_round_costs(
     """Evaluate one round of any plan on any array library; arguments as for :func:`round_costs`."""
     xp = namespace(state.uplink_gain, allocation.bandwidth)
     costs = parameters.costs
-    steps = costs.local_steps
+    steps = real_steps(allocation, costs.local_steps, state.speed.dtype)
+    device_steps = steps if isinstance(steps, int) else steps[..., None]
     graph = plan_graph(allocation)
     links = _links(parameters, state, allocation, graph, interference_w)
 
@@ -253,7 +280,7 @@ def general_round_costs(
         group_time = allreduce_times(graph, links.rates, device_blocks * costs.block_gradient_bits)
         allreduce = xp.max(group_time, axis=-1)
         local_step = local_step + allreduce
-        in_groups = steps * group_time
+        in_groups = device_steps * group_time
         airtime = airtime + in_groups
     updates = overheads.update_time(device_blocks, parameters.overheads.update_cycles, state.clock)
     update = xp.max(updates, axis=-1)
@@ -267,7 +294,7 @@ def general_round_costs(
     relay = barrier = xp.zeros_like(upload)
     paced = local_step
     if parameters.barrier:
-        paced = split.paced_steps(allocation, local_step)
+        paced = split.paced_steps(allocation, local_step, steps)
         barrier = paced - local_step
     cluster_delay = delay.cluster_delay(steps, paced, collect, upload)
     broadcast = delay.broadcast_time(broadcast_bits, links.broadcast_rate)
@@ -294,7 +321,7 @@ def general_round_costs(
                 parameters,
                 state,
                 allocation,
-                energy.compute_time(passes[..., None], work, ratio) + steps * updates,
+                energy.compute_time(passes[..., None], work, ratio) + device_steps * updates,
                 airtime,
                 received,
             ),
@@ -305,7 +332,7 @@ def general_round_costs(
     if parameters.link_errors == "drop":
         survival = radio.survival(traffic.failure_exponent + links.uplink_exponent)
     in_flight, state_bytes, working = storage.memory_terms(costs, allocation, terms)
-    return RoundCosts(
+    found = RoundCosts(
         delay=delay.round_delay(xp.max(cluster_delay, axis=-1), broadcast),
         cluster_delay=cluster_delay,
         local_step=local_step,
@@ -324,7 +351,11 @@ def general_round_costs(
         elements=elements,
         allocation=allocation,
         budget_period_s=parameters.budget_period_s,
+        idle_round_s=parameters.idle_round_s,
+        local_steps=taken_steps(parameters, allocation),
     )
+    counted = counted_delay(allocation, able_where_open(parameters, state), parameters.idle_round_s)
+    return found if counted is None else without_absent(found, counted)
 
 
 def _device_energy(
@@ -358,9 +389,15 @@ def _links(
     interference_w: Array | None,
 ) -> _Links:
     p, share, cu_power, gain = parameters, allocation.bandwidth, allocation.cu_power, state.uplink_gain
-    power = allocation.node_power
+    power, plays = allocation.node_power, players(allocation)
+    if plays is not None:
+        xp = namespace(share)
+        share = xp.where(plays, share, xp.ones_like(share))  # what is not read may be nothing at all
     if interference_w is None:
-        interference_w = radio.interference(state.cross_gain, radio.mean_active_power(power, graph.active))
+        sent = radio.mean_active_power(power, graph.active)
+        if plays is not None:
+            sent = xp.where(plays, sent, xp.zeros_like(sent))
+        interference_w = radio.interference(state.cross_gain, sent)
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, interference_w)
     snr = radio.d2d_snr(power, state.d2d_gain, noise)
     downlink = (p.downlink_noise_w, p.downlink_bandwidth_hz)

@@ -12,6 +12,7 @@ from collapipe_env.dynamics.process import Price
 from collapipe_env.physics import energy, radio
 from collapipe_env.physics.migration import Handover, MovingTimes, block_holders, handover, moving_times
 from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.participation import players
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.surcharges import priced
 
@@ -59,7 +60,20 @@ def change_of_plan(
     if previous is None or rules is None:
         return None
     after = block_holders(allocation, parameters.costs.blocks)
-    return handover(previous["holders"], state.present, after, rules.moves)
+    plays = players(allocation)
+    if plays is not None:
+        # A cluster that sits out keeps the plan that it had.
+        after = namespace(after).where(plays[..., None, None], after, previous["holders"])
+    change = handover(previous["holders"], state.present, after, rules.moves)
+    return change if plays is None else _of_players(change, plays)
+
+
+def _of_players(change: Handover, plays: Array) -> Handover:
+    """The handover without clusters that sit out: their devices do nothing, also where a holder has gone."""
+    xp, each = namespace(plays), plays[..., None]
+    nothing = (xp.zeros_like(array) for array in change)
+    chosen = (each[..., None], each, each, each)
+    return Handover(*map(xp.where, chosen, change, nothing))
 
 
 def phase_times(
@@ -75,7 +89,10 @@ def phase_times(
     """
     p, power = parameters, allocation.node_power
     assert p.migration is not None
-    disturbance: Array = radio.interference(state.cross_gain, radio.mean_active_power(power, change.involved))
+    sent, plays = radio.mean_active_power(power, change.involved), players(allocation)
+    if plays is not None:
+        sent = namespace(sent).where(plays, sent, namespace(sent).zeros_like(sent))
+    disturbance: Array = radio.interference(state.cross_gain, sent)
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, disturbance)
     snr = radio.d2d_snr(power, state.d2d_gain, noise)
     # A node has no link to itself: an infinite SNR lets its time be zero instead of not a number.

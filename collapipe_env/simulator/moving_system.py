@@ -167,7 +167,13 @@ class MovingSystem:
         return following
 
     def state(
-        self, carried: AllCarried, budget: Array, backlog: Array, round_index: Array, loss: Array
+        self,
+        carried: AllCarried,
+        budget: Array,
+        backlog: Array,
+        round_index: Array,
+        loss: Array,
+        absence: Array | None = None,
     ) -> SystemState:
         """The state of a round (E, ...): the system of the layout under every process.
 
@@ -177,6 +183,7 @@ class MovingSystem:
             backlog: Virtual queues (E, N, K+1).
             round_index: Rounds played (E,).
             loss: Smoothed evaluation loss (E,).
+            absence: Participation queues (E, N); ``None`` where all clusters have to take part.
         """
         uplink, d2d, system, (clock, power, caps) = self._see(self._base, self._at_rest, carried)
         # Built by hand: dataclasses.replace would take as long as all the draws.
@@ -196,6 +203,7 @@ class MovingSystem:
             loss=loss,
             device_edge_ratio=system.device_edge_ratio,
             server_share=system.server_share,
+            absence=absence,
             processes={name: carried[name] for name in self._seen} if self._seen else _NOTHING,
         )
 

@@ -17,10 +17,11 @@ from collapipe_env.kernels.plain_round import (
     System,
     plain_round,
 )
+from collapipe_env.physics.participation import players, steps_or
 from collapipe_env.physics.radio import weakest_listener
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
-_NOWHERE: IntArray = np.empty((0, 0), dtype=np.int64)
+_CLOSED: FloatArray = np.empty((0, 0, 0))
 
 
 class PlainCosts(NamedTuple):
@@ -33,7 +34,10 @@ class PlainCosts(NamedTuple):
 
 
 def plain_round_costs(
-    parameters: SystemParameters, state: SystemState, allocation: Allocation
+    parameters: SystemParameters,
+    state: SystemState,
+    allocation: Allocation,
+    counted: Array | None = None,
 ) -> PlainCosts | None:
     """Cost plain plans, or return ``None`` where the general form has to.
 
@@ -41,6 +45,7 @@ def plain_round_costs(
         parameters: Scalars of the scenario.
         state: The system.
         allocation: A plan without extensions. With one batch axis, the state's, the loop can take it.
+        counted: ``T_n`` of clusters that sit out (E, N) [s]; ``None`` where all take part.
     """
     blocks = allocation.blocks
     if type(blocks) is not np.ndarray or blocks.ndim != 3:
@@ -54,7 +59,7 @@ def plain_round_costs(
         _real(allocation.bandwidth),
         _real(allocation.device_power),
         _real(allocation.cu_power),
-        _other_setting(parameters, allocation),
+        _opened(parameters, allocation, counted),
     )
     system = System(
         _real(state.uplink_gain),
@@ -72,7 +77,7 @@ def plain_round_costs(
         return None
     if plan.device_power.shape != blocks.shape or plan.cu_power.shape != clusters:
         return None
-    if plan.other_setting.size and plan.other_setting.shape != clusters:
+    if plan.opened.size and plan.opened.shape[1:] != clusters:
         return None
     # One plan for many states, or many for one, is for the general form.
     expected = (clusters, clusters, (*nodes, K + 1), (E, N, N), *(blocks.shape,) * 3, nodes, (E,))
@@ -89,13 +94,22 @@ def plain_round_costs(
     return costs
 
 
-def _other_setting(parameters: SystemParameters, allocation: Allocation) -> IntArray:
-    """1 where clusters take the other setting of recomputation (E, N), or an array of nothing if none can."""
-    if allocation.recompute is None:
-        return _NOWHERE
-    chosen = np.asarray(allocation.recompute)
-    own = parameters.costs.training_memory.recompute
-    return _whole((chosen >= 0) & ((chosen > 0) != own))
+def _opened(parameters: SystemParameters, allocation: Allocation, counted: Array | None) -> FloatArray:
+    """Rows of :data:`~collapipe_env.kernels.plain_round.OPENED` of a plan (rows, E, N)."""
+    own, plays = parameters.costs.local_steps, players(allocation)
+    if allocation.recompute is allocation.local_steps is plays is None:
+        return _CLOSED
+    other: Array = np.zeros(allocation.micro_batches.shape)
+    if allocation.recompute is not None:
+        chosen = np.asarray(allocation.recompute)
+        other = (chosen >= 0) & ((chosen > 0) != parameters.costs.training_memory.recompute)
+    if allocation.local_steps is plays is None:
+        return _real(other[None])
+    steps = np.zeros(other.shape) + steps_or(allocation, own)
+    absent = np.full(other.shape, -1.0)
+    if plays is not None and counted is not None:
+        absent = np.where(plays, -1.0, counted)
+    return _real(np.stack((other, steps, absent)))
 
 
 def _real(array: Array) -> FloatArray:

@@ -12,7 +12,7 @@ from collapipe_env.arrays import Array, BoolArray, FloatArray, at_least, total
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.learners.base import Arrivals, LearningReport
-from collapipe_env.physics.queues import per_node, update_backlog
+from collapipe_env.physics.queues import moved_backlog, per_node, update_backlog
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
@@ -36,6 +36,8 @@ class RoundRecord:
         learning: Report of the learner after the round.
         half_duplex: Whether device-to-device hops served one direction at a time.
         interruption: What processes did inside the round, all together; ``None`` where none can.
+        absence: Participation queues after the round (E, N), in rounds; ``None`` where all clusters have to
+            take part.
     """
 
     state: SystemState
@@ -48,6 +50,7 @@ class RoundRecord:
     learning: LearningReport
     half_duplex: bool = False
     interruption: Interruption | None = None
+    absence: Array | None = None
 
     @property
     def survived(self) -> BoolArray:
@@ -66,8 +69,10 @@ class RoundRecord:
         return None if moved is None else moved[0]
 
     def surviving_fraction(self) -> FloatArray:
-        """Share of each cluster's micro-batches that survived (E, N)."""
-        fraction: FloatArray = self.arrivals.counts.mean(axis=-1) / self.allocation.micro_batches
+        """Share of each cluster's micro-batches that survived (E, N); 0 for a cluster that sat out."""
+        counts, M = self.arrivals.counts, self.allocation.micro_batches
+        steps = self.costs.local_steps
+        fraction: FloatArray = (counts.mean(axis=-1) if steps is None else counts.sum(axis=-1) / steps) / M
         return fraction
 
 
@@ -88,13 +93,16 @@ def server_round(state: SystemState, costs: RoundCosts) -> tuple[Array, Array] |
     return update_backlog(backlog, ratio, costs.allowance), at_least(ratio - costs.allowance, 0.0)
 
 
-def queue_round(backlog: Array, energy_ratio: Array, granted: Array) -> tuple[Array, Array, Array]:
+def queue_round(
+    backlog: Array, energy_ratio: Array, granted: Array, plays: Array | None = None
+) -> tuple[Array, Array, Array]:
     """Move the queues on, in a compiled loop where the arrays are NumPy's.
 
     Args:
         backlog: ``z(t)`` (E, N, K+1).
         energy_ratio: Energy over budget ``e(t)`` (E, N, K+1).
         granted: Allowance of the round ``a(t)`` (E,), :attr:`RoundCosts.allowance`.
+        plays: Clusters that take part (E, N), bool; the others' queues stand still. ``None`` for all.
 
     Returns:
         ``z(t+1)`` (E, N, K+1); the sum over all nodes of the energy above the allowance, in budgets (E,); the
@@ -102,9 +110,12 @@ def queue_round(backlog: Array, energy_ratio: Array, granted: Array) -> tuple[Ar
     """
     if type(backlog) is not np.ndarray:
         each = per_node(granted)
-        following = update_backlog(backlog, energy_ratio, each)
+        following = moved_backlog(backlog, energy_ratio, each, plays)
         return following, total(at_least(energy_ratio - each, 0.0)), total(following)
     following = np.empty_like(backlog)
     excess, held = np.empty(len(backlog)), np.empty(len(backlog))
     queue_rows(backlog, np.ascontiguousarray(energy_ratio), granted, following, excess, held)
+    if plays is not None:
+        following = np.where(plays[..., None], following, backlog)
+        held = total(following)
     return following, excess, held

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
 from collapipe_env.arrays import Array
-from collapipe_env.physics.memory import memory_caps
+from collapipe_env.physics.memory import able_to_hold, memory_caps
 from collapipe_env.physics.parameters import SystemParameters as SystemParameters
 
 
@@ -32,6 +32,8 @@ class SystemState:
             unless ``workload.distribution`` is ``devices``.
         server_share: Share of the server that tenants who come and go leave to the clusters (...), in (0, 1];
             ``None`` for 1.
+        absence: Participation queues ``y`` (..., N), counted in rounds; ``None`` unless schedulers decide
+            which clusters take part.
         processes: What processes show of themselves: arrays (..., ...) by name, by process.
     """
 
@@ -50,6 +52,7 @@ class SystemState:
     loss: Array
     device_edge_ratio: Array | None = None
     server_share: Array | None = None
+    absence: Array | None = None
     processes: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
 
     @property
@@ -88,3 +91,23 @@ def other_memory_caps(parameters: SystemParameters, state: SystemState) -> Array
     """
     other = parameters.other_costs
     return None if other is None else memory_caps(other, state.memory_bytes)
+
+
+def able_clusters(parameters: SystemParameters, state: SystemState) -> Array:
+    """Return which clusters' devices can hold the encoder (..., N), bool.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system (...).
+    """
+    return able_to_hold(parameters.costs, parameters.other_costs, state.memory_bytes)
+
+
+def able_where_open(parameters: SystemParameters, state: SystemState) -> Array | None:
+    """Return which clusters can hold the encoder (..., N), bool, where they may sit out; else ``None``.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system (...).
+    """
+    return None if parameters.idle_round_s is None else able_clusters(parameters, state)

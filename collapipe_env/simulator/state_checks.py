@@ -29,6 +29,7 @@ _RANGES = {
     "memory_bytes": (0.0, LARGEST_NUMBER),
     "memory_cap": (0, np.inf),
     "backlog": (0.0, LARGEST_NUMBER),
+    "absence": (0.0, LARGEST_NUMBER),
     "loss": (-LARGEST_NUMBER, np.inf),
     "link_gain": (0.0, LARGEST_NUMBER),
     "full_speed": (SMALLEST, LARGEST_NUMBER),
@@ -87,7 +88,8 @@ def require_consistent(tree: Tree, parameters: SystemParameters, system: MovingS
     require_ranges(tree["layout"], "simulator/layout")
     require_ranges(found, "simulator/system")
     try:
-        require_room(found["memory_cap"][rows], parameters.costs.blocks)
+        if parameters.idle_round_s is None:
+            require_room(found["memory_cap"][rows], parameters.costs.blocks)
     except AllocationError as error:
         raise StateError(f"simulator/system/memory_cap: {error}") from None
     with np.errstate(all="ignore"):  # whatever damaged arrays come to is refused below

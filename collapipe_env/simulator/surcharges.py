@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from collapipe_env.arrays import namespace
 from collapipe_env.dynamics.process import Interruption, Price
-from collapipe_env.physics.delay import round_delay
+from collapipe_env.physics.participation import delay_of_round
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
@@ -19,10 +19,17 @@ def priced(costs: RoundCosts, state: SystemState, extra: Price | Interruption) -
         state: The system before it, with the energy budgets.
         extra: What is added; ``T = max_n T_n + T_bc`` and ``e = E / budget`` follow.
     """
-    cluster_delay, energy = costs.cluster_delay + extra.cluster_delay, costs.energy + extra.energy
+    plays = costs.plays
+    more_delay, more_energy = extra.cluster_delay, extra.energy
+    if plays is not None:
+        # Clusters that sit out do nothing that could cost more.
+        xp = namespace(plays)
+        more_delay = xp.where(plays, more_delay, xp.zeros_like(more_delay))
+        more_energy = xp.where(plays[..., None], more_energy, xp.zeros_like(more_energy))
+    cluster_delay, energy = costs.cluster_delay + more_delay, costs.energy + more_energy
     return replace(
         costs,
-        delay=round_delay(namespace(cluster_delay).max(cluster_delay, axis=-1), costs.broadcast),
+        delay=delay_of_round(cluster_delay, costs.broadcast, plays, costs.idle_round_s),
         cluster_delay=cluster_delay,
         energy=energy,
         energy_ratio=energy / state.budget,

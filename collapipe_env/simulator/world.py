@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, BoolArray
+from collapipe_env.arrays import Array, BoolArray, where
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.dynamics.randomness import SeededGenerators, episode_seeds
@@ -25,6 +25,7 @@ from collapipe_env.learners.base import (
     require_snapshots,
 )
 from collapipe_env.opened.entries import SCHEDULE_CHOICES
+from collapipe_env.physics.queues import participation_queue
 from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
@@ -43,7 +44,7 @@ from collapipe_env.simulator.saved_round import (
     system_of,
     system_tree,
 )
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.state_checks import require_consistent, require_rounds
 from collapipe_env.simulator.surcharges import priced
 from collapipe_env.state_trees import REMEDY, Tree, require_alike
@@ -101,7 +102,7 @@ class World:
         work, E = scenario.workload, num_envs
         self._arrivals = MicroBatchArrivals(
             scenario.clusters,
-            work.local_steps,
+            self.parameters.most_local_steps,
             work.micro_batch_choices[-1],
             backend,
             lossy=scenario.radio.link_errors == "drop",
@@ -119,6 +120,7 @@ class World:
             backlog=backend.array(np.zeros(nodes)),
             round_index=backend.array(np.zeros(E, dtype=np.int64)),
             loss=zeros,
+            absence=self._nobody_missing(E),
         )
         self.seen = self.state
         self.learning = LearningReport(loss=zeros, metric=unknown, train_loss=unknown)
@@ -126,6 +128,12 @@ class World:
         # A round played before the state was set: worked out when somebody asks for it.
         self._saved_round: SavedRound | None = None
         self._was_reset = np.zeros(E, dtype=np.bool_)
+
+    def _nobody_missing(self, num_envs: int) -> Array | None:
+        """Empty participation queues (E, N); ``None`` where all clusters have to take part."""
+        if self.parameters.idle_round_s is None:
+            return None
+        return self.backend.array(np.zeros((num_envs, self.scenario.clusters)))
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> SystemState:
         """Start new episodes.
@@ -152,6 +160,7 @@ class World:
             backlog=rows.fill(state.backlog, 0.0),
             round_index=rows.fill(state.round_index, 0),
             loss=rows.put(state.loss, rows.of(self.learning.loss)),
+            absence=None if state.absence is None else rows.fill(state.absence, 0.0),
         )
         self.seen = self.system.estimate(self.state, self.system.carried)
         return self.seen
@@ -186,6 +195,7 @@ class World:
         arrivals = self._arrivals.draw(
             self._seeds, state.round_index, costs.survival, allocation.micro_batches
         )
+        arrivals = _of_the_plan(arrivals, costs)
         interruption = self.system.interruption(state, allocation, costs)
         if interruption is not None:
             costs = priced(costs, state, interruption)
@@ -201,12 +211,19 @@ class World:
                 staleness=None if allocation.schedule is None else version_gaps(allocation),
                 moments=costs.moments,
                 recompute=None if allocation.recompute is None else self._recomputes(allocation.recompute),
+                participates=costs.plays,
+                local_steps=costs.local_steps,
             )
         )
         record = self._recorded(state, allocation, costs, arrivals, learning, interruption)
         carried = self.system.advanced(state, costs)
         following = self.system.state(
-            carried, state.budget, record.backlog, state.round_index + 1, record.smoothed_loss
+            carried,
+            state.budget,
+            record.backlog,
+            state.round_index + 1,
+            record.smoothed_loss,
+            record.absence,
         )
         return Played(record, following, self.system.estimate(following, carried), carried)
 
@@ -262,7 +279,14 @@ class World:
         interruption: Interruption | None,
     ) -> RoundRecord:
         """Move the queues by what the round cost."""
-        backlog, excess, held = queue_round(state.backlog, costs.energy_ratio, costs.allowance)
+        plays, absence = costs.plays, state.absence
+        backlog, excess, held = queue_round(state.backlog, costs.energy_ratio, costs.allowance, plays)
+        if absence is not None:
+            if plays is None:
+                plays = absence >= 0.0
+            able = able_clusters(self.parameters, state)
+            moved = participation_queue(absence, plays, self.parameters.participation_min)
+            absence = where(able, moved, absence)
         server = server_round(state, costs)
         if server is not None:
             held, excess = held + server[0], excess + server[1]
@@ -277,6 +301,7 @@ class World:
             learning=learning,
             half_duplex=self.parameters.half_duplex,
             interruption=interruption,
+            absence=absence,
         )
 
     @property
@@ -346,7 +371,7 @@ class World:
         learning = report_of(tree["learning"], self.num_envs, own["system"]["loss"].dtype, free[0])
         saved = None
         if tree["last_round"] is not None:
-            steps = self.scenario.workload.local_steps
+            steps = self.parameters.most_local_steps
             saved = SavedRound.from_tree(tree["last_round"], self.parameters, own["system"], steps, free[2])
         if isinstance(learner, CountsRounds):
             played = np.where(was_reset, tree["system"]["round_index"], -1)
@@ -388,6 +413,13 @@ class World:
                 setattr(self, name, value)
 
         return put_back
+
+
+def _of_the_plan(arrivals: Arrivals, costs: RoundCosts) -> Arrivals:
+    """Arrivals of the clusters that take part, in the local steps that they take."""
+    if costs.local_steps is not None:
+        arrivals = arrivals.within(costs.local_steps)
+    return arrivals if costs.plays is None else arrivals.only(costs.plays)
 
 
 def _untrained(learner: Learner) -> Callable[[], None]:

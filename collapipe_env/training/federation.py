@@ -61,6 +61,10 @@ class Federation:
     and ends with one, so the way may change from round to round. Under an asynchronous pipeline stages
     compute with weights that lag behind: see :class:`~collapipe_env.training.staleness.WeightVersions`.
 
+    Clusters may sit rounds out and take local steps of their own number. A common head then steps with the
+    gradients of those that still take one, and the schedule of step sizes counts the steps of the cluster
+    that takes most.
+
     At the end of the round the clusters' updates travel to the server and their mean travels back: see
     :class:`~collapipe_env.training.exchange.Exchange`. The mean is weighted by the clusters' shares of the
     training data, over those clusters that made at least one update. If none did, the model stays as it is.
@@ -137,6 +141,7 @@ class Federation:
             self._moments = BlockMoments(self._models, self._flats, self._optimizers, bits)
         self._step_sizes = StepSizes(learning, setup.schedule_steps)
         self._rounding = rounding
+        self.rounds = 0
         self._exchange = Exchange(self._models[0], self._flats[0], wire, learning, rounding)
         self._servers: dict[int, Server] = {COMMON: CommonServer(self._head)}
         self._lagging: tuple[ClusterModel, FlatParameters] | None = None
@@ -153,6 +158,7 @@ class Federation:
         staleness: IntArray | None = None,
         moments: IntArray | None = None,
         recompute: BoolArray | None = None,
+        local_steps: IntArray | None = None,
     ) -> float:
         """Train one round.
 
@@ -167,14 +173,21 @@ class Federation:
             moments: What becomes of the optimiser's moments of each block, shape (N, L); None where all stay.
             recompute: Clusters whose devices recompute activations, shape (N,); None for the setting of the
                 federation's memory.
+            local_steps: Local steps of the clusters, shape (N,), 0 for those that sit out: they use no
+                samples and make no update. None if all take H.
 
         Returns:
             Mean training loss over the samples that arrived, in nats; NaN if none did.
         """
+        if local_steps is None:
+            local_steps = np.full(len(micro_batches), self._setup.local_steps)
+        self.rounds += 1
+        if not local_steps.any():
+            return float("nan")
         on_server = np.zeros_like(micro_batches) if server_blocks is None else server_blocks
         if recompute is None:
             recompute = np.full(len(micro_batches), self._setup.memory.recompute)
-        copied = server_mode == COMMON and self._setup.head_copies
+        copied = server_mode == COMMON and self._setup.head_copies(int(local_steps.max()))
         server = self._server(COPIES if copied else server_mode)
         server.begin_round(self._models, on_server)
         if self._moments is not None and moments is not None:
@@ -186,11 +199,12 @@ class Federation:
         idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
         self._idle = self._flats[0].slices(idle)
         with self._private_randomness():
-            if self._may_merge(server_mode, recompute=bool(recompute.any())):
+            alike = bool((local_steps == local_steps[0]).all())
+            if alike and self._may_merge(int(local_steps[0]), server_mode, recompute=bool(recompute.any())):
                 updated, mean_loss = self._train_merged(server, micro_batches, survived[:, 0])
             else:
                 updated, mean_loss = self._train_clusters(
-                    server, blocks, micro_batches, survived, staleness, recompute
+                    server, blocks, micro_batches, survived, staleness, recompute, local_steps
                 )
         if updated.any():
             sizes = self._data_sizes * updated
@@ -206,12 +220,12 @@ class Federation:
                 self._tied.take_over(self._parameters[0])
         return mean_loss
 
-    def _may_merge(self, server_mode: int, *, recompute: bool) -> bool:
+    def _may_merge(self, local_steps: int, server_mode: int, *, recompute: bool) -> bool:
         """Whether the round's local steps and their mean may be computed as one step of one model."""
         setup = self._setup
         return can_merge(
             setup.learning,
-            local_steps=setup.local_steps,
+            local_steps=local_steps,
             server_mode=server_mode,
             lossless=setup.update_format.lossless,
             dropout=setup.architecture.dropout,
@@ -253,6 +267,7 @@ class Federation:
         survived: BoolArray,
         staleness: IntArray | None,
         recompute: BoolArray,
+        local_steps: IntArray,
     ) -> tuple[BoolArray, float]:
         """Let every cluster take its local steps.
 
@@ -260,16 +275,16 @@ class Federation:
             Which clusters made an update, shape (N,), and the mean training loss.
         """
         setup = self._setup
-        versions = self._versions(blocks, staleness)
+        versions = self._versions(blocks, staleness, local_steps)
         updated = np.zeros(setup.clusters, dtype=np.bool_)
         losses: list[Tensor] = []
         units_of_losses: list[float] = []
-        for step in range(setup.local_steps):
+        for step in range(int(local_steps.max())):
             if step:  # the first one's are set, since predictions of stale weights begin with them
                 self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
             server.begin_step()
-            for n, stream in enumerate(self._streams):
-                tokens, targets, units = self._next_batch(stream)
+            for n in np.flatnonzero(local_steps > step).tolist():
+                tokens, targets, units = self._next_batch(self._streams[n])
                 self._gradients.zero_()
                 blocks_of_server, head = server.serve(n)
                 result = pipeline_step(
@@ -292,7 +307,7 @@ class Federation:
                     updated[n] = True
                     losses.append(result.loss)
                     units_of_losses.append(result.units)
-                if n in versions and step + 1 < setup.local_steps:
+                if n in versions and step + 1 < local_steps[n]:
                     versions[n].record(bool(result.units))
             server.end_step()
         if not losses:
@@ -324,11 +339,6 @@ class Federation:
         """The clusters' model (between rounds all are equal) and the server's head; not copies."""
         return self._models[0], self._head.module
 
-    @property
-    def rounds(self) -> int:
-        """Number of rounds trained."""
-        return self._step_sizes.step // self._setup.local_steps
-
     def get_state(self) -> Tree:
         """Return everything that decides how the run goes on, as copies; between rounds only."""
         model, head = self.common_model
@@ -345,6 +355,7 @@ class Federation:
             },
             "exchange": self._exchange.get_state(),
             "round": self.rounds,
+            **({"step": self._step_sizes.step} if self._setup.own_steps else {}),
             "noise_rng": generator_tree(self._noise_rng),
             **({} if self._setup.pack is None else {"documents": self._samples.get_state()}),
         }
@@ -374,6 +385,8 @@ class Federation:
         parts = ["streams", "model", "head", "optimizers", "head_optimizer", "servers", "exchange"]
         if self._setup.pack is not None:
             parts.append("documents")
+        if self._setup.own_steps:
+            parts.append("step")
         require_names(tree, (*parts, "round", "noise_rng"), "learner/runs")
         if self._setup.pack is not None:
             self._samples = ClusterSamples.from_state(self._setup, tree["documents"])
@@ -397,7 +410,10 @@ class Federation:
         if rng is None or type(tree["round"]) is not int or tree["round"] < 0:
             raise StateError(f"learner/runs: noise_rng or round is damaged: {REMEDY}")
         self._noise_rng = rng
-        self._step_sizes.step = tree["round"] * self._setup.local_steps
+        step = tree["step"] if self._setup.own_steps else tree["round"] * self._setup.local_steps
+        if type(step) is not int or step < 0:
+            raise StateError(f"learner/runs: step is damaged: {REMEDY}")
+        self.rounds, self._step_sizes.step = tree["round"], step
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies of the modules would not share their parameters with the flat vectors any more.
@@ -415,15 +431,18 @@ class Federation:
                 raise ValueError(f"server mode {mode}: {COMMON}, {COPIES} and {SEQUENTIAL} exist")
         return self._servers[mode]
 
-    def _versions(self, blocks: IntArray, staleness: IntArray | None) -> dict[int, WeightVersions]:
+    def _versions(
+        self, blocks: IntArray, staleness: IntArray | None, local_steps: IntArray
+    ) -> dict[int, WeightVersions]:
         """Return the weight versions of the clusters in which some stage will lag behind."""
-        if staleness is None or self._setup.local_steps == 1:
+        if staleness is None:
             return {}
         versions = {}
-        for n in np.flatnonzero(((blocks > 0) & (staleness > 0)).any(axis=-1)).tolist():
+        lagging = ((blocks > 0) & (staleness > 0)).any(axis=-1) & (local_steps > 1)
+        for n in np.flatnonzero(lagging).tolist():
             model, flat = self._models[n], self._flats[n]
             active = blocks[n] > 0
-            stage_gaps = np.minimum(staleness[n][active], self._setup.local_steps - 1).tolist()
+            stage_gaps = np.minimum(staleness[n][active], local_steps[n] - 1).tolist()
             # The control unit stands in front of the first stage and waits for the same gradients.
             gaps = [(flat.slices([model.embedding]), stage_gaps[0])]
             for segment, gap in zip(model.segments(blocks[n][active].tolist()), stage_gaps, strict=True):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
-from collapipe_env.arrays import IntArray
+from collapipe_env.arrays import BoolArray, IntArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners.base import RoundOutcome
 
@@ -20,7 +20,7 @@ class AllowedOutcomes:
         num_envs: ``E``.
         clusters: ``N``.
         blocks: ``L`` of the trained model.
-        local_steps: ``H``.
+        local_steps: ``H``, or the most that a cluster may take.
         batch_size: ``B``.
         moments: Whether moments of blocks may change hands.
     """
@@ -56,7 +56,8 @@ def check_outcome(outcome: RoundOutcome, allowed: AllowedOutcomes) -> None:
         )
     on_server = _check_server(outcome, allowed)
     left = allowed.blocks - on_server
-    wrong = (outcome.blocks.sum(axis=-1) != left) | (outcome.blocks < 0).any(axis=-1)
+    plays = _check_participation(outcome, envs_clusters, allowed.local_steps)
+    wrong = ((outcome.blocks.sum(axis=-1) != left) & plays) | (outcome.blocks < 0).any(axis=-1)
     for e, n in np.argwhere(wrong):
         besides = f" ({on_server[e, n]} are on the server)" if on_server[e, n] else ""
         raise AllocationError(
@@ -93,6 +94,23 @@ def check_outcome(outcome: RoundOutcome, allowed: AllowedOutcomes) -> None:
             "are possible "
             "(the batch size and the entries of survived)"
         )
+
+
+def _check_participation(outcome: RoundOutcome, shape: tuple[int, int], most: int) -> BoolArray:
+    """Refuse participation or local steps that do not fit, and return who takes part (E, N)."""
+    steps, plays = outcome.local_steps, outcome.participates
+    for name, given in (("local_steps", steps), ("participates", plays)):
+        if given is not None and given.shape != shape:
+            raise AllocationError(
+                f"{name} has shape {given.shape}; give one entry for each cluster: (environments, clusters) "
+                f"= {shape}"
+            )
+    if steps is not None:
+        for e, n in np.argwhere((steps < 1) | (steps > most)):
+            raise AllocationError(
+                f"environment {e}, cluster {n}: {steps[e, n]} local steps; 1 to {most} are possible"
+            )
+    return np.ones(shape, dtype=np.bool_) if plays is None else plays.astype(np.bool_)
 
 
 def _check_server(outcome: RoundOutcome, allowed: AllowedOutcomes) -> IntArray:

@@ -20,6 +20,7 @@ from collapipe_env.models.hf_saving import save_checkpoint
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
 from collapipe_env.scenario.block_prices import training_memory
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.state_trees import REMEDY, Tree, require_alike
 from collapipe_env.tasks import TaskSpec, get_task
@@ -70,6 +71,8 @@ class TorchLearner:
         moment_bits: int | None = None,
         head: Literal["copies", "common"] = "copies",
         memory: TrainingMemory = FULL_PRECISION,
+        most_local_steps: int | None = None,
+        own_steps: bool = False,
     ) -> None:
         """Describe the training; nothing is loaded before the first reset.
 
@@ -94,6 +97,8 @@ class TorchLearner:
                 averaged at the end of the round, or ``common``, one that steps with the mean gradient.
             memory: Form in which the clusters keep what they train. With 16 bits, embedding and blocks are
                 modules in bfloat16; the server's head stays in single precision.
+            most_local_steps: Most local steps that an outcome may have room for; None for H.
+            own_steps: Whether clusters may sit out or take different numbers of local steps.
 
         Raises:
             ScenarioError: If the task does not exist.
@@ -109,6 +114,7 @@ class TorchLearner:
         self._moment_bits = moment_bits
         self._device_name = learning.device if device is None else device
         self._head, self._memory = head, memory
+        self._most_local_steps, self._own_steps = most_local_steps or local_steps, own_steps
         self._prepared: tuple[TrainingSetup, EvaluationDesk] | None = None
         self._runs: list[Federation | None] = [None] * num_envs
         self._train_loss = np.full(num_envs, np.nan)
@@ -146,6 +152,8 @@ class TorchLearner:
             moment_bits=None if migration is None else migration.moment_bits,
             head=workload.head,
             memory=training_memory(workload),
+            most_local_steps=workload.local_steps_choices[-1] if opens(scenario, "local_steps") else None,
+            own_steps=opens(scenario, "participation") or opens(scenario, "local_steps"),
         )
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:
@@ -178,7 +186,7 @@ class TorchLearner:
             num_envs=self.num_envs,
             clusters=self._clusters,
             blocks=self.architecture.blocks,
-            local_steps=self._local_steps,
+            local_steps=self._most_local_steps,
             batch_size=self._batch_size,
             moments=self._moment_bits is not None,
         )
@@ -199,9 +207,19 @@ class TorchLearner:
                 None if outcome.staleness is None else outcome.staleness[e],
                 None if outcome.moments is None else outcome.moments[e],
                 None if outcome.recompute is None else outcome.recompute[e],
+                self._steps_of(outcome, e),
             )
             desk.end_round(e, *run.common_model)
         return self._report(desk)
+
+    def _steps_of(self, outcome: RoundOutcome, env: int) -> IntArray | None:
+        """Local steps of an environment's clusters (N,), 0 for those that sit out; None if all take ``H``."""
+        if outcome.local_steps is None and outcome.participates is None:
+            return None
+        steps = np.full(self._clusters, self._local_steps)
+        if outcome.local_steps is not None:
+            steps = outcome.local_steps[env]
+        return steps if outcome.participates is None else np.where(outcome.participates[env], steps, 0)
 
     def written_samples(self, count: int, env: int = 0) -> list[dict[str, str]]:
         """Let the trained model of an environment continue the beginnings of held-out documents.
@@ -333,6 +351,7 @@ class TorchLearner:
             head=self._head,
             memory=self._memory,
             pack=data.pack,
+            own_steps=self._own_steps,
         )
         evaluator = Evaluator(self._task, self._task_spec, data, self._learning, device)
         return setup, EvaluationDesk(evaluator, self._learning, self.num_envs, self._task.metrics)

@@ -44,6 +44,7 @@ class TrainingSetup:
         memory: Form in which the clusters keep what they train.
         pack: Packs documents into samples, where ``strata`` and ``lengths`` are those of documents; see
             :class:`~collapipe_env.tasks.base.TaskData`.
+        own_steps: Whether clusters may sit out or take different numbers of local steps.
     """
 
     architecture: Architecture
@@ -64,11 +65,15 @@ class TrainingSetup:
     head: str = "copies"
     memory: TrainingMemory = FULL_PRECISION
     pack: Callable[[IntArray], Split] | None = None
+    own_steps: bool = False
 
-    @property
-    def head_copies(self) -> bool:
-        """Whether each cluster has a head of its own within a round: with one local step none need one."""
-        return self.head == "copies" and self.local_steps > 1
+    def head_copies(self, local_steps: int) -> bool:
+        """Whether each cluster has a head of its own within a round: with one local step none need one.
+
+        Args:
+            local_steps: Most local steps that a cluster takes in the round.
+        """
+        return self.head == "copies" and local_steps > 1
 
     @cached_property
     def data_digest(self) -> str:

@@ -17,7 +17,9 @@ BLOCKS, N, B = 4, 3, 6
 BETAS, EPS = (0.9, 0.98), 1e-8
 
 
-def small_learner(local_steps, seeds=(11,), head="copies", **learning):
+def small_learner(
+    local_steps, seeds=(11,), head="copies", own_steps=False, most_local_steps=None, **learning
+):
     defaults = {
         "evaluation_samples": 20, "evaluate_every": 100, "partition": "dirichlet",
         "learning_rate": 0.01, "server_learning_rate": 0.02, "warmup_steps": 0,
@@ -33,6 +35,8 @@ def small_learner(local_steps, seeds=(11,), head="copies", **learning):
         local_steps=local_steps,
         num_envs=len(seeds),
         head=head,
+        own_steps=own_steps,
+        most_local_steps=most_local_steps,
     )
     learner.reset([np.random.default_rng(seed) for seed in seeds])
     return learner
@@ -115,8 +119,11 @@ class PlainTraining:
                 weights[name] -= min(gap, step) * self.learning.learning_rate * last[name]
         return weights
 
-    def round(self, survived, micro_batches=(2, 3, 1), server_blocks=(0,) * N, mode=COMMON, gaps=None):
-        if mode == COMMON and survived.shape[1] > 1 and self.kind_of_head == "copies":
+    def round(
+        self, survived, micro_batches=(2, 3, 1), server_blocks=(0,) * N, mode=COMMON, gaps=None, steps=None
+    ):
+        steps = [survived.shape[1]] * N if steps is None else steps
+        if mode == COMMON and max(steps) > 1 and self.kind_of_head == "copies":
             mode = COPIES
         clusters = [dict(self.common) for _ in range(N)]
         copies = [dict(self.head) for _ in range(N)]
@@ -127,9 +134,11 @@ class PlainTraining:
         server = {k: self.common[k] for k in served[0]} if mode == SEQUENTIAL else {}
         versions = [[(dict(c), dict(self.optimizers[n].state), None)] for n, c in enumerate(clusters)]
         updated = np.zeros(N)
-        for h in range(survived.shape[1]):
+        for h in range(max(steps)):
             head_gradients = []
             for n in range(N):
+                if steps[n] <= h:
+                    continue
                 tokens, targets, _ = self.run._next_batch(self.run._streams[n])
                 M = micro_batches[n]
                 parts = torch.arange(len(tokens)).tensor_split(M)

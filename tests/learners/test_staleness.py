@@ -71,8 +71,8 @@ def test_only_the_clusters_that_lag_compute_on_other_weights():
     forced = other._runs[0]
     plan = forced._versions
 
-    def zero_gaps(blocks, staleness):
-        made = plan(blocks, np.ones_like(blocks))
+    def zero_gaps(blocks, staleness, local_steps):
+        made = plan(blocks, np.ones_like(blocks), local_steps)
         for versions in made.values():
             versions._gaps = [(places, 0) for places, _ in versions._gaps]
         assert len(made) == N

@@ -11,8 +11,14 @@ from collapipe_env.learners import fit_surrogate
 from collapipe_env.learners.base import Arrivals
 from collapipe_env.learners.fit_surrogate import conditions_of
 from collapipe_env.learners.fitting import real_runs as runs_module
-from collapipe_env.learners.fitting.conditions import FITTED, HELD_OUT, Condition
-from collapipe_env.learners.fitting.least_squares import agreement, fit, predicted_losses, seed_noise
+from collapipe_env.learners.fitting.conditions import (
+    FITTED,
+    FITTED_OPENED,
+    HELD_OUT,
+    HELD_OUT_OPENED,
+    Condition,
+)
+from collapipe_env.learners.fitting.least_squares import agreement, fit, predicted_losses, ranking, seed_noise
 from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, outcomes_of, prepared, run_key, run_of
 from collapipe_env.learners.fitting.shipped_runs import held_out_file, read_held_out
 from collapipe_env.learners.surrogate import SurrogateLearner, skew, step_factors
@@ -57,6 +63,19 @@ def test_fit_recovers_known_constants():
         assert getattr(found, name) == pytest.approx(getattr(TRUTH, name), rel=0.1), name
 
 
+def test_many_local_steps_identify_drift_and_sitting_out_the_price_of_skew():
+    fitted = [true_run(condition) for condition in (*FITTED, *FITTED_OPENED)]
+    found = fit(fitted)
+    unseen = [true_run(condition, seed=5) for condition in HELD_OUT_OPENED]
+    assert agreement(found, unseen).rmse < 1e-3
+    assert found.drift == pytest.approx(TRUTH.drift, rel=0.05)
+    assert found.participation == pytest.approx(TRUTH.participation, rel=0.1)
+    assert ranking(found, unseen) == pytest.approx(1.0)
+    assert np.isnan(ranking(found, unseen[:2]))
+    turned = [replace(run, losses=-run.losses) for run in unseen]
+    assert ranking(found, turned) == pytest.approx(-1.0)
+
+
 def test_spikes_hardly_move_the_fit():
     fitted = [true_run(condition) for condition in FITTED]
     spiky = [replace(run, losses=run.losses + 0.4 * (np.arange(len(run.losses)) == 3)) for run in fitted]
@@ -74,14 +93,19 @@ def test_errors_and_noise_are_what_they_say():
     assert np.isnan(seed_noise(runs[:1]))
 
 
-@pytest.mark.parametrize("condition", [FITTED[5], FITTED[8], FITTED[12], HELD_OUT[4]], ids=str)
+@pytest.mark.parametrize(
+    "condition", [FITTED[5], FITTED[8], FITTED[12], HELD_OUT[4], *FITTED_OPENED[-3:]], ids=str
+)
 def test_predictions_are_those_of_the_learner(condition):
     scenario = prepared(SMALL, condition, ROUNDS)
     assert scenario.learning.warmup_steps > 0  # so that step sizes are compared, too
     played = outcomes_of(scenario, condition, 2, ROUNDS)
     learning = scenario.learning
     zeta = TRUTH.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)
-    learner = SurrogateLearner(TRUTH, 1, scenario.workload.batch_size, zeta, step_factors(scenario))
+    opened = played.participates is not None
+    learner = SurrogateLearner(
+        TRUTH, 1, scenario.workload.batch_size, zeta, step_factors(scenario), own_steps=opened
+    )
     losses = [float(learner.reset([np.random.default_rng(0)]).loss[0])]
     for t in range(ROUNDS):
         one = slice(t, t + 1)
@@ -90,6 +114,7 @@ def test_predictions_are_those_of_the_learner(condition):
                 played,
                 **{k: getattr(played, k)[one] for k in ("blocks", "micro_batches", "survival")},
                 arrivals=Arrivals.of(played.survived[one], played.micro_batches[one]),
+                participates=played.participates[one] if opened else None,
             )
         )
         losses.append(float(report.loss[0]))
@@ -105,6 +130,18 @@ def test_conditions_are_drawn_as_described():
     assert played.survived[200:].all()
     np.testing.assert_array_equal(played.survival[199], [0.9, 0.2])
     np.testing.assert_array_equal(played.survival[200], [1.0, 1.0])
+
+
+def test_who_takes_part_is_drawn_anew_in_every_round():
+    condition = Condition(taking_part=0.5)
+    played = outcomes_of(prepared(SMALL, condition, 400), condition, 0, 400)
+    assert (played.participates.sum(axis=1) == 1).all()
+    np.testing.assert_allclose(played.participates.mean(axis=0), [0.5, 0.5], atol=0.08)
+    np.testing.assert_array_equal(played.survived.any(axis=(2, 3)), played.participates)
+    for opened in (*FITTED_OPENED, *HELD_OUT_OPENED):
+        assert Condition.from_dict(opened.to_dict(), "here") == opened
+    assert "head" not in FITTED[0].to_dict()
+    assert len(conditions_of(SMALL, (*HELD_OUT, *HELD_OUT_OPENED), (*FITTED, *FITTED_OPENED))) == 15
 
 
 def test_held_out_conditions_are_unseen_and_distinct():

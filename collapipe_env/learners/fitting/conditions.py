@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
+from collapipe_env.arrays import BoolArray, FloatArray
 from collapipe_env.errors import DataError
 from collapipe_env.learners.surrogate_fits import REMEDY
 from collapipe_env.scenario import Scenario
@@ -31,6 +31,9 @@ class Condition:
         clusters_share: Share of the scenario's clusters that take part, in (0, 1]; at least one does.
         partition: Spread of the training data.
         later_survival: Survival in the second half of the run; None for the same.
+        taking_part: Share of those clusters that take part in a round, drawn anew in each, in (0, 1]; at
+            least one does. The others sit the round out.
+        head: Server's head in rounds of several local steps, ``common`` or ``copies``.
     """
 
     survival: tuple[float, ...] = (1.0,)
@@ -39,6 +42,8 @@ class Condition:
     clusters_share: float = 1.0
     partition: Partition = "iid"
     later_survival: tuple[float, ...] | None = None
+    taking_part: float = 1.0
+    head: Literal["common", "copies"] = "common"
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], place: str) -> Self:
@@ -47,14 +52,15 @@ class Condition:
         Raises:
             DataError: If the fields are not those of a condition.
         """
-        if set(data) != set(asdict(cls())):
+        if set(data) | set(_LATER) != set(asdict(cls())):
             raise DataError(f"{place}: {sorted(data)} are not the fields of a condition; {REMEDY}")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
+        """Return plain data; fields that earlier files lack only where they say something."""
+        plain = asdict(self)
+        return {name: v for name, v in plain.items() if name not in _LATER or v != _LATER[name]}
 
     def __str__(self) -> str:
         """Return one line for tables and legends."""
@@ -63,9 +69,11 @@ class Condition:
             parts[0] += f", then {_percent(self.later_survival)}"
         parts.append(f"M = {self.micro_batches}")
         if self.local_steps > 1:
-            parts.append(f"H = {self.local_steps}")
+            parts.append(f"H = {self.local_steps}" + (", copies" if self.head == "copies" else ""))
         if self.clusters_share < 1.0:
             parts.append(f"{self.clusters_share:g} N")
+        if self.taking_part < 1.0:
+            parts.append(f"{100 * self.taking_part:g} % take part")
         if self.partition != "iid":
             parts.append(self.partition)
         return ", ".join(parts)
@@ -86,13 +94,26 @@ class Condition:
         table[half:] = np.resize(self.later_survival or self.survival, clusters)
         return table
 
+    def players(self, clusters: int, rounds: int, rng: np.random.Generator) -> BoolArray | None:
+        """Return the clusters that take part in each round (rounds, clusters); None if all do.
+
+        Args:
+            clusters: ``N``.
+            rounds: Rounds of the run.
+            rng: Draws them.
+        """
+        if self.taking_part == 1.0:
+            return None
+        count = max(1, round(clusters * self.taking_part))
+        return rng.random((rounds, clusters)).argsort(axis=-1).argsort(axis=-1) < count
+
     def overrides(self, scenario: Scenario) -> dict[str, object]:
         """Return overrides of the scenario, by dotted path, for training under this condition."""
         clusters = self.clusters(scenario)
         changes: dict[str, object] = {
             "workload.local_steps": self.local_steps,
-            # All clusters' samples go into each of its steps, as the surrogate's law has it.
-            "workload.head": "common",
+            # All samples go into each step of a common one, as the surrogate's law has it.
+            "workload.head": self.head,
             "learning.partition": self.partition,
             "learning.dirichlet_alpha": ALPHA,
         }
@@ -106,6 +127,9 @@ class Condition:
 def _percent(survival: tuple[float, ...]) -> str:
     return "/".join(f"{100 * p:g}" for p in survival) + " % arrive"
 
+
+_LATER: Mapping[str, Any] = {"taking_part": 1.0, "head": "common"}
+"""Fields that files of earlier versions lack, with what they stand for there."""
 
 FITTED = (
     Condition(),
@@ -142,3 +166,24 @@ HELD_OUT = (
     Condition((0.7,), micro_batches=4, partition="quantity"),
 )
 """Conditions, all unseen by the fit, of the runs that it is tested with."""
+
+FITTED_OPENED = (
+    Condition(local_steps=4, head="copies"),
+    Condition(local_steps=16, head="copies"),
+    Condition((0.4,), micro_batches=4, local_steps=4, head="copies"),
+    Condition(local_steps=4, partition="dirichlet", head="copies"),
+    Condition(local_steps=16, partition="dirichlet", head="copies"),
+    Condition(taking_part=0.5),
+    Condition(taking_part=0.5, local_steps=4, head="copies"),
+    Condition(taking_part=0.5, partition="dirichlet"),
+)
+"""Conditions beside :data:`FITTED` for scenarios that open local steps and participation."""
+
+HELD_OUT_OPENED = (
+    Condition(local_steps=8, head="copies"),
+    Condition((0.4,), micro_batches=4, local_steps=16, head="copies"),
+    Condition((0.7,), local_steps=4, partition="dirichlet", head="copies"),
+    Condition(taking_part=0.5, local_steps=8, head="copies"),
+    Condition(taking_part=0.5, local_steps=4, partition="dirichlet", head="copies"),
+)
+"""Conditions beside :data:`HELD_OUT` for such scenarios."""

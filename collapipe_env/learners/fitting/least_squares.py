@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.stats import spearmanr
 
 from collapipe_env.arrays import FloatArray
 from collapipe_env.learners.fitting.conditions import Condition
@@ -48,12 +49,14 @@ class _Batch:
     @classmethod
     def of(cls, runs: Sequence[Run]) -> _Batch:
         first = runs[0]
+        steps = [run.outcome.own_steps for run in runs if run.outcome.own_steps is not None]
         return cls(
             first.condition.partition,
             first.skew,
             SurrogateOutcome(
                 np.concatenate([run.outcome.surviving_samples for run in runs]),
                 np.concatenate([run.outcome.error_probability for run in runs]),
+                np.concatenate(steps) if steps else None,
             ),
             np.stack([run.factors for run in runs]),
             np.stack([run.losses for run in runs]),
@@ -75,7 +78,8 @@ def _batches(runs: Sequence[Run]) -> list[_Batch]:
     groups: defaultdict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         outcome = run.outcome
-        groups[run.condition.partition, run.skew, outcome.surviving_samples.shape].append(run)
+        own = outcome.own_steps is not None
+        groups[run.condition.partition, run.skew, outcome.surviving_samples.shape, own].append(run)
     return [_Batch.of(group) for group in groups.values()]
 
 
@@ -230,6 +234,27 @@ def agreement(constants: SurrogateConstants, runs: Sequence[Run]) -> Agreement:
         r2=1.0 - float(np.mean(errors**2)) / variance if variance > 0.0 else math.nan,
         mean_rmse=_root_mean_square(np.concatenate(means)),
     )
+
+
+def ranking(constants: SurrogateConstants, runs: Sequence[Run]) -> float:
+    """Return Spearman's rank correlation of predicted and real losses at the end, over conditions.
+
+    The end is the last fifth of the evaluations, each condition the mean over its seeds. NaN for fewer than
+    three conditions, or without differences.
+
+    Args:
+        constants: Constants of a fit.
+        runs: Real runs.
+    """
+    groups = list(by_condition(runs).values())
+    if len(groups) < 3:
+        return math.nan
+    last = -(-len(runs[0].losses) // 5)
+    real = [float(np.mean([run.losses[-last:] for run in group])) for group in groups]
+    seen = [float(np.mean([predicted_losses(constants, run)[-last:] for run in group])) for group in groups]
+    if len(set(real)) == 1 or len(set(seen)) == 1:
+        return math.nan
+    return float(spearmanr(real, seen).statistic)
 
 
 def seed_noise(runs: Sequence[Run]) -> float:

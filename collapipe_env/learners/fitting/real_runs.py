@@ -78,11 +78,14 @@ def outcomes_of(scenario: Scenario, condition: Condition, seed: int, rounds: int
     blocks = np.zeros((rounds, N, scenario.max_devices), dtype=np.int64)
     blocks[..., 0] = scenario.blocks
     micro_batches = np.full((rounds, N), M)
+    arrivals = Arrivals.of(rng.random((rounds, N, H, M)) < survival[:, :, None, None], micro_batches)
+    plays = condition.players(N, rounds, rng)
     return RoundOutcome(
         blocks=blocks,
         micro_batches=micro_batches,
-        arrivals=Arrivals.of(rng.random((rounds, N, H, M)) < survival[:, :, None, None], micro_batches),
+        arrivals=arrivals if plays is None else arrivals.only(plays),
         survival=survival,
+        participates=plays,
     )
 
 
@@ -148,6 +151,7 @@ def train(
                 micro_batches=rounds_played.micro_batches[one],
                 arrivals=Arrivals.of(rounds_played.survived[one], rounds_played.micro_batches[one]),
                 survival=rounds_played.survival[one],
+                participates=None if rounds_played.participates is None else rounds_played.participates[one],
             )
         )
         if (t + 1) % EVALUATE_EVERY == 0:

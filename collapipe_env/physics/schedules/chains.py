@@ -14,6 +14,7 @@ from collapipe_env.errors import AllocationError
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph
 from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.schedules.crossings import Crossings
 from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step_times
 
@@ -65,9 +66,14 @@ def scheduled_steps(
             "leave schedule, caps and chunks out, which is GPipe, or detach the tensors"
         )
     chains, orders = flat_chains(allocation, graph, elements, gpipe.shape)
-    times = on_host(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
-    local_step_times(chains, orders, parameters.costs.local_steps, parameters.half_duplex, times)
-    return from_host(times.reshape(gpipe.shape), gpipe)
+    own = on_host(steps_or(allocation, parameters.costs.local_steps))
+    found = np.empty(gpipe.shape)
+    for steps in np.unique(own).tolist():
+        # Only under an asynchronous schedule does a local step depend on how many there are.
+        times = on_host(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
+        local_step_times(chains, orders, steps, parameters.half_duplex, times)
+        found = np.where(own == steps, times.reshape(gpipe.shape), found)
+    return from_host(found, gpipe)
 
 
 def flat_chains(

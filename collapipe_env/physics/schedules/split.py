@@ -11,6 +11,7 @@ from collapipe_env.allocation import COMMON, SEQUENTIAL, Allocation
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.participation import players, waiting_steps
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -84,7 +85,7 @@ def relay_payload(costs: WorkloadCosts, allocation: Allocation) -> Array | float
     return (block + dense * (costs.block_broadcast_bits(0) - block))[..., None]
 
 
-def paced_steps(allocation: Allocation, local_step: Array) -> Array:
+def paced_steps(allocation: Allocation, local_step: Array, steps: Array | int) -> Array:
     """Local steps that end together, when the slowest cluster's does (..., N) [s] ([X]).
 
     A common head steps with the gradients of all clusters, so nobody begins the next local step before.
@@ -93,9 +94,17 @@ def paced_steps(allocation: Allocation, local_step: Array) -> Array:
     Args:
         allocation: The plan.
         local_step: ``T_step`` (..., N) [s].
+        steps: Local steps of the clusters (..., N), real numbers, or the number that all take.
     """
     xp = namespace(local_step)
-    longest = xp.broadcast_to(xp.max(local_step, axis=-1, keepdims=True), local_step.shape)
+    plays = players(allocation)
+    if isinstance(steps, int) and steps > 1 and plays is None:
+        longest = xp.broadcast_to(xp.max(local_step, axis=-1, keepdims=True), local_step.shape)
+    else:
+        taken = xp.zeros_like(local_step) + steps
+        if plays is not None:
+            taken = xp.where(plays, taken, xp.zeros_like(taken))
+        longest = waiting_steps(taken, local_step)
     if allocation.server_mode is None:
         return longest
     return xp.where((allocation.server_mode == COMMON)[..., None], longest, local_step)

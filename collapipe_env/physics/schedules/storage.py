@@ -15,6 +15,7 @@ import numpy.typing as npt
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE, Allocation
 from collapipe_env.arrays import Array, FloatArray, IntArray, from_host, namespace, on_host
 from collapipe_env.compiled import compiled
+from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.recomputation import RecomputationTerms
 from collapipe_env.physics.workload import WorkloadCosts
 
@@ -61,12 +62,14 @@ def _store_rows(
     blocks: IntArray,
     chunks: IntArray,
     micro_batches: IntArray,
-    local_steps: int,
+    local_steps: IntArray,
     stored: FloatArray,
 ) -> None:
     """Write :func:`stored_by_stage` of each row (R, K)."""
     for r in range(len(stored)):
-        stored[r] = stored_by_stage(schedule[r], caps[r], blocks[r], chunks[r], micro_batches[r], local_steps)
+        stored[r] = stored_by_stage(
+            schedule[r], caps[r], blocks[r], chunks[r], micro_batches[r], local_steps[r]
+        )
 
 
 def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray:
@@ -74,11 +77,13 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
 
     Args:
         allocation: A plan that names schedules.
-        local_steps: ``H``.
+        local_steps: ``H`` of the workload, where the plan leaves it to that.
     """
     slots = [on_host(a) for a in (allocation.caps, allocation.blocks)]
-    clusters = [on_host(a) for a in (allocation.schedule, allocation.chunks, allocation.micro_batches)]
-    shape = np.broadcast_shapes(*(a.shape for a in slots), *((*a.shape, 1) for a in clusters))
+    steps = steps_or(allocation, local_steps)
+    given = (allocation.schedule, allocation.chunks, allocation.micro_batches, steps)
+    clusters = [on_host(a) for a in given]
+    shape = np.broadcast_shapes(*(a.shape for a in slots), *((*a.shape, 1) for a in clusters[:3]))
     K = shape[-1]
 
     def rows(array: npt.NDArray[Any], *last: int) -> IntArray:
@@ -86,9 +91,9 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
         return np.ascontiguousarray(whole, dtype=np.int64)
 
     caps, blocks = (rows(a, K) for a in slots)
-    schedule, chunks, micro_batches = (rows(a) for a in clusters)
+    schedule, chunks, micro_batches, taken = (rows(a) for a in clusters)
     stored = np.empty(blocks.shape)
-    _store_rows(schedule, caps, blocks, chunks, micro_batches, local_steps, stored)
+    _store_rows(schedule, caps, blocks, chunks, micro_batches, taken, stored)
     return stored.reshape(shape)
 
 

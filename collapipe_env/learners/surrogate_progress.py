@@ -1,0 +1,168 @@
+"""Progress of a round under the surrogate: the convergence bound as speed of learning ([R], [X])."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.learners.base import RoundOutcome
+from collapipe_env.learners.surrogate_fits import SurrogateConstants
+from collapipe_env.physics.loss_curve import StepTerms, imbalance_of, step_progress, terms_of_steps
+
+
+@dataclass(frozen=True)
+class SurrogateOutcome:
+    """Numbers of a round that the bound depends on.
+
+    Attributes:
+        surviving_samples: ``b M_eff`` of each cluster and local step: samples whose gradients arrived,
+            (E, N, H).
+        error_probability: ``eps``, mean over the clusters that take part (E,), in [0, 1].
+        own_steps: ``H_n`` (E, N), real numbers, 0 for clusters that sit out; ``None`` if all take ``H``.
+    """
+
+    surviving_samples: Array
+    error_probability: Array
+    own_steps: Array | None = None
+
+    @property
+    def clusters(self) -> int:
+        """``N``."""
+        return int(self.surviving_samples.shape[1])
+
+    @property
+    def local_steps(self) -> int:
+        """``H``."""
+        return int(self.surviving_samples.shape[2])
+
+    @property
+    def imbalance(self) -> Array:
+        """Imbalance of the clusters' parts in each local step (E, H), in [0, N - 1].
+
+        ``N sum_n S_n^2 / (sum_n S_n)^2 - 1``: 0 if as much of every cluster arrived, ``N / A - 1`` if all
+        of ``A`` clusters arrived and nothing of the others.
+        """
+        squares = (self.surviving_samples**2).sum(axis=1)
+        return imbalance_of(self.clusters, self.surviving_samples.sum(axis=1), squares)
+
+    @classmethod
+    def of(cls, outcome: RoundOutcome, batch_size: int) -> SurrogateOutcome:
+        """Reduce a simulated round to these numbers.
+
+        Args:
+            outcome: The round.
+            batch_size: Samples ``B`` of a cluster's mini-batch.
+        """
+        samples_each = batch_size / outcome.micro_batches
+        samples = outcome.arrivals.counts * samples_each[..., None]
+        if outcome.participates is None and outcome.local_steps is None:
+            return cls(surviving_samples=samples, error_probability=1.0 - outcome.survival.mean(axis=-1))
+        steps = steps_of(outcome, outcome.survival.dtype)
+        return cls(samples, mean_loss_of_packets(outcome.survival, steps), steps)
+
+
+def steps_of(outcome: RoundOutcome, dtype: object) -> Array:
+    """Return the local steps of the clusters (E, N), 0 for those that sit out.
+
+    Args:
+        outcome: The round.
+        dtype: Type of the numbers.
+    """
+    xp, most = namespace(outcome.survival), outcome.arrivals.counts.shape[-1]
+    steps = outcome.local_steps
+    if steps is None:
+        steps = xp.full_like(outcome.micro_batches, most)
+    if outcome.participates is not None:
+        steps = xp.where(outcome.participates, steps, xp.zeros_like(steps))
+    return xp.astype(steps, dtype)
+
+
+def mean_loss_of_packets(survival: Array, steps: Array) -> Array:
+    """Return ``eps``: one less the mean survival of the clusters that take part (E,), 0 if none does.
+
+    Args:
+        survival: Probability that a micro-batch survives a local step (E, N).
+        steps: Local steps of the clusters (E, N), real numbers, 0 for those that sit out.
+    """
+    xp = namespace(survival)
+    plays = steps > 0.0
+    players = xp.sum(xp.astype(plays, survival.dtype), axis=-1)
+    lost = xp.sum(xp.where(plays, 1.0 - survival, xp.zeros_like(survival)), axis=-1)
+    return lost / xp.where(players > 0.0, players, xp.ones_like(players))
+
+
+def step_terms(
+    constants: SurrogateConstants, clusters: int, local_steps: int, heterogeneity: float
+) -> StepTerms:
+    """Return the terms of :func:`progress` that are the same in every round.
+
+    Args:
+        constants: Fitted constants.
+        clusters: ``N``.
+        local_steps: ``H``.
+        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
+    """
+    return StepTerms(
+        rate=constants.rate,
+        noise=constants.noise * (1.0 + local_steps**2 * constants.drift * clusters),
+        constant=1.0 + local_steps**2 * heterogeneity,
+        error=constants.error,
+        imbalance=constants.participation * heterogeneity,
+    )
+
+
+def progress(
+    constants: SurrogateConstants,
+    outcome: SurrogateOutcome,
+    heterogeneity: float,
+    factors: Array | None = None,
+) -> Array:
+    """Return the progress of one round (E,), at least 0 and at most ``H rate``.
+
+    Each local step of full size makes ``rate / (1 + u)``, where ``u`` is the sum of the bound's other terms
+    in units of the squared gradient norm::
+
+        u = noise / (N S) + H^2 (drift noise / S + zeta^2) + participation zeta^2 I + error eps
+
+    with ``S`` the mean of ``b M_eff`` over clusters. With the first term alone this is the law of the
+    critical batch size, ``S / (S + S_crit)`` (McCandlish, Kaplan and Amodei, 2018, arXiv 1812.06162). A step
+    in which nothing arrives makes no progress. The terms are the bound's, but for the one with the imbalance
+    ``I``: where the clusters' data differ, a step of a few of them pulls the model towards theirs. That all
+    of them act on the speed in this way is a model of this package [X].
+
+    Where clusters sit out or take different numbers of local steps, ``S`` and ``eps`` are means over those
+    that take part, ``H^2`` is their mean of ``H_n^2``, and a local step in which only some of them are still
+    at work counts in proportion, as it does in the mean of their models [X].
+
+    Args:
+        constants: Fitted constants.
+        outcome: The round's outcome.
+        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
+        factors: Share of the full step size in each local step (E, H), in [0, 1]; None for 1 in all.
+    """
+    if outcome.own_steps is not None:
+        made = _progress_of_own_steps(constants, outcome, outcome.own_steps, heterogeneity)
+        return (made if factors is None else made * factors).sum(axis=-1)
+    terms = step_terms(constants, outcome.clusters, outcome.local_steps, heterogeneity)
+    samples = outcome.surviving_samples.sum(axis=1)
+    made = step_progress(terms, samples, outcome.imbalance, outcome.error_probability[:, None])
+    return (made if factors is None else made * factors).sum(axis=-1)
+
+
+def _progress_of_own_steps(
+    constants: SurrogateConstants, outcome: SurrogateOutcome, steps: Array, heterogeneity: float
+) -> Array:
+    """Progress of each local step of the clusters that still take one (E, H)."""
+    xp = namespace(steps)
+    plays = xp.astype(steps > 0.0, steps.dtype)
+    players = xp.sum(plays, axis=-1, keepdims=True)
+    several = xp.where(players > 0.0, players, xp.ones_like(players))
+    squares = xp.sum(steps * steps, axis=-1, keepdims=True) / several
+    base = step_terms(constants, outcome.clusters, 0, heterogeneity)
+    terms = terms_of_steps(base, constants.drift, heterogeneity, several, squares)
+    samples = outcome.surviving_samples.sum(axis=1)
+    each = step_progress(terms, samples, outcome.imbalance, outcome.error_probability[:, None])
+    numbers = xp.cumulative_sum(xp.ones_like(outcome.surviving_samples), axis=-1)
+    active = xp.sum(xp.astype(steps[..., None] >= numbers, steps.dtype), axis=1)
+    made: Array = each * (active / several)
+    return made
