@@ -74,39 +74,39 @@ def shared_speed(speed_flops: float, tenants: float, users: int) -> float:
     Args:
         speed_flops: ``v_BS`` [FLOP/s].
         tenants: ``rho``, share that others use, in [0, 1).
-        users: Clusters that use the server. As each has its head there, that is all of them.
+        users: Clusters that use the server. As each has its head there, that is all of them, also those
+            that sit a round out: what they leave is not given to the others.
     """
     return speed_flops * (1.0 - tenants) / max(1, users)
 
 
 def passes_flops(
-    costs: WorkloadCosts, forward_flops: Array | float, local_steps: Array | int | None = None
+    costs: WorkloadCosts, forward_flops: Array | float, steps: Array | int | None = None
 ) -> Array | float:
     """FLOPs of the forward and backward passes of all mini-batches of a round [FLOP].
 
     Args:
         costs: Priced workload.
         forward_flops: FLOPs of one sample's forward pass.
-        local_steps: ``H``, or ``H_n`` of the clusters (..., N); the workload's by default.
+        steps: ``H`` of the clusters; ``None`` for the workload's.
     """
-    steps = costs.local_steps if local_steps is None else local_steps
-    return (1.0 + BACKWARD_OVER_FORWARD) * steps * costs.batch_size * forward_flops
+    taken = costs.local_steps if steps is None else steps
+    return (1.0 + BACKWARD_OVER_FORWARD) * taken * costs.batch_size * forward_flops
 
 
-def _steps_on_server(costs: WorkloadCosts, allocation: Allocation) -> Array | int:
-    """Local steps that the server serves of each cluster, (..., N) or a number; 0 of one that sits out."""
-    steps = real_steps(allocation, costs.local_steps, allocation.bandwidth.dtype)
+def _of_players(allocation: Allocation, values: Array) -> Array:
+    """Numbers of clusters (..., N), 0 for those that sit the round out."""
     plays = players(allocation)
     if plays is None:
-        return steps
-    nothing = namespace(allocation.bandwidth).zeros_like(allocation.bandwidth)
-    return namespace(allocation.bandwidth).where(plays, nothing + steps, nothing)
+        return values
+    xp = namespace(values)
+    return xp.where(plays, values, xp.zeros_like(values))
 
 
 def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocation) -> Array:
     """Energy of the encoder blocks that the server trains for each cluster (..., N) [J], the budgeted part.
 
-    ``PUE e_flop 3 H_n B s_n Phi_F``, 0 for a cluster that sits out.
+    ``PUE e_flop 3 H_n B s_n Phi_F``, and nothing for a cluster that sits the round out.
 
     Args:
         terms: The server's terms.
@@ -116,10 +116,9 @@ def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocat
     if allocation.server_blocks is None:
         return namespace(allocation.bandwidth).zeros_like(allocation.bandwidth)
     kept = namespace(allocation.bandwidth).astype(allocation.server_blocks, allocation.bandwidth.dtype)
-    flops = passes_flops(costs, costs.block_forward_flops, _steps_on_server(costs, allocation))
-    each = terms.pue * terms.joules_per_flop * flops
-    joules: Array = kept * each
-    return joules
+    steps = real_steps(allocation, costs.local_steps, allocation.bandwidth.dtype)
+    each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.block_forward_flops, steps)
+    return _of_players(allocation, kept * each)
 
 
 def server_energy(
@@ -128,7 +127,8 @@ def server_energy(
     """All energy of the server in a round, also what no budget counts.
 
     The head draws as the encoder does, idling ``PUE P_idle T``, and the sender ``P_bs / eta_bs`` for as long
-    as it sends: the broadcast in the whole band, gradients in the part ``beta_n`` of band and power.
+    as it sends: the broadcast in the whole band, gradients in the part ``beta_n`` of band and power. Clusters
+    that sit the round out use neither.
 
     Args:
         terms: The server's terms.
@@ -139,13 +139,14 @@ def server_energy(
     plan = round_costs.allocation
     xp = namespace(plan.bandwidth)
     real = plan.bandwidth.dtype
-    steps = _steps_on_server(costs, plan)
+    steps = real_steps(plan, costs.local_steps, real)
     passes = steps * xp.astype(plan.micro_batches, real)
-    sending = xp.sum(plan.bandwidth * passes * round_costs.elements.downlink, axis=-1) + round_costs.broadcast
+    gradients = _of_players(plan, plan.bandwidth * passes * round_costs.elements.downlink)
+    sending = xp.sum(gradients, axis=-1) + round_costs.broadcast
     each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.decoder_forward_flops, steps)
     return ServerEnergy(
         encoder=encoder_energy(terms, costs, plan),
-        head=xp.zeros_like(plan.bandwidth) + each,
+        head=_of_players(plan, xp.zeros_like(plan.bandwidth) + each),
         idle=terms.pue * terms.idle_w * round_costs.delay,
         radio=bs_power_w / terms.amplifier_efficiency * sending,
     )
@@ -155,14 +156,15 @@ def server_memory(terms: ServerTerms, allocation: Allocation) -> Array:
     """Memory that the server needs for encoder blocks (...) [byte].
 
     With a copy for every cluster ``sum_n s_n (16 w + B alpha)``: all micro-batches are in flight, as under
-    GPipe. A sequential server has one model and the activations of the one cluster that it serves.
+    GPipe. A sequential server has one model and the activations of the one cluster that it serves. Clusters
+    that sit the round out need none.
 
     Args:
         terms: The server's terms.
         allocation: A plan with ``server_blocks`` and ``server_mode``.
     """
     xp = namespace(allocation.bandwidth)
-    kept = xp.astype(allocation.server_blocks, allocation.bandwidth.dtype)
+    kept = _of_players(allocation, xp.astype(allocation.server_blocks, allocation.bandwidth.dtype))
     each = terms.block_state_bytes + terms.block_activation_bytes
     sequential = xp.asarray(allocation.server_mode == SEQUENTIAL)
     blocks = xp.where(sequential, xp.max(kept, axis=-1), xp.sum(kept, axis=-1))
