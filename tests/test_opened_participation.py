@@ -115,3 +115,17 @@ def test_environments_play_actions_that_let_clusters_sit_out():
         assert np.isfinite(reward).all()
         out += int((env.last_round.allocation.participates == 0).sum())
     assert out > 0
+
+
+def test_blocks_of_clusters_that_sit_out_are_broadcast_by_the_others_plans():
+    """Broadcast is what the one cluster that takes part trains, whatever the others leave to the server."""
+    scenario = opened("participation", "server_blocks")
+    codec, parameters = action_codec(scenario), system_parameters(scenario)
+    parts = codec.split(np.zeros((1, codec.action_size)))
+    parts["participation"] = np.array([[1.0, -1.0, -1.0, -1.0]])
+    found = []
+    for others in (-1.0, 0.0, 1.0):
+        parts["server_blocks"] = np.array([[0.0, others, others, others]])
+        plan = codec.decode(codec.join(parts), STATE.memory_cap[:1], STATE.memory_bytes[:1])
+        found.append(round_costs(parameters, with_absence(STATE)[:1], plan).broadcast[0])
+    assert found[0] == found[1] == found[2] > 0.0

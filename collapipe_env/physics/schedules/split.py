@@ -63,11 +63,20 @@ def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array
         return costs.update_payload_bits, embedding + costs.blocks * block
     xp = namespace(allocation.bandwidth)
     kept = xp.astype(allocation.server_blocks, allocation.bandwidth.dtype)
-    most, least = xp.max(kept, axis=-1), xp.min(kept, axis=-1)
+    most, least = _extremes(allocation, kept)
     return (
         costs.update_payload_bits - kept * costs.block_payload_bits,
         embedding + (costs.blocks - most) * block + (most - least) * costs.block_broadcast_bits(0),
     )
+
+
+def _extremes(allocation: Allocation, kept: Array) -> tuple[Array, Array]:
+    """Most and fewest blocks that the server trains for any cluster that takes part (...), or 0."""
+    xp, plays = namespace(kept), players(allocation)
+    if plays is None:
+        return xp.max(kept, axis=-1), xp.min(kept, axis=-1)
+    most = xp.max(xp.where(plays, kept, xp.zeros_like(kept)), axis=-1)
+    return most, xp.min(xp.where(plays, kept, xp.zeros_like(kept) + most[..., None]), axis=-1)
 
 
 def relay_payload(costs: WorkloadCosts, allocation: Allocation) -> Array | float:
@@ -81,7 +90,7 @@ def relay_payload(costs: WorkloadCosts, allocation: Allocation) -> Array | float
         return block
     xp = namespace(allocation.bandwidth)
     kept = xp.astype(allocation.server_blocks, allocation.bandwidth.dtype)
-    dense = (xp.max(kept, axis=-1, keepdims=True) - kept) / (costs.blocks - kept)
+    dense = (_extremes(allocation, kept)[0][..., None] - kept) / (costs.blocks - kept)
     return (block + dense * (costs.block_broadcast_bits(0) - block))[..., None]
 
 
