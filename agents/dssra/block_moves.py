@@ -66,7 +66,7 @@ def best_move(
         gain[move] = 0.0
     for n in range(clusters):
         segments = plan.segments[n].copy()
-        power, option = plan.power[n], plan.micro_batches[n]
+        power, option = plan.power[n], plan.option[n]
         kept = server_blocks_of(option)
         placed = 0
         for k in range(devices):
@@ -106,7 +106,7 @@ def best_move(
             break
         gain[move] = 0.0
         n, giver, taker = move // (places * places), move // places % places, move % places
-        moved, options = plan.segments.copy(), plan.micro_batches
+        moved, options = plan.segments.copy(), plan.option
         if giver < devices:
             moved[n, giver] -= 1
         if taker < devices:

@@ -30,7 +30,7 @@ LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still
 
 
 @compiled_inner
-def best_micro_batches(
+def best_option(
     n: int,
     segments: IntArray,
     power: FloatArray,
@@ -53,7 +53,7 @@ def best_micro_batches(
     summary = np.empty(SUMMARY + power.shape[0])
     best = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
     noise_w, share, weight, price = terms.noise_w, terms.share, terms.delay_weight, terms.interference_price
-    kept = server_blocks_of(terms.micro_batches)
+    kept = server_blocks_of(terms.option)
     for choice in range(inputs.choices.shape[0]):
         if not fits_option(n, segments, inputs.choices[choice], inputs):
             continue
@@ -97,13 +97,13 @@ def segments_elsewhere(
     Returns:
         The best segments, and the terms with their option.
     """
-    best, kept = terms, server_blocks_of(terms.micro_batches)
+    best, kept = terms, server_blocks_of(terms.option)
     most = inputs.most_server[0]
     for blocks in range(max(kept - step, 0), min(kept + step, most) + 1):
         for setting in range(2 if is_open(inputs) else 1):
             if blocks == kept and setting == 0:
                 continue
-            option = with_server_blocks(terms.micro_batches, blocks)
+            option = with_server_blocks(terms.option, blocks)
             other = with_option(terms, -option if setting == 1 else option)
             problem = segment_problem(n, power, other, inputs, parameters)
             found = best_segments(problem, value - problem.constant)
@@ -141,7 +141,7 @@ def improve_cluster(
     """
     scratch = np.empty(SUMMARY + power.shape[0])
     before = cluster_cost(n, segments, power, terms, inputs, parameters, scratch)
-    terms = best_micro_batches(n, segments, power, terms, inputs, parameters)
+    terms = best_option(n, segments, power, terms, inputs, parameters)
     cost, exact, moves = np.inf, inputs.exact[0] > 0.0, inputs.held.shape[1] > 0
     kept = terms
     planned, trial = segments, power.copy()
@@ -158,7 +158,7 @@ def improve_cluster(
             if is_open(inputs) or inputs.most_server[0] > 0:
                 value += problem.constant
                 planned, terms = segments_elsewhere(n, power, terms, value, planned, 1, inputs, parameters)
-            stays = terms.micro_batches == kept.micro_batches
+            stays = terms.option == kept.option
             for k in range(segments.shape[0]):
                 stays = stays and planned[k] == segments[k]
             if stays:
@@ -166,7 +166,7 @@ def improve_cluster(
             for i in range(power.shape[0]):
                 trial[i] = power[i]
         if exact:
-            M = terms.micro_batches
+            M = terms.option
             summarise_cluster(n, planned, trial, M, terms.noise_w, inputs, parameters, scratch)
             reprice_cluster(n, terms.share, scratch, inputs, parameters)
         found = search_powers(n, planned, trial, terms, inputs, parameters, POWER_PASSES)
@@ -183,8 +183,8 @@ def improve_cluster(
         for i in range(power.shape[0]):
             power[i] = trial[i]
         if attempt > 0:
-            terms = best_micro_batches(n, segments, power, terms, inputs, parameters)
-    return before - cost, terms.micro_batches
+            terms = best_option(n, segments, power, terms, inputs, parameters)
+    return before - cost, terms.option
 
 
 @compiled_inner
@@ -205,16 +205,14 @@ def propose(
     """
     clusters = weight.shape[0]
     prices = interference_prices(plan, weight, inputs, parameters)
-    segments, power, micro_batches = plan.segments.copy(), plan.power.copy(), plan.micro_batches.copy()
+    segments, power, option = plan.segments.copy(), plan.power.copy(), plan.option.copy()
     least = LEAST_WEIGHT * delay_price(inputs, parameters) / clusters
     gain = np.empty(clusters)
     for n in range(clusters):
-        M = micro_batches[n]
-        terms = ClusterTerms(M, plan.noise[n], plan.share[n], max(weight[n], least), prices[n])
-        gain[n], micro_batches[n] = improve_cluster(
-            n, segments[n], power[n], terms, replans, inputs, parameters
-        )
-    return segments, power, micro_batches, gain
+        worth = max(weight[n], least)
+        terms = ClusterTerms(option[n], plan.noise[n], plan.share[n], worth, prices[n])
+        gain[n], option[n] = improve_cluster(n, segments[n], power[n], terms, replans, inputs, parameters)
+    return segments, power, option, gain
 
 
 @compiled_inner
@@ -231,7 +229,7 @@ def first_guess(
         Segments (N, K), powers (N, K+1), options (N,) and shares (N,).
     """
     clusters, devices = inputs.cap.shape
-    micro_batches = inputs.micro_batches.copy()
+    option = inputs.option.copy()
     weight = delay_price(inputs, parameters) / clusters
     segments = np.empty((clusters, devices), dtype=np.int64)
     power = np.empty((clusters, devices + 1))
@@ -247,11 +245,11 @@ def first_guess(
             power[n, i] = starting_power(n, i, weight, noise[n], inputs, parameters)
         snr = power[n, 0] * inputs.uplink_gain[n] / parameters.uplink_noise_w
         snr_hz[n] = snr * parameters.uplink_bandwidth_hz
-        update_bits[n] = update_bits_of(micro_batches[n], parameters)
+        update_bits[n] = update_bits_of(option[n], parameters)
     share = minmax_upload(update_bits, snr_hz, parameters.uplink_bandwidth_hz)
     for n in range(clusters):
         share[n] = parameters.bandwidth_floor + (1.0 - clusters * parameters.bandwidth_floor) * share[n]
-        terms = ClusterTerms(micro_batches[n], noise[n], share[n], weight, 0.0)
+        terms = ClusterTerms(option[n], noise[n], share[n], weight, 0.0)
         problem = segment_problem(n, power[n], terms, inputs, parameters)
         value, planned = best_segments(problem, np.inf)
         if is_open(inputs) or inputs.most_server[0] > 0:
@@ -261,6 +259,6 @@ def first_guess(
             )
         for k in range(devices):
             segments[n, k] = planned[k]
-        terms = best_micro_batches(n, segments[n], power[n], terms, inputs, parameters)
-        micro_batches[n] = terms.micro_batches
-    return segments, power, micro_batches, share
+        terms = best_option(n, segments[n], power[n], terms, inputs, parameters)
+        option[n] = terms.option
+    return segments, power, option, share

@@ -84,8 +84,8 @@ def solve_batch(
         start: Plans to begin with, as they are returned; by default the search makes its own.
 
     Returns:
-        Segments (E, N, K), powers (E, N, K+1) [W], shares (E, N) and options (E, N), whole numbers: ``M`` or
-        ``-M`` (see :mod:`.options`).
+        Segments (E, N, K), powers (E, N, K+1) [W], shares (E, N) and options (E, N),
+        whole numbers (see :mod:`.options`).
     """
     environments, clusters, devices = inputs.cap.shape
     segments = np.empty((environments, clusters, devices), dtype=np.int64)

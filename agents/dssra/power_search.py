@@ -123,7 +123,7 @@ def cluster_cost(
         parameters: The scenario.
         summary: Receives the cluster's summary (SUMMARY + K + 1,).
     """
-    M = terms.micro_batches
+    M = terms.option
     summarise_cluster(n, segments, power, M, terms.noise_w, inputs, parameters, summary)
     delay, cost = delay_and_cost(terms.share, summary, parameters)
     if inputs.exact[0] > 0.0:

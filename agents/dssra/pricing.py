@@ -170,6 +170,6 @@ def _best_shares(
     """Write the best shares and the worths (E, N) of given segments (E, N, K) and powers (E, N, K+1)."""
     for e in range(segments.shape[0]):
         row = environment_row(inputs, e)
-        _, plan = evaluate(segments[e], power[e], row.micro_batches, share[e], row, parameters)
+        _, plan = evaluate(segments[e], power[e], row.option, share[e], row, parameters)
         for n in range(segments.shape[1]):
             share[e, n], worth[e, n] = plan.share[n], plan.weight[n]

@@ -36,7 +36,7 @@ class RoundInput(NamedTuple):
         downlink_rate: Downlink rate with the whole band (N,) [bit/s].
         cross_gain: ``X`` (N, N).
         cap: Blocks that each device can hold (N, K), 0 for absent ones.
-        micro_batches: Options to begin with (N,): ``M``, or ``-M`` (see :mod:`.options`).
+        option: Options to begin with (N,) (see :mod:`.options`).
         choices: Options to choose from, ascending (C,): one where ``M`` is given, or where the largest is the
             best of all; those below 0 are of the other setting of recomputation.
         loss_price: Price of a unit of a cluster's failure exponent (N,), 0 unless ``drop``.
@@ -80,7 +80,7 @@ class RoundInput(NamedTuple):
     downlink_rate: FloatArray
     cross_gain: FloatArray
     cap: IntArray
-    micro_batches: FloatArray
+    option: FloatArray
     choices: FloatArray
     loss_price: FloatArray
     held: npt.NDArray[np.int8]
@@ -105,14 +105,14 @@ class ClusterTerms(NamedTuple):
     """Terms on which a cluster plans alone: what the rest of the plan leaves it, and prices.
 
     Attributes:
-        micro_batches: Its option, ``M_n`` or ``-M_n`` (see :mod:`.options`).
+        option: Its option (see :mod:`.options`).
         noise_w: Noise plus interference of its device-to-device links [W].
         share: ``beta_n``.
         delay_weight: ``w_n``, worth of a second of its delay [1/s].
         interference_price: What a watt of its mean power costs the other clusters [1/W].
     """
 
-    micro_batches: float
+    option: float
     noise_w: float
     share: float
     delay_weight: float
@@ -188,7 +188,7 @@ def round_input(
         ),
         cross_gain=np.ascontiguousarray(state.cross_gain, dtype=np.float64),
         cap=cap,
-        micro_batches=np.broadcast_to(np.asarray(M, dtype=np.float64), clusters).copy(),
+        option=np.broadcast_to(np.asarray(M, dtype=np.float64), clusters).copy(),
         choices=np.broadcast_to(choices, (*clusters[:-1], len(choices))).copy(),
         loss_price=np.full(clusters, loss_price, dtype=np.float64),
         held=held,
@@ -307,7 +307,7 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.downlink_rate[e],
         inputs.cross_gain[e],
         inputs.cap[e],
-        inputs.micro_batches[e],
+        inputs.option[e],
         inputs.choices[e],
         inputs.loss_price[e],
         inputs.held[e],

@@ -48,7 +48,7 @@ class RoundPlan(NamedTuple):
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
         share: ``beta`` (N,).
-        micro_batches: Options (N,), ``M`` or ``-M`` (see :mod:`.options`).
+        option: Options (N,) (see :mod:`.options`).
         weight: Worth of a second of each cluster's delay, ``w`` (N,) [1/s].
         noise: Noise plus interference of the device-to-device links (N,) [W].
     """
@@ -56,7 +56,7 @@ class RoundPlan(NamedTuple):
     segments: IntArray
     power: FloatArray
     share: FloatArray
-    micro_batches: FloatArray
+    option: FloatArray
     weight: FloatArray
     noise: FloatArray
 
@@ -91,7 +91,7 @@ def blocks_on_server(options: FloatArray) -> float:
 def evaluate(
     segments: IntArray,
     power: FloatArray,
-    micro_batches: FloatArray,
+    option: FloatArray,
     share: FloatArray,
     inputs: RoundInput,
     parameters: Parameters,
@@ -101,7 +101,7 @@ def evaluate(
     Args:
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
-        micro_batches: Options (N,).
+        option: Options (N,).
         share: First guess of the shares, with sum 1 (N,).
         inputs: The environment; under the exact drift it receives the CUs' prices.
         parameters: The scenario.
@@ -115,20 +115,19 @@ def evaluate(
     set_moving_noise(segments, power, inputs, parameters)
     summary = np.empty((clusters, SUMMARY + power.shape[1]))
     for n in range(clusters):
-        M = micro_batches[n]
-        summarise_cluster(n, segments[n], power[n], M, noise[n], inputs, parameters, summary[n])
+        summarise_cluster(n, segments[n], power[n], option[n], noise[n], inputs, parameters, summary[n])
     share, weight, delay = share.copy(), np.empty(clusters), np.empty(clusters)
-    broadcast = broadcast_of(micro_batches, inputs)
+    broadcast = broadcast_of(option, inputs)
     further = broadcast - inputs.broadcast_s[0]
     if inputs.exact[0] > 0.0:
         objective = _share_exactly(
-            summary, inputs, parameters, share, weight, delay, broadcast, blocks_on_server(micro_batches)
+            summary, inputs, parameters, share, weight, delay, broadcast, blocks_on_server(option)
         )
         objective += parameters.tradeoff_v * further
     else:
         objective = share_band(summary, parameters, share, weight, delay)
         objective += delay_price(inputs, parameters) * further
-    return objective, RoundPlan(segments, power, share, micro_batches, weight, noise)
+    return objective, RoundPlan(segments, power, share, option, weight, noise)
 
 
 @compiled_inner
@@ -295,18 +294,18 @@ def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None
     if period > 0.0:
         delay = np.empty(clusters)
         for n in range(clusters):
-            M, noise = plan.micro_batches[n], plan.noise[n]
+            M, noise = plan.option[n], plan.noise[n]
             summarise_cluster(n, plan.segments[n], plan.power[n], M, noise, inputs, parameters, summary)
             delay[n] = delay_and_cost(plan.share[n], summary, parameters)[0]
-        inputs.allowance[0] = (_longest(delay) + broadcast_of(plan.micro_batches, inputs)) / period
+        inputs.allowance[0] = (_longest(delay) + broadcast_of(plan.option, inputs)) / period
     held = 0.0
     for n in range(clusters):
-        M, noise = plan.micro_batches[n], plan.noise[n]
+        M, noise = plan.option[n], plan.noise[n]
         summarise_cluster(n, plan.segments[n], plan.power[n], M, noise, inputs, parameters, summary)
         reprice_cluster(n, plan.share[n], summary, inputs, parameters)
         for i in range(nodes):
             held += inputs.price[n, i] * inputs.budget[n, i]
-    kept = blocks_on_server(plan.micro_batches) * inputs.server_queue[2]
+    kept = blocks_on_server(plan.option) * inputs.server_queue[2]
     after = update_backlog(inputs.server_queue[1], kept, inputs.allowance[0])
     inputs.server_queue[0] = after * inputs.server_queue[2]
     if period > 0.0:
@@ -334,7 +333,7 @@ def interference_prices(
     for m in range(clusters):
         rise = 0.0
         for side in range(2):
-            level, M = plan.noise[m] * (1.0 + SLOPE_STEP * side), plan.micro_batches[m]
+            level, M = plan.noise[m] * (1.0 + SLOPE_STEP * side), plan.option[m]
             summarise_cluster(m, plan.segments[m], plan.power[m], M, level, inputs, parameters, summary)
             delay, cost = delay_and_cost(plan.share[m], summary, parameters)
             rise += (2.0 * side - 1.0) * (weight[m] * delay + cost)

@@ -106,8 +106,8 @@ def sweep(
     Returns:
         The objective and plan afterwards: when refining the present ones if nothing helped.
     """
-    segments, power, micro_batches, gain = propose(plan, weight, replans, inputs, parameters)
-    trial_segments, trial_power, trial_batches = segments, power, micro_batches
+    segments, power, option, gain = propose(plan, weight, replans, inputs, parameters)
+    trial_segments, trial_power, trial_option = segments, power, option
     if exploring:
         trial_power = half_way(plan.power, power)
     together = True
@@ -119,11 +119,11 @@ def sweep(
             n = largest(gain)
             gain[n] = -np.inf
             trial_segments, trial_power = plan.segments.copy(), plan.power.copy()
-            trial_batches = plan.micro_batches.copy()
-            trial_power[n, 0], trial_batches[n] = power[n, 0], micro_batches[n]
+            trial_option = plan.option.copy()
+            trial_power[n, 0], trial_option[n] = power[n, 0], option[n]
             for k in range(segments.shape[1]):
                 trial_segments[n, k], trial_power[n, k + 1] = segments[n, k], power[n, k + 1]
-        value, found = evaluate(trial_segments, trial_power, trial_batches, plan.share, inputs, parameters)
+        value, found = evaluate(trial_segments, trial_power, trial_option, plan.share, inputs, parameters)
         if value < objective or exploring:
             objective, plan = value, found
             if together:
@@ -143,7 +143,7 @@ def solve_rounds(
     segments: IntArray,
     power: FloatArray,
     share: FloatArray,
-    micro_batches: FloatArray,
+    option: FloatArray,
 ) -> None:
     """Minimise ``V max_n T_n`` and the drift for some environments of a batch, each on its own.
 
@@ -157,7 +157,7 @@ def solve_rounds(
         segments: Receives the blocks (E, N, K).
         power: Receives the powers (E, N, K+1) [W].
         share: Receives the shares (E, N).
-        micro_batches: Receives the options (E, N), ``M`` or ``-M`` (see :mod:`.options`).
+        option: Receives the options (E, N) (see :mod:`.options`).
     """
     clusters, devices = segments.shape[1:]
     moves = most_moves(clusters, devices)
@@ -166,16 +166,14 @@ def solve_rounds(
         row = environment_row(inputs, e)
         if started:
             first_segments, first_power = segments[e].copy(), power[e].copy()
-            first_batches, first_share = micro_batches[e].copy(), share[e].copy()
+            first_option, first_share = option[e].copy(), share[e].copy()
         else:
-            first_segments, first_power, first_batches, first_share = first_guess(row, parameters)
-        objective, plan = evaluate(first_segments, first_power, first_batches, first_share, row, parameters)
+            first_segments, first_power, first_option, first_share = first_guess(row, parameters)
+        objective, plan = evaluate(first_segments, first_power, first_option, first_share, row, parameters)
         exact = row.exact[0] > 0.0
         if exact:
             reprice(plan, row, parameters)
-            objective, plan = evaluate(
-                plan.segments, plan.power, plan.micro_batches, plan.share, row, parameters
-            )
+            objective, plan = evaluate(plan.segments, plan.power, plan.option, plan.share, row, parameters)
         turn, moved = 0, 0
         while True:
             start = objective
@@ -227,7 +225,7 @@ def solve_rounds(
                 if start - objective <= budget.tolerance * abs(start):
                     turn = turns
         for n in range(clusters):
-            share[e, n], micro_batches[e, n] = plan.share[n], plan.micro_batches[n]
+            share[e, n], option[e, n] = plan.share[n], plan.option[n]
             power[e, n, 0] = plan.power[n, 0]
             for k in range(devices):
                 segments[e, n, k], power[e, n, k + 1] = plan.segments[n, k], plan.power[n, k + 1]

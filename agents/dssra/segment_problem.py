@@ -50,7 +50,7 @@ def segment_problem(
     Returns:
         A problem whose objective is ``w_n T_n + C_n`` without the terms that no plan changes.
     """
-    delay_weight, noise_w, option = terms.delay_weight, terms.noise_w, terms.micro_batches
+    delay_weight, noise_w, option = terms.delay_weight, terms.noise_w, terms.option
     M, cap = micro_batches_of(option), caps_of(n, option, inputs)
     radio, steps, price = parameters.radio_power, parameters.local_steps, inputs.price[n]
     times = cluster_times(

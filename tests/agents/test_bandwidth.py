@@ -45,7 +45,7 @@ def summaries(allocation, inputs, constants):
     noise = noise_of(segments, power, inputs, constants)
     summary = np.empty((len(segments), SUMMARY + power.shape[1]))
     for n in range(len(segments)):
-        M = inputs.micro_batches[n]
+        M = inputs.option[n]
         summarise_cluster(n, segments[n], power[n], M, noise[n], inputs, constants, summary[n])
     return segments, power, summary
 
@@ -92,7 +92,7 @@ def test_shares_are_the_optimum_of_the_convex_problem(mean, tradeoff_v):
         assert share.min() >= constants.bandwidth_floor * (1.0 - 1e-12)
         assert weight.sum() == pytest.approx(tradeoff_v, rel=1e-6)
         assert weight.min() >= 0.0
-        M, even = inputs.micro_batches, np.full(clusters, 1.0 / clusters)
+        M, even = inputs.option, np.full(clusters, 1.0 / clusters)
         assert evaluate(segments, power, M, even, inputs, constants)[0] == value
 
         def parts(x, summary=summary, constants=constants):

@@ -57,7 +57,7 @@ def deadline_of(plan: RoundPlan, inputs: RoundInput, parameters: Parameters, sum
     """Delay of a plan's slowest cluster [s]."""
     deadline = 0.0
     for n in range(plan.power.shape[0]):
-        M, noise = plan.micro_batches[n], plan.noise[n]
+        M, noise = plan.option[n], plan.noise[n]
         summarise_cluster(n, plan.segments[n], plan.power[n], M, noise, inputs, parameters, summary)
         deadline = max(deadline, delay_and_cost(plan.share[n], summary, parameters)[0])
     return deadline

@@ -84,7 +84,7 @@ def staying_is_better(
     for n in range(clusters):
         terms = (plan.noise[n], share[n], plan.weight[n], deadline, disturbance[n])
         moving = cluster_cost(
-            n, plan.segments[n], plan.power[n], plan.micro_batches[n], *terms, inputs, parameters, summary
+            n, plan.segments[n], plan.power[n], plan.option[n], *terms, inputs, parameters, summary
         )
         staying = cluster_cost(
             n, stay[n], stay_power[n], stay_micro_batches[n], *terms, inputs, parameters, summary
