@@ -20,7 +20,7 @@ from collapipe_env.expressible import check_expressible
 from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
 from collapipe_env.opened.entries import OpenedLayout
 from collapipe_env.opened.opened_decoding import OpenedDecoder, nearest_choice
-from collapipe_env.opened.opened_encoding import encode_opened
+from collapipe_env.opened.opened_encoding import encode_opened, takes_part
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.real_numbers import real_numbers
 from collapipe_env.scenario.decisions import Decision
@@ -51,9 +51,13 @@ class ActionCodec:
     * schedule: GPipe, 1F1B and ZB-H1 spread evenly over [-1, 1], the nearest is taken, and caps from 1
       micro-batch in flight to ``M``, at most what fits beside a device's blocks;
     * order: devices in falling priority, those of equal priority by index;
-    * blocks of the server: 0 to ``L - 1`` spread evenly, scaled down where the server lacks room.
+    * blocks of the server: 0 to ``L - 1`` spread evenly, scaled down where the server lacks room;
+    * participation: from 0 on the cluster takes part, and those that do share the whole uplink; if nobody
+      does, of those that can hold their blocks the one with the highest entry;
+    * local steps: the choices spread evenly over [-1, 1], the nearest is taken.
 
-    A recomputation or schedule under which a cluster could not hold its blocks gives way to one that can.
+    A recomputation or schedule under which a cluster could not hold its blocks gives way to one that can. If
+    there is none, the cluster sits out, where that is open.
 
     Attributes:
         clusters: ``N``.
@@ -67,7 +71,7 @@ class ActionCodec:
         costs: Priced workload, needed where decisions are open.
         other_costs: The same with the other setting of recomputation, needed where that is open.
         server_room: Most blocks that the server's memory holds for all clusters together; ``None`` for any.
-        local_steps_choices: Allowed numbers of local steps, ascending, where they are open.
+        step_choices: Allowed numbers of local steps, ascending, needed where these are open.
     """
 
     clusters: int
@@ -81,7 +85,7 @@ class ActionCodec:
     costs: WorkloadCosts | None = None
     other_costs: WorkloadCosts | None = None
     server_room: int | None = None
-    local_steps_choices: tuple[int, ...] = ()
+    step_choices: tuple[int, ...] = ()
 
     @property
     def own_entries(self) -> int:
@@ -96,9 +100,7 @@ class ActionCodec:
     @cached_property
     def opened_layout(self) -> OpenedLayout:
         """Places of opened decisions among the entries of a cluster."""
-        return OpenedLayout(
-            self.opened, self.devices, self.blocks, self.own_entries, self.local_steps_choices
-        )
+        return OpenedLayout(self.opened, self.devices, self.blocks, self.own_entries, self.step_choices)
 
     @property
     def action_size(self) -> int:
@@ -263,7 +265,9 @@ class ActionCodec:
     @cached_property
     def _decoder(self) -> OpenedDecoder:
         assert self.costs is not None
-        return OpenedDecoder(self.opened_layout, self.costs, self.other_costs, self.server_room)
+        return OpenedDecoder(
+            self.opened_layout, self.costs, self.other_costs, self.server_room, self.bandwidth_floor
+        )
 
     @cached_property
     def _limits(self) -> DecodeLimits:
@@ -362,7 +366,8 @@ class ActionCodec:
         within limits, the whole band given out and no share below the floor, and only what the scenario
         leaves open) decoding the result gives the same whole numbers exactly, and the same powers (relative)
         and bandwidth shares (absolute) to 1e-6. What nobody reads comes back as decoding has it: caps under
-        GPipe and in slots without blocks as 0, slots that nothing stands in left out.
+        GPipe and in slots without blocks as 0, slots that nothing stands in left out, and blocks and shares
+        of clusters that sit out.
 
         Args:
             allocation: Leading axes ``...``.
@@ -375,7 +380,8 @@ class ActionCodec:
         """
         check_expressible(self, allocation)
         blocks = np.asarray(allocation.device_blocks, dtype=np.float64)
-        segments = 2.0 * blocks / blocks.max(axis=-1, keepdims=True) - 1.0
+        # Clusters that sit out may hold nothing at all.
+        segments = 2.0 * blocks / np.maximum(blocks.max(axis=-1, keepdims=True), 1.0) - 1.0
         choices = np.asarray(self.micro_batch_choices)
         index: npt.NDArray[np.intp] = np.searchsorted(choices, np.asarray(allocation.micro_batches))
         middle = 2.0 * np.asarray(index) / max(len(choices) - 1, 1) - 1.0
@@ -384,6 +390,7 @@ class ActionCodec:
         # A range of one power has no span, and its logarithms are all zero.
         powers = 2.0 * np.log(power / self.power_min_w) / (span or 1.0) - 1.0
         extra = np.maximum(np.asarray(allocation.bandwidth) - self.bandwidth_floor, 0.0)
+        extra = np.where(takes_part(allocation), extra, 0.0)
         largest = extra.max(axis=-1, keepdims=True)
         scores = 2.0 * extra / np.where(largest > 0.0, largest, 1.0) - 1.0
         columns = [segments, powers, middle[..., None], scores[..., None]]

@@ -10,6 +10,7 @@ from collapipe_env.allocation import COMMON, COPIES, GPIPE, SCHEDULES, Allocatio
 from collapipe_env.arrays import Array
 from collapipe_env.errors import AllocationError
 from collapipe_env.opened.entries import SCHEDULE_CHOICES
+from collapipe_env.opened.opened_encoding import server_blocks, takes_part
 from collapipe_env.scenario.decisions import Decision
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def check_expressible(codec: ActionCodec, allocation: Allocation) -> None:
     sums = np.sum(allocation.blocks, axis=-1)
     if allocation.server_blocks is not None:
         sums = sums + np.asarray(allocation.server_blocks)
-    if np.any(np.asarray(allocation.blocks) < 0) or np.any(sums != codec.blocks):
+    plays = takes_part(allocation)
+    if np.any(np.asarray(allocation.blocks) < 0) or np.any(plays & (sums != codec.blocks)):
         raise AllocationError(
             f"blocks of a cluster are {np.unique(sums).tolist()} in sum, expected non-negative counts "
             f"summing to L = {codec.blocks}"
@@ -52,11 +54,13 @@ def check_expressible(codec: ActionCodec, allocation: Allocation) -> None:
                 f"{name} lies in [{low:g}, {high:g}] W, expected within "
                 f"[{codec.power_min_w:g}, {codec.power_max_w:g}] W"
             )
-    total = np.sum(allocation.bandwidth, axis=-1)
-    if np.any(np.abs(total - 1.0) > 1e-6) or np.min(allocation.bandwidth) < codec.bandwidth_floor - 1e-9:
+    # Clusters that sit out have none, and nobody gives out the band of a round in which all do.
+    total = np.where(plays.any(axis=-1), np.sum(np.where(plays, allocation.bandwidth, 0.0), axis=-1), 1.0)
+    least = np.min(np.where(plays, allocation.bandwidth, 1.0))
+    if np.any(np.abs(total - 1.0) > 1e-6) or least < codec.bandwidth_floor - 1e-9:
         raise AllocationError(
             f"bandwidth shares sum to {np.min(total):.6g}..{np.max(total):.6g} with a least share of "
-            f"{np.min(allocation.bandwidth):.3g}: the box gives out the whole band and at least "
+            f"{least:.3g}: the box gives out the whole band and at least "
             f"{codec.bandwidth_floor:.3g} to every cluster"
         )
 
@@ -73,15 +77,18 @@ def _check_opened(codec: ActionCodec, allocation: Allocation) -> None:
         raise AllocationError(
             "recompute: the scenario's decisions do not list it, so the action box has no entry for it"
         )
-    if "participation" not in codec.opened and np.any(_or(allocation.participates, 1) != 1):
+    plays = _or(allocation.participates, 1)
+    if "participation" not in codec.opened and np.any(plays != 1):
         raise _not_open("clusters that sit out", "participation")
-    steps = np.asarray(_or(allocation.local_steps, -1))
+    if np.any((plays != 0) & (plays != 1)):
+        raise AllocationError(f"participates = {np.unique(plays).tolist()}: the action box knows 0 and 1")
+    steps = _or(allocation.local_steps, -1)
     if "local_steps" not in codec.opened and np.any(steps != -1):
-        raise _not_open("local steps", "local_steps")
-    if np.any(unknown := ~np.isin(steps, (-1, *codec.local_steps_choices))):
+        raise _not_open("local steps of clusters", "local_steps")
+    if np.any(unknown := (steps != -1) & ~np.isin(steps, codec.step_choices)):
         raise AllocationError(
-            f"local_steps = {np.unique(steps[unknown]).tolist()}: allowed are "
-            f"{list(codec.local_steps_choices)}"
+            f"local_steps = {np.unique(steps[unknown]).tolist()}: the action box knows "
+            f"{list(codec.step_choices)}, and -1 for the workload's"
         )
     if allocation.stage is not None:
         _check_order(allocation)
@@ -127,7 +134,7 @@ def _check_schedule(allocation: Allocation) -> None:
 
 
 def _check_server(codec: ActionCodec, allocation: Allocation) -> None:
-    kept, mode = np.asarray(allocation.server_blocks), np.asarray(allocation.server_mode)
+    kept, mode = server_blocks(allocation), np.asarray(allocation.server_mode)
     if np.any((kept < 0) | (kept >= codec.blocks)):
         raise AllocationError(
             f"server_blocks = {np.unique(kept).tolist()}: the action box knows 0 to L - 1 = "

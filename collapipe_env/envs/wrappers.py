@@ -24,7 +24,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
     (``delta_k`` as level ``delta_k``); micro-batches have one level for each allowed number; powers and
     bandwidth scores have as many as asked for, spread evenly over [-1, 1]. Opened decisions have a level for
     each choice: recomputation 2, schedules 3, caps as many as the largest number of micro-batches, priorities
-    ``K``, blocks of the server ``L``.
+    ``K``, blocks of the server ``L``, participation 2, local steps as many as the scenario allows.
 
     Args:
         env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
@@ -57,7 +57,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
             "order": K,
             "server_blocks": codec.blocks,
             "participation": 2,
-            "local_steps": len(codec.local_steps_choices),
+            "local_steps": len(codec.step_choices),
         }
         for part in codec.opened_layout:
             cluster += [choices[part.name]] * (K if part.per_device else 1)

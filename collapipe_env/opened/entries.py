@@ -23,8 +23,7 @@ class OpenedPart(NamedTuple):
     Attributes:
         name: Its name.
         per_device: Whether each device has an entry, or each cluster one.
-        description: Meaning of its entries, with ``{last}`` for ``L - 1`` and ``{steps}`` for numbers of
-            local steps.
+        description: Meaning of its entries, with ``{last}`` for ``L - 1`` and ``{steps}`` for those allowed.
     """
 
     name: str
@@ -76,15 +75,15 @@ _PARTS: Mapping[Decision, tuple[OpenedPart, ...]] = MappingProxyType(
             OpenedPart(
                 "participation",
                 False,
-                "from 0 on the cluster takes part in the round, if its devices can hold the encoder; where "
-                "nobody would, the able one with the highest entry does",
+                "participation: from 0 on the cluster takes part in the round if its devices can hold its "
+                "blocks, below it sits the round out; of all below, the highest takes part",
             ),
         ),
         "local_steps": (
             OpenedPart(
                 "local_steps",
                 False,
-                "local steps: nearest of {steps}, spread evenly over [-1, 1]",
+                "local steps of the cluster: nearest of {steps}, spread evenly over [-1, 1]",
             ),
         ),
     }
@@ -101,14 +100,14 @@ class OpenedLayout:
         devices: ``K``.
         blocks: ``L``.
         first: Entries of CollaPipe's own decisions, behind which these stand.
-        local_steps_choices: Allowed numbers of local steps, ascending; none where they are not open.
+        step_choices: Allowed numbers of local steps, ascending, needed where these are open.
     """
 
     opened: tuple[Decision, ...]
     devices: int
     blocks: int
     first: int
-    local_steps_choices: tuple[int, ...] = ()
+    step_choices: tuple[int, ...] = ()
 
     def __iter__(self) -> Iterator[OpenedPart]:
         """Parts in their order."""
@@ -134,7 +133,7 @@ class OpenedLayout:
 
     def describe(self, part: OpenedPart) -> str:
         """Meaning of a part's entries."""
-        steps = ", ".join(map(str, self.local_steps_choices))
+        steps = ", ".join(map(str, self.step_choices))
         return part.description.format(last=self.blocks - 1, steps=steps)
 
     def entries(self, name: str, rows: Array) -> Array:

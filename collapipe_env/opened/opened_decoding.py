@@ -2,7 +2,7 @@
 
 Decoding goes from what settles memory to what memory settles: micro-batches, recomputation, schedule, blocks
 of the server, memory caps that follow, segments, and then the order of the devices and what each may have in
-flight beside its blocks.
+flight beside its blocks. Clusters whose devices cannot hold their blocks sit out, where that is open.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collapipe_env.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BU
 from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import Array, at_least, at_most, namespace
 from collapipe_env.opened.entries import SCHEDULE_CHOICES, OpenedLayout
-from collapipe_env.physics.memory import able_to_hold
 from collapipe_env.physics.participation import somebody
 from collapipe_env.physics.schedules.room import (
     StorageTerms,
@@ -37,6 +36,7 @@ class ClusterChoices:
         server_blocks: Blocks of the server (..., N), int; ``None`` where that is not open.
         caps: Blocks that each device can hold (..., N, K), int.
         total: Blocks that the devices hold together (..., N), int.
+        plays: Clusters that take part (..., N), bool; ``None`` where that is not open.
     """
 
     recompute: Array | None
@@ -44,6 +44,7 @@ class ClusterChoices:
     server_blocks: Array | None
     caps: Array
     total: Array
+    plays: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,14 @@ class OpenedDecoder:
         costs: Priced workload.
         other_costs: The same with the other setting of recomputation; ``None`` where that is not open.
         server_room: Most blocks that the server's memory holds for all clusters together; ``None`` for any.
+        bandwidth_floor: Least share of the uplink of a cluster that takes part, in [0, 1/N).
     """
 
     layout: OpenedLayout
     costs: WorkloadCosts
     other_costs: WorkloadCosts | None = None
     server_room: int | None = None
+    bandwidth_floor: float = 0.0
 
     def choose(self, rows: Array, micro_batches: Array, memory_bytes: Array) -> ClusterChoices:
         """Settle what stands before the segments.
@@ -70,13 +73,22 @@ class OpenedDecoder:
         first with the schedule asked for. The workload's own setting of recomputation under 1F1B, or under
         GPipe where schedules are not open, holds the encoder in every state that can be played.
 
+        Where clusters may sit out, those that cannot hold their blocks under any of these settings do: what
+        they ask for stands, and their blocks, which nobody reads, are shared out as if memories were enough.
+        If that leaves nobody, of those that can the one with the highest entry takes part.
+
         Args:
             rows: Finite entries of clusters (..., N, A / N).
             micro_batches: ``M`` (..., N), int.
             memory_bytes: Memory that each device offers (..., N, K) [byte].
         """
         xp, layout = namespace(memory_bytes), self.layout
-        server = self._server_blocks(rows) if "server_blocks" in layout else None
+        scores = plays = server = None
+        if "participation" in layout:
+            scores = xp.clip(layout.entries("participation", rows), -1.0, 1.0)
+            plays = scores >= 0.0
+        if "server_blocks" in layout:
+            server = self._server_blocks(rows, plays)
         total = xp.zeros_like(micro_batches) + self.costs.blocks
         if server is not None:
             total = total - server
@@ -84,6 +96,7 @@ class OpenedDecoder:
         schedule = self._schedule(rows) if "schedule" in layout else None
         caps = self._caps(recompute, schedule, micro_batches, memory_bytes)
         holds = xp.sum(caps, axis=-1) >= total
+        asked = recompute, schedule
         for other_recompute, other_schedule in _fallbacks(recompute, schedule):
             # Elsewhere the question would mean waiting for a GPU.
             if xp is np and holds.all():
@@ -96,15 +109,21 @@ class OpenedDecoder:
                 self._caps(other_recompute, other_schedule, micro_batches, memory_bytes),
             )
             holds = xp.sum(caps, axis=-1) >= total
-        if "participation" in layout:
-            # Who cannot hold the blocks sits out, with any plan.
-            caps = xp.where(holds[..., None], caps, at_least(caps, self.costs.blocks))
+        if plays is not None:
+            plays = somebody(plays, scores, holds)
+            recompute, schedule = (
+                _kept(holds, *pair) for pair in zip((recompute, schedule), asked, strict=True)
+            )
+            caps = xp.where(holds[..., None], caps, _any_room(memory_bytes, self.costs.blocks))
+            total = xp.where(holds, total, xp.zeros_like(total) + self.costs.blocks)
+            server = None if server is None else xp.where(holds, server, xp.zeros_like(server))
         return ClusterChoices(
             recompute=None if recompute is None else xp.astype(recompute, xp.int64),
             schedule=schedule,
             server_blocks=server,
             caps=caps,
             total=total,
+            plays=plays,
         )
 
     def complete(
@@ -118,27 +137,30 @@ class OpenedDecoder:
             plan: CollaPipe's own decisions, with the blocks of each device.
             memory_bytes: Memory that each device offers (..., N, K) [byte].
         """
+        xp = namespace(plan.blocks)
         order = self._order(rows, plan.blocks) if "order" in self.layout else None
         added: dict[str, Array] = {}
         if choices.recompute is not None:
             added["recompute"] = choices.recompute
         if choices.schedule is not None:
-            xp = namespace(plan.blocks)
             added |= {
                 "schedule": choices.schedule,
                 "caps": self._in_flight(rows, choices, plan, memory_bytes, order),
                 "chunks": xp.ones_like(choices.schedule),
             }
         if choices.server_blocks is not None:
-            xp = namespace(choices.server_blocks)
             some = xp.any(choices.server_blocks > 0, axis=-1)
             nobody = xp.zeros_like(choices.server_blocks[..., 0])
             added |= {
                 "server_blocks": choices.server_blocks,
                 "server_mode": xp.where(some, nobody + COPIES, nobody + COMMON),
             }
-        if "participation" in self.layout:
-            added["participates"] = self._participates(rows, memory_bytes)
+        if choices.plays is not None:
+            scores = 0.5 * (xp.clip(rows[..., self.layout.first - 1], -1.0, 1.0) + 1.0)
+            added |= {
+                "participates": xp.astype(choices.plays, xp.int64),
+                "bandwidth": shared_band(scores, self.bandwidth_floor, choices.plays),
+            }
         if "local_steps" in self.layout:
             added["local_steps"] = self._local_steps(rows)
         if order is not None:
@@ -168,38 +190,25 @@ class OpenedDecoder:
 
     def _schedule(self, rows: Array) -> Array:
         """Schedule that each cluster asks for (..., N), int64."""
-        scores = self.layout.entries("schedule", rows)
-        index = nearest_choice(scores, len(SCHEDULE_CHOICES))
-        found = namespace(index).zeros_like(index)
-        for place, name in enumerate(SCHEDULE_CHOICES):
-            found = namespace(index).where(index == place, found + name, found)
-        return found
+        return _nearest_of(SCHEDULE_CHOICES, self.layout.entries("schedule", rows))
 
-    def _server_blocks(self, rows: Array) -> Array:
-        """Blocks of the server (..., N), int64: those asked for, in proportion to them where room lacks."""
+    def _local_steps(self, rows: Array) -> Array:
+        """Local steps of each cluster (..., N), int64."""
+        return _nearest_of(self.layout.step_choices, self.layout.entries("local_steps", rows))
+
+    def _server_blocks(self, rows: Array, plays: Array | None) -> Array:
+        """Blocks of the server (..., N), int64: those asked for, in proportion to them where room lacks.
+
+        Clusters that ask to sit out ask for none.
+        """
         asked = nearest_choice(self.layout.entries("server_blocks", rows), self.costs.blocks)
+        if plays is not None:
+            asked = namespace(asked).where(plays, asked, namespace(asked).zeros_like(asked))
         if self.server_room is None:
             return asked
         xp = namespace(asked)
         given = at_most(xp.sum(asked, axis=-1, keepdims=True), self.server_room)
         return apportion(given, xp.astype(asked, xp.float64), asked)
-
-    def _participates(self, rows: Array, memory_bytes: Array) -> Array:
-        """Whether clusters take part (..., N), int64."""
-        scores = self.layout.entries("participation", rows)
-        xp = namespace(scores)
-        able = able_to_hold(self.costs, self.other_costs, memory_bytes)
-        return xp.astype(somebody(scores >= 0.0, scores, able), xp.int64)
-
-    def _local_steps(self, rows: Array) -> Array:
-        """Local steps of clusters (..., N), int64."""
-        choices = self.layout.local_steps_choices
-        index = nearest_choice(self.layout.entries("local_steps", rows), len(choices))
-        xp = namespace(index)
-        found = xp.zeros_like(index)
-        for place, steps in enumerate(choices):
-            found = xp.where(index == place, found + steps, found)
-        return found
 
     def _order(self, rows: Array, blocks: Array) -> Array:
         """Devices in the order in which micro-batches pass them, idle ones last (..., N, K), int64."""
@@ -256,6 +265,43 @@ def nearest_choice(scores: Array, choices: int) -> Array:
     index = xp.astype(xp.floor(unit * (choices - 1) + 0.5), xp.int64)
     # Bounded for actions that nobody has checked: NaN must not read beyond the choices.
     return xp.clip(index, 0, choices - 1)
+
+
+def shared_band(scores: Array, floor: float, plays: Array) -> Array:
+    """Shares of the uplink (..., N): a floor for each cluster that takes part, the rest by score, all of it.
+
+    Args:
+        scores: In [0, 1] (..., N); those that take part share evenly if all of theirs are 0.
+        floor: Least share, in [0, 1/N).
+        plays: Clusters that take part (..., N), bool; the others get 0.
+    """
+    xp = namespace(scores)
+    nothing = xp.zeros_like(scores)
+    scores = xp.where(plays, scores, nothing)
+    total = xp.sum(scores, axis=-1, keepdims=True)
+    count = xp.sum(xp.astype(plays, scores.dtype), axis=-1, keepdims=True)
+    some = total > 0.0
+    evenly = 1.0 / at_least(count, 1.0)
+    share = xp.where(some, scores / xp.where(some, total, xp.ones_like(total)), nothing + evenly)
+    return xp.where(plays, floor + (1.0 - count * floor) * share, nothing)
+
+
+def _nearest_of(choices: tuple[int, ...], scores: Array) -> Array:
+    """Nearest of some numbers that are spread evenly over [-1, 1], int64."""
+    index = nearest_choice(scores, len(choices))
+    xp = namespace(index)
+    found = xp.zeros_like(index)
+    for place, value in enumerate(choices):
+        found = xp.where(index == place, found + value, found)
+    return found
+
+
+def _any_room(memory_bytes: Array, blocks: int) -> Array:
+    """Caps for clusters that sit out (..., N, K), int64: all blocks on each device that is there."""
+    xp = namespace(memory_bytes)
+    there = memory_bytes > 0.0
+    there = there | ~xp.any(there, axis=-1, keepdims=True)
+    return blocks * xp.astype(there, xp.int64)
 
 
 def _fallbacks(

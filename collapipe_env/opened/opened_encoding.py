@@ -7,15 +7,17 @@ from collections.abc import Callable
 import numpy as np
 
 from collapipe_env.allocation import GPIPE, Allocation
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.opened.entries import SCHEDULE_CHOICES, OpenedLayout
+from collapipe_env.physics.participation import players, steps_or
 from collapipe_env.physics.workload import WorkloadCosts
 
 
 def encode_opened(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:
     """Entries of opened decisions for plans that the action box can express.
 
-    Entries that a plan does not read are -1: caps under GPipe and of idle devices.
+    Entries that a plan does not read are -1: caps under GPipe and of idle devices, and blocks on the server
+    of clusters that sit out.
 
     Args:
         layout: Places of the entries.
@@ -27,10 +29,7 @@ def encode_opened(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) 
     """
     columns = []
     for part in layout:
-        if part.name == "local_steps":
-            entries = _local_steps(layout, costs, plan)
-        else:
-            entries = _ENTRIES[part.name](costs, plan)
+        entries = _ENTRIES[part.name](layout, costs, plan)
         columns.append(entries if part.per_device else entries[..., None])
     return np.concatenate(columns, axis=-1)
 
@@ -44,18 +43,31 @@ def recomputes(costs: WorkloadCosts, plan: Allocation) -> IntArray:
     return np.where(given < 0, own, given)
 
 
-def _recompute(costs: WorkloadCosts, plan: Allocation) -> FloatArray:
+def takes_part(plan: Allocation) -> BoolArray:
+    """Whether clusters take part under plans (..., N)."""
+    plays = players(plan)
+    return np.ones(np.shape(plan.micro_batches), dtype=np.bool_) if plays is None else np.asarray(plays)
+
+
+def server_blocks(plan: Allocation) -> IntArray:
+    """Blocks of the server under plans (..., N), 0 for clusters that sit out."""
+    if plan.server_blocks is None:
+        return np.zeros(np.shape(plan.micro_batches), dtype=np.int64)
+    return np.where(takes_part(plan), plan.server_blocks, 0)
+
+
+def _recompute(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
     return np.asarray(2.0 * recomputes(costs, plan) - 1.0, dtype=np.float64)
 
 
-def _schedule(costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
+def _schedule(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
     if plan.schedule is None:
         return np.full(np.shape(plan.micro_batches), -1.0)
     place = np.argmax(np.asarray(plan.schedule)[..., None] == np.array(SCHEDULE_CHOICES), axis=-1)
     return _spread(place, len(SCHEDULE_CHOICES))
 
 
-def _caps(costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
+def _caps(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
     if plan.schedule is None:
         return np.full(np.shape(plan.blocks), -1.0)
     M = np.asarray(plan.micro_batches)[..., None]
@@ -64,7 +76,7 @@ def _caps(costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
     return np.where(read, 2.0 * (caps - 1) / np.maximum(M - 1, 1) - 1.0, -1.0)
 
 
-def _order(costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
+def _order(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
     devices = np.shape(plan.blocks)[-1]
     rank = np.broadcast_to(np.arange(devices), np.shape(plan.blocks))
     if plan.stage is not None:
@@ -73,23 +85,17 @@ def _order(costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG00
     return -_spread(rank, devices)
 
 
-def _server_blocks(costs: WorkloadCosts, plan: Allocation) -> FloatArray:
-    kept = np.zeros(np.shape(plan.micro_batches)) if plan.server_blocks is None else plan.server_blocks
-    return _spread(np.asarray(kept), costs.blocks)
+def _server_blocks(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
+    return _spread(server_blocks(plan), costs.blocks)
 
 
-def _participation(costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
-    if plan.participates is None:
-        return np.ones(np.shape(plan.micro_batches))
-    return np.asarray(2.0 * (np.asarray(plan.participates) != 0) - 1.0, dtype=np.float64)
+def _participation(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
+    return np.asarray(2.0 * takes_part(plan) - 1.0, dtype=np.float64)
 
 
 def _local_steps(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:
-    own = np.full(np.shape(plan.micro_batches), costs.local_steps)
-    given = own if plan.local_steps is None else np.asarray(plan.local_steps)
-    choices = np.array(layout.local_steps_choices)
-    place = np.argmax(np.where(given < 0, own, given)[..., None] == choices, axis=-1)
-    return _spread(place, len(choices))
+    taken = np.broadcast_to(steps_or(plan, costs.local_steps), np.shape(plan.micro_batches))
+    return _spread(np.searchsorted(layout.step_choices, taken), len(layout.step_choices))
 
 
 def _spread(places: IntArray | FloatArray, choices: int) -> FloatArray:
@@ -98,12 +104,13 @@ def _spread(places: IntArray | FloatArray, choices: int) -> FloatArray:
     return spread
 
 
-_ENTRIES: dict[str, Callable[[WorkloadCosts, Allocation], FloatArray]] = {
+_ENTRIES: dict[str, Callable[[OpenedLayout, WorkloadCosts, Allocation], FloatArray]] = {
     "recompute": _recompute,
     "schedule": _schedule,
     "caps": _caps,
     "order": _order,
     "server_blocks": _server_blocks,
     "participation": _participation,
+    "local_steps": _local_steps,
 }
 """Entries of each part, (..., N) or (..., N, K)."""

@@ -196,8 +196,8 @@ def _opened(scenario: Scenario) -> dict[str, Any]:
     found = {"opened": names, "costs": parameters.costs, "other_costs": parameters.other_costs}
     if "server_blocks" in names:
         found["server_room"] = most_server_blocks(parameters.server, parameters.costs, parameters.clusters)
-    if parameters.local_steps_choices is not None:
-        found["local_steps_choices"] = parameters.local_steps_choices
+    if "local_steps" in names:
+        found["step_choices"] = scenario.workload.local_steps_choices
     return found
 
 
