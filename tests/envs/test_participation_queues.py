@@ -208,8 +208,8 @@ def test_opening_decisions_changes_nothing_until_they_are_used():
     for _ in range(5):
         action = rng.uniform(-1, 1, envs[0].action_space.shape)
         infos = []
+        plan = envs[0].codec.decode(action[None], envs[0].state.memory_cap)
         for env in envs:
-            plan = env.codec.decode(action[None], env.state.memory_cap)
             infos.append(env.step_allocation(plan)[4])
         assert infos[0]["delay"] == infos[1]["delay"]
         assert infos[0]["backlog"] == infos[1]["backlog"]

@@ -81,4 +81,4 @@ def test_scenario_chooses(head, copied):
     scenario = load_scenario({"base": "small", "workload": {"local_steps": 2, "head": head}})
     learner = TorchLearner.from_scenario(scenario, 1)
     learner.reset([np.random.default_rng(0)])
-    assert learner._runs[0]._setup.head_copies is copied
+    assert learner._runs[0]._setup.head_copies(2) is copied

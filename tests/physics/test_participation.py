@@ -120,9 +120,9 @@ def test_nobody_plays_and_who_cannot_counts_the_usual_round():
     assert system_parameters(OPEN.with_overrides({"budgets.per": "second"})).budget_period_s == usual
     plan = even_split(parameters, STATE)
     nobody = dataclasses.replace(plan, participates=np.zeros_like(plan.micro_batches))
-    memory = STATE.memory_cap.copy()
-    memory[1, 2] = 0  # one cluster that holds nothing
-    state = dataclasses.replace(STATE, memory_cap=memory)
+    cap, memory = STATE.memory_cap.copy(), STATE.memory_bytes.copy()
+    cap[1, 2] = memory[1, 2] = 0  # one cluster that holds nothing
+    state = dataclasses.replace(STATE, memory_cap=cap, memory_bytes=memory)
     some = nobody.participates.copy()
     some[:, 0] = 1
     for price in (round_costs, general_round_costs):
