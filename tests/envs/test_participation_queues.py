@@ -207,10 +207,8 @@ def test_opening_decisions_changes_nothing_until_they_are_used():
         env.reset(seed=3)
     for _ in range(5):
         action = rng.uniform(-1, 1, envs[0].action_space.shape)
-        infos = []
         plan = envs[0].codec.decode(action[None], envs[0].state.memory_cap)
-        for env in envs:
-            infos.append(env.step_allocation(plan)[4])
+        infos = [env.step_allocation(plan)[4] for env in envs]
         assert infos[0]["delay"] == infos[1]["delay"]
         assert infos[0]["backlog"] == infos[1]["backlog"]
         # Which packets arrive is drawn for the most local steps that there may be: other luck.
