@@ -30,6 +30,12 @@ LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still
 
 
 @compiled_inner
+def with_option(terms: ClusterTerms, option: float) -> ClusterTerms:
+    """The terms with another option."""
+    return ClusterTerms(option, terms.noise_w, terms.share, terms.delay_weight, terms.interference_price)
+
+
+@compiled_inner
 def best_option(
     n: int,
     segments: IntArray,
@@ -52,23 +58,15 @@ def best_option(
         return terms
     summary = np.empty(SUMMARY + power.shape[0])
     best = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
-    noise_w, share, weight, price = terms.noise_w, terms.share, terms.delay_weight, terms.interference_price
     kept = server_blocks_of(terms.option)
     for choice in range(inputs.choices.shape[0]):
         if not fits_option(n, segments, inputs.choices[choice], inputs):
             continue
-        option = with_server_blocks(inputs.choices[choice], kept)
-        other = ClusterTerms(option, noise_w, share, weight, price)
+        other = with_option(terms, with_server_blocks(inputs.choices[choice], kept))
         cost = cluster_cost(n, segments, power, other, inputs, parameters, summary)
         if cost < best:
             best, terms = cost, other
     return terms
-
-
-@compiled_inner
-def with_option(terms: ClusterTerms, option: float) -> ClusterTerms:
-    """The terms with another option."""
-    return ClusterTerms(option, terms.noise_w, terms.share, terms.delay_weight, terms.interference_price)
 
 
 @compiled_inner
