@@ -73,6 +73,8 @@ class Options:
     """Runs under each condition, 1 to 1,000."""
     opened: bool = False
     """Also run up to 16 local steps, and rounds that clusters sit out, for scenarios that open these."""
+    most_local_steps: int = 16
+    """Leave out conditions with more local steps, 1 to 16: those take the longest."""
     output: Path = Path("surrogate_fits.json")
     """File to write; an existing one keeps its other fits. The held-out runs are written beside it."""
     runs_file: Path | None = None
@@ -87,6 +89,7 @@ class Options:
         for name, value, low, high in (
             ("--rounds", self.rounds, 10, 100_000),
             ("--seeds", self.seeds, 1, 1000),
+            ("--most-local-steps", self.most_local_steps, 1, 16),
         ):
             if not low <= value <= high:
                 raise ScenarioError(f"{name}: {value} is not within {low:,} to {high:,}")
@@ -187,7 +190,8 @@ def entry_of(
         "rounds": options.rounds,
         "command": f"python -m collapipe_env.learners.fit_surrogate --scenario {options.scenario} "
         f"--task {scenario.workload.task} --rounds {options.rounds} --seeds {options.seeds}"
-        + (" --opened" if options.opened else ""),
+        + (" --opened" if options.opened else "")
+        + (f" --most-local-steps {options.most_local_steps}" if options.most_local_steps < 16 else ""),
     }
 
 
@@ -245,8 +249,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         runs_file = options.runs_file or Path(f"surrogate_runs-{base.name}-{task}.json")
         more, more_held_out = (FITTED_OPENED, HELD_OUT_OPENED) if options.opened else ((), ())
-        training = conditions_of(scenario, (*FITTED, *more))
-        testing = conditions_of(scenario, (*HELD_OUT, *more_held_out), training)
+        known, unseen = (
+            [condition for condition in listed if condition.local_steps <= options.most_local_steps]
+            for listed in ((*FITTED, *more), (*HELD_OUT, *more_held_out))
+        )
+        training = conditions_of(scenario, known)
+        testing = conditions_of(scenario, unseen, training)
         runs = real_runs(scenario, [*training, *testing], options, runs_file)
         fitted = [run for run in runs if run.condition in training]
         held_out = [run for run in runs if run.condition in testing]
