@@ -148,6 +148,7 @@ SCHEDULERS: Registry[Any] = Registry(
     {
         "dssra": "collapipe_env.agents.dssra.policy:DSSRA",
         "dssra-bound": "collapipe_env.agents.dssra.policy:DSSRABound",
+        "dssra-target": "collapipe_env.agents.dssra.target:DSSRATarget",
         "pipeline": "collapipe_env.baselines.even_split:PipeLine",
         "random": "collapipe_env.baselines.random_feasible:RandomFeasible",
         "vanilla_fl": "collapipe_env.baselines.vanilla_fl:VanillaFL",

@@ -23,7 +23,7 @@ SURROGATE = ["--learner", "surrogate"]
 
 COMPARED = (
     "delay.png", "energy_delay.png", "delay_cdf.png", "delay_per_round.png", "backlog.png", "memory.png",
-    "loss_time.png", "delay_profile.png",
+    "loss_time.png", "loss_energy.png", "delay_profile.png",
 )  # fmt: skip
 """Pictures of every comparison."""
 

@@ -12,7 +12,8 @@ every cluster had a head of its own; the comparison with the even split at the e
 
 from __future__ import annotations
 
-from dataclasses import fields
+import copy
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,8 +29,9 @@ from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.refusal import require_room
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.state import SystemState, able_clusters
 
+from .absent import sitting_out, with_room_everywhere
 from .open_rounds import Openings, OpenPlan, allocation_of, open_plan, search_open_rounds
 from .parallel_rounds import default_threads
 from .pricing import require_numbers, round_objective
@@ -108,6 +110,26 @@ class DSSRA(StateScheduler):
             self._most_server = min(p.costs.blocks - 1, each)
         self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
+    def with_local_steps(self, local_steps: int) -> DSSRA:
+        """Return a copy that plans rounds of another number of local steps; budgets and ``T_ref`` stay.
+
+        Args:
+            local_steps: ``H``, one that the scenario allows.
+        """
+        p = self.parameters
+        choices = p.local_steps_choices or (p.costs.local_steps,)
+        if local_steps not in choices:
+            raise AllocationError(f"DSSRA(local_steps: expected one of {list(choices)}, got {local_steps!r})")
+        other = copy.copy(self)
+        own, recomputed = p.costs, p.other_costs
+        other.parameters = replace(
+            p,
+            costs=replace(own, local_steps=local_steps),
+            other_costs=None if recomputed is None else replace(recomputed, local_steps=local_steps),
+        )
+        other._numbers = other.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
+        return other
+
     def allocate(self, state: SystemState, start: Allocation | None = None) -> Allocation:
         """Decide one round.
 
@@ -117,11 +139,23 @@ class DSSRA(StateScheduler):
                 forms.
 
         Returns:
-            The allocation (E, ...); its objective is at most the even split's.
+            The allocation (E, ...); its objective is at most the even split's. Where clusters may sit out,
+            those do whose devices cannot hold the encoder.
 
         Raises:
-            AllocationError: The devices present in some cluster cannot hold the encoder.
+            AllocationError: The devices present in some cluster cannot hold the encoder, and all have to take
+                part.
         """
+        if self.parameters.idle_round_s is None:
+            return self._allocated(state, start)
+        able = able_clusters(self.parameters, state)
+        if able.all():
+            return self._allocated(state, start)
+        room = with_room_everywhere(state, able, self.parameters.costs.blocks)
+        return sitting_out(self._allocated(room, start), able)
+
+    def _allocated(self, state: SystemState, start: Allocation | None) -> Allocation:
+        """Decide one round in which all clusters take part."""
         inputs = round_input(
             self.parameters,
             state,
@@ -160,7 +194,12 @@ class DSSRA(StateScheduler):
         """
         costs = round_costs(self.parameters, state, allocation)
         return round_objective(
-            costs, state, self.tradeoff_v, self.convergence_weight, exact_drift=self.drift == "exact"
+            costs,
+            state,
+            self.tradeoff_v,
+            self.convergence_weight,
+            exact_drift=self.drift == "exact",
+            participation_min=self.parameters.participation_min,
         )
 
     def _better(self, state: SystemState, first: Allocation, second: Allocation) -> Allocation:

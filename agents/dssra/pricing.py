@@ -12,7 +12,12 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.queues import drift_plus_penalty, exact_drift_plus_penalty, queue_drift
+from collapipe_env.physics.queues import (
+    drift_plus_penalty,
+    exact_drift_plus_penalty,
+    participation_drift,
+    queue_drift,
+)
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
@@ -118,8 +123,11 @@ def round_objective(
     convergence_weight: float = 0.0,
     *,
     exact_drift: bool = False,
+    participation_min: float = 0.0,
 ) -> FloatArray:
     """Objective of a round, ``V T + sum z e - c sum_n ln(survival_n)``, the server's queue in the sum.
+
+    Queues of clusters that sit out stand still, and participation queues add their drift where they are open.
 
     Args:
         costs: What the plan costs (...).
@@ -127,13 +135,16 @@ def round_objective(
         tradeoff_v: ``V`` [1/s].
         convergence_weight: ``c``; has no effect unless ``link_errors`` is ``drop``.
         exact_drift: ``L(t+1) - L(t)`` in place of its bound ``sum z e``.
+        participation_min: ``rho_min``, the least share of rounds in which a cluster is to take part.
     """
     form = exact_drift_plus_penalty if exact_drift else drift_plus_penalty
     granted = None if costs.budget_period_s is None else costs.allowance
-    value: FloatArray = form(costs.delay, state.backlog, costs.energy_ratio, tradeoff_v, granted)
+    value: FloatArray = form(costs.delay, state.backlog, costs.energy_ratio, tradeoff_v, granted, costs.plays)
     if state.server_backlog is not None and costs.server_ratio is not None:
         each = 1.0 if granted is None else granted
         value = value + queue_drift(state.server_backlog, costs.server_ratio, each, exact=exact_drift)
+    if state.absence is not None:
+        value = value + participation_drift(state.absence, costs.plays, participation_min)
     if convergence_weight > 0.0:
         value = value - convergence_weight * np.log(np.maximum(costs.survival, 1e-300)).sum(axis=-1)
     return value

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.learners.expected_progress import LEAST_PROGRESS, progress_law
+from collapipe_env.physics.queues import lyapunov
 from collapipe_env.scenario import Scenario
 
 VALIDATION_SEED = 1_200_000_000
@@ -37,7 +39,8 @@ class Score:
         energy_ratio: Worst node's time-average energy over its budget, mean over episodes.
         backlog: Final sum of the energy queues, mean over episodes.
         objective: Drift plus penalty of an episode per round, ``(V sum T + L(end)) / rounds`` with
-            ``L = 1/2 sum z^2``, mean over episodes.
+            ``L = 1/2 sum z^2``, mean over episodes. Where the scenario leaves open who takes part or how many
+            local steps they take, it is that per unit of expected progress, and ``L`` has ``1/2 sum y^2``.
     """
 
     steps: int
@@ -93,6 +96,7 @@ class Validator:
             reward="delay",
             autoreset_mode="Disabled",
         )
+        self._law = progress_law(scenario)
 
     def __call__(self, policy: Policy, steps: int, seconds: float) -> Score:
         """Validate a policy, playing its most likely actions.
@@ -104,21 +108,27 @@ class Validator:
         """
         observation, _ = self.env.reset(seed=VALIDATION_SEED)
         rounds = self.env.scenario.dynamics.rounds
+        made = 0.0
         for _ in range(rounds):
             action, _ = policy.predict(observation, deterministic=True)
             observation, *_ = self.env.step(action)
+            record = self.env.last_round
+            if self._law is not None and record is not None:
+                made += float(self._law.of_costs(record.costs).mean())
         summaries = [self.env.summary(row) for row in range(self.env.num_envs)]
 
         def mean(name: str) -> float:
             return float(np.mean([summary[name] for summary in summaries]))
 
         penalty = self.env.scenario.budgets.tradeoff_v * mean("mean_delay")
-        lyapunov = 0.5 * (self.env.state.backlog**2).sum(axis=(-2, -1)).mean()
+        objective = penalty + float(lyapunov(self.env.state.backlog, self.env.state.absence).mean()) / rounds
+        if self._law is not None:
+            objective *= rounds / max(made, LEAST_PROGRESS)
         return Score(
             steps,
             seconds,
             mean("mean_delay"),
             mean("energy_ratio_max"),
             mean("final_backlog"),
-            objective=penalty + float(lyapunov) / rounds,
+            objective=objective,
         )

@@ -20,6 +20,7 @@ from collapipe_env.cli.common import (
 )
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.cli.train_options import RENAMED, Options
+from collapipe_env.envs.default_reward import default_reward
 from collapipe_env.envs.rewards import REWARDS
 from collapipe_env.errors import CheckpointError
 from collapipe_env.evaluation.own_names import registered_name
@@ -95,7 +96,7 @@ class Job:
         given_agent = options.evaluation.agent
         self._agent = None if given_agent is None else agent_path(given_agent)
         self._run = RunDirectory(options.output.out or self._default_folder())
-        self._reward = registered_name(REWARDS, options.training.reward)
+        self._reward = registered_name(REWARDS, options.training.reward or default_reward(self._scenario))
         self._train_learner, self._learner = chosen_learners(
             [self._scenario], options.training.train_learner, options.evaluation.learner
         )

@@ -31,6 +31,7 @@ from collapipe_env.cli.common import (
     require_within,
 )
 from collapipe_env.cli.playing import EpisodeOptions
+from collapipe_env.envs.default_reward import default_reward, with_target
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED
@@ -73,7 +74,11 @@ class TrainingOptions:
     ] = None
     """Environments that play at once."""
     train_learner: Annotated[str, LEARNER_OPTION] = "surrogate"
-    reward: Annotated[str, REWARD_OPTION] = "lyapunov"
+    reward: Annotated[
+        str | None,
+        REWARD_OPTION,
+        hint("default: lyapunov; time_to_target where participation or local steps are open"),
+    ] = None
     seed: int = 0
     """Seed of weights, exploration and training episodes."""
     threads: int = 1
@@ -176,7 +181,10 @@ class Options:
             ScenarioError: Names the option, its value and what is possible.
         """
         training, evaluation = self.training, self.evaluation
-        if training.reward == "time_to_target" and scenario.dynamics.target_loss is None:
+        missing = (
+            with_target(scenario, training.reward or default_reward(scenario)).dynamics.target_loss is None
+        )
+        if training.reward == "time_to_target" and missing:
             raise ScenarioError(
                 f"--reward time_to_target needs a target loss, which scenario {scenario.name!r} does not "
                 "set: give dynamics.target_loss in a YAML file of your own"

@@ -77,7 +77,8 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     episode or fixed by the scenario. Delay and energy include the scenario's prices of passes, messages and
     updates, and under ``migration`` that of a change of plan.
 
-    **Reward** (``reward=``): ``"lyapunov"`` (default), the exact drift plus penalty
+    **Reward** (``reward=``): ``"lyapunov"`` (default; ``"time_to_target"`` where the scenario leaves open who
+    takes part or how many local steps they take), the exact drift plus penalty
     ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``; ``"drift_plus_penalty"``, its denser
     per-round form; ``"delay"``, ``-T / T_ref`` with the energy excess in ``info["cost"]``;
     ``"time_to_target"``; a registered name; or a callable ``reward(before, costs, after)`` of the states
@@ -104,7 +105,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     Args:
         scenario: Name of a shipped scenario, path of a YAML file, mapping or object.
         learner: ``"real"`` (really trains), ``"surrogate"`` (the fitted bound) or a learner object.
-        reward: Name or callable.
+        reward: Name or callable; by default the one that suits the scenario.
         render_mode: ``None`` or ``"rgb_array"``.
         observation: ``"flat"`` or ``"graph"``.
         **unknown: Refused, with the nearest valid name.
@@ -119,7 +120,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         self,
         scenario: ScenarioLike = "medium",
         learner: str | Learner = "real",
-        reward: str | Reward = "lyapunov",
+        reward: str | Reward | None = None,
         render_mode: str | None = None,
         observation: str = "flat",
         **unknown: Any,

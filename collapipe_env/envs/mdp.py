@@ -14,6 +14,7 @@ from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.arrays import Array, BoolArray, at_least, namespace, total
 from collapipe_env.backends import NUMPY, Backend
 from collapipe_env.codec import ActionCodec
+from collapipe_env.envs.default_reward import default_reward, with_target
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.observers import Layout, make_observer
 from collapipe_env.envs.rewards import OwnReward, Reward, make_reward
@@ -69,13 +70,15 @@ class BatchMDP:
         self,
         scenario: Scenario,
         learner: str | Learner,
-        reward: str | Reward,
+        reward: str | Reward | None,
         num_envs: int,
         max_rounds: int | None = None,
         backend: Backend = NUMPY,
         observation: str = "flat",
     ) -> None:
-        self.scenario = scenario
+        if reward is None:
+            reward = default_reward(scenario)
+        self.scenario = scenario = with_target(scenario, reward)
         self.num_envs = num_envs
         self.backend = backend
         self.reference_delay = reference_delay(scenario)

@@ -70,7 +70,7 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
         num_envs: int = 1,
         scenario: ScenarioLike = "medium",
         learner: str = "surrogate",
-        reward: str | Reward = "lyapunov",
+        reward: str | Reward | None = None,
         render_mode: str | None = None,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         max_episode_steps: int | None = None,

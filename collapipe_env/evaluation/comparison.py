@@ -32,8 +32,8 @@ class ScenarioComparison:
         results: Each scheduler's episodes, of those that could play, in the order asked.
         impossible: Why each of the others could not.
         reference: Name of the scheduler that the others are held against.
-        summaries: A summary of each, shortest mean round delay first; those that do not pass the energy gate
-            come last.
+        summaries: A summary of each, shortest mean round delay (or time per unit of progress) first; those
+            that do not pass the energy gate come last.
         target: Target loss [nat]; NaN if there is none.
         goal: A sentence about it.
     """
@@ -75,9 +75,9 @@ class Overall:
         scheduler: Name it was asked for by.
         title: Its own name.
         scenarios: Names of these scenarios.
-        difference: Interquartile mean, over episodes of all of them, of the mean round delay over the
-            reference's in the same episode, less 1. The bootstrap resamples each scenario's episodes by
-            themselves.
+        difference: Interquartile mean, over episodes of all of them, of the mean round delay (or time per
+            unit of progress) over the reference's in the same episode, less 1. The bootstrap resamples each
+            scenario's episodes by themselves.
         rank: Mean rank over scenarios, every scenario counting alike; NaN if it fails the energy gate in one.
         excess: Largest energy excess of its scenarios: worst node's time-average energy over its budget,
             less 1.
@@ -129,7 +129,7 @@ def summarise_scenario(
         return ScenarioComparison(plan, {}, outcome.impossible, reference, [], float("nan"), nothing)
     target, goal = target_of(plan.scenario, results)
     summaries = summarise_all(results, target, reference)
-    summaries.sort(key=lambda s: (s.gate.failed, s.delay_mean.mean))
+    summaries.sort(key=lambda s: (s.gate.failed, s.place))
     return ScenarioComparison(plan, results, outcome.impossible, reference, summaries, target, goal)
 
 

@@ -19,13 +19,14 @@ from collapipe_env.errors import DataError, ScenarioError, shown
 from collapipe_env.evaluation.gate import late_slope
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.learners.base import Learner, SavesModels, WritesSamples
+from collapipe_env.learners.expected_progress import LEAST_PROGRESS, progress_law
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.record import RoundRecord
 
 COLUMNS = (
     "delay", "worst_energy", "backlog", "largest_backlog", "loss", "smoothed_loss", "metric",
-    "memory_bytes", "decision_s",
+    "memory_bytes", "decision_s", "energy_j", "progress",
 )  # fmt: skip
 """Lists of an :class:`EpisodeResult` with one entry a round."""
 TABLES = ("energy_ratio", "device_memory_bytes", "offered_memory_bytes")
@@ -66,6 +67,10 @@ class EpisodeResult:
         metrics: All of the task's metrics at the end by name; empty with the surrogate learner.
         memory_bytes: Most memory that any device needed in each round [byte].
         decision_s: Wall-clock time that each decision took [s].
+        energy_j: Energy of all nodes in each round [J]; NaN in files of earlier versions.
+        progress: Progress that each round was expected to make under the surrogate's fitted law
+            (:mod:`collapipe_env.learners.expected_progress`), in its units; NaN unless the scenario leaves
+            open who takes part or how many local steps they take, and in files of earlier versions.
         energy_ratio: Time-average energy over budget of every node, (N, K+1) as nested lists; mean power
             over that of the budget where budgets are per second.
         device_memory_bytes: Most memory that each device needed in any round [byte], (N, K).
@@ -93,6 +98,8 @@ class EpisodeResult:
     metrics: dict[str, float]
     memory_bytes: list[float]
     decision_s: list[float]
+    energy_j: list[float]
+    progress: list[float]
     energy_ratio: list[list[float]]
     device_memory_bytes: list[list[float]]
     offered_memory_bytes: list[list[float]]
@@ -110,6 +117,12 @@ class EpisodeResult:
     def worst_energy_ratio(self) -> float:
         """Largest time-average energy over budget of any node or the server; above 1 a budget is broken."""
         return max(float(np.max(self.energy_ratio)), self.server_energy_ratio)
+
+    @property
+    def seconds_per_progress(self) -> float:
+        """Simulated time per unit of expected progress [s]; NaN where progress is not known."""
+        made = float(np.sum(self.progress))
+        return math.nan if math.isnan(made) else float(np.sum(self.delay)) / max(made, LEAST_PROGRESS)
 
     @property
     def backlog_slope(self) -> float:
@@ -163,8 +176,9 @@ class EpisodeResult:
 def _earlier(data: Mapping[str, Any]) -> dict[str, Any]:
     """Substitutes for the figures that files of earlier versions lack."""
     delay = data.get("delay")
-    backlog = [None] * len(delay) if isinstance(delay, list) else None
-    return {"run": 0, "samples": [], "largest_backlog": backlog, "server_energy_ratio": 0.0}
+    unknown = [None] * len(delay) if isinstance(delay, list) else None
+    columns = dict.fromkeys(("largest_backlog", "energy_j", "progress"), unknown)
+    return {"run": 0, "samples": [], "server_energy_ratio": 0.0, **columns}
 
 
 def _number(value: Any) -> float:
@@ -253,6 +267,7 @@ def play_episode(
     offered = np.array(env.state.memory_bytes[0], dtype=np.float64)
     memory = np.zeros_like(offered)
     initial_loss = float(info["loss"][0])
+    law = progress_law(scenario)
     for _ in range(rounds):
         # A copy: whoever decides cannot change the system that it is measured on.
         state = env.state.map(np.copy)
@@ -278,6 +293,8 @@ def play_episode(
         columns["metric"].append(float(record.learning.metric[0]))
         columns["smoothed_loss"].append(float(env.state.loss[0]))
         allocations.append(record.allocation[0])
+        columns["energy_j"].append(float(record.costs.energy[0].sum()))
+        columns["progress"].append(math.nan if law is None else float(law.of_costs(record.costs)[0]))
         energy += record.costs.energy_ratio[0]
         granted += record.costs.granted[0][:, None]
         granted_server += allowance

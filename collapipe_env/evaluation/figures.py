@@ -80,6 +80,8 @@ def comparison_pictures(
         "memory": lambda: memory_per_device(comparisons),
         "loss_time": lambda: loss_over_time(comparisons),
     }
+    if all(math.isfinite(e.energy_j[-1]) for c in comparisons for es in c.results.values() for e in es):
+        makers["loss_energy"] = lambda: loss_over_energy(comparisons)
     held = [comparison for comparison in comparisons if comparison.reference in comparison.results]
     if held:
         makers["delay_profile"] = lambda: delay_profile(held)
@@ -289,17 +291,27 @@ def _memory_panel(
 
 def loss_over_time(comparisons: Comparisons) -> Figure:
     """Smoothed evaluation loss against simulated time: the mean over episodes, and their range."""
-    return panels_of(comparisons, SQUARE, _loss_panel, legend=Legend(spread_keys(most_episodes(comparisons))))
+    panel = partial(_loss_panel, column="delay", unit=60.0, label="simulated time (min)")
+    return panels_of(comparisons, SQUARE, panel, legend=Legend(spread_keys(most_episodes(comparisons))))
 
 
-def _loss_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
+def loss_over_energy(comparisons: Comparisons) -> Figure:
+    """Smoothed evaluation loss against the energy of all nodes: the mean over episodes, and their range."""
+    panel = partial(_loss_panel, column="energy_j", unit=1e3, label="energy of all nodes (kJ)")
+    return panels_of(comparisons, SQUARE, panel, legend=Legend(spread_keys(most_episodes(comparisons))))
+
+
+def _loss_panel(
+    axes: Axes, comparison: ScenarioComparison, looks: Looks, *, column: str, unit: float, label: str
+) -> None:
     ends, reached = [], []
     for summary in comparison.summaries:
-        minutes, losses = mean_loss_curve(comparison, summary.scheduler)
-        band(axes, minutes, losses, looks[summary.scheduler], 6)
-        ends.append(float(minutes[-1]))
+        spent, losses = mean_loss_curve(comparison, summary.scheduler, column)
+        spent = spent / unit
+        band(axes, spent, losses, looks[summary.scheduler], 6)
+        ends.append(float(spent[-1]))
         below = np.flatnonzero(losses.mean(axis=0) <= comparison.target)
-        reached += [float(minutes[below[0]])] if below.size else []
+        reached += [float(spent[below[0]])] if below.size else []
     # What comes long after the target, and the slowest few, would press the rest onto the axis.
     limits = [max(ends), 1.5 * float(np.median(ends))]
     axes.set_xlim(0.0, min([*limits, *([2.0 * float(np.median(reached))] if reached else [])]))
@@ -311,30 +323,31 @@ def _loss_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> Non
             color=MUTED, fontsize=8.5, zorder=4.0,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8},
         )  # fmt: skip
-    axes.set_xlabel("simulated time (min)")
+    axes.set_xlabel(label)
     axes.set_ylabel("evaluation loss, smoothed (nat)")
 
 
 def mean_loss_curve(
-    comparison: ScenarioComparison, scheduler: str, points: int = 121
+    comparison: ScenarioComparison, scheduler: str, column: str = "delay", points: int = 121
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
-    """The smoothed loss of each episode on one grid of simulated time.
+    """The smoothed loss of each episode on one grid of what its rounds took.
 
     Args:
         comparison: Where the episodes are.
         scheduler: Whose.
+        column: What rounds take, above 0: ``delay`` [s] or ``energy_j`` [J].
         points: Of the grid, which ends with the shortest episode.
 
     Returns:
-        Minutes (points,) and losses (episodes, points): the loss after the last round that was over by then.
+        The grid (points,) and losses (episodes, points): the loss after the last round that was over by then.
     """
     episodes = comparison.results[scheduler]
-    grid = np.linspace(0.0, min(sum(e.delay) for e in episodes), points)
+    grid = np.linspace(0.0, min(sum(getattr(e, column)) for e in episodes), points)
     losses = np.empty((len(episodes), points))
     for row, episode in enumerate(episodes):
-        over = np.searchsorted(np.cumsum(episode.delay) * (1.0 - 1e-12), grid, side="right")
+        over = np.searchsorted(np.cumsum(getattr(episode, column)) * (1.0 - 1e-12), grid, side="right")
         losses[row] = np.array([episode.initial_loss, *episode.smoothed_loss])[over]
-    return grid / 60.0, losses
+    return grid, losses
 
 
 def _error(estimate: Estimate) -> list[list[float]] | None:

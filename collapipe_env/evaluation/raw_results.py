@@ -25,12 +25,16 @@ ROUND_FIGURES: dict[str, Callable[[EpisodeResult], Iterable[float]]] = {
     "metric": lambda episode: episode.metric,
     "peak_memory_bytes": lambda episode: episode.memory_bytes,
     "decision_s": lambda episode: episode.decision_s,
+    "energy_j": lambda episode: episode.energy_j,
+    "expected_progress": lambda episode: episode.progress,
 }
 """Further columns of the file of rounds, which count from 1."""
 EPISODE_FIGURES: dict[str, Callable[[EpisodeResult], float]] = {
     "rounds": lambda episode: len(episode.delay),
     "mean_delay_s": lambda episode: float(np.mean(episode.delay)),
     "p95_delay_s": lambda episode: float(np.percentile(episode.delay, 95)),
+    "seconds_per_progress": lambda episode: episode.seconds_per_progress,
+    "energy_j": lambda episode: float(np.sum(episode.energy_j)),
     "simulated_time_s": lambda episode: float(np.sum(episode.delay)),
     "worst_mean_energy_ratio": lambda episode: episode.worst_energy_ratio,
     "final_backlog": lambda episode: episode.backlog[-1],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ from collapipe_env.evaluation.text_samples import samples_report
 from collapipe_env.files import write_json, write_text
 from collapipe_env.progress import progress_bar
 
+PROGRESS_NOTE = (
+    "Per progress: simulated time per unit of progress under the surrogate's fitted law, whichever learner "
+    "trains; where clusters may sit out or choose their local steps, the shortest rounds train least. "
+)
 OVERALL_HEADERS: tuple[Cell, ...] = (
     ("scheduler", ""),
     ("difference IQM", "%"),
@@ -215,12 +220,15 @@ def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
     """The meaning of the table's columns, in a few sentences."""
     several = any(summary.runs > 1 for c in comparisons for summary in c.summaries)
     runs = ", and over training runs where there are several" if several else ""
+    reference = _reference_title(comparisons)
+    by_progress = any(not math.isnan(s.seconds_per_progress.mean) for c in comparisons for s in c.summaries)
+    compared = "simulated time per unit of progress" if by_progress else "mean delay"
     return (
         f"Mean and 95 % bootstrap interval over episodes{runs}; IQM: mean of the middle half of the "
-        "episodes. "
-        f"Difference: mean delay over that of {_reference_title(comparisons)} in the same episode, less 1; "
+        f"episodes. {PROGRESS_NOTE if by_progress else ''}"
+        f"Difference: {compared} over that of {reference} in the same episode, less 1; "
         "faster: share of episodes in which it is below that, ties counting half; "
-        "rank: by mean delay in the same episode. Energy excess: worst node's time-average energy over its "
+        f"rank: by {compared} in the same episode. Energy excess: worst node's time-average energy over its "
         "budget (mean power, where budgets are per second), less 1 (0 or below: every budget is met). "
         "Backlog slope: growth of the largest energy queue "
         "in the last half of the episode, in budgets. Peak memory: of any device. Decision: median."

@@ -59,13 +59,15 @@ class Summary:
         scheduler: Name it was asked for by.
         title: Its own name.
         delay_mean: Mean round delay [s].
+        seconds_per_progress: Simulated time per unit of progress under the surrogate's fitted law [s]; NaN
+            where round delays are compared.
         delay_iqm: Interquartile mean, over episodes, of an episode's mean round delay [s].
         delay_iqm_rounds: Mean, over episodes, of the interquartile mean of an episode's round delays [s].
-        difference: Mean round delay over the reference scheduler's in the same episode, less 1; NaN
+        difference: :func:`yardstick` over the reference scheduler's in the same episode, less 1; NaN
             without a reference.
-        improvement: Probability that the mean round delay is below the reference scheduler's in the same
+        improvement: Probability that it is below the reference scheduler's in the same
             episode, ties counting half; NaN without a reference, and of the reference itself.
-        rank: Rank by mean round delay among the schedulers in the same episode, 1 being the shortest; NaN for
+        rank: Rank by it among the schedulers in the same episode, 1 being the shortest; NaN for
             one that does not pass the energy gate.
         delay_p95: 95th percentile of the round delay [s].
         time_to_target: Simulated time to the target loss.
@@ -87,6 +89,7 @@ class Summary:
     scheduler: str
     title: str
     delay_mean: Estimate
+    seconds_per_progress: Estimate
     delay_iqm: Estimate
     delay_iqm_rounds: Estimate
     difference: Estimate
@@ -105,6 +108,12 @@ class Summary:
     gate: Gate
     runs: int = 1
     server_blocks: int = 0
+
+    @property
+    def place(self) -> float:
+        """Mean of :func:`yardstick`, by which schedulers are sorted [s]."""
+        own = self.seconds_per_progress.mean
+        return self.delay_mean.mean if math.isnan(own) else own
 
     @property
     def label(self) -> str:
@@ -132,25 +141,35 @@ def mean_delay(result: EpisodeResult) -> float:
     return float(np.mean(result.delay))
 
 
+def yardstick(result: EpisodeResult) -> float:
+    """Number by which schedulers are compared [s], the lower the better.
+
+    The mean round delay; where a scenario leaves open who takes part or how many local steps they take, the
+    simulated time per unit of progress, as the shortest rounds train least there.
+    """
+    own = result.seconds_per_progress
+    return mean_delay(result) if math.isnan(own) else own
+
+
 def relative_differences(results: Sequence[EpisodeResult], reference: Sequence[EpisodeResult]) -> Floats:
-    """Mean round delay over the reference's in the same episode, less 1, (R, E).
+    """:func:`yardstick` over the reference's in the same episode, less 1, (R, E).
 
     Args:
         results: Episodes of one scheduler.
         reference: The same episodes of the reference; of several runs of it, their mean counts.
     """
-    difference: Floats = by_run(results, mean_delay) / by_run(reference, mean_delay).mean(axis=0) - 1.0
+    difference: Floats = by_run(results, yardstick) / by_run(reference, yardstick).mean(axis=0) - 1.0
     return difference
 
 
 def ranks(results: Results) -> dict[str, list[float]]:
-    """Rank of each scheduler by mean round delay in each episode, 1 being the shortest; ties share theirs.
+    """Rank of each scheduler by :func:`yardstick` in each episode, 1 being the shortest; ties share theirs.
 
     Of several training runs, their mean counts.
     """
     if not results:
         return {}
-    delays = np.array([by_run(episodes, mean_delay).mean(axis=0) for episodes in results.values()])
+    delays = np.array([by_run(episodes, yardstick).mean(axis=0) for episodes in results.values()])
     return dict(zip(results, rankdata(delays, axis=0).tolist(), strict=True))
 
 
@@ -248,11 +267,12 @@ def summarise(
         difference = Estimate(0.0)
     elif reference:
         difference = estimate(relative_differences(results, reference))
-        improvement = probability_of_improvement(delays, by_run(reference, mean_delay))
+        improvement = probability_of_improvement(by_run(results, yardstick), by_run(reference, yardstick))
     return Summary(
         scheduler=results[0].scheduler,
         title=results[0].title,
         delay_mean=estimate(delays),
+        seconds_per_progress=over(lambda r: r.seconds_per_progress),
         delay_iqm=estimate(delays, statistic=interquartile_mean),
         delay_iqm_rounds=over(lambda r: float(interquartile_mean(r.delay))),
         difference=difference,

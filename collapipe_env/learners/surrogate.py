@@ -18,7 +18,7 @@ from collapipe_env.learners.surrogate_progress import SurrogateOutcome as Surrog
 from collapipe_env.learners.surrogate_progress import mean_loss_of_packets, step_terms, steps_of
 from collapipe_env.learners.surrogate_progress import progress as progress
 from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, loss_at
-from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.decisions import judged_by_target
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class SurrogateLearner:
             zeta,
             step_factors(scenario),
             backend,
-            own_steps=opens(scenario, "participation") or opens(scenario, "local_steps"),
+            own_steps=judged_by_target(scenario),
         )
 
     def reset(

@@ -118,6 +118,15 @@ class SurrogateFit:
         return round(apart, 9)  # equal distances stay equal
 
 
+def has_fit(scenario: Scenario) -> bool:
+    """Return whether a fit is shipped for the scenario's task.
+
+    Raises:
+        DataError: If the shipped file is damaged.
+    """
+    return any(fit.task == scenario.workload.task for fit in load_fits().values())
+
+
 def fit_for(scenario: Scenario) -> SurrogateFit:
     """Return the shipped fit for the scenario's task whose blocks and clusters are nearest.
 

@@ -82,7 +82,12 @@ def lyapunov(backlog: Array, absence: Array | None = None) -> Array:
 
 
 def drift_plus_penalty(
-    delay_s: Array, backlog: Array, energy_ratio: Array, tradeoff_v: float, granted: Array | None = None
+    delay_s: Array,
+    backlog: Array,
+    energy_ratio: Array,
+    tradeoff_v: float,
+    granted: Array | None = None,
+    plays: Array | None = None,
 ) -> Array:
     """Bound of the drift plus penalty of a round, ``V T + sum z e`` (`system_model.md` section 9, [S]).
 
@@ -95,14 +100,23 @@ def drift_plus_penalty(
         energy_ratio: ``e`` (..., N, K+1).
         tradeoff_v: ``V`` [1/s].
         granted: ``a`` (...); ``None`` for 1.
+        plays: Clusters that take part (..., N), bool, the others' queues being frozen; ``None`` for all.
     """
     if granted is not None:
         energy_ratio = energy_ratio - per_node(granted - 1.0)
+    if plays is not None:
+        xp = namespace(energy_ratio)
+        energy_ratio = xp.where(plays[..., None], energy_ratio, xp.ones_like(energy_ratio))
     return tradeoff_v * delay_s + total(backlog * energy_ratio)
 
 
 def exact_drift_plus_penalty(
-    delay_s: Array, backlog: Array, energy_ratio: Array, tradeoff_v: float, granted: Array | None = None
+    delay_s: Array,
+    backlog: Array,
+    energy_ratio: Array,
+    tradeoff_v: float,
+    granted: Array | None = None,
+    plays: Array | None = None,
 ) -> Array:
     """Drift plus penalty of a round, ``V T + L(t+1) - L(t)`` ([X]; the paper minimises its bound).
 
@@ -112,9 +126,10 @@ def exact_drift_plus_penalty(
         energy_ratio: ``e`` (..., N, K+1).
         tradeoff_v: ``V`` [1/s].
         granted: ``a`` (...); ``None`` for 1.
+        plays: Clusters that take part (..., N), bool, the others' queues being frozen; ``None`` for all.
     """
     each = 1.0 if granted is None else per_node(granted)
-    drift = lyapunov(update_backlog(backlog, energy_ratio, each)) - lyapunov(backlog)
+    drift = lyapunov(moved_backlog(backlog, energy_ratio, each, plays)) - lyapunov(backlog)
     return tradeoff_v * delay_s + drift
 
 
@@ -133,6 +148,20 @@ def queue_drift(backlog: Array, energy_ratio: Array, granted: Array = 1.0, *, ex
         return backlog * (energy_ratio - (granted - 1.0))
     after = update_backlog(backlog, energy_ratio, granted)
     return 0.5 * (after * after - backlog * backlog)
+
+
+def participation_drift(absence: Array, plays: Array | None, least: float) -> Array:
+    """Drift of the participation queues by a round, ``sum (y(t+1)^2 - y(t)^2) / 2`` (...) [X].
+
+    Args:
+        absence: ``y`` before the round (..., N).
+        plays: Clusters that take part (..., N), bool; ``None`` for all.
+        least: ``rho_min``, in [0, 1].
+    """
+    xp = namespace(absence)
+    taking = xp.ones_like(absence, dtype=xp.bool) if plays is None else plays
+    after = participation_queue(absence, taking, least)
+    return 0.5 * xp.sum(after * after - absence * absence, axis=-1)
 
 
 def idle_drift(backlog: Array) -> Array:

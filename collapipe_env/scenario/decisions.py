@@ -80,6 +80,17 @@ def opens(scenario: Scenario, decision: Decision) -> bool:
     return decision in scenario.decisions
 
 
+def judged_by_target(scenario: Scenario) -> bool:
+    """Whether schedulers are judged by the time to a target: the shortest rounds train least.
+
+    So it is where they decide who takes part in a round, or for how many local steps.
+
+    Args:
+        scenario: Any scenario.
+    """
+    return opens(scenario, "participation") or opens(scenario, "local_steps")
+
+
 def require_own_steps(scenario: Scenario) -> None:
     """Refuse a scenario whose own number of local steps is none that schedulers may choose.
 

@@ -20,7 +20,7 @@ from collapipe_env.models.hf_saving import save_checkpoint
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
 from collapipe_env.scenario.block_prices import training_memory
-from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.decisions import judged_by_target, opens
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.state_trees import REMEDY, Tree, require_alike
 from collapipe_env.tasks import TaskSpec, get_task
@@ -153,7 +153,7 @@ class TorchLearner:
             head=workload.head,
             memory=training_memory(workload),
             most_local_steps=workload.local_steps_choices[-1] if opens(scenario, "local_steps") else None,
-            own_steps=opens(scenario, "participation") or opens(scenario, "local_steps"),
+            own_steps=judged_by_target(scenario),
         )
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:

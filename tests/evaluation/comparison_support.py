@@ -1,5 +1,6 @@
 """Episodes made up for tests of comparisons."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def episode(
         metrics={},
         memory_bytes=[1e8] * rounds,
         decision_s=[0.001] * rounds,
+        energy_j=[2.0] * rounds,
+        progress=[math.nan] * rounds,
         energy_ratio=[[energy, 0.5, 0.2], [0.1, 0.3, 0.0]],
         device_memory_bytes=[[1e8, 1e8], [0.0, 0.0]],
         offered_memory_bytes=OFFERED,

@@ -110,7 +110,8 @@ def test_memory_is_shown_against_what_each_device_offers(two) -> None:
 
 
 def test_loss_is_drawn_against_simulated_time(two) -> None:
-    minutes, losses = mean_loss_curve(two[0], "dssra", points=7)
+    seconds, losses = mean_loss_curve(two[0], "dssra", points=7)
+    minutes = seconds / 60.0
     np.testing.assert_allclose(60.0 * minutes, np.arange(7))  # until the shorter episode ends, after 6 s
     np.testing.assert_allclose(losses[0], [1.0, 0.9, 0.9, 0.8, 0.8, 0.8, 0.7])
     np.testing.assert_allclose(losses[1], [1.0, 1.0, 0.9, 0.9, 0.9, 0.8, 0.8])
@@ -201,7 +202,7 @@ def test_pictures_say_what_the_mark_means_and_where_the_agent_is_from(saved) -> 
     pictures = comparison_pictures([done], history=HISTORY)
     assert list(pictures) == [
         "delay", "energy_delay", "delay_cdf", "delay_per_round", "backlog", "memory", "loss_time",
-        "delay_profile",
+        "loss_energy", "delay_profile",
         "learning_curve", "gantt-one",
     ]  # fmt: skip
     for name in list(pictures)[:-1]:

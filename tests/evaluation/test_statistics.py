@@ -27,6 +27,8 @@ def result(**changes: object) -> EpisodeResult:
         metric=[0.5, 0.6, 0.7],
         metrics={"accuracy": 0.7, "mcc": 0.4},
         decision_s=[0.5, 0.001, 0.003],
+        energy_j=[4.0, 5.0, 6.0],
+        progress=[math.nan] * 3,
         memory_bytes=[1e6, 2e6, 1.5e6],
         energy_ratio=[[0.5, 1.1], [0.9, 0.2]],
         device_memory_bytes=[[2e6], [1e6]],

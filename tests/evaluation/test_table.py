@@ -15,6 +15,7 @@ SUMMARY = Summary(
     scheduler="dssra",
     title="DSSRA",
     delay_mean=Estimate(10.234, 10.111, 10.378),
+    seconds_per_progress=Estimate(math.nan),
     delay_iqm=Estimate(10.2, 10.1, 10.3),
     delay_iqm_rounds=Estimate(10.1),
     difference=Estimate(-0.125, -0.25, 0.0),

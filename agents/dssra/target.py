@@ -1,0 +1,238 @@
+"""DSSRA-target: the delay per unit of progress in place of the delay of a round ([X]).
+
+Where a scenario leaves open which clusters take part and how many local steps they take, a round's delay says
+little: the shortest round trains least. What a user waits for is the time to a loss. Minimising it under
+long-term budgets is a ratio problem with the round's progress as its frame (Neely, "Dynamic Optimization and
+Learning for Renewal Systems", IEEE Trans. Autom. Control 2013): each round minimises
+
+    (V T + L(t+1) - L(t)) / progress
+
+over everything that is open. Progress is that of the surrogate's fitted law for what the plan is expected to
+bring home; of training itself it knows the observed loss only, which says how much is left to the target.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.errors import AllocationError
+from collapipe_env.learners.expected_progress import ExpectedProgress
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import StateScheduler
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.state import SystemState, able_clusters
+
+from .absent import common_end, sitting_out
+from .policy import DSSRA
+from .pricing import round_objective
+
+EVERY_SET = 4
+"""Clusters up to which every set of them is tried as those that take part."""
+SWEEPS = 4
+"""Most sweeps over the clusters' own local steps and over who takes part."""
+
+
+class TargetPlan(NamedTuple):
+    """Plans of a batch, with what changes from one candidate to the next.
+
+    Attributes:
+        base: Plans of all clusters (E, ...).
+        plays: Clusters that take part (E, N), bool.
+        steps: Local steps of the clusters, if they take part (E, N), int.
+    """
+
+    base: Allocation
+    plays: BoolArray
+    steps: IntArray
+
+
+class DSSRATarget(StateScheduler):
+    """Minimises drift plus penalty per unit of progress; deterministic, and the same for a row in any batch.
+
+    For each number of local steps that may be chosen DSSRA plans the round, and every set of up to four
+    clusters is tried as those that take part; of more clusters, the slowest are left out in turn. From the
+    best of these, clusters are given local steps of their own, leave or come back, and share the uplink anew,
+    while that helps. The best has the lowest ratio, which is Dinkelbach's price of progress in that round.
+    Where even waiting would pay, as the queues are long (a ratio below 0), progress has no price, and the
+    drift plus penalty alone decides.
+
+    Args:
+        scenario: The scenario to schedule. Of one that opens neither participation nor local steps, it makes
+            DSSRA's plans.
+        participation: Whether clusters may sit out, where the scenario opens that.
+        local_steps: Numbers of local steps to choose from; the scenario's choices by default.
+        options: Arguments of :class:`DSSRA`, ``drift`` apart: ratios need the exact one.
+
+    Raises:
+        AllocationError: An argument is out of its range.
+        ScenarioError: No fit of the surrogate is shipped for the task.
+    """
+
+    name = "DSSRA-target"
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        participation: bool = True,
+        local_steps: Sequence[int] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(scenario)
+        solver = DSSRA(scenario, drift="exact", **options)
+        self.tradeoff_v = solver.tradeoff_v
+        p = self.parameters
+        self._own_steps = p.local_steps_choices is not None
+        choices = p.local_steps_choices or (p.costs.local_steps,)
+        wanted = tuple(sorted(set(choices if local_steps is None else local_steps)))
+        if not wanted or set(wanted) - set(choices):
+            raise AllocationError(
+                f"DSSRATarget(local_steps: expected some of {list(choices)}, got {local_steps!r})"
+            )
+        self._choices = np.array(wanted)
+        self._solvers = [solver.with_local_steps(H) for H in wanted]
+        self._may_sit_out = p.idle_round_s is not None
+        self._chooses_players = participation and self._may_sit_out
+        self._law = ExpectedProgress.of(scenario)
+        target = scenario.dynamics.target_loss
+        self._goal = None if target is None else float(self._law.reached(np.array(target)))
+
+    def allocate(self, state: SystemState) -> Allocation:
+        """Decide one round.
+
+        Args:
+            state: The system before the round (E, ...).
+
+        Returns:
+            The allocation (E, ...).
+
+        Raises:
+            AllocationError: The devices of some cluster cannot hold the encoder, and all have to take part.
+        """
+        able = np.asarray(able_clusters(self.parameters, state))
+        best, costs, _ = self._best(state, list(self._started(state, able)))
+        for _ in range(SWEEPS if self._own_steps or self._chooses_players else 0):
+            best, costs, place = self._best(state, [best, *self._moved(best, costs, able)])
+            if not place.any():
+                break
+        return self._allocation(best)
+
+    def ratio(self, state: SystemState, allocation: Allocation) -> FloatArray:
+        """Return the objective of plans, ``(V T + L(t+1) - L(t)) / progress`` (E,).
+
+        Infinite for plans that make no progress.
+
+        Args:
+            state: The system (E, ...).
+            allocation: The plans (E, ...).
+        """
+        price, progress, _ = self._priced(state, allocation)
+        return np.divide(price, progress, out=np.full_like(price, np.inf), where=progress > 0.0)
+
+    def _started(self, state: SystemState, able: BoolArray) -> Iterator[TargetPlan]:
+        """DSSRA's plans for each number of local steps, of all clusters and of fewer."""
+        for H, solver in zip(self._choices, self._solvers, strict=True):
+            base = solver.allocate(state)
+            steps = np.full(able.shape, H)
+            yield TargetPlan(base, able, steps)
+            if not self._chooses_players:
+                continue
+            delay = round_costs(solver.parameters, state, base).cluster_delay
+            for plays in _fewer(delay, able):
+                yield TargetPlan(base, plays, steps)
+
+    def _moved(self, plan: TargetPlan, costs: _Costs, able: BoolArray) -> Iterator[TargetPlan]:
+        """Plans that differ in the local steps of one cluster, in whether it takes part, or in the shares."""
+        share = common_end(plan.base.bandwidth, costs.upload, costs.rest, plan.plays)
+        yield plan._replace(base=replace(plan.base, bandwidth=share))
+        for n in range(able.shape[-1]):
+            for H in self._choices if self._own_steps and len(self._choices) > 1 else ():
+                steps = plan.steps.copy()
+                steps[:, n] = H
+                yield plan._replace(steps=steps)
+            if self._chooses_players:
+                plays = plan.plays.copy()
+                plays[:, n] = ~plays[:, n] & able[:, n]
+                yield plan._replace(plays=np.where(plays.any(axis=-1, keepdims=True), plays, plan.plays))
+
+    def _best(self, state: SystemState, plans: Sequence[TargetPlan]) -> tuple[TargetPlan, _Costs, IntArray]:
+        """Return the best of several plans in each environment, their costs and places among them (E,)."""
+        rows = state.map(lambda a: np.concatenate([a] * len(plans)))
+        every = _joined(plans)
+        price, progress, costs = self._priced(rows, self._allocation(every))
+        price, progress = price.reshape(len(plans), -1), progress.reshape(len(plans), -1)
+        ratio = np.divide(price, progress, out=np.full_like(price, np.inf), where=progress > 0.0)
+        worth = ratio.min(axis=0)
+        worth = np.where(np.isfinite(worth), np.maximum(worth, 0.0), 0.0)
+        place = (price - worth * progress).argmin(axis=0)
+        chosen = place * price.shape[1] + np.arange(price.shape[1])
+        best = TargetPlan(every.base[chosen], every.plays[chosen], every.steps[chosen])
+        return best, _Costs(*(values[chosen] for values in costs)), place
+
+    def _priced(self, state: SystemState, allocation: Allocation) -> tuple[FloatArray, FloatArray, _Costs]:
+        """Price and progress of plans (E,), and what else is read of their costs."""
+        p = self.parameters
+        costs = round_costs(p, state, allocation)
+        price = round_objective(
+            costs, state, self.tradeoff_v, exact_drift=True, participation_min=p.participation_min
+        )
+        progress = self._law.of_costs(costs)
+        if self._goal is not None:
+            left = self._goal - self._law.reached(np.asarray(state.loss))
+            progress = np.where(left > 0.0, np.minimum(progress, left), progress)
+        return price, progress, _Costs(costs.upload, costs.cluster_delay - costs.upload)
+
+    def _allocation(self, plan: TargetPlan) -> Allocation:
+        """Return the allocations of plans."""
+        decided = plan.base
+        if self._own_steps:
+            decided = replace(decided, local_steps=plan.steps)
+        return sitting_out(decided, plan.plays) if self._may_sit_out else decided
+
+
+class _Costs(NamedTuple):
+    """Seconds of the clusters' uploads, and of all else in their rounds (E, N)."""
+
+    upload: FloatArray
+    rest: FloatArray
+
+
+def _fewer(delay: FloatArray, able: BoolArray) -> Iterator[BoolArray]:
+    """Return clusters that might take part if not all do: any set of a few, else without the slowest in turn.
+
+    Args:
+        delay: ``T_n`` (E, N) [s].
+        able: Clusters that can hold the encoder (E, N), bool.
+    """
+    N = able.shape[-1]
+    if N <= EVERY_SET:
+        for players in itertools.product((True, False), repeat=N):
+            plays = able & np.array(players)
+            yield np.where(plays.any(axis=-1, keepdims=True), plays, able)
+        return
+    rank = np.argsort(np.argsort(np.where(able, -delay, np.inf), axis=-1), axis=-1)
+    for left_out in range(1, N):
+        yield able & (rank >= np.minimum(left_out, able.sum(axis=-1, keepdims=True) - 1))
+
+
+def _joined(plans: Sequence[TargetPlan]) -> TargetPlan:
+    """Return plans as one batch, one after the other."""
+
+    def all_of(name: str) -> npt.NDArray[np.generic] | None:
+        values = [getattr(plan.base, name) for plan in plans]
+        return None if values[0] is None else np.concatenate(values)
+
+    base = Allocation(**{field.name: all_of(field.name) for field in fields(Allocation)})
+    return TargetPlan(
+        base,
+        np.concatenate([plan.plays for plan in plans]),
+        np.concatenate([plan.steps for plan in plans]),
+    )

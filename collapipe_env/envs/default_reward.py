@@ -1,0 +1,63 @@
+"""Reward of an environment that is made without one, and the loss that ``time_to_target`` counts to then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.learners.surrogate_fits import fit_for, has_fit
+from collapipe_env.scenario.decisions import judged_by_target
+
+if TYPE_CHECKING:
+    from collapipe_env.scenario import Scenario
+
+TIME_TO_TARGET = "time_to_target"
+FALL = 0.9
+"""Share of the fall from the untrained model's loss to the fitted curve's floor after which the target is."""
+
+
+def default_reward(scenario: Scenario) -> str:
+    """Return the name of the reward that suits a scenario.
+
+    Where it leaves open who takes part in a round, or for how many local steps, a round's delay says little:
+    the shortest round trains least. ``time_to_target`` is the reward there, else ``lyapunov``.
+
+    Args:
+        scenario: The scenario.
+    """
+    return TIME_TO_TARGET if judged_by_target(scenario) else "lyapunov"
+
+
+def with_target(scenario: Scenario, reward: object) -> Scenario:
+    """Return a scenario with a target loss, if its reward needs one and it is judged by it.
+
+    Args:
+        scenario: The scenario.
+        reward: Name of the reward, or the reward itself.
+
+    Raises:
+        ScenarioError: If there is no fit of the task to take a target from.
+    """
+    wanted = reward == TIME_TO_TARGET and judged_by_target(scenario)
+    if not wanted or scenario.dynamics.target_loss is not None:
+        return scenario
+    return scenario.with_overrides({"dynamics.target_loss": default_target_loss(scenario)})
+
+
+def default_target_loss(scenario: Scenario) -> float:
+    """Return the loss [nat] after 90 % of the fall from the untrained model's to the fitted curve's floor.
+
+    Args:
+        scenario: The scenario.
+
+    Raises:
+        ScenarioError: If no fit is shipped for the task.
+    """
+    if not has_fit(scenario):
+        raise ScenarioError(
+            f"scenario {scenario.name!r} leaves open who takes part or how many local steps they take: its "
+            f"reward is time_to_target, and no surrogate is fitted to task {scenario.workload.task!r} whose "
+            "curve would give a target: set dynamics.target_loss, or name another reward"
+        )
+    curve = fit_for(scenario).constants
+    return float(f"{curve.initial_loss - FALL * (curve.initial_loss - curve.floor_loss):.6g}")

@@ -1,0 +1,114 @@
+"""Progress that a round is expected to make under the fitted law, before it is played ([X])."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.learners.surrogate import skew
+from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for, has_fit
+from collapipe_env.learners.surrogate_progress import SurrogateOutcome, mean_loss_of_packets, progress
+from collapipe_env.physics.loss_curve import loss_at
+from collapipe_env.scenario.decisions import judged_by_target
+
+if TYPE_CHECKING:
+    from collapipe_env.scenario import Scenario
+    from collapipe_env.simulator.costs import RoundCosts
+
+LEAST_PROGRESS = 1e-12
+"""Of an episode without any: its time per unit of progress is a number, and a poor one."""
+HALVINGS = 60
+"""Halvings of the search for a loss on the curve: to the last digit."""
+
+
+@dataclass(frozen=True)
+class ExpectedProgress:
+    """Progress of rounds under a fit, of what arrives on average and at the full step size.
+
+    Attributes:
+        constants: Constants of the fit.
+        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, >= 0.
+        batch_size: Samples ``B`` of a cluster's mini-batch.
+        local_steps: Local steps ``H`` of rounds that do not say otherwise.
+    """
+
+    constants: SurrogateConstants
+    heterogeneity: float
+    batch_size: float
+    local_steps: int
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> ExpectedProgress:
+        """Build with the shipped fit that suits a scenario, see :func:`fit_for`.
+
+        Args:
+            scenario: The scenario.
+
+        Raises:
+            ScenarioError: If no fit is shipped for the task.
+            DataError: If the shipped file is damaged.
+        """
+        constants, learning = fit_for(scenario).constants, scenario.learning
+        zeta = constants.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)
+        workload = scenario.workload
+        return cls(constants, zeta, workload.batch_size, workload.local_steps)
+
+    def of_round(self, survival: FloatArray, steps: IntArray) -> FloatArray:
+        """Return the progress of a round (E,), >= 0; 0 if nobody takes part.
+
+        Args:
+            survival: Probability that a micro-batch survives a local step (E, N), in [0, 1].
+            steps: Local steps of the clusters (E, N), int >= 0; 0 for those that sit out.
+        """
+        most = max(int(steps.max()), 1)
+        own = steps.astype(np.float64)
+        # The mean over arrivals stands for them: the law is nearly linear in what arrives.
+        taken = np.arange(1, most + 1) <= steps[..., None]
+        samples = self.batch_size * survival[..., None] * taken
+        outcome = SurrogateOutcome(samples, mean_loss_of_packets(survival, own), own)
+        return np.asarray(progress(self.constants, outcome, self.heterogeneity))
+
+    def of_costs(self, costs: RoundCosts) -> FloatArray:
+        """Return the progress of a round from what it costs (E,), >= 0.
+
+        Args:
+            costs: The round's costs (E, ...).
+        """
+        survival = np.asarray(costs.survival)
+        steps = costs.local_steps
+        taken = np.full(survival.shape, self.local_steps) if steps is None else np.asarray(steps)
+        return self.of_round(survival, taken if costs.plays is None else np.where(costs.plays, taken, 0))
+
+    def reached(self, loss: FloatArray) -> FloatArray:
+        """Return the progress after which the curve is at a loss, 0 at and above the initial one, any shape.
+
+        Infinite at the curve's floor and below it.
+
+        Args:
+            loss: Losses [nat], any shape.
+        """
+        c = self.constants
+        low = np.zeros_like(loss)
+        high = np.ones_like(loss)
+        while (short := (loss_at(c, high) > loss) & (loss > c.floor_loss) & (high < 1e9)).any():
+            high = np.where(short, 2.0 * high, high)
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            above = loss_at(c, middle) > loss
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return np.where(loss > c.floor_loss, np.where(loss < c.initial_loss, high, 0.0), np.inf)
+
+
+def progress_law(scenario: Scenario) -> ExpectedProgress | None:
+    """Return the law by which a scenario's rounds are compared, where their delays alone do not do.
+
+    Args:
+        scenario: The scenario.
+
+    Returns:
+        ``None`` where all clusters take the same local steps in every round, and where the task has no fit.
+    """
+    return ExpectedProgress.of(scenario) if judged_by_target(scenario) and has_fit(scenario) else None

@@ -1,0 +1,222 @@
+"""DSSRA-target: drift plus penalty per unit of progress, over local steps and who takes part."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scheduler_support as support
+
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.dssra.absent import common_end, sitting_out
+from collapipe_env.agents.dssra.target import DSSRATarget
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import AllocationError
+from collapipe_env.learners.expected_progress import ExpectedProgress
+from collapipe_env.learners.surrogate_fits import fit_for
+from collapipe_env.physics.loss_curve import loss_at
+from collapipe_env.physics.queues import lyapunov
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.check import check_allocation
+
+OPEN = load_scenario(
+    {
+        "base": "small",
+        "decisions": [*COLLAPIPE, "participation", "local_steps"],
+        "cluster": {"clusters": 3, "devices": 3},
+        "budgets": {"per": "second"},
+        "learning": {"partition": "dirichlet"},
+    }
+)
+PER_ROUND = OPEN.with_overrides({"budgets.per": "round", "name": "per round"})
+STEPS_ONLY = OPEN.with_overrides({"decisions": [*COLLAPIPE, "local_steps"], "name": "steps"})
+PLAYERS_ONLY = OPEN.with_overrides({"decisions": [*COLLAPIPE, "participation"], "name": "players"})
+LOSSY = OPEN.with_overrides({"radio.link_errors": "drop", "radio.waterfall_threshold": 8.0, "name": "lossy"})
+EVERY = [OPEN, PER_ROUND, STEPS_ONLY, PLAYERS_ONLY, LOSSY]
+NAMES = [scenario.name for scenario in EVERY]
+
+
+@pytest.fixture(autouse=True)
+def drifting(monkeypatch):
+    """A law under which many local steps, and few clusters, have their price."""
+    fit = fit_for(OPEN)
+    constants = replace(
+        fit.constants,
+        drift=0.01,
+        participation=1.0,
+        heterogeneity={**fit.constants.heterogeneity, "dirichlet": 0.05},
+    )
+    found = replace(fit, constants=constants)
+    for place in ("expected_progress", "surrogate"):
+        monkeypatch.setattr(f"collapipe_env.learners.{place}.fit_for", lambda _: found)
+
+
+def loaded(scenario, rows, seed, mean=0.3):
+    state = support.loaded_state(scenario, rows, seed, mean)
+    if state.absence is None:
+        return state
+    return replace(state, absence=np.random.default_rng(seed).exponential(1.0, state.absence.shape))
+
+
+@pytest.mark.parametrize("scenario", EVERY, ids=NAMES)
+def test_no_common_number_of_local_steps_is_better_with_any_clusters(scenario) -> None:
+    state = loaded(scenario, 6, 1)
+    solver = DSSRATarget(scenario)
+    plan = solver.allocate(state)
+    check_allocation(system_parameters(scenario), state, plan)
+    ratio = solver.ratio(state, plan)
+    assert (ratio > 0.0).any()
+    steps = (1, 2, 4, 8, 16) if "local_steps" in scenario.decisions else (1,)
+    players = [p for p in itertools.product((False, True), repeat=3) if any(p)]
+    players = players if "participation" in scenario.decisions else [(True,) * 3]
+    others = []
+    for H in steps:
+        base = DSSRA(scenario).with_local_steps(H).allocate(state)
+        if "local_steps" in scenario.decisions:
+            base = replace(base, local_steps=np.full(base.micro_batches.shape, H))
+        for plays in players:
+            mask = np.broadcast_to(np.array(plays), (6, 3))
+            other = sitting_out(base, mask) if "participation" in scenario.decisions else base
+            others.append(solver.ratio(state, other))
+    best = np.min(others, axis=0)
+    paying = best > 0.0
+    assert (ratio <= best * (1.0 + 1e-9))[paying].all()
+    assert (np.array(others) > ratio * 1.01)[:, paying].any()  # plans differ in what they are worth
+
+
+def test_where_waiting_pays_drift_plus_penalty_alone_decides() -> None:
+    state = loaded(OPEN, 6, 1, mean=10.0)
+    solver = DSSRATarget(OPEN)
+    plan = solver.allocate(state)
+    ratio = solver.ratio(state, plan)
+    assert (ratio < 0.0).all()
+    least = np.min([s.objective(state, s.allocate(state)) for s in solver._solvers], axis=0)
+    assert (DSSRA(OPEN).objective(state, plan) <= least * (1.0 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("scenario", EVERY, ids=NAMES)
+def test_the_ratio_is_that_of_the_round_as_it_is_played(scenario) -> None:
+    scenario = scenario.with_overrides({"learning.warmup_steps": 0, "learning.schedule": "constant"})
+    env = CollaPipeVectorEnv(scenario=scenario, num_envs=3, learner="surrogate", reward="delay")
+    env.reset(seed=2)
+    solver, law = DSSRATarget(scenario), ExpectedProgress.of(scenario)
+    for _ in range(4):
+        state = env.state
+        plan = solver.allocate(state)
+        ratio = solver.ratio(state, plan)
+        before = lyapunov(state.backlog, state.absence)
+        progress = env.learner.get_state()["progress"]
+        env.step_allocation(plan)
+        costs = env.last_round.costs
+        drift = lyapunov(env.state.backlog, env.state.absence) - before
+        made = env.learner.get_state()["progress"] - progress
+        if scenario is not LOSSY and (np.asarray(costs.survival) > 1.0 - 1e-9).all():
+            np.testing.assert_allclose(law.of_costs(costs), made, rtol=1e-9)
+        expected = (solver.tradeoff_v * costs.delay + drift) / law.of_costs(costs)
+        np.testing.assert_allclose(ratio, expected, rtol=1e-7)
+
+
+def test_expected_progress_is_near_the_mean_over_arrivals() -> None:
+    law = ExpectedProgress.of(LOSSY)
+    rng = np.random.default_rng(0)
+    survival = np.broadcast_to(np.array([0.9, 0.6, 0.8]), (4000, 3))
+    arrived = rng.random((4000, 3, 4, 8)) < survival[:, :, None, None]
+    from collapipe_env.learners.surrogate_progress import SurrogateOutcome, progress
+
+    samples = law.batch_size * arrived.mean(axis=-1)
+    steps = np.full((4000, 3), 4.0)
+    outcome = SurrogateOutcome(samples, 1.0 - survival.mean(axis=-1), steps)
+    drawn = progress(law.constants, outcome, law.heterogeneity).mean()
+    assert law.of_round(survival[:1], np.full((1, 3), 4))[0] == pytest.approx(drawn, rel=0.03)
+
+
+def test_a_loss_is_found_back_on_the_curve() -> None:
+    law = ExpectedProgress.of(OPEN)
+    made = np.array([1e-4, 0.02, 0.5, 1.0, 3.0])
+    np.testing.assert_allclose(law.reached(loss_at(law.constants, made)), made, rtol=1e-6)
+    c = law.constants
+    assert law.reached(np.array([c.initial_loss + 1.0, c.floor_loss])).tolist() == [0.0, np.inf]
+
+
+def test_nobody_progresses_without_players() -> None:
+    law = ExpectedProgress.of(OPEN)
+    assert law.of_round(np.ones((1, 3)), np.zeros((1, 3), dtype=int)).tolist() == [0.0]
+
+
+def test_near_the_target_there_is_no_use_in_more_local_steps() -> None:
+    law = ExpectedProgress.of(OPEN)
+    goal = float(loss_at(law.constants, np.array(1.0)))
+    scenario = OPEN.with_overrides({"dynamics.target_loss": goal})
+    solver, state = DSSRATarget(scenario), loaded(scenario, 1, 3)
+    one_step = law.of_round(np.ones((1, 3)), np.ones((1, 3), dtype=int))[0]
+
+    def steps_at(progress):
+        loss = loss_at(law.constants, np.array([progress]))
+        return DSSRATarget.allocate(solver, replace(state, loss=loss)).local_steps.max()
+
+    assert steps_at(0.0) > 1
+    assert steps_at(1.0 - 0.3 * one_step) == 1
+    assert steps_at(1.2) == steps_at(0.0)  # the target is behind: it goes on as ever
+
+
+def test_closed_scenarios_get_dssra_s_plans() -> None:
+    scenario = OPEN.with_overrides({"decisions": list(COLLAPIPE), "name": "closed"})
+    state = loaded(scenario, 3, 4)
+    support.assert_same(DSSRATarget(scenario).allocate(state), DSSRA(scenario).allocate(state))
+
+
+def test_rows_do_not_depend_on_each_other() -> None:
+    state = loaded(OPEN, 3, 5)
+    solver = DSSRATarget(OPEN)
+    together = solver.allocate(state)
+    for row in range(3):
+        support.assert_same(solver.allocate(state[row : row + 1]), together[row : row + 1])
+
+
+def test_arguments_close_decisions() -> None:
+    state = loaded(OPEN, 4, 6)
+    plan = DSSRATarget(OPEN, participation=False, local_steps=[4]).allocate(state)
+    assert (plan.participates == 1).all()
+    assert (plan.local_steps == 4).all()
+    solver = DSSRATarget(OPEN)
+    assert (solver.ratio(state, solver.allocate(state)) <= solver.ratio(state, plan) * (1.0 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("steps", [[3], [], [1, 32]])
+def test_local_steps_that_may_not_be_chosen_are_refused(steps) -> None:
+    with pytest.raises(AllocationError, match=r"local_steps: expected some of \[1, 2, 4, 8, 16\]"):
+        DSSRATarget(OPEN, local_steps=steps)
+    with pytest.raises(AllocationError, match=r"local_steps: expected one of \[1, 2, 4, 8, 16\], got 3"):
+        DSSRA(OPEN).with_local_steps(3)
+
+
+@pytest.mark.parametrize("scheduler", [DSSRA, DSSRATarget])
+def test_clusters_that_cannot_hold_the_encoder_sit_out(scheduler) -> None:
+    state = loaded(OPEN, 2, 7)
+    memory, cap = state.memory_bytes.copy(), state.memory_cap.copy()
+    memory[1, 2], cap[1, 2] = 1e6, 0
+    state = replace(state, memory_bytes=memory, memory_cap=cap)
+    plan = scheduler(OPEN).allocate(state)
+    check_allocation(system_parameters(OPEN), state, plan)
+    assert plan.participates[1, 2] == 0
+    assert plan.participates[1].any()
+    used = np.where(plan.participates[1] == 1, plan.bandwidth[1], 0.0).sum()
+    assert used == pytest.approx(1.0)
+    with pytest.raises(AllocationError, match="no plan exists"):
+        scheduler(STEPS_ONLY).allocate(replace(state, absence=None))
+
+
+def test_uploads_end_together_under_proportional_rates() -> None:
+    rng = np.random.default_rng(8)
+    share, upload = rng.dirichlet(np.ones(4), 5), rng.uniform(1.0, 5.0, (5, 4))
+    rest, plays = rng.uniform(0.0, 8.0, (5, 4)), rng.random((5, 4)) < 0.7
+    plays[:, 0] = True
+    found = common_end(share, upload, rest, plays)
+    for row in range(5):
+        on = plays[row]
+        assert found[row, on].sum() == pytest.approx(1.0)
+        ends = rest[row, on] + upload[row, on] * share[row, on] / found[row, on]
+        np.testing.assert_allclose(ends, ends[0], rtol=1e-9)
+        np.testing.assert_array_equal(found[row, ~on], share[row, ~on])
