@@ -36,7 +36,7 @@ PLACES = {
     "agent": 0, "dssra": 1, "pipeline": 2, "random": 3, "vanilla_fl": 4, "titanic": 5, "pipeedge": 6,
     "asteroid": 7, "splitfed_v1": 8, "splitfed_v2": 9, "pipar": 10, "adaptis": 11, "optpipe": 12,
     "flexpipe": 13, "xpipe": 14, "greedy_dpp": 15, "flop_proportional": 16, "memory_proportional": 17,
-    "best_single_device": 18, "dssra-bound": 19,
+    "best_single_device": 18, "dssra-bound": 19, "dssra-target": 20,
 }  # fmt: skip
 """The look of each of the package's schedulers, as a place in the sequence of looks. Never give one to
 another scheduler: readers compare pictures of different runs."""

@@ -10,6 +10,7 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.loss_curve import (
     CurveTerms,
+    PlanTerms,
     StepTerms,
     imbalance_of,
     loss_at,
@@ -81,8 +82,7 @@ class OwnSteps(NamedTuple):
 @compiled
 def learn_own_rows(
     base: StepTerms,
-    drift: float,
-    heterogeneity: float,
+    plan: PlanTerms,
     curve: CurveTerms,
     batch_size: float,
     arrived: IntArray,
@@ -98,8 +98,7 @@ def learn_own_rows(
 
     Args:
         base: Constants of a local step at ``H = 0``.
-        drift: Drift of the fit.
-        heterogeneity: ``zeta^2`` over the squared gradient norm.
+        plan: Constants of what plans decide.
         curve: Constants of the loss curve.
         batch_size: Samples ``B`` of a cluster's mini-batch.
         arrived: Micro-batches whose gradients arrived (E, N, H).
@@ -122,7 +121,7 @@ def learn_own_rows(
                 lost += 1.0 - survival[e, n]
         made = 0.0
         if players > 0.0:
-            terms = terms_of_steps(base, drift, heterogeneity, players, squares_of_steps / players)
+            terms = terms_of_steps(base, plan, players, squares_of_steps / players)
             for h in range(H):
                 samples = squares = active = 0.0
                 for n in range(N):

@@ -32,13 +32,16 @@ from collapipe_env.learners.fitting.conditions import (
 from collapipe_env.learners.fitting.least_squares import (
     Agreement,
     agreement,
+    before_overfitting,
     by_condition,
     fit,
     predicted_losses,
     ranking,
+    ranking_of_times,
     seed_noise,
 )
-from collapipe_env.learners.fitting.real_runs import Run, RunsFile, run_key, run_of, train
+from collapipe_env.learners.fitting.matched_steps import APART, Matched, matched
+from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, Run, RunsFile, run_key, run_of, train
 from collapipe_env.learners.fitting.shipped_runs import (
     HeldOutRuns,
     held_out_file,
@@ -54,8 +57,11 @@ ABOUT = (
     "the command in each entry. Errors are root mean squares over all evaluations [nat]: of single runs "
     "under the conditions of the fit and under the held-out ones, and of each condition's mean over seeds. "
     "The seed noise is that between two seeds of a condition over sqrt(2): about as closely single runs can "
-    "be followed. The held-out runs stand in surrogate_runs.json. An entry that says stale is of runs with "
-    "other settings than the defaults of today; a fit made anew does not say it."
+    "be followed. Ranks: Spearman's correlation of real and predicted last losses, and of rounds to a "
+    "target, over held-out conditions. Where a loss rises again by more than a tenth of its fall, runs count "
+    "until their lowest loss (overfitted_conditions). By seed: constants from pairs of runs that differ in "
+    "one thing alone, from each seed. The held-out runs stand in surrogate_runs.json. An entry that says "
+    "stale is of runs with other settings than the defaults of today; a fit made anew does not say it."
 )
 
 
@@ -163,12 +169,31 @@ def _tick(bar: tqdm[Any]) -> None:
     bar.update(1)
 
 
+def fit_all(runs: Sequence[Run]) -> tuple[SurrogateConstants, list[Matched]]:
+    """Return the constants; those that pairs of runs at equal numbers of local steps tell are found there.
+
+    Args:
+        runs: Runs of the fit.
+
+    Returns:
+        The constants, and those that were found from pairs.
+    """
+    constants, found = fit(runs), []
+    for name in APART:
+        one = matched(constants, runs, name)
+        if one is not None:
+            found.append(one)
+            constants = fit(runs, {each.name: each.value for each in found})
+    return constants, found
+
+
 def entry_of(
     options: Options,
     scenario: Scenario,
     constants: SurrogateConstants,
     fitted: list[Run],
     held_out: list[Run],
+    pairs: Sequence[Matched],
 ) -> dict[str, Any]:
     """Return the stored entry of a fit."""
     inside, outside = agreement(constants, fitted), agreement(constants, held_out)
@@ -184,6 +209,10 @@ def entry_of(
         "seed_noise_held_out_nat": seed_noise(held_out),
         "r2_fitted": inside.r2,
         "r2_held_out": outside.r2,
+        "ranks_held_out": ranking(constants, held_out),
+        "ranks_of_times_held_out": ranking_of_times(constants, held_out),
+        "by_seed": {one.name: list(one.by_seed) for one in pairs},
+        "overfitted_conditions": _cut(options, [*fitted, *held_out]),
         "fitted_conditions": len(by_condition(fitted)),
         "held_out_conditions": len(by_condition(held_out)),
         "seeds": options.seeds,
@@ -193,6 +222,12 @@ def entry_of(
         + (" --opened" if options.opened else "")
         + (f" --most-local-steps {options.most_local_steps}" if options.most_local_steps < 16 else ""),
     }
+
+
+def _cut(options: Options, runs: Sequence[Run]) -> int:
+    """Conditions of which only the part before overfitting counts."""
+    whole = 1 + options.rounds // EVALUATE_EVERY
+    return sum(len(group[0].losses) < whole for group in by_condition(runs).values())
 
 
 def table(constants: SurrogateConstants, fitted: Sequence[Run], held_out: Sequence[Run]) -> str:
@@ -212,7 +247,8 @@ def table(constants: SurrogateConstants, fitted: Sequence[Run], held_out: Sequen
         lines.append(
             f"{name:9} RMSE {found.rmse:.4f} nat, of means over seeds {found.mean_rmse:.4f}, "
             f"R^2 {found.r2:.3f}, between seeds {seed_noise(runs):.4f} nat, ranks of conditions "
-            f"{ranking(constants, runs):.2f}"
+            f"by last loss {ranking(constants, runs):.2f}, by rounds to a target "
+            f"{ranking_of_times(constants, runs):.2f}"
         )
     lines += [f"  {name:14} {value}" for name, value in asdict(constants).items()]
     return "\n".join(lines)
@@ -256,17 +292,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         training = conditions_of(scenario, known)
         testing = conditions_of(scenario, unseen, training)
         runs = real_runs(scenario, [*training, *testing], options, runs_file)
-        fitted = [run for run in runs if run.condition in training]
-        held_out = [run for run in runs if run.condition in testing]
+        whole = [run for run in runs if run.condition in testing]
+        fitted = before_overfitting([run for run in runs if run.condition in training])
+        held_out = before_overfitting(whole)
 
-        constants = fit(fitted)
-        entry = entry_of(options, scenario, constants, fitted, held_out)
+        constants, pairs = fit_all(fitted)
+        entry = entry_of(options, scenario, constants, fitted, held_out, pairs)
         # Read only now: another fit may have been written meanwhile.
         fits = {**stored_fits(options.output), key: entry}
         write_json(options.output, {"about": ABOUT, "fits": dict(sorted(fits.items()))})
         beside = held_out_file(options.output)
-        write_held_out(beside, key, HeldOutRuns(options.scenario, task, options.rounds, held_out))
+        write_held_out(beside, key, HeldOutRuns(options.scenario, task, options.rounds, whole))
         print(table(constants, fitted, held_out))
+        for one in pairs:
+            print(one)
         print(f"wrote {options.output} and {beside}")
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)

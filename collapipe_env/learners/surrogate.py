@@ -15,7 +15,7 @@ from collapipe_env.kernels.surrogate import OwnSteps, learn_own_rows, learn_rows
 from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
 from collapipe_env.learners.surrogate_progress import SurrogateOutcome as SurrogateOutcome
-from collapipe_env.learners.surrogate_progress import mean_loss_of_packets, step_terms, steps_of
+from collapipe_env.learners.surrogate_progress import mean_loss_of_packets, plan_terms, step_terms, steps_of
 from collapipe_env.learners.surrogate_progress import progress as progress
 from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, loss_at
 from collapipe_env.scenario.decisions import judged_by_target
@@ -193,8 +193,7 @@ class SurrogateLearner:
             reached, loss = np.empty(len(counts)), np.empty(len(counts))
             learn_own_rows(
                 step_terms(self.constants, counts.shape[1], 0, self.heterogeneity),
-                float(self.constants.drift),
-                float(self.heterogeneity),
+                plan_terms(self.constants, counts.shape[1], self.heterogeneity),
                 self._curve,
                 float(self._batch_size),
                 np.ascontiguousarray(counts, dtype=np.int64),

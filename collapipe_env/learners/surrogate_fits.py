@@ -43,6 +43,8 @@ class SurrogateConstants:
         error: ``Gamma^2`` over the squared gradient norm, at least 0.
         heterogeneity: ``zeta^2`` over the squared gradient norm for each skewed partition at its greatest
             skew, at least 0.
+        sitting_out: Weight of the share of the clusters that sit a round out, at least 0; 0 in files of
+            earlier versions, whose fits had no such runs.
     """
 
     initial_loss: float
@@ -56,6 +58,7 @@ class SurrogateConstants:
     participation: float
     error: float
     heterogeneity: Mapping[str, float]
+    sitting_out: float = 0.0
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], place: str) -> SurrogateConstants:
@@ -69,6 +72,7 @@ class SurrogateConstants:
             DataError: If a constant is missing, unknown or out of range.
         """
         names = {f.name for f in fields(cls)}
+        data = {"sitting_out": 0.0, **data}
         if set(data) != names:
             raise DataError(f"{place}: constants {sorted(data)}, expected {sorted(names)}; {REMEDY}")
         zeta = data["heterogeneity"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.learners.base import RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
-from collapipe_env.physics.loss_curve import StepTerms, imbalance_of, step_progress, terms_of_steps
+from collapipe_env.physics.loss_curve import PlanTerms, StepTerms, imbalance_of, step_progress, terms_of_steps
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,19 @@ def step_terms(
     )
 
 
+def plan_terms(constants: SurrogateConstants, clusters: int, heterogeneity: float) -> PlanTerms:
+    """Return the constants that count where clusters may sit out or differ in their local steps.
+
+    Args:
+        constants: Fitted constants.
+        clusters: ``N``.
+        heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
+    """
+    return PlanTerms(
+        float(constants.drift), float(heterogeneity), float(constants.sitting_out), float(clusters)
+    )
+
+
 def progress(
     constants: SurrogateConstants,
     outcome: SurrogateOutcome,
@@ -132,7 +145,8 @@ def progress(
 
     Where clusters sit out or take different numbers of local steps, ``S`` and ``eps`` are means over those
     that take part, ``H^2`` is their mean of ``H_n^2``, and a local step in which only some of them are still
-    at work counts in proportion, as it does in the mean of their models [X].
+    at work counts in proportion, as it does in the mean of their models; ``sitting_out (1 - A / N)`` is added
+    to ``u`` where ``A`` of ``N`` take part, as the moments of the others' optimisers grow old [X].
 
     Args:
         constants: Fitted constants.
@@ -159,7 +173,7 @@ def _progress_of_own_steps(
     several = xp.where(players > 0.0, players, xp.ones_like(players))
     squares = xp.sum(steps * steps, axis=-1, keepdims=True) / several
     base = step_terms(constants, outcome.clusters, 0, heterogeneity)
-    terms = terms_of_steps(base, constants.drift, heterogeneity, several, squares)
+    terms = terms_of_steps(base, plan_terms(constants, outcome.clusters, heterogeneity), several, squares)
     samples = outcome.surviving_samples.sum(axis=1)
     each = step_progress(terms, samples, outcome.imbalance, outcome.error_probability[:, None])
     numbers = xp.cumulative_sum(xp.ones_like(outcome.surviving_samples), axis=-1)

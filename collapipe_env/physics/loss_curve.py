@@ -89,22 +89,35 @@ def step_progress(terms: StepTerms, samples: Array, imbalance: Array, error_prob
     return terms.rate * samples / (samples * rest + terms.noise)
 
 
-def terms_of_steps(
-    terms: StepTerms, drift: float, heterogeneity: float, players: Array, squares: Array
-) -> StepTerms:
-    """Return terms of a local step with those that grow with the local steps of a round, ``u``'s ``H^2`` [X].
+class PlanTerms(NamedTuple):
+    """Numbers of :func:`terms_of_steps`.
 
-    Args:
-        terms: Terms at ``H = 0``.
+    Attributes:
         drift: ``drift`` of the fit.
         heterogeneity: ``zeta^2`` over the squared gradient norm.
+        sitting_out: ``sitting_out`` of the fit.
+        clusters: ``N``.
+    """
+
+    drift: float
+    heterogeneity: float
+    sitting_out: float
+    clusters: float
+
+
+def terms_of_steps(terms: StepTerms, plan: PlanTerms, players: Array, squares: Array) -> StepTerms:
+    """Return terms of a local step with those that plans decide: ``u``'s ``H^2``, and who sits out [X].
+
+    Args:
+        terms: Terms at ``H = 0`` of all clusters.
+        plan: Constants.
         players: Clusters that take part, any shape.
         squares: Mean of ``H_n^2`` over them, of that shape.
     """
     return StepTerms(
         terms.rate,
-        terms.noise * (1.0 + squares * drift * players),
-        terms.constant + squares * heterogeneity,
+        terms.noise * (1.0 + squares * plan.drift * players),
+        terms.constant + squares * plan.heterogeneity + plan.sitting_out * (1.0 - players / plan.clusters),
         terms.error,
         terms.imbalance,
     )

@@ -55,7 +55,7 @@ def require_budgets_per_round(caller: str, parameters: SystemParameters) -> None
     if parameters.budget_period_s is not None:
         raise ScenarioError(
             f"{caller} weighs energy against budgets per round, and budgets.per is 'second': set it to "
-            "'round', or use dssra, dssra-bound or greedy_dpp"
+            "'round', or use dssra, dssra-bound, dssra-target or greedy_dpp"
         )
 
 

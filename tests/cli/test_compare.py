@@ -95,7 +95,8 @@ def test_everything_is_written_and_named(base, tmp_path: Path, capsys) -> None:
     pictures = {path.name for path in (out / "figures").iterdir()}
     assert pictures == {
         "delay.png", "energy_delay.png", "delay_cdf.png", "delay_per_round.png", "backlog.png",
-        "memory.png", "loss_time.png", "loss_energy.png", "delay_profile.png", "gantt-one.png", "gantt-two.png",
+        "memory.png", "loss_time.png", "loss_energy.png", "delay_profile.png",
+        "gantt-one.png", "gantt-two.png",
     }  # fmt: skip
     assert not list(out.rglob("*.partial"))
 

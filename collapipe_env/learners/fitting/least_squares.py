@@ -21,7 +21,13 @@ from collapipe_env.physics.loss_curve import loss_at
 
 LOGARITHMIC = ("shape", "head_speed", "rate", "noise")
 """Constants that are searched on a logarithmic scale, those that must be above 0."""
-LINEAR = ("floor_loss", "head_share", "drift", "error", "participation")
+LINEAR = ("floor_loss", "head_share", "drift", "error", "participation", "sitting_out")
+HIGHEST = {"head_share": 1.0, "drift": 1e2, "error": 1e2, "participation": 1e5, "sitting_out": 1e2}
+"""Upper bounds; that of the floor is just below the initial loss."""
+OVERFITTING = 0.1
+"""Share of the fall by which the loss may rise again before a run counts as overfitted."""
+LEAST_EVALUATIONS = 6
+"""Evaluations that are kept of every run."""
 DESCENTS = 4
 """Descents of the search: it begins at so many of the start values with the lowest cost."""
 OUTLIER = 0.3
@@ -70,7 +76,7 @@ class _Batch:
         made = progress(constants, self.outcome, zeta, factors).reshape(runs, rounds)
         reached = np.concatenate((np.zeros((len(made), 1)), np.cumsum(made, axis=1)), axis=1)
         losses: FloatArray = loss_at(constants, reached[:, ::EVALUATE_EVERY])
-        return losses
+        return losses[:, : self.losses.shape[1]]
 
 
 def _batches(runs: Sequence[Run]) -> list[_Batch]:
@@ -79,7 +85,8 @@ def _batches(runs: Sequence[Run]) -> list[_Batch]:
     for run in runs:
         outcome = run.outcome
         own = outcome.own_steps is not None
-        groups[run.condition.partition, run.skew, outcome.surviving_samples.shape, own].append(run)
+        shape = outcome.surviving_samples.shape
+        groups[run.condition.partition, run.skew, shape, own, len(run.losses)].append(run)
     return [_Batch.of(group) for group in groups.values()]
 
 
@@ -94,7 +101,26 @@ def residuals(constants: SurrogateConstants, runs: Sequence[Run]) -> FloatArray:
     return np.concatenate([predicted_losses(constants, run) - run.losses for run in runs])
 
 
-def fit(runs: Sequence[Run]) -> SurrogateConstants:
+def before_overfitting(runs: Sequence[Run]) -> list[Run]:
+    """Return runs without what comes after the lowest loss, under conditions where it rises much again.
+
+    The law is of learning, not of learning by heart: where the mean loss over seeds of the last fifth is
+    above the lowest by more than a tenth of the fall, the runs end there. Whoever trains stops there, too.
+
+    Args:
+        runs: Whole runs.
+    """
+    kept = []
+    for group in by_condition(runs).values():
+        mean = np.mean([run.losses for run in group], axis=0)
+        lowest = int(mean.argmin())
+        risen = float(mean[-(len(mean) // 5) :].mean()) - float(mean[lowest])
+        end = lowest + 1 if risen > OVERFITTING * (mean[0] - mean[lowest]) else len(mean)
+        kept += [replace(run, losses=run.losses[: max(end, LEAST_EVALUATIONS)]) for run in group]
+    return kept
+
+
+def fit(runs: Sequence[Run], known: Mapping[str, float] | None = None) -> SurrogateConstants:
     """Return the constants that follow the runs best.
 
     The initial loss is the mean of the runs'. The others minimise a sum of squares in which residuals far
@@ -103,8 +129,9 @@ def fit(runs: Sequence[Run]) -> SurrogateConstants:
 
     Args:
         runs: At least one.
+        known: Constants that were found before, ``drift`` or ``sitting_out``; the others are fitted.
     """
-    search = _Search(runs)
+    search = _Search(runs, {} if known is None else known)
     promising = sorted(search.starts(), key=search.cost)[:DESCENTS]
     return _rounded(min((search.descend(start) for start in promising), key=search.cost))
 
@@ -123,7 +150,11 @@ def _round(value: float) -> float:
 class _Search:
     """Optimisation problem: the free constants and their bounds."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], known: Mapping[str, float]) -> None:
+        sat_out = any(run.condition.taking_part < 1.0 for run in runs)
+        # What no run tells anything about is not searched either.
+        self._known = known if sat_out else {"sitting_out": 0.0, **known}
+        self._linear = [name for name in LINEAR if name not in self._known]
         self._batches = _batches(runs)
         losses = np.concatenate([run.losses for run in runs])
         self._initial = float(np.mean([run.losses[0] for run in runs]))
@@ -148,9 +179,10 @@ class _Search:
                 head_speed=10.0,
                 rate=pace / self._steps,
                 noise=self._samples,
-                drift=0.1,
+                drift=self._known.get("drift", 0.1),
                 participation=1.0,
                 error=0.1,
+                sitting_out=self._known.get("sitting_out", 0.1),
                 heterogeneity=dict.fromkeys(SKEWED_PARTITIONS, 0.0) | dict.fromkeys(self._skewed, 0.1),
             )
             for depth, shape, share, pace in places
@@ -169,8 +201,10 @@ class _Search:
         """Return the local minimum that a descent from ``start`` reaches."""
         low = [math.log(x) for x in (0.3, 1.0, 1e-3 / self._steps, 1e-3 * self._samples)]
         high = [math.log(x) for x in (8.0, 1e3, 1e2 / self._steps, 1e2 * self._samples)]
-        low += [0.0] * (len(LINEAR) + len(self._skewed))
-        high += [0.999 * self._initial, 1.0, 1e2, 1e2, 1e3] + [1e2] * len(self._skewed)
+        low += [0.0] * (len(self._linear) + len(self._skewed))
+        high += [HIGHEST.get(name, 0.999 * self._initial) for name in self._linear] + [1e2] * len(
+            self._skewed
+        )
 
         def scaled(values: FloatArray) -> FloatArray:
             return self.residuals(self._constants(start, values))
@@ -188,19 +222,17 @@ class _Search:
     def _values(self, constants: SurrogateConstants) -> FloatArray:
         return np.array(
             [math.log(getattr(constants, name)) for name in LOGARITHMIC]
-            + [getattr(constants, name) for name in LINEAR]
+            + [getattr(constants, name) for name in self._linear]
             + [constants.heterogeneity[kind] for kind in self._skewed]
         )
 
     def _constants(self, start: SurrogateConstants, values: FloatArray) -> SurrogateConstants:
         numbers = [float(value) for value in values]
-        first, second = len(LOGARITHMIC), len(LOGARITHMIC) + len(LINEAR)
+        first, second = len(LOGARITHMIC), len(LOGARITHMIC) + len(self._linear)
         zeta: Mapping[str, float] = dict(zip(self._skewed, numbers[second:], strict=True))
         changed = dict(zip(LOGARITHMIC, map(math.exp, numbers[:first]), strict=True))
-        changed |= dict(zip(LINEAR, numbers[first:second], strict=True))
-        return SurrogateConstants(
-            initial_loss=start.initial_loss, **changed, heterogeneity={**start.heterogeneity, **zeta}
-        )
+        changed |= dict(zip(self._linear, numbers[first:second], strict=True))
+        return replace(start, **changed, heterogeneity={**start.heterogeneity, **zeta})
 
 
 @dataclass(frozen=True)
@@ -255,6 +287,40 @@ def ranking(constants: SurrogateConstants, runs: Sequence[Run]) -> float:
     if len(set(real)) == 1 or len(set(seen)) == 1:
         return math.nan
     return float(spearmanr(real, seen).statistic)
+
+
+def ranking_of_times(constants: SurrogateConstants, runs: Sequence[Run]) -> float:
+    """Return Spearman's rank correlation of predicted and real rounds to a target, over conditions.
+
+    The target is the loss that the median condition has really reached half-way; a condition that does not
+    reach it counts with its whole length, and then by its last loss. NaN for fewer than three conditions.
+
+    Args:
+        constants: Constants of a fit.
+        runs: Real runs.
+    """
+    groups = list(by_condition(runs).values())
+    if len(groups) < 3:
+        return math.nan
+    real = [np.mean([run.losses for run in group], axis=0) for group in groups]
+    seen = [np.mean([predicted_losses(constants, run) for run in group], axis=0) for group in groups]
+    target = float(np.median([losses[len(losses) // 2] for losses in real]))
+    times = [[_time_to(losses, target) for losses in curves] for curves in (real, seen)]
+    if any(len(set(column)) == 1 for column in times):
+        return math.nan
+    return float(spearmanr(times[0], times[1]).statistic)
+
+
+def _time_to(losses: FloatArray, target: float) -> float:
+    """Evaluations until a loss, between two of them by interpolation."""
+    below = np.flatnonzero(losses <= target)
+    if not below.size:
+        return len(losses) + float(losses[-1]) - target
+    first = int(below[0])
+    if first == 0:
+        return 0.0
+    before, after = float(losses[first - 1]), float(losses[first])
+    return first - (target - after) / (before - after)
 
 
 def seed_noise(runs: Sequence[Run]) -> float:

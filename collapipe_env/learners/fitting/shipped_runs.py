@@ -10,6 +10,7 @@ from typing import Any
 from collapipe_env.errors import DataError
 from collapipe_env.files import read_json, write_json
 from collapipe_env.learners.fitting.conditions import Condition
+from collapipe_env.learners.fitting.least_squares import before_overfitting
 from collapipe_env.learners.fitting.real_runs import Run, run_of
 from collapipe_env.learners.surrogate_fits import REMEDY, fits_file
 from collapipe_env.scenario import Scenario, load_scenario
@@ -28,7 +29,7 @@ class HeldOutRuns:
         scenario: Name of the scenario, or path of its file.
         task: Name of the task.
         rounds: Length of the runs.
-        runs: The runs.
+        runs: The runs; read from a file, without what comes after overfitting.
     """
 
     scenario: str
@@ -106,7 +107,7 @@ def read_held_out(path: Path) -> dict[str, HeldOutRuns]:
             run_of(scenario, Condition.from_dict(condition, place), seed, rounds, losses)
             for condition, seed, losses in stored
         ]
-        found[key] = HeldOutRuns(source, task, rounds, runs)
+        found[key] = HeldOutRuns(source, task, rounds, before_overfitting(runs))
     return found
 
 

@@ -1,0 +1,336 @@
+"""Compare rules for local steps and participation by the time to a loss, under real training and one budget.
+
+DSSRA with each fixed number of local steps and all clusters, the same with clusters that may sit out, and
+``dssra-target`` play the same held-out episodes under a budget per second until a simulated time has passed.
+Writes the table and the curves of ``docs/time_to_target.md``. Finished episodes are kept, so an interrupted
+call goes on where it was. Run::
+
+    python tools/make_target_study.py --scenario small --task ner
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import tyro
+from generated_parts import markdown_table, write_parts
+
+from collapipe_env.agents.dssra.target import DSSRATarget
+from collapipe_env.envs.default_reward import default_target_loss
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import CollaPipeError
+from collapipe_env.evaluation.episode import HELD_OUT_SEED, EpisodeResult
+from collapipe_env.evaluation.episode_files import EpisodeFiles
+from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, RC, new_figure, save
+from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario.decisions import COLLAPIPE
+
+DOCS = Path(__file__).parents[1] / "docs"
+POINTS = 200
+"""Points of a curve."""
+
+
+class FixedSteps(DSSRATarget):
+    """DSSRA with a fixed number of local steps."""
+
+    steps: tuple[int, ...] | None = None
+    sits_out = False
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario, participation=self.sits_out, local_steps=self.steps)
+
+
+class H1(FixedSteps):
+    """One local step, all clusters."""
+
+    name, steps = "H = 1, all clusters", (1,)
+
+
+class H4(FixedSteps):
+    """Four local steps, all clusters."""
+
+    name, steps = "H = 4, all clusters", (4,)
+
+
+class H16(FixedSteps):
+    """Sixteen local steps, all clusters."""
+
+    name, steps = "H = 16, all clusters", (16,)
+
+
+class H1Some(FixedSteps):
+    """One local step, clusters may sit out."""
+
+    name, steps, sits_out = "H = 1, some clusters", (1,), True
+
+
+class H4Some(FixedSteps):
+    """Four local steps, clusters may sit out."""
+
+    name, steps, sits_out = "H = 4, some clusters", (4,), True
+
+
+class All(FixedSteps):
+    """Local steps chosen, all clusters."""
+
+    name = "dssra-target, all clusters"
+
+
+class Target(FixedSteps):
+    """Everything chosen."""
+
+    name, sits_out = "dssra-target", True
+
+
+RULES: Mapping[str, type[FixedSteps]] = {
+    "h1": H1,
+    "h4": H4,
+    "h16": H16,
+    "h1_some": H1Some,
+    "h4_some": H4Some,
+    "target_all": All,
+    "target": Target,
+}
+"""Rules in the order of the table."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Compare rules for local steps and participation by the time to a loss."""
+
+    scenario: str = "small"
+    """A shipped scenario or a YAML file."""
+    task: str = "ner"
+    """Task to train."""
+    seconds: float = 1500.0
+    """Simulated time to train for."""
+    episodes: int = 3
+    """Held-out episodes of each rule."""
+    processes: int = 2
+    """Worker processes."""
+    folder: Path = Path("runs/target-study")
+    """Folder of the finished episodes."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """Episodes of one rule.
+
+    Attributes:
+        title: Name of the rule.
+        results: The episodes.
+        steps: Mean local steps of clusters that take part.
+        share: Mean share of the clusters that take part.
+    """
+
+    title: str
+    results: list[EpisodeResult]
+    steps: float
+    share: float
+
+
+def opened(options: Options) -> Scenario:
+    """Return the scenario with both decisions open and budgets per second.
+
+    Args:
+        options: Names of scenario and task.
+    """
+    scenario = load_scenario(options.scenario).with_overrides(
+        {
+            "workload.task": options.task,
+            "decisions": [*COLLAPIPE, "participation", "local_steps"],
+            "budgets.per": "second",
+        }
+    )
+    return scenario.with_overrides({"dynamics.target_loss": None})
+
+
+def rounds_until(scenario: Scenario, rule: type[FixedSteps], seconds: float, episodes: int) -> int:
+    """Return the rounds after which a simulated time has passed in every episode.
+
+    The learner changes nothing in delays, so the surrogate tells.
+
+    Args:
+        scenario: The scenario.
+        rule: Who decides.
+        seconds: The simulated time [s].
+        episodes: How many.
+    """
+    env = CollaPipeVectorEnv(episodes, scenario, learner="surrogate", reward="delay")
+    env.reset(seed=[HELD_OUT_SEED + episode for episode in range(episodes)])
+    scheduler, passed = rule(scenario), np.zeros(episodes)
+    for played in range(1, scenario.dynamics.rounds + 1):
+        env.step_allocation(scheduler.allocate(env.state))
+        assert env.last_round is not None
+        passed += env.last_round.costs.delay
+        if (passed >= seconds).all():
+            return played
+    return scenario.dynamics.rounds
+
+
+def play_all(options: Options) -> list[Played]:
+    """Play every rule with real training, and return their episodes.
+
+    Args:
+        options: What to play.
+    """
+    scenario = opened(options)
+    plans = []
+    for name, rule in RULES.items():
+        rounds = rounds_until(scenario, rule, options.seconds, options.episodes)
+        print(f"{rule.name}: {rounds} rounds for {options.seconds:g} s", flush=True)
+        folder = options.folder / f"{scenario.name}-{options.task}" / name
+        plans.append(
+            EvaluationPlan(
+                scenario=scenario,
+                schedulers=(name,),
+                agents=(),
+                episodes=options.episodes,
+                rounds=rounds,
+                learner="real",
+                folder=folder,
+                factories={name: rule},
+            )
+        )
+    outcomes = evaluate_all(plans, options.processes)
+    found = []
+    for (name, rule), plan, outcome in zip(RULES.items(), plans, outcomes, strict=True):
+        steps, players = [], []
+        for episode in range(options.episodes):
+            for decided in EpisodeFiles(plan.folder, name, episode, 0).read_decisions(scenario, plan.rounds):
+                plays = np.asarray(decided.participates) != 0
+                steps += np.asarray(decided.local_steps)[plays].tolist()
+                players += plays.tolist()
+        found.append(Played(rule.name, outcome.results[name], float(np.mean(steps)), float(np.mean(players))))
+    return found
+
+
+def curve(result: EpisodeResult, column: str, grid: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the smoothed loss after amounts of time or energy [nat].
+
+    Args:
+        result: An episode.
+        column: ``delay`` [s] or ``energy_j`` [J].
+        grid: The amounts, ascending.
+    """
+    spent = np.cumsum(getattr(result, column)) * (1.0 - 1e-12)
+    return np.array([result.initial_loss, *result.smoothed_loss])[np.searchsorted(spent, grid, side="right")]
+
+
+def spent_until(result: EpisodeResult, column: str, target: float) -> float:
+    """Return the time or energy until the smoothed loss is at a target; NaN if it never is.
+
+    Args:
+        result: An episode.
+        column: ``delay`` [s] or ``energy_j`` [J].
+        target: The loss [nat].
+    """
+    below = np.flatnonzero(np.asarray(result.smoothed_loss) <= target)
+    return float(np.cumsum(getattr(result, column))[below[0]]) if below.size else math.nan
+
+
+def table(played: Sequence[Played], target: float, seconds: float) -> str:
+    """Return the table of the rules.
+
+    Args:
+        played: The rules' episodes.
+        target: Target loss [nat].
+        seconds: Simulated time of the last column [s].
+    """
+    rows = []
+    for one in played:
+        times = [spent_until(r, "delay", target) for r in one.results]
+        energies = [spent_until(r, "energy_j", target) for r in one.results]
+        losses = [
+            [curve(r, "delay", np.array([t]))[0] for t in (0.2 * seconds, seconds)] for r in one.results
+        ]
+        reached = sum(not math.isnan(t) for t in times)
+        all_reached = reached == len(times)
+        rows.append(
+            [
+                one.title,
+                f"{one.steps:.1f}",
+                f"{100.0 * one.share:.0f} %",
+                f"{np.mean([r.seconds_per_progress for r in one.results]):.0f}",
+                f"{np.mean(times):.0f}" if all_reached else f"{reached}/{len(times)} reached",
+                f"{np.mean(energies) / 1e3:.2f}" if all_reached else "–",
+                f"{np.mean([sum(r.energy_j) / sum(r.delay) for r in one.results]):.2f}",
+                f"{np.mean([r.worst_energy_ratio for r in one.results]):.2f}",
+                *(f"{value:.3f}" for value in np.mean(losses, axis=0)),
+            ]
+        )
+    names = (
+        "rule", "mean H", "take part", "s per progress", f"s to {target:.3f} nat", "kJ to it", "mean W",
+        "worst power / budget", f"loss after {0.2 * seconds:g} s", f"after {seconds:g} s",
+    )  # fmt: skip
+    return markdown_table(names, rows)
+
+
+def draw(played: Sequence[Played], target: float, path: Path) -> None:
+    """Draw loss against simulated time and against energy.
+
+    Args:
+        played: The rules' episodes.
+        target: Target loss [nat].
+        path: The picture (PNG).
+    """
+    with mpl.rc_context(RC):
+        figure = new_figure(10.0, 4.2)
+        axes = figure.subplots(1, 2, sharey=True)
+        for which, (column, unit, label) in enumerate(
+            (("delay", 60.0, "simulated time (min)"), ("energy_j", 1e3, "energy of all nodes (kJ)"))
+        ):
+            ends = [min(sum(getattr(r, column)) for r in one.results) for one in played]
+            for place, one in enumerate(played):
+                grid = np.linspace(0.0, ends[place], POINTS)
+                losses = np.array([curve(r, column, grid) for r in one.results])
+                style = {"linewidth": 2.4} if one.title == Target.name else {"linewidth": 1.3}
+                colour = INK if one.title == Target.name else COLOURS[place]
+                dashed = {"linestyle": "--"} if "some" in one.title else {}
+                axes[which].plot(
+                    grid / unit, losses.mean(axis=0), color=colour, label=one.title, **style, **dashed
+                )
+            axes[which].axhline(target, color=MUTED, linewidth=1.0, linestyle=DASHES)
+            axes[which].set_xlim(0.0, min(max(ends), 1.5 * float(np.median(ends))) / unit)
+            axes[which].set_xlabel(label)
+        axes[0].set_ylabel("evaluation loss, smoothed (nat)")
+        axes[1].legend(loc="upper right")
+        save(figure, path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play, draw and write; returns the exit status, 2 for bad input."""
+    options = tyro.cli(Options, description=__doc__, args=arguments)
+    try:
+        scenario = opened(options)
+        target = default_target_loss(scenario)
+        played = play_all(options)
+    except CollaPipeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; finished episodes are kept, the same command goes on", file=sys.stderr)
+        return 130
+    name = f"{scenario.name}-{options.task}"
+    text = table(played, target, options.seconds)
+    picture = DOCS / "images" / f"time_to_target-{name}.png"
+    draw(played, target, picture)
+    stamp = (
+        f"`python tools/make_target_study.py --scenario {options.scenario} --task {options.task} "
+        f"--seconds {options.seconds:g} --episodes {options.episodes}`"
+    )
+    write_parts(DOCS / "time_to_target.md", {name: f"{text}\n\n{stamp}"})
+    print(f"{text}\nwrote {DOCS / 'time_to_target.md'} and {picture}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
