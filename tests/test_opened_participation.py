@@ -302,3 +302,16 @@ def test_the_server_works_for_those_that_take_part_as_long_as_they_do():
     found = round_costs(parameters, STATE, plan)
     np.testing.assert_allclose(found.server_energy, np.broadcast_to(expected, (3, 4)), rtol=1e-12)
     np.testing.assert_allclose(found.server_ratio, expected.sum() / terms.budget_j, rtol=1e-12)
+
+
+def test_the_loss_is_smoothed_over_local_steps_where_these_are_chosen() -> None:
+    scenario = opened("participation", "local_steps", base="small")
+    env = CollaPipeVectorEnv(scenario=scenario, num_envs=2, learner="surrogate", reward="delay")
+    env.reset(seed=0)
+    plan = DSSRA(scenario).allocate(env.state)
+    steps, plays = np.array([[4, 2], [1, 16]]), np.array([[1, 1], [1, 0]])
+    before = env.state.loss
+    env.step_allocation(replace(plan, local_steps=steps, participates=plays))
+    latest = env.last_round.learning.loss
+    past = 0.8 ** np.array([4.0, 1.0])  # the cluster that sits out takes none of its 16
+    np.testing.assert_allclose(env.state.loss, past * before + (1.0 - past) * latest, rtol=1e-12)

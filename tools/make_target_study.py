@@ -34,6 +34,8 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decisions import COLLAPIPE
 
 DOCS = Path(__file__).parents[1] / "docs"
+MOST_ROUNDS = 1000
+"""Rounds of an episode at most; a simulated time ends it before."""
 POINTS = 200
 """Points of a curve."""
 
@@ -148,6 +150,7 @@ def opened(options: Options) -> Scenario:
             "workload.task": options.task,
             "decisions": [*COLLAPIPE, "participation", "local_steps"],
             "budgets.per": "second",
+            "dynamics.rounds": MOST_ROUNDS,
         }
     )
     return scenario.with_overrides({"dynamics.target_loss": None})

@@ -69,6 +69,9 @@ class DSSRATarget(StateScheduler):
             DSSRA's plans.
         participation: Whether clusters may sit out, where the scenario opens that.
         local_steps: Numbers of local steps to choose from; the scenario's choices by default.
+        price_of_progress: Worth of a unit of progress, > 0, in units of the drift plus penalty; by default
+            the lowest ratio of the round itself. The best price is the same in all rounds: ``V`` times the
+            seconds per unit of progress that come of it, which episodes tell.
         options: Arguments of :class:`DSSRA`, ``drift`` apart: ratios need the exact one.
 
     Raises:
@@ -84,6 +87,7 @@ class DSSRATarget(StateScheduler):
         *,
         participation: bool = True,
         local_steps: Sequence[int] | None = None,
+        price_of_progress: float | None = None,
         **options: Any,
     ) -> None:
         super().__init__(scenario)
@@ -97,6 +101,12 @@ class DSSRATarget(StateScheduler):
             raise AllocationError(
                 f"DSSRATarget(local_steps: expected some of {list(choices)}, got {local_steps!r})"
             )
+        if price_of_progress is not None and not 0.0 < price_of_progress < np.inf:
+            raise AllocationError(
+                "DSSRATarget(price_of_progress: expected a finite number above 0, or None, "
+                f"got {price_of_progress!r})"
+            )
+        self._price = price_of_progress
         self._choices = np.array(wanted)
         self._solvers = [solver.with_local_steps(H) for H in wanted]
         self._may_sit_out = p.idle_round_s is not None
@@ -172,6 +182,8 @@ class DSSRATarget(StateScheduler):
         ratio = np.divide(price, progress, out=np.full_like(price, np.inf), where=progress > 0.0)
         worth = ratio.min(axis=0)
         worth = np.where(np.isfinite(worth), np.maximum(worth, 0.0), 0.0)
+        if self._price is not None:
+            worth = np.full_like(worth, self._price)
         place = (price - worth * progress).argmin(axis=0)
         chosen = place * price.shape[1] + np.arange(price.shape[1])
         best = TargetPlan(every.base[chosen], every.plays[chosen], every.steps[chosen])

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, BoolArray, FloatArray, at_least, total
+from collapipe_env.arrays import Array, BoolArray, FloatArray, at_least, namespace, total
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.learners.base import Arrivals, LearningReport
@@ -17,7 +17,8 @@ from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 LOSS_SMOOTHING = 0.8
-"""Weight of the past in the smoothed evaluation loss."""
+"""Weight of the past in the smoothed evaluation loss after a round, or after a local step where clusters choose
+their number, so that long rounds are not held back."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,13 @@ class RoundRecord:
     @cached_property
     def smoothed_loss(self) -> Array:
         """Smoothed evaluation loss after the round (E,)."""
-        return LOSS_SMOOTHING * self.state.loss + (1.0 - LOSS_SMOOTHING) * self.learning.loss
+        steps, plays = self.costs.local_steps, self.costs.plays
+        past: Array | float = LOSS_SMOOTHING
+        if steps is not None:
+            xp, loss = namespace(steps), self.state.loss
+            taken = steps if plays is None else xp.where(plays, steps, xp.zeros_like(steps))
+            past = LOSS_SMOOTHING ** xp.astype(xp.max(taken, axis=-1), loss.dtype)
+        return past * self.state.loss + (1.0 - past) * self.learning.loss
 
     @property
     def server_backlog(self) -> Array | None:

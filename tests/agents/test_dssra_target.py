@@ -167,6 +167,26 @@ def test_closed_scenarios_get_dssra_s_plans() -> None:
     support.assert_same(DSSRATarget(scenario).allocate(state), DSSRA(scenario).allocate(state))
 
 
+def test_a_price_of_one_s_own_weighs_progress_against_drift_plus_penalty() -> None:
+    state = loaded(OPEN, 3, 5)
+    free = DSSRATarget(OPEN).ratio(state, DSSRATarget(OPEN).allocate(state))
+    assert (free > 0.0).any()
+    row = int(np.argmax(free))
+    state, price = state[row : row + 1], float(free[row])
+    support.assert_same(
+        DSSRATarget(OPEN, price_of_progress=price).allocate(state), DSSRATarget(OPEN).allocate(state)
+    )
+    law = ExpectedProgress.of(OPEN)
+
+    def made(price):
+        plan = DSSRATarget(OPEN, price_of_progress=price).allocate(state)
+        return law.of_round(np.ones((1, 3)), np.where(plan.participates, plan.local_steps, 0))[0]
+
+    assert made(0.2 * price) < made(price) < made(5.0 * price)
+    with pytest.raises(AllocationError, match="price_of_progress: expected a finite number above 0"):
+        DSSRATarget(OPEN, price_of_progress=0.0)
+
+
 def test_rows_do_not_depend_on_each_other() -> None:
     state = loaded(OPEN, 3, 5)
     solver = DSSRATarget(OPEN)

@@ -106,7 +106,7 @@ def test_raw_results_are_the_episodes_round_by_round(base, tmp_path: Path) -> No
     rounds = read_csv(tmp_path / "out" / "results.csv")
     assert ",".join(rounds[0]) == (
         "scenario,scheduler,run,episode,seed,round,delay_s,worst_energy_ratio,backlog,largest_backlog,loss_nat,"
-        "smoothed_loss_nat,metric,peak_memory_bytes,decision_s"
+        "smoothed_loss_nat,metric,peak_memory_bytes,decision_s,energy_j,expected_progress"
     )
     assert len(rounds) == 2 * 2 * 2 * 3
     scenario = load_scenario(tmp_path / "two.yaml")
@@ -128,7 +128,7 @@ def test_raw_results_are_the_episodes_round_by_round(base, tmp_path: Path) -> No
 
     episodes = read_csv(tmp_path / "out" / "episodes.csv")
     assert ",".join(episodes[0]) == (
-        "scenario,scheduler,run,episode,seed,rounds,mean_delay_s,p95_delay_s,simulated_time_s,"
+        "scenario,scheduler,run,episode,seed,rounds,mean_delay_s,p95_delay_s,seconds_per_progress,energy_j,simulated_time_s,"
         "worst_mean_energy_ratio,final_backlog,backlog_slope,initial_loss_nat,final_smoothed_loss_nat,"
         "final_metric,peak_memory_bytes,median_decision_s"
     )
