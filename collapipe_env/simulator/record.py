@@ -17,7 +17,7 @@ from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 LOSS_SMOOTHING = 0.8
-"""Weight of the past in the smoothed evaluation loss after a round, or after a local step where clusters choose
+"""Weight of the past in the smoothed evaluation loss after a round; after a local step where clusters choose
 their number, so that long rounds are not held back."""
 
 
