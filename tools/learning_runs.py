@@ -21,7 +21,7 @@ import numpy as np
 from generated_parts import write_parts
 
 from collapipe_env.arrays import FloatArray
-from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.plotting import RC, save
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.resampling import estimate

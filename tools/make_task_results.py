@@ -26,7 +26,7 @@ from learning_runs import RunOptions, interval
 from simple_baselines import Baseline, baselines_of
 
 from collapipe_env.errors import ScenarioError, nearest_name
-from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.plotting import COLOURS, FAINT, INK, new_figure
 from collapipe_env.evaluation.scheduler_loading import require_scheduler
 from collapipe_env.files import write_bytes

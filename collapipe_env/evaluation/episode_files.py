@@ -17,14 +17,8 @@ import numpy as np
 from collapipe_env.allocation import Allocation
 from collapipe_env.archives import open_zip
 from collapipe_env.errors import DataError, reason
-from collapipe_env.evaluation.episode import (
-    REMEDY,
-    EpisodeResult,
-    PlayedEpisode,
-    pack_allocations,
-    packed_bytes,
-    unpack_allocations,
-)
+from collapipe_env.evaluation.episode import PlayedEpisode, pack_allocations, packed_bytes, unpack_allocations
+from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
 from collapipe_env.files import ARCHIVE_BYTES, read_json, read_regular, without_nan, write_bytes, write_json
 from collapipe_env.scenario import Scenario
 

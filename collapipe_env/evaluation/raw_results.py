@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from collapipe_env.evaluation.comparison import ScenarioComparison
-from collapipe_env.evaluation.episode import HELD_OUT_SEED, EpisodeResult
+from collapipe_env.evaluation.episode import HELD_OUT_SEED
+from collapipe_env.evaluation.episode_result import EpisodeResult
 
 KEYS = ("scenario", "scheduler", "run", "episode", "seed")
 """First columns of both files."""

@@ -18,8 +18,9 @@ import collapipe_env
 from collapipe_env.allocation import Allocation
 from collapipe_env.dynamics.process import PROCESSES, active_processes
 from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
-from collapipe_env.evaluation.episode import REMEDY, EpisodeResult, play_episode
+from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_files import EpisodeFiles
+from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_code import OwnCode, python_code
 from collapipe_env.evaluation.own_names import learner_identity, register_learner_again

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.gate import Gate, judge
 from collapipe_env.evaluation.labels import label_of
 from collapipe_env.evaluation.resampling import (

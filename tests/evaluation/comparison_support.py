@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from collapipe_env.evaluation.comparison import ScenarioComparison, summarise_scenario
-from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.runner import EvaluationPlan, Outcome
 from collapipe_env.scenario import load_scenario
 

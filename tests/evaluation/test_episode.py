@@ -9,14 +9,13 @@ import pytest
 from collapipe_env.allocation import Allocation
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.episode import (
-    LARGEST,
-    EpisodeResult,
     pack_allocations,
     play_episode,
     replay,
     typical_round,
     unpack_allocations,
 )
+from collapipe_env.evaluation.episode_result import LARGEST, EpisodeResult
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.statistics import summarise
 from collapipe_env.files import without_nan

@@ -11,7 +11,7 @@ from comparison_support import comparison, episode
 from rich.console import Console
 
 from collapipe_env.evaluation.comparison import ScenarioComparison, overall, summarise_scenario
-from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.gate import judge, late_slope
 from collapipe_env.evaluation.report import markdown_report, write_report
 from collapipe_env.evaluation.run_directory import RunDirectory

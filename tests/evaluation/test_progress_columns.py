@@ -12,7 +12,8 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.target import DSSRATarget
 from collapipe_env.agents.learned.validation import Validator
 from collapipe_env.evaluation.comparison import overall, summarise_scenario
-from collapipe_env.evaluation.episode import EpisodeResult, play_episode
+from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.figures import loss_over_energy
 from collapipe_env.evaluation.report import markdown_report
 from collapipe_env.evaluation.runner import Outcome

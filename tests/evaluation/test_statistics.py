@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from collapipe_env.evaluation.episode import EpisodeResult
+from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.statistics import TARGET_SHARE, default_target, summarise, time_to_target
 
