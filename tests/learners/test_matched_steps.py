@@ -45,7 +45,7 @@ def test_a_constant_is_found_between_runs_that_differ_in_it_alone(name) -> None:
 
 
 def test_what_no_curve_follows_cancels_between_runs_of_equal_steps() -> None:
-    runs = runs_of(replace(SOME, drift=0.002), ALL, bend=0.02)
+    runs = runs_of(replace(SOME, drift=0.002), ALL, bend=0.003)
     constants, found = fit_all(runs)
     assert [one.name for one in found] == ["drift", "sitting_out"]
     for one, truth in zip(found, (0.002, 0.7), strict=True):

@@ -17,12 +17,16 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from collapipe_env.arrays import FloatArray
+from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.fitting.least_squares import by_condition, predicted_losses
 from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, Run
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
 
+FLATTEST = 0.1
+"""Share of the steepest fall below which a curve counts as no flatter: noise would decide there."""
+OUTLIER = 0.2
+"""Error of a speed, in e-folds of steps, above which errors count in proportion and not by their squares."""
 LARGEST = 10.0
 """Value up to which the search goes."""
 APART: Mapping[str, Mapping[str, Any]] = {
@@ -104,19 +108,19 @@ def _of(runs: Sequence[Run], seeds: Sequence[int]) -> list[Run]:
 
 
 def _least(constants: SurrogateConstants, pairs: Sequence[tuple[list[Run], list[Run]]], name: str) -> float:
-    """The value of a constant of the least squared error of differences."""
-    real = np.concatenate([_difference([r.losses for r in a], [r.losses for r in b], a, b) for a, b in pairs])
+    """The value of a constant of the least error of differences."""
+    places = [_common_steps(a, b) for a, b in pairs]
+    both = list(zip(pairs, places, strict=True))
+    real = [_difference(_losses(a), _losses(b), at) for (a, b), at in both]
+    # In steps: a loss that hardly falls any more tells as much about speed as one that falls fast.
+    slopes = [_slope(_losses(a, constants), *at[:2]) for (a, _), at in both]
 
     def error(value: float) -> float:
         changed: Any = {name: value}
         tried = replace(constants, **changed)
-        seen = [
-            _difference(
-                [predicted_losses(tried, run) for run in a], [predicted_losses(tried, run) for run in b], a, b
-            )
-            for a, b in pairs
-        ]
-        return float(np.sum((np.concatenate(seen) - real) ** 2))
+        seen = [_difference(_losses(a, tried), _losses(b, tried), at) for (a, b), at in both]
+        off = (np.concatenate(seen) - np.concatenate(real)) / (OUTLIER * np.concatenate(slopes))
+        return float(np.sum(np.sqrt(1.0 + off**2) - 1.0))
 
     grid = [0.0, *np.geomspace(1e-6, LARGEST, 29)]
     place = int(np.argmin([error(value) for value in grid]))
@@ -125,15 +129,30 @@ def _least(constants: SurrogateConstants, pairs: Sequence[tuple[list[Run], list[
     return float(found.x) if found.fun < error(grid[place]) else float(grid[place])
 
 
-def _difference(
-    first: Sequence[FloatArray], second: Sequence[FloatArray], fewer: Sequence[Run], more: Sequence[Run]
-) -> FloatArray:
-    """Mean loss of the second runs less that of the first after equal numbers of local steps."""
-    step = fewer[0].condition.local_steps * EVALUATE_EVERY, more[0].condition.local_steps * EVALUATE_EVERY
-    ends = [min(map(len, losses)) for losses in (first, second)]
-    most = min((end - 1) * size for end, size in zip(ends, step, strict=True))
-    common = math.lcm(*step)
+def _losses(runs: Sequence[Run], constants: SurrogateConstants | None = None) -> FloatArray:
+    """Mean loss over seeds at each evaluation: the real one, or that of constants."""
+    each = [run.losses if constants is None else predicted_losses(constants, run) for run in runs]
+    return np.asarray(np.mean(each, axis=0))
+
+
+def _common_steps(first: Sequence[Run], second: Sequence[Run]) -> tuple[IntArray, IntArray, IntArray]:
+    """Numbers of local steps after which both are evaluated, and the places of their evaluations there."""
+    sizes = [runs[0].condition.local_steps * EVALUATE_EVERY for runs in (first, second)]
+    ends = [min(len(run.losses) for run in runs) for runs in (first, second)]
+    common = math.lcm(*sizes)
+    most = min((end - 1) * size for end, size in zip(ends, sizes, strict=True))
     steps = np.arange(common, most + 1, common)
-    a = np.mean([losses[steps // step[0]] for losses in first], axis=0)
-    b = np.mean([losses[steps // step[1]] for losses in second], axis=0)
-    return np.asarray(b - a)
+    return steps, steps // sizes[0], steps // sizes[1]
+
+
+def _difference(first: FloatArray, second: FloatArray, at: tuple[IntArray, IntArray, IntArray]) -> FloatArray:
+    """Loss of the second less that of the first after equal numbers of local steps."""
+    return np.asarray(second[at[2]] - first[at[1]])
+
+
+def _slope(losses: FloatArray, steps: IntArray, places: IntArray) -> FloatArray:
+    """Fall of the loss with the logarithm of the steps, at least a share of its largest."""
+    if len(steps) < 2:
+        return np.ones(len(steps))
+    fall = np.abs(np.gradient(losses[places], np.log(steps)))
+    return np.asarray(np.maximum(fall, FLATTEST * fall.max()))
