@@ -109,12 +109,12 @@ def draw_panel(axes: Axes, key: str, constants: SurrogateConstants, held_out: He
     shown: list[float] = []
     for index, (condition, _) in enumerate(DRAWN):
         for run in groups.get(condition, []):
-            axes.plot(rounds, run.losses, color=COLOURS[index], linewidth=0.8, alpha=0.6)
+            axes.plot(rounds[: len(run.losses)], run.losses, color=COLOURS[index], linewidth=0.8, alpha=0.6)
             shown += run.losses.tolist()
         if condition in groups:
             # Seeds differ in what arrived, too; the surrogate's mean stands for them.
             curve = np.mean([predicted_losses(constants, run) for run in groups[condition]], axis=0)
-            axes.plot(rounds, curve, color=COLOURS[index], linewidth=2.0, linestyle=DASHES)
+            axes.plot(rounds[: len(curve)], curve, color=COLOURS[index], linewidth=2.0, linestyle=DASHES)
             shown += curve.tolist()
     if shown:
         # Single spikes, which real training has, would press the curves together.

@@ -1,0 +1,82 @@
+"""Write the table of the shipped fits, and the commands that made them, into ``docs/surrogate.md``.
+
+Run ``python tools/make_surrogate_table.py``; everything stands in the file of the fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from generated_parts import markdown_table, write_parts
+
+from collapipe_env.files import read_json
+from collapipe_env.learners.surrogate_fits import REMEDY, fits_file
+
+PAGE = Path(__file__).parents[1] / "docs" / "surrogate.md"
+
+
+def number(value: float | None, digits: str) -> str:
+    """Return a number as text, a dash where there is none.
+
+    Args:
+        value: The number; ``None`` and NaN for none.
+        digits: Its format.
+    """
+    return "–" if value is None or math.isnan(value) else format(value, digits)
+
+
+def estimate(entry: Mapping[str, Any], name: str) -> str:
+    """Return a constant and its range over seeds.
+
+    Args:
+        entry: A fit.
+        name: The constant.
+    """
+    value, each = entry["constants"].get(name, 0.0), entry.get("by_seed", {}).get(name)
+    if not each:
+        return f"{value:.2g}, not from pairs" if name == "drift" else "–"
+    seeds = f" ({min(each):.2g} to {max(each):.2g})" if len(each) > 1 else ""
+    return f"{value:.2g}{seeds}"
+
+
+def row(key: str, entry: Mapping[str, Any]) -> list[str]:
+    """Return the row of a fit.
+
+    Args:
+        key: ``"<scenario>/<task>"``.
+        entry: The fit.
+    """
+    return [
+        f"`{key}`",
+        f"{entry['fitted_conditions']} + {entry['held_out_conditions']}",
+        str(entry["seeds"]),
+        number(entry["rmse_fitted_nat"], ".3f"),
+        number(entry["rmse_held_out_nat"], ".3f"),
+        number(entry["seed_noise_held_out_nat"], ".3f"),
+        number(entry["r2_held_out"], ".2f"),
+        number(entry.get("ranks_held_out"), ".2f"),
+        number(entry.get("ranks_of_times_held_out"), ".2f"),
+        estimate(entry, "drift"),
+        estimate(entry, "sitting_out"),
+    ]
+
+
+def main() -> None:
+    """Write both parts of the page."""
+    fits = read_json(fits_file(), REMEDY)["fits"]
+    names = (
+        "fit", "conditions", "seeds", "RMSE fitted (nat)", "held out (nat)", "seed noise (nat)",
+        "R² held out", "ranks, last loss", "ranks, rounds to a target", "drift (by seed)",
+        "sitting out (by seed)",
+    )  # fmt: skip
+    table = markdown_table(names, [row(key, fits[key]) for key in sorted(fits)])
+    commands = "\n".join(["```bash", *(fits[key]["command"] for key in sorted(fits)), "```"])
+    write_parts(PAGE, {"fits": f"{table}\n\n{commands}"})
+    print(f"wrote {PAGE}")
+
+
+if __name__ == "__main__":
+    main()
