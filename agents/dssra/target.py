@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,7 +77,7 @@ class DSSRATarget(StateScheduler):
 
     Raises:
         AllocationError: An argument is out of its range.
-        ScenarioError: No fit of the surrogate is shipped for the task.
+        ScenarioError: One of them is open, and no fit of the surrogate is shipped for the task.
     """
 
     name = "DSSRA-target"
@@ -111,9 +112,19 @@ class DSSRATarget(StateScheduler):
         self._solvers = [solver.with_local_steps(H) for H in wanted]
         self._may_sit_out = p.idle_round_s is not None
         self._chooses_players = participation and self._may_sit_out
-        self._law = ExpectedProgress.of(scenario)
-        target = scenario.dynamics.target_loss
-        self._goal = None if target is None else float(self._law.reached(np.array(target)))
+        self._decides = self._own_steps or self._chooses_players
+        if self._decides:
+            self._law  # noqa: B018 - a task without a fit is refused here, not in the first round
+
+    @cached_property
+    def _law(self) -> ExpectedProgress:
+        return ExpectedProgress.of(self.scenario)
+
+    @cached_property
+    def _goal(self) -> float | None:
+        """Progress at the target; ``None`` without one."""
+        target = self.scenario.dynamics.target_loss
+        return None if target is None else float(self._law.reached(np.array(target)))
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round.
@@ -127,9 +138,11 @@ class DSSRATarget(StateScheduler):
         Raises:
             AllocationError: The devices of some cluster cannot hold the encoder, and all have to take part.
         """
+        if not self._decides:
+            return self._solvers[0].allocate(state)
         able = np.asarray(able_clusters(self.parameters, state))
         best, costs, _ = self._best(state, list(self._started(state, able)))
-        for _ in range(SWEEPS if self._own_steps or self._chooses_players else 0):
+        for _ in range(SWEEPS):
             best, costs, place = self._best(state, [best, *self._moved(best, costs, able)])
             if not place.any():
                 break

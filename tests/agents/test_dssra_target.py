@@ -11,7 +11,7 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.absent import common_end, sitting_out
 from collapipe_env.agents.dssra.target import DSSRATarget
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError
+from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.learners.expected_progress import ExpectedProgress
 from collapipe_env.learners.surrogate_fits import fit_for
 from collapipe_env.physics.loss_curve import loss_at
@@ -240,3 +240,13 @@ def test_uploads_end_together_under_proportional_rates() -> None:
         ends = rest[row, on] + upload[row, on] * share[row, on] / found[row, on]
         np.testing.assert_allclose(ends, ends[0], rtol=1e-9)
         np.testing.assert_array_equal(found[row, ~on], share[row, ~on])
+
+
+def test_a_task_without_a_fit_is_refused_only_where_progress_counts(monkeypatch) -> None:
+    def none(scenario):
+        raise ScenarioError(f"{scenario.workload.task} has no surrogate fit")
+
+    monkeypatch.setattr("collapipe_env.learners.expected_progress.fit_for", none)
+    with pytest.raises(ScenarioError, match="has no surrogate fit"):
+        DSSRATarget(OPEN)
+    DSSRATarget(OPEN.with_overrides({"decisions": list(COLLAPIPE), "name": "closed"}))
