@@ -12,6 +12,8 @@ from collapipe_env.simulator.state import SystemState
 
 PLENTY = 1e15
 """Memory of devices that have none, while a plan is searched [byte]."""
+WHOLE = 1e-9
+"""Distance of the sum of shares from 1 up to which they count as the whole uplink."""
 HALVINGS = 50
 """Halvings of the search for a common end of the uploads."""
 
@@ -35,7 +37,7 @@ def with_room_everywhere(state: SystemState, able: BoolArray, blocks: int) -> Sy
 
 
 def sitting_out(plan: Allocation, plays: BoolArray) -> Allocation:
-    """Return a plan that some clusters sit out; the others share the whole uplink in proportion.
+    """Return a plan that some clusters may sit out; the others share the whole uplink in proportion.
 
     Args:
         plan: The plan (E, ...).
@@ -43,9 +45,9 @@ def sitting_out(plan: Allocation, plays: BoolArray) -> Allocation:
     """
     share = plan.bandwidth
     used = np.where(plays, share, 0.0).sum(axis=-1, keepdims=True)
-    # Where nobody sits out shares stay as they are, to the last bit.
-    fewer = plays & ~plays.all(axis=-1, keepdims=True) & (used > 0.0)
-    share = np.where(fewer, share / np.where(fewer, used, 1.0), share)
+    # Shares that are whole stay as they are, to the last bit.
+    off = plays & (used > 0.0) & (np.abs(used - 1.0) > WHOLE)
+    share = np.where(off, share / np.where(off, used, 1.0), share)
     return replace(plan, bandwidth=share, participates=plays.astype(np.int64))
 
 

@@ -228,6 +228,20 @@ def test_clusters_that_cannot_hold_the_encoder_sit_out(scheduler) -> None:
         scheduler(STEPS_ONLY).allocate(replace(state, absence=None))
 
 
+def test_players_share_the_whole_uplink_also_when_one_comes_back() -> None:
+    state = loaded(OPEN, 2, 9)
+    plan = DSSRA(OPEN).allocate(state)
+    two = np.array([[True, True, False], [True, True, True]])
+    away = sitting_out(plan, two)
+    assert away.bandwidth[0, :2].sum() == pytest.approx(1.0)
+    np.testing.assert_array_equal(away.bandwidth[1], plan.bandwidth[1])
+    back = sitting_out(away, np.ones_like(two))
+    np.testing.assert_allclose(back.bandwidth.sum(axis=-1), 1.0)
+    check_allocation(system_parameters(OPEN), state, back)
+    shares = back.bandwidth[0]
+    assert shares[0] / shares[1] == pytest.approx(plan.bandwidth[0, 0] / plan.bandwidth[0, 1])
+
+
 def test_uploads_end_together_under_proportional_rates() -> None:
     rng = np.random.default_rng(8)
     share, upload = rng.dirichlet(np.ones(4), 5), rng.uniform(1.0, 5.0, (5, 4))
