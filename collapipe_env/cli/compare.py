@@ -34,7 +34,7 @@ from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.scenario.names import SHIPPED
-from collapipe_env.schedulers import LEARNED, scheduler_names
+from collapipe_env.schedulers import LEARNED, NAMED_ONLY, scheduler_names
 from collapipe_env.zoo.shipped_agents import agent_path
 
 DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.
@@ -68,7 +68,7 @@ class Options:
     schedulers: Annotated[
         tuple[str, ...] | None,
         tyro.conf.arg(metavar="NAME ...", help=f"Who is compared: {SCHEDULERS_HELP}"),
-        hint("default: all, and agent where --agent gives one"),
+        hint(f"default: all but {', '.join(NAMED_ONLY)}, and agent where --agent gives one"),
     ] = None
     agent: Annotated[
         tuple[str, ...], tyro.conf.arg(metavar="[SCENARIO=]FILE|zoo:NAME ..."), hint("default: none")
@@ -95,7 +95,8 @@ class Options:
     @property
     def names(self) -> tuple[str, ...]:
         """The schedulers without learned agents."""
-        asked = scheduler_names() if self.schedulers is None else full_names(self.schedulers)
+        every = tuple(name for name in scheduler_names() if name not in NAMED_ONLY)
+        asked = every if self.schedulers is None else full_names(self.schedulers)
         return tuple(name for name in asked if name != LEARNED)
 
     @property
