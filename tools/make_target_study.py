@@ -152,6 +152,9 @@ def opened(options: Options) -> Scenario:
             "decisions": [*COLLAPIPE, "participation", "local_steps"],
             "budgets.per": "second",
             "dynamics.rounds": MOST_ROUNDS,
+            # Rounds of 16 local steps are few: each is looked at.
+            "learning.evaluate_every": 1,
+            "learning.metric_every": MOST_ROUNDS,
         }
     )
     return scenario.with_overrides({"dynamics.target_loss": None})
