@@ -9,7 +9,7 @@ import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.absent import common_end, sitting_out
-from collapipe_env.agents.dssra.target import DSSRATarget
+from collapipe_env.agents.dssra.target import DSSRATarget, TargetPlan
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners.expected_progress import ExpectedProgress
@@ -240,3 +240,18 @@ def test_uploads_end_together_under_proportional_rates() -> None:
         ends = rest[row, on] + upload[row, on] * share[row, on] / found[row, on]
         np.testing.assert_allclose(ends, ends[0], rtol=1e-9)
         np.testing.assert_array_equal(found[row, ~on], share[row, ~on])
+
+
+def test_shares_hold_when_clusters_come_back_to_uploads_that_end_together() -> None:
+    state, solver = loaded(OPEN, 4, 3), DSSRATarget(OPEN)
+    parameters = system_parameters(OPEN)
+    base = DSSRA(OPEN).allocate(state)
+    plays = np.broadcast_to(np.array([True, True, False]), (4, 3))
+    able, steps = np.ones((4, 3), dtype=bool), np.ones((4, 3), dtype=np.int64)
+    plan, costs, _ = solver._best(state, [TargetPlan(base, plays, steps)])
+    together = next(solver._moved(plan, costs, able))
+    np.testing.assert_array_equal(together.base.bandwidth[:, 2], base.bandwidth[:, 2])
+    expected = common_end(sitting_out(base, plays).bandwidth, costs.upload, costs.rest, plays)[:, :2]
+    np.testing.assert_allclose(solver._allocation(together).bandwidth[:, :2], expected, rtol=1e-12)
+    for back in solver._moved(*solver._best(state, [together])[:2], able):
+        check_allocation(parameters, state, solver._allocation(back))
