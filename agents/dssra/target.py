@@ -113,7 +113,8 @@ class DSSRATarget(StateScheduler):
         self._chooses_players = participation and self._may_sit_out
         self._law = ExpectedProgress.of(scenario)
         target = scenario.dynamics.target_loss
-        self._goal = None if target is None else float(self._law.reached(np.array(target)))
+        goal = np.inf if target is None else float(self._law.reached(np.array(target)))
+        self._goal = goal if goal < np.inf else None
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round.

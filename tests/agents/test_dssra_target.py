@@ -255,3 +255,13 @@ def test_shares_hold_when_clusters_come_back_to_uploads_that_end_together() -> N
     np.testing.assert_allclose(solver._allocation(together).bandwidth[:, :2], expected, rtol=1e-12)
     for back in solver._moved(*solver._best(state, [together])[:2], able):
         check_allocation(parameters, state, solver._allocation(back))
+
+
+def test_a_target_that_the_curve_never_reaches_bounds_no_progress() -> None:
+    floor = fit_for(OPEN).constants.floor_loss
+    state = replace(loaded(OPEN, 3, 2), loss=np.array([floor, 0.9 * floor, 1.5 * floor]))
+    plan = DSSRATarget(OPEN).allocate(state)
+    for target in (floor, 0.5 * floor):
+        found = DSSRATarget(OPEN.with_overrides({"dynamics.target_loss": target})).allocate(state)
+        np.testing.assert_array_equal(found.local_steps, plan.local_steps)
+        np.testing.assert_array_equal(found.bandwidth, plan.bandwidth)
