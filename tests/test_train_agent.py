@@ -243,6 +243,14 @@ def test_agents_of_the_zoo_that_were_trained_on_the_scenario_play_beside_it(tmp_
         assert sorted(played) == sorted(["agent", "dssra", "zoo:graph", *beside, "pipeline", "random"])
 
 
+def test_a_net_that_knows_budgets_per_round_only_does_not_play_under_others_unasked(tmp_path: Path) -> None:
+    scenario = tmp_path / "seconds.yaml"
+    scenario.write_text("base: small\nbudgets: {per: second}\n")
+    assert run(["--scenario", scenario, "--out", tmp_path / "out"], TINY[:-4], SURROGATE) == 0
+    played = [s["scheduler"] for s in json.loads((tmp_path / "out" / "results.json").read_text())["summary"]]
+    assert sorted(played) == ["agent", "dssra", "pipeline", "random"]
+
+
 def test_schedulers_alone_need_no_agent(scenario, tmp_path: Path) -> None:
     assert run(scenario, TINY, SURROGATE, "--evaluate-only", "--schedulers", "pipeline") == 0
     assert not (tmp_path / "run" / "checkpoints").exists()

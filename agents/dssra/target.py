@@ -45,7 +45,7 @@ class TargetPlan(NamedTuple):
     """Plans of a batch, with what changes from one candidate to the next.
 
     Attributes:
-        base: Plans of all clusters (E, ...).
+        base: Plans of all clusters (E, ...), with shares of which those that take part are scaled up.
         plays: Clusters that take part (E, N), bool.
         steps: Local steps of the clusters, if they take part (E, N), int.
     """
@@ -122,9 +122,10 @@ class DSSRATarget(StateScheduler):
 
     @cached_property
     def _goal(self) -> float | None:
-        """Progress at the target; ``None`` without one."""
+        """Progress at the target; ``None`` without one, and for one that the curve never reaches."""
         target = self.scenario.dynamics.target_loss
-        return None if target is None else float(self._law.reached(np.array(target)))
+        goal = np.inf if target is None else float(self._law.reached(np.array(target)))
+        return goal if goal < np.inf else None
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round.
@@ -174,7 +175,11 @@ class DSSRATarget(StateScheduler):
 
     def _moved(self, plan: TargetPlan, costs: _Costs, able: BoolArray) -> Iterator[TargetPlan]:
         """Plans that differ in the local steps of one cluster, in whether it takes part, or in the shares."""
-        share = common_end(plan.base.bandwidth, costs.upload, costs.rest, plan.plays)
+        shares, plays = self._allocation(plan).bandwidth, plan.plays
+        together = common_end(shares, costs.upload, costs.rest, plays)
+        used = np.where(plays, plan.base.bandwidth, 0.0).sum(axis=-1, keepdims=True)
+        # What is set aside for those that sit out stays: they may come back.
+        share = np.where(plays, together * used, plan.base.bandwidth)
         yield plan._replace(base=replace(plan.base, bandwidth=share))
         for n in range(able.shape[-1]):
             for H in self._choices if self._own_steps and len(self._choices) > 1 else ():

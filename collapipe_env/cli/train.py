@@ -154,7 +154,8 @@ class Job:
             except CheckpointError:
                 continue  # a scenario of the user's own that has a shipped one's name
             beside.append(f"{PREFIX}{name}")
-        return (LEARNED, "dssra", f"{PREFIX}graph", *beside, "pipeline", "random")
+        graph = (f"{PREFIX}graph",) if self._scenario.budgets.per == "round" else ()  # it knows no others
+        return (LEARNED, "dssra", *graph, *beside, "pipeline", "random")
 
     def _require_schedulers(self) -> None:
         """Build each scheduler once, so that errors show before hours of training.

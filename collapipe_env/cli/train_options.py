@@ -95,8 +95,8 @@ class EvaluationOptions(EpisodeOptions):
         tyro.conf.arg(
             metavar="NAME ...",
             help=f"Schedulers to compare: {SCHEDULERS_HELP}",
-            help_behavior_hint="(default: agent dssra zoo:graph pipeline random, and agents of the zoo that "
-            "PPO and SAC trained on the scenario)",
+            help_behavior_hint="(default: agent dssra zoo:graph pipeline random, of these zoo:graph where "
+            "budgets are per round, and agents of the zoo that PPO and SAC trained on the scenario)",
         ),
     ] = None
     evaluate_only: bool = False

@@ -34,13 +34,18 @@ MARGIN = 1.02
 """Factor between the ends of the curves and those of the axis."""
 SIZE = (6.2, 4.3)
 """Width and height without the legend [inch]."""
+COMPARED = {False: "mean round delay", True: "time per progress"}
+"""What is compared, by whether a scenario leaves open who takes part or how many local steps they take."""
 
 Ratios = list[npt.NDArray[np.float64]]
-"""Mean round delays over the reference's in the same episodes, (R, E) for each scenario."""
+"""What is compared, over the reference's in the same episodes, (R, E) for each scenario."""
 
 
 def delay_profile(comparisons: Comparisons) -> Figure:
     """Share of the episodes of all scenarios with at most so many times the reference's mean round delay.
+
+    Where a scenario leaves open who takes part or how many local steps they take, it is the simulated time
+    per unit of progress.
 
     A scenario that a scheduler cannot play, or where it fails the energy gate, counts as one where it is
     within no factor; who has no other is left out.
@@ -71,7 +76,9 @@ def delay_profile(comparisons: Comparisons) -> Figure:
     axes.set_xlim(low, high)
     axes.set_ylim(-0.02, 1.02)
     axes.set_title(", ".join(comparison.name for comparison in comparisons), loc="left", fontsize=10.5)
-    axes.set_xlabel("mean round delay over the reference's in the same episode, at most")
+    by_progress = {not math.isnan(summary.seconds_per_progress.mean) for summary in summaries}
+    compared = " or ".join(COMPARED[own] for own in sorted(by_progress))
+    axes.set_xlabel(f"{compared} over the reference's in the same episode, at most")
     axes.set_ylabel("share of episodes; band: 95 % interval")
     handles = [
         line_key(

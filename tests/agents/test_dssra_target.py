@@ -9,7 +9,7 @@ import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.absent import common_end, sitting_out
-from collapipe_env.agents.dssra.target import DSSRATarget
+from collapipe_env.agents.dssra.target import DSSRATarget, TargetPlan
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.learners.expected_progress import ExpectedProgress
@@ -264,3 +264,28 @@ def test_a_task_without_a_fit_is_refused_only_where_progress_counts(monkeypatch)
     with pytest.raises(ScenarioError, match="has no surrogate fit"):
         DSSRATarget(OPEN)
     DSSRATarget(OPEN.with_overrides({"decisions": list(COLLAPIPE), "name": "closed"}))
+
+
+def test_shares_hold_when_clusters_come_back_to_uploads_that_end_together() -> None:
+    state, solver = loaded(OPEN, 4, 3), DSSRATarget(OPEN)
+    parameters = system_parameters(OPEN)
+    base = DSSRA(OPEN).allocate(state)
+    plays = np.broadcast_to(np.array([True, True, False]), (4, 3))
+    able, steps = np.ones((4, 3), dtype=bool), np.ones((4, 3), dtype=np.int64)
+    plan, costs, _ = solver._best(state, [TargetPlan(base, plays, steps)])
+    together = next(solver._moved(plan, costs, able))
+    np.testing.assert_array_equal(together.base.bandwidth[:, 2], base.bandwidth[:, 2])
+    expected = common_end(sitting_out(base, plays).bandwidth, costs.upload, costs.rest, plays)[:, :2]
+    np.testing.assert_allclose(solver._allocation(together).bandwidth[:, :2], expected, rtol=1e-12)
+    for back in solver._moved(*solver._best(state, [together])[:2], able):
+        check_allocation(parameters, state, solver._allocation(back))
+
+
+def test_a_target_that_the_curve_never_reaches_bounds_no_progress() -> None:
+    floor = fit_for(OPEN).constants.floor_loss
+    state = replace(loaded(OPEN, 3, 2), loss=np.array([floor, 0.9 * floor, 1.5 * floor]))
+    plan = DSSRATarget(OPEN).allocate(state)
+    for target in (floor, 0.5 * floor):
+        found = DSSRATarget(OPEN.with_overrides({"dynamics.target_loss": target})).allocate(state)
+        np.testing.assert_array_equal(found.local_steps, plan.local_steps)
+        np.testing.assert_array_equal(found.bandwidth, plan.bandwidth)

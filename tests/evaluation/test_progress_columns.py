@@ -12,6 +12,7 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.target import DSSRATarget
 from collapipe_env.agents.learned.validation import Validator
 from collapipe_env.evaluation.comparison import overall, summarise_scenario
+from collapipe_env.evaluation.delay_profile import delay_profile
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.figures import loss_over_energy
@@ -97,6 +98,16 @@ def test_losses_are_drawn_against_energy() -> None:
     axes = loss_over_energy([comparison("one", {"dssra": [[1.0] * 4, [2.0] * 4]})]).axes[0]
     assert axes.get_xlabel() == "energy of all nodes (kJ)"
     assert axes.lines[0].get_xdata()[-1] == pytest.approx(4 * 2.0 / 1e3)
+
+
+def test_profiles_say_what_their_ratios_are_of() -> None:
+    def label(*comparisons):
+        return delay_profile(comparisons).axes[0].get_xlabel()
+
+    closed, opened = comparison("one", {"dssra": [[1.0]]}), by_progress({"random": 0.1, "dssra": 1.0})
+    assert label(closed).startswith("mean round delay over")
+    assert label(opened).startswith("time per progress over")
+    assert label(closed, opened).startswith("mean round delay or time per progress over")
 
 
 def test_versions_of_an_agent_are_chosen_by_drift_plus_penalty_per_progress() -> None:
