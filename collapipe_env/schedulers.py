@@ -140,7 +140,7 @@ Kind = TypeVar("Kind", bound=Factory)
 LEARNED = "agent"
 """Stands for the trained agent in lists of schedulers."""
 NAMED_ONLY = ("dssra-target",)
-"""Schedulers that a comparison of all leaves out: without certain decisions open they are as another one."""
+"""Schedulers that are as another one unless participation or local steps are open; there they always play."""
 DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
 """Schedulers of an evaluation where none is named."""
 

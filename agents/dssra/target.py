@@ -97,7 +97,8 @@ class DSSRATarget(StateScheduler):
         p = self.parameters
         self._own_steps = p.local_steps_choices is not None
         choices = p.local_steps_choices or (p.costs.local_steps,)
-        wanted = tuple(sorted(set(choices if local_steps is None else local_steps)))
+        asked = choices if local_steps is None else local_steps
+        wanted = tuple(sorted(set(asked))) if isinstance(asked, Sequence) else ()
         if not wanted or set(wanted) - set(choices):
             raise AllocationError(
                 f"DSSRATarget(local_steps: expected some of {list(choices)}, got {local_steps!r})"

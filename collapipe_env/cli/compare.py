@@ -32,6 +32,7 @@ from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import judged_by_target
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import LEARNED, NAMED_ONLY, scheduler_names
@@ -68,7 +69,7 @@ class Options:
     schedulers: Annotated[
         tuple[str, ...] | None,
         tyro.conf.arg(metavar="NAME ...", help=f"Who is compared: {SCHEDULERS_HELP}"),
-        hint(f"default: all but {', '.join(NAMED_ONLY)}, and agent where --agent gives one"),
+        hint("default: all that the scenario has decisions for, and agent where --agent gives one"),
     ] = None
     agent: Annotated[
         tuple[str, ...], tyro.conf.arg(metavar="[SCENARIO=]FILE|zoo:NAME ..."), hint("default: none")
@@ -98,6 +99,15 @@ class Options:
         every = tuple(name for name in scheduler_names() if name not in NAMED_ONLY)
         asked = every if self.schedulers is None else full_names(self.schedulers)
         return tuple(name for name in asked if name != LEARNED)
+
+    def names_for(self, scenario: Scenario) -> tuple[str, ...]:
+        """The schedulers of one scenario: without a list, those that need its open decisions, too.
+
+        Args:
+            scenario: The scenario.
+        """
+        named = self.schedulers is None and judged_by_target(scenario)
+        return (*self.names, *NAMED_ONLY) if named else self.names
 
     @property
     def held_against(self) -> str:
@@ -155,7 +165,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     asked = {"kind": "comparison", "rounds": play.rounds, "learner": learner}
     plans = []
     for name, scenario in scenarios.items():
-        playing = (*([LEARNED] if name in agents else []), *options.names)
+        playing = (*([LEARNED] if name in agents else []), *options.names_for(scenario))
         folder = run.episodes / folder_name(name)
         plans.append(
             play.plan(scenario, playing, agents.get(name, ()), learner, lambda *_, f=folder: f, play.threads)

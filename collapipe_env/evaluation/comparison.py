@@ -129,7 +129,7 @@ def summarise_scenario(
         return ScenarioComparison(plan, {}, outcome.impossible, reference, [], float("nan"), nothing)
     target, goal = target_of(plan.scenario, results)
     summaries = summarise_all(results, target, reference)
-    summaries.sort(key=lambda s: (s.gate.failed, s.place))
+    summaries.sort(key=lambda s: (s.gate.failed, s.yardstick.mean))
     return ScenarioComparison(plan, results, outcome.impossible, reference, summaries, target, goal)
 
 

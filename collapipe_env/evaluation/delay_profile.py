@@ -35,10 +35,10 @@ MARGIN = 1.02
 SIZE = (6.2, 4.3)
 """Width and height without the legend [inch]."""
 COMPARED = {False: "mean round delay", True: "time per progress"}
-"""What is compared, by whether a scenario leaves open who takes part or how many local steps they take."""
+"""Names of what is compared, by whether a scenario leaves open who takes part or their local steps."""
 
 Ratios = list[npt.NDArray[np.float64]]
-"""What is compared, over the reference's in the same episodes, (R, E) for each scenario."""
+"""Ratios to the reference in the same episodes, (R, E) for each scenario."""
 
 
 def delay_profile(comparisons: Comparisons) -> Figure:

@@ -110,10 +110,14 @@ class Summary:
     server_blocks: int = 0
 
     @property
-    def place(self) -> float:
-        """Mean of :func:`yardstick`, by which schedulers are sorted [s]."""
-        own = self.seconds_per_progress.mean
-        return self.delay_mean.mean if math.isnan(own) else own
+    def by_progress(self) -> bool:
+        """Whether :func:`yardstick` is the time per unit of progress."""
+        return not math.isnan(self.seconds_per_progress.mean)
+
+    @property
+    def yardstick(self) -> Estimate:
+        """Estimate of :func:`yardstick`, by which schedulers are sorted [s]."""
+        return self.seconds_per_progress if self.by_progress else self.delay_mean
 
     @property
     def label(self) -> str:

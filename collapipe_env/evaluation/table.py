@@ -116,18 +116,21 @@ def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str])
     """
     metrics = _metric_columns(summaries)
     target: Column = ("time to target", "s", lambda s: _target_cell(s.time_to_target))
-    by_progress = any(not math.isnan(s.seconds_per_progress.mean) for s in summaries)
-    first: list[Column] = [("per progress", "s", lambda s: cell(s.seconds_per_progress, ".1f")), target]
-    columns: list[Column] = [
-        ("scheduler", "", lambda s: (s.label, "")),
-        *(first if by_progress else []),
-        ("delay mean", "s", lambda s: cell(s.delay_mean, ".2f")),
-        ("delay IQM", "s", lambda s: cell(s.delay_iqm, ".2f")),
-        ("delay p95", "s", lambda s: cell(s.delay_p95, ".2f")),
+    by_progress = any(summary.by_progress for summary in summaries)
+    compared: list[Column] = [
         ("difference", "%", lambda s: cell(s.difference, "+.1f", 100.0)),
         ("faster", "%", lambda s: cell(s.improvement, ".0f", 100.0)),
         ("rank", "", lambda s: cell(s.rank, ".1f")),
-        *([] if by_progress else [target]),
+    ]
+    progress: Column = ("per progress", "s", lambda s: cell(s.seconds_per_progress, ".1f"))
+    first = [progress, *compared, target] if by_progress else []
+    columns: list[Column] = [
+        ("scheduler", "", lambda s: (s.label, "")),
+        *first,
+        ("delay mean", "s", lambda s: cell(s.delay_mean, ".2f")),
+        ("delay IQM", "s", lambda s: cell(s.delay_iqm, ".2f")),
+        ("delay p95", "s", lambda s: cell(s.delay_p95, ".2f")),
+        *([] if by_progress else [*compared, target]),
         ("energy excess", "%", lambda s: cell(s.energy_excess, "+.1f", 100.0)),
         ("backlog slope", "%/round", lambda s: cell(s.backlog_slope, "+.2f", 100.0)),
         ("final backlog", "z", lambda s: cell(s.final_backlog, ".1f")),
@@ -139,7 +142,7 @@ def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str])
     at = IMPORTANT.index("time to target")
     important = (*IMPORTANT[:at], *(name for name, *_ in metrics[:1]), *IMPORTANT[at:])
     if by_progress:
-        important = (*(name for name, *_ in first), *important)
+        important = ("per progress", "time to target", *important)
     lines = [[content(summary) for *_, content in columns] for summary in summaries]
     counting = sum(not summary.gate.failed for summary in summaries)
     return Page(title, below, [(name, unit) for name, unit, _ in columns], lines, important, counting)

@@ -204,7 +204,7 @@ def test_arguments_close_decisions() -> None:
     assert (solver.ratio(state, solver.allocate(state)) <= solver.ratio(state, plan) * (1.0 + 1e-12)).all()
 
 
-@pytest.mark.parametrize("steps", [[3], [], [1, 32]])
+@pytest.mark.parametrize("steps", [[3], [], [1, 32], 4])
 def test_local_steps_that_may_not_be_chosen_are_refused(steps) -> None:
     with pytest.raises(AllocationError, match=r"local_steps: expected some of \[1, 2, 4, 8, 16\]"):
         DSSRATarget(OPEN, local_steps=steps)

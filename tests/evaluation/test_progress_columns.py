@@ -15,7 +15,7 @@ from collapipe_env.evaluation.comparison import overall, summarise_scenario
 from collapipe_env.evaluation.delay_profile import delay_profile
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_result import EpisodeResult
-from collapipe_env.evaluation.figures import loss_over_energy
+from collapipe_env.evaluation.figures import delay_bars, energy_against_delay, loss_over_energy
 from collapipe_env.evaluation.report import markdown_report
 from collapipe_env.evaluation.runner import Outcome
 from collapipe_env.files import without_nan
@@ -54,7 +54,9 @@ def test_the_shortest_rounds_do_not_win_if_they_make_least_progress() -> None:
 def test_tables_show_time_per_progress_and_to_the_target_before_delays() -> None:
     text = markdown_report([by_progress({"random": 0.1, "dssra": 1.0})])
     header = next(line for line in text.splitlines() if line.startswith("| scheduler"))
-    assert header.startswith("| scheduler | per progress (s) | time to target (s) | delay mean (s)")
+    assert header.startswith(
+        "| scheduler | per progress (s) | difference (%) | faster (%) | rank | time to target (s) | delay"
+    )
     assert header.count("time to target") == 1
     assert "Difference: simulated time per unit of progress over that of DSSRA" in text
     closed = markdown_report([comparison("one", {"dssra": [[1.0]]})])
@@ -92,6 +94,21 @@ def test_other_scenarios_have_no_progress(monkeypatch) -> None:
     assert math.isnan(result.seconds_per_progress)
     monkeypatch.setattr(expected_progress, "has_fit", lambda _: False)
     assert progress_law(OPEN) is None
+
+
+def test_pictures_compare_time_per_progress_too() -> None:
+    done = by_progress({"random": 0.1, "dssra": 1.0})
+    bars, scatter = delay_bars([done]).axes[0], energy_against_delay([done]).axes[0]
+    assert bars.get_xlabel().startswith("simulated time per unit of progress (s); whisker: ")
+    assert "percentile" not in bars.get_xlabel()
+    assert max(patch.get_width() for patch in bars.patches) == pytest.approx(15.0)
+    assert scatter.get_xlabel() == "simulated time per unit of progress (s)"
+    assert (
+        delay_bars([comparison("one", {"dssra": [[1.0]]})])
+        .axes[0]
+        .get_xlabel()
+        .startswith("mean round delay")
+    )
 
 
 def test_losses_are_drawn_against_energy() -> None:
