@@ -273,6 +273,7 @@ PROCESSES: Registry[type[Process]] = Registry(
         "migration": "collapipe_env.dynamics.previous_plan:PreviousPlan",
         "tenants": "collapipe_env.dynamics.tenants:Tenants",
         "server": "collapipe_env.dynamics.server_queue:ServerQueue",
+        "heat": "collapipe_env.dynamics.heat:Heat",
     },
     reserved=("layout", "arrivals", "learner"),
     hint="one of your own is registered with collapipe_env.register_process",
