@@ -59,11 +59,11 @@ class Heat(Process):
     def __init__(self, scenario: Scenario, spec: HeatSpec) -> None:
         super().__init__(scenario, spec)
         self.own = heat_numbers(spec)
-        N, K = devices = (scenario.clusters, scenario.max_devices)
+        devices = (scenario.clusters, scenario.max_devices)
         levels = np.asarray(self.own.levels, dtype=np.float64)
         self._levels, self._last = Constant(levels), len(levels) - 1
         self._steps = spec.governor != "ipa"
-        self.numbers = N if spec.ambient_max_c > spec.ambient_min_c else 0
+        self.numbers = scenario.clusters if spec.ambient_max_c > spec.ambient_min_c else 0
         headroom = "thermal headroom: the temperature that the governor reads over its set point, from 25 C"
         self.observed = (Observed("headroom", devices, "1", 0.0, MOST_HEADROOM, headroom),)
         if self._steps:

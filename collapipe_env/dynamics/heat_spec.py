@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 ROOM_C = 25.0
@@ -158,11 +159,7 @@ class HeatSpec:
             )
         found = heat_numbers(self)
         levels = list(found.levels)
-        if (
-            len(levels) < 2
-            or levels[0] != 1.0
-            or not all(a > b > 0.0 for a, b in zip(levels, levels[1:], strict=False))
-        ):
+        if len(levels) < 2 or levels[0] != 1.0 or not all(a > b > 0.0 for a, b in pairwise(levels)):
             raise ValueError(f"levels are {levels}: give two or more, 1 first, descending, above 0")
         if self.governor == "pause" and len(levels) != 2:
             raise ValueError(
