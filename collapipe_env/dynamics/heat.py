@@ -12,7 +12,7 @@ from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
 from collapipe_env.dynamics.system import System
 from collapipe_env.errors import StateError
 from collapipe_env.physics.energy import compute_power
-from collapipe_env.physics.heat import (
+from collapipe_env.physics.thermal import (
     allocated_power,
     busy_phase,
     clock_share,
@@ -32,8 +32,8 @@ class Heat(Process):
     """Temperature of each device, and the clock that its governor leaves it ([X]).
 
     A round heats a device by the energy that it spends in its busy phase and by its idle power all the time
-    (:mod:`collapipe_env.physics.heat`). At the end of the round its governor reads the temperature and caps
-    the clock of the next one. Devices that are away cool down.
+    (:mod:`collapipe_env.physics.thermal`). At the end of the round its governor reads the temperature and
+    caps the clock of the next one. Devices that are away cool down.
 
     It carries, in every round:
 
@@ -93,7 +93,7 @@ class Heat(Process):
                 full, system.flops_per_cycle, system.switched_capacitance, system.active_power, full
             )
             carried["cubic"] = system.switched_capacitance > 0.0
-        return carried | self._read(carried, reading, paused)
+        return {**carried, **self._read(carried, reading, paused)}
 
     def _idle(self, present: Array, like: Array) -> Array:
         """Idle power (R, N, K) [W]; none of devices that are away."""
@@ -118,17 +118,17 @@ class Heat(Process):
         reading = temperature + own.die_resistance_k_per_w * (busy.power + idle)
         cool = reading < own.set_c - own.hysteresis_k
         paused = (reading > own.critical_c) | (carried["paused"] & ~cool)
-        following = dict(carried) | {"temperature": temperature}
+        following = {**carried, "temperature": temperature}
         if self._steps:
             moves, left = governor_moves(carried["remainder"], delta_s, own.period_s)
             following["remainder"] = left
             following["level"] = moved_level(
                 carried["level"], reading, moves, self._last, own.set_c, own.hysteresis_k
             )
-        return following | self._read(following, reading, paused)
+        return {**following, **self._read(following, reading, paused)}
 
     def _read(self, carried: Carried, reading: Array, paused: Array) -> Carried:
-        """What follows from a reading of the temperature: headroom, pause, and the cap on the clock."""
+        """Headroom, pause and cap on the clock after a reading of the temperature."""
         xp, span = namespace(reading), self.own.set_c - ROOM_C
         headroom = xp.clip((reading - ROOM_C) / span, 0.0, MOST_HEADROOM)
         share = self._share(carried, reading)

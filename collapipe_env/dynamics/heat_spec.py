@@ -82,7 +82,7 @@ PROFILES: Mapping[str, Mapping[str, float | tuple[float, ...]]] = {
 }
 """Numbers of each profile; ``sustainable_w`` follows from them."""
 PAUSE: Mapping[str, float | tuple[float, ...]] = {"levels": (1.0, 0.25), "hysteresis_k": 5.0}
-"""What the governor ``pause`` has instead."""
+"""Numbers of the governor ``pause`` in place of the profile's."""
 
 _RANGES: Mapping[str, tuple[float, float, str]] = {
     "resistance_k_per_w": (0.0, 1e6, "K/W"),

@@ -12,7 +12,7 @@ from physics_support import PRICES, make_case
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.energy import compute_power
-from collapipe_env.physics.heat import (
+from collapipe_env.physics.thermal import (
     Busy,
     allocated_power,
     busy_phase,
