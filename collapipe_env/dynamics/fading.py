@@ -34,6 +34,7 @@ class Fading(Process):
     """
 
     name = "fading"
+    endogenous = False
     after = ("shadowing",)
 
     def __init__(

@@ -23,6 +23,7 @@ class Load(Process):
     """
 
     name = "load"
+    endogenous = False
 
     def __init__(self, scenario: Scenario, spec: Any = None) -> None:
         super().__init__(scenario, spec)

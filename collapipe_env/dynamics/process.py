@@ -103,6 +103,8 @@ class Process:
     Class attributes:
         name: Its name, in the registry and in scenarios.
         after: Processes that are advanced and applied before it, where they are on.
+        endogenous: Whether what is played drives it, as heat or a battery; False for what moves by itself,
+            whatever is played. It chooses the seconds that :meth:`advance` is told.
         Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``; ``None`` where it
             has none.
 
@@ -122,6 +124,7 @@ class Process:
 
     name: ClassVar[str]
     after: ClassVar[tuple[str, ...]] = ()
+    endogenous: ClassVar[bool] = True
     Spec: ClassVar[type[Any] | None] = None
 
     numbers: int = 0
@@ -168,7 +171,9 @@ class Process:
             state: The system before that round (R, ...).
             costs: What the round cost (R, ...).
             u: Numbers of the next round (R, numbers / factors), float64; the process may write over them.
-            delta_s: Seconds that passed (R,).
+            delta_s: Seconds that passed (R,), by ``dynamics.time_base``: the delay of the round under
+                ``real``, ``T_ref`` under ``reference``, and under ``mixed`` the delay if the process is
+                ``endogenous``, else ``T_ref``.
 
         Returns:
             The same names with the arrays of the next round.
@@ -268,6 +273,7 @@ PROCESSES: Registry[type[Process]] = Registry(
         "migration": "collapipe_env.dynamics.previous_plan:PreviousPlan",
         "tenants": "collapipe_env.dynamics.tenants:Tenants",
         "server": "collapipe_env.dynamics.server_queue:ServerQueue",
+        "heat": "collapipe_env.dynamics.heat:Heat",
     },
     reserved=("layout", "arrivals", "learner"),
     hint="one of your own is registered with collapipe_env.register_process",

@@ -22,6 +22,7 @@ class Shadowing(Process):
     """
 
     name = "shadowing"
+    endogenous = False
 
     def __init__(self, scenario: Scenario, spec: Any) -> None:
         super().__init__(scenario, spec)

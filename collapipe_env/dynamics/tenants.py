@@ -57,6 +57,7 @@ class Tenants(Process):
     """
 
     name = TENANTS
+    endogenous = False
     Spec = TenantsSpec
 
     def __init__(self, scenario: Scenario, spec: TenantsSpec) -> None:

@@ -20,8 +20,20 @@ from collapipe_env.envs.graph_observation import (
     HOP_FEATURES,
     OPENED_FEATURES,
     SERVER_FEATURES,
+    SHARE,
+    Form,
     GraphFeature,
     hops_there,
+)
+
+HEAT_FEATURES = (
+    GraphFeature(
+        "headroom",
+        "thermal headroom: the temperature that the governor reads over its set point, counted from 25 C",
+        "1",
+        Form(log=False, added=0.0, low=0.0, high=1.5),
+    ),
+    GraphFeature("clock_share", "share of the full clock that heat leaves", "1", SHARE),
 )
 
 
@@ -82,6 +94,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         schedule: Whether it leaves schedules to them.
         server: Whether the server has an energy budget or tenants who come and go.
         participation: Whether it leaves to them which clusters take part.
+        heat: Whether devices warm up.
     """
 
     def __init__(
@@ -94,6 +107,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         schedule: bool = False,
         server: bool = False,
         participation: bool = False,
+        heat: bool = False,
     ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
@@ -122,6 +136,8 @@ class GraphLayout(Mapping[str, GraphPart]):
             rows["server"] = ("the edge server, where its terms move", (), "", SERVER_FEATURES)
         if participation:
             rows["absence"] = ("clusters, where they may sit out", (N,), "N", ABSENCE_FEATURES)
+        if heat:
+            rows["heat"] = ("devices, where they warm up", (N, K), "N, K", HEAT_FEATURES)
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():
             shape = (*lead, len(features)) if features else lead
@@ -175,7 +191,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         """
         xp = namespace(*observation.values())
         present = observation["present"] > 0.5
-        known = {"device": present, "opened": present, "hop": hops_there(present)}
+        known = {"device": present, "opened": present, "heat": present, "hop": hops_there(present)}
         found: dict[str, dict[str, Array]] = {}
         for name, part in self._parts.items():
             found[name] = {} if part.features else {name: present}

@@ -64,7 +64,9 @@ class GraphObservations:
     def __init__(self, scenario: Scenario) -> None:
         self._parameters = system_parameters(scenario)
         self._recompute, self._schedule = (opens(scenario, name) for name in ("recompute", "schedule"))
-        self._server = any(process.name in SERVER_PROCESSES for process in active_processes(scenario))
+        active = {process.name for process in active_processes(scenario)}
+        self._server = not active.isdisjoint(SERVER_PROCESSES)
+        self._heat = "heat" in active
         self.layout = GraphLayout(
             scenario.clusters,
             scenario.max_devices,
@@ -73,6 +75,7 @@ class GraphObservations:
             schedule=self._schedule,
             server=self._server,
             participation=self._parameters.idle_round_s is not None,
+            heat=self._heat,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -82,17 +85,26 @@ class GraphObservations:
 
     def build(self, state: SystemState) -> dict[str, Array]:
         """Observations of states (E, ...) in NumPy arrays: fresh ones, float32."""
-        return {**self._observer.build(state)._asdict(), **self._of_opened(state), **self._of_server(state)}
+        return {**self._observer.build(state)._asdict(), **self._added(state)}
 
     def build_generic(self, state: SystemState) -> dict[str, Array]:
         """The same on any array library."""
         xp = namespace(state.backlog)
-        graph = {
-            **self._observer.build_generic(state)._asdict(),
-            **self._of_opened(state),
-            **self._of_server(state),
-        }
+        graph = {**self._observer.build_generic(state)._asdict(), **self._added(state)}
         return {name: xp.astype(array, xp.float32) for name, array in graph.items()}
+
+    def _added(self, state: SystemState) -> dict[str, Array]:
+        """Arrays that only some scenarios have, by their names."""
+        return {**self._of_opened(state), **self._of_server(state), **self._of_heat(state)}
+
+    def _of_heat(self, state: SystemState) -> dict[str, Array]:
+        """Features of devices that warm up, by the name of their array."""
+        if not self._heat:
+            return {}
+        xp, seen = namespace(state.loss), state.processes["heat"]
+        columns = xp.stack((seen["headroom"], seen["share"]), axis=-1)
+        present = xp.astype(state.present, columns.dtype)[..., None]
+        return {"heat": xp.astype(columns * present, xp.float32)}
 
     def _of_opened(self, state: SystemState) -> dict[str, Array]:
         """Features that opened decisions add, by the name of their array."""

@@ -296,6 +296,14 @@ class DynamicsSpec:
         Annotated[float, real("evaluation loss that ends an episode", "nat", gt=0.0, le=1e6)] | None,
         described("smoothed evaluation loss that ends an episode; nat, range above 0, or null for never"),
     ] = None
+    time_base: Annotated[
+        Literal["mixed", "real", "reference"],
+        described(
+            "seconds by which a round moves processes: the round's delay (real), T_ref at one local step "
+            "(reference), or the delay for those that plans drive and T_ref for the others (mixed); one of "
+            "mixed, real, reference"
+        ),
+    ] = "mixed"
     processes: ProcessFields = ()
 
     @model_validator(mode="after")

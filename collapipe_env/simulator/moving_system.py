@@ -19,6 +19,8 @@ from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import usual_round
+from collapipe_env.simulator.carried_checks import require_arrays, require_finite, require_like
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.state_trees import LARGEST_NUMBER, Tree, require_within
@@ -71,6 +73,13 @@ class MovingSystem:
             self._still += 1
         self._moving = self.processes[self._still :]
         self._advancing = tuple(p for p in self._moving if p.moves)
+        base = scenario.dynamics.time_base
+        # Those that are told T_ref in place of the delay.
+        self._steady = {
+            p.name for p in self._advancing if base == "reference" or (base == "mixed" and not p.endogenous)
+        }
+        reference_s = usual_round(scenario) if self._steady else 0.0
+        self._reference_s = backend.array(np.full(num_envs, reference_s))
         shipped = PROCESSES.shipped()
         self._own = tuple(p for p in self._advancing if p.name not in shipped)
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
@@ -108,7 +117,7 @@ class MovingSystem:
         for place, process in enumerate(self.processes):
             u = self._numbers(process, rows.of(seeds[process.name]), rows.of(self._first))
             fresh[process.name] = process.begin(system, u)
-            _require_arrays(process, fresh[process.name], len(rows))
+            require_arrays(process, fresh[process.name], len(rows))
             for seen in process.observed:
                 if seen.carried not in fresh[process.name]:
                     raise ScenarioError(
@@ -150,9 +159,9 @@ class MovingSystem:
         """
         following: AllCarried = self._advance(self.carried, self._seeds, state, costs)
         for process in self._own:
-            _require_like(process, following[process.name], self.carried[process.name])
+            require_like(process, following[process.name], self.carried[process.name])
             if self._backend is NUMPY:
-                _require_finite(process, following[process.name])
+                require_finite(process, following[process.name])
         return following
 
     def _advanced(
@@ -163,7 +172,8 @@ class MovingSystem:
         for process in self._advancing:
             name = process.name
             u = self._numbers(process, seeds[name], rounds)
-            following[name] = process.advance(carried[name], state, costs, u, costs.delay)
+            delta_s = self._reference_s if name in self._steady else costs.delay
+            following[name] = process.advance(carried[name], state, costs, u, delta_s)
         return following
 
     def state(
@@ -326,50 +336,6 @@ class MovingSystem:
         host = self._backend.host
         arrays = {name: getattr(found, name) for name in MOVED_FIELDS}
         return {name: host(array) for name, array in arrays.items() if array is not None}
-
-
-def _require_arrays(process: Process, carried: Carried, rows: int) -> None:
-    """Refuse what `begin` may not return."""
-    for name, values in carried.items():
-        shape = getattr(values, "shape", None)
-        if not hasattr(values, "dtype") or not shape or shape[0] != rows:
-            raise ScenarioError(
-                f"begin of the process {process.name!r} returned {name!r} "
-                + (f"of shape {tuple(shape)}" if shape is not None else f"as {type(values).__name__}")
-                + f": expected an array with one row for each of {rows} environments"
-            )
-
-
-def _require_like(process: Process, found: Carried, before: Carried) -> None:
-    """Refuse what `advance` may not return: other names, shapes or types than before."""
-    for name in {**before, **found}:
-        old, new = before.get(name), found.get(name)
-        if getattr(new, "dtype", None) != getattr(old, "dtype", None) or _shape(new) != _shape(old):
-            raise ScenarioError(
-                f"advance of the process {process.name!r} returned {name!r} as {_kind(new)}, begin as "
-                f"{_kind(old)}: return the same names, shapes and types"
-            )
-
-
-def _require_finite(process: Process, found: Carried) -> None:
-    """Refuse numbers that would spoil every round from here on."""
-    for name, values in found.items():
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            at = np.argwhere(~np.isfinite(values))[0]
-            raise ScenarioError(
-                f"advance of the process {process.name!r} returned {values[tuple(at)]} in {name!r} at "
-                f"{at.tolist()}: return finite numbers"
-            )
-
-
-def _kind(array: Any) -> str:
-    """Type and shape of an array, in words."""
-    return "nothing" if array is None else f"{getattr(array, 'dtype', type(array).__name__)} {_shape(array)}"
-
-
-def _shape(array: Any) -> tuple[int, ...] | None:
-    shape = getattr(array, "shape", None)
-    return None if shape is None else tuple(shape)
 
 
 def _streams(processes: tuple[Process, ...]) -> tuple[str, ...]:

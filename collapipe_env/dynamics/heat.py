@@ -1,0 +1,168 @@
+"""Heat: devices warm up with the power that they spend, and slow down where they are hot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.arrays import Array, Constant, at_most, namespace
+from collapipe_env.dynamics.heat_spec import ROOM_C, HeatSpec, heat_numbers
+from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
+from collapipe_env.dynamics.system import System
+from collapipe_env.errors import StateError
+from collapipe_env.physics.energy import compute_power
+from collapipe_env.physics.thermal import (
+    allocated_power,
+    busy_phase,
+    clock_share,
+    computing_seconds,
+    governor_moves,
+    moved_level,
+    temperature_after_round,
+)
+from collapipe_env.scenario import Scenario
+from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
+
+MOST_HEADROOM = 1.5
+"""Largest thermal headroom that is shown."""
+
+
+class Heat(Process):
+    """Temperature of each device, and the clock that its governor leaves it ([X]).
+
+    A round heats a device by the energy that it spends in its busy phase and by its idle power all the time
+    (:mod:`collapipe_env.physics.thermal`). At the end of the round its governor reads the temperature and
+    caps the clock of the next one. Devices that are away cool down.
+
+    It carries, in every round:
+
+    - ``temperature`` (R, N, K) [C] and ``reading`` (R, N, K) [C], what the governor reads: the temperature,
+      or with a die that of the chip at work; ``headroom`` (R, N, K), the reading over its set point, counted
+      from 25 C, within 0 and 1.5;
+    - ``share`` (R, N, K), the cap on the clock over the full clock, and ``paused`` (R, N, K), bool: True from
+      a reading above the critical temperature until the device is cool;
+    - ``ambient`` (R, N) [C], the surroundings of each cluster;
+    - ``level`` (R, N, K), int, and ``remainder`` (R,) [s], the time since the last move, where the governor
+      has levels; else ``full_power`` (R, N, K) [W], power at the full clock, and ``cubic`` (R, N, K), bool:
+      whether it grows with the cube of the clock.
+
+    Args:
+        scenario: The scenario.
+        spec: Profile, governor, surroundings, and numbers that differ from the profile's.
+    """
+
+    name = "heat"
+    endogenous = True
+    Spec = HeatSpec
+
+    def __init__(self, scenario: Scenario, spec: HeatSpec) -> None:
+        super().__init__(scenario, spec)
+        self.own = heat_numbers(spec)
+        devices = (scenario.clusters, scenario.max_devices)
+        levels = np.asarray(self.own.levels, dtype=np.float64)
+        self._levels, self._last = Constant(levels), len(levels) - 1
+        self._steps = spec.governor != "ipa"
+        self.numbers = scenario.clusters if spec.ambient_max_c > spec.ambient_min_c else 0
+        headroom = "thermal headroom: the temperature that the governor reads over its set point, from 25 C"
+        self.observed = (Observed("headroom", devices, "1", 0.0, MOST_HEADROOM, headroom),)
+        if self._steps:
+            last, names = float(self._last), "level of the governor, 0 the full clock"
+            self.observed += (Observed("level", devices, "levels", 0.0, last, names),)
+        # Imported here: the simulator is built on processes.
+        from collapipe_env.simulator.build import system_parameters
+
+        self._parameters = system_parameters(scenario)
+
+    def begin(self, system: System, u: Array) -> Carried:
+        """Start as warm as idling leaves the devices, with full clocks, in surroundings drawn per cluster."""
+        xp, speed, own, spec = namespace(system.speed), system.speed, self.own, self.spec
+        ambient = xp.full_like(speed[..., 0], spec.ambient_min_c)
+        if self.numbers:
+            ambient = ambient + (spec.ambient_max_c - spec.ambient_min_c) * xp.astype(u, speed.dtype)
+        temperature = ambient[..., None] + own.resistance_k_per_w * self._idle(system.present, speed)
+        carried = {"ambient": ambient, "temperature": temperature}
+        reading = temperature + own.die_resistance_k_per_w * self._idle(system.present, speed)
+        paused = reading > own.critical_c
+        if self._steps:
+            carried["remainder"] = xp.zeros_like(speed[:, 0, 0])
+            carried["level"] = xp.zeros_like(speed, dtype=xp.int64)
+        else:
+            full = system.full_speed
+            carried["full_power"] = compute_power(
+                full, system.flops_per_cycle, system.switched_capacitance, system.active_power, full
+            )
+            carried["cubic"] = system.switched_capacitance > 0.0
+        return {**carried, **self._read(carried, reading, paused)}
+
+    def _idle(self, present: Array, like: Array) -> Array:
+        """Idle power (R, N, K) [W]; none of devices that are away."""
+        return self.own.idle_w * namespace(like).astype(present, like.dtype)
+
+    def advance(self, carried: Carried, state: Any, costs: Any, u: Any, delta_s: Array) -> Carried:  # noqa: ARG002
+        """Heat and cool the devices by the round, then let the governors move."""
+        own, plan = self.own, costs.allocation
+        computing = computing_seconds(self._parameters, plan, state.speed, state.clock)
+        energy = costs.energy[..., 1:]
+        busy = busy_phase(self._parameters, plan, energy, computing, state.compute_power, delta_s)
+        idle = self._idle(state.present, energy)
+        temperature = temperature_after_round(
+            carried["temperature"],
+            carried["ambient"][..., None],
+            busy,
+            idle,
+            delta_s[..., None, None],
+            own.resistance_k_per_w,
+            own.capacity_j_per_k,
+        )
+        reading = temperature + own.die_resistance_k_per_w * (busy.power + idle)
+        cool = reading < own.set_c - own.hysteresis_k
+        paused = (reading > own.critical_c) | (carried["paused"] & ~cool)
+        following = {**carried, "temperature": temperature}
+        if self._steps:
+            moves, left = governor_moves(carried["remainder"], delta_s, own.period_s)
+            following["remainder"] = left
+            following["level"] = moved_level(
+                carried["level"], reading, moves, self._last, own.set_c, own.hysteresis_k
+            )
+        return {**following, **self._read(following, reading, paused)}
+
+    def _read(self, carried: Carried, reading: Array, paused: Array) -> Carried:
+        """Headroom, pause and cap on the clock after a reading of the temperature."""
+        xp, span = namespace(reading), self.own.set_c - ROOM_C
+        headroom = xp.clip((reading - ROOM_C) / span, 0.0, MOST_HEADROOM)
+        share = self._share(carried, reading)
+        share = xp.where(paused, at_most(share, self.own.levels[-1]), share)
+        return {"reading": reading, "headroom": headroom, "paused": paused, "share": share}
+
+    def _share(self, carried: Carried, reading: Array) -> Array:
+        """Cap on the clock over the full clock (R, N, K), of devices that do not pause."""
+        own = self.own
+        if self._steps:
+            return self._levels.like(reading)[carried["level"]]
+        power = allocated_power(reading, own.on_c, own.set_c, own.sustainable_w, own.least_w)
+        return clock_share(power, carried["full_power"], carried["cubic"])
+
+    def limits(self, carried: Carried) -> Limits:
+        """Cap the clocks."""
+        return Limits(clock=carried["share"])
+
+    def check(self, carried: Carried) -> None:
+        """Refuse temperatures below absolute zero, and caps that do not follow from what is read."""
+        place, spec, own = "simulator/processes/heat", self.spec, self.own
+        for name in ("temperature", "reading"):
+            require_within(carried[name], -273.15, LARGEST_NUMBER, f"{place}/{name}")
+        slack = 1e-4
+        low, high = spec.ambient_min_c - slack, spec.ambient_max_c + slack
+        require_within(carried["ambient"], low, high, f"{place}/ambient")
+        if self._steps:
+            require_within(carried["level"], 0, self._last, f"{place}/level")
+            require_within(carried["remainder"], 0.0, own.period_s, f"{place}/remainder")
+        else:
+            require_within(carried["full_power"], 0.0, LARGEST_NUMBER, f"{place}/full_power")
+        if own.die_resistance_k_per_w == 0.0 and (carried["reading"] != carried["temperature"]).any():
+            raise StateError(f"{place}/reading is not the temperature: {REMEDY}")
+        expected = self._read(carried, carried["reading"], carried["paused"])
+        for name in ("headroom", "share"):
+            if (np.abs(carried[name] - expected[name]) > slack).any():
+                raise StateError(f"{place}/{name} does not follow from the reading: {REMEDY}")

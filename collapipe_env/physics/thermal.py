@@ -1,0 +1,218 @@
+"""Heat of a device: one node with a resistance and a capacity, and governors that cap its clock ([X]).
+
+Power ``P`` flows into a capacity ``C`` and out over a resistance ``R`` to the surroundings at ``Theta_a``:
+``C dTheta/dt = P - (Theta - Theta_a) / R``. A round has a busy phase and an idle one, of constant power each,
+so its end is known exactly. All take arrays of any library and any shapes that can be broadcast together.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import Array, at_least, at_most, namespace
+from collapipe_env.physics.delay import stage_time
+from collapipe_env.physics.energy import compute_time, radio_power
+from collapipe_env.physics.overheads import launch_time, update_time
+from collapipe_env.physics.parameters import SystemParameters
+from collapipe_env.physics.participation import real_steps
+from collapipe_env.physics.recomputation import recomputation_terms
+
+IPA_RISE = 2.0
+"""Sustainable powers that the power allocator grants beyond one at the temperature where it begins."""
+
+
+class Busy(NamedTuple):
+    """Busy phase of devices in a round.
+
+    Attributes:
+        seconds: Its length ``t_b`` (..., N, K) [s], at most the round's.
+        power: Mean power in it ``P_b`` (..., N, K) [W], idle power not included.
+    """
+
+    seconds: Array
+    power: Array
+
+
+def temperature_after(
+    temperature: Array, ambient: Array, power: Array, seconds: Array, resistance: float, capacity: float
+) -> Array:
+    """Temperature after some time at a constant power [C], the exact solution.
+
+    ``Theta' = Theta_a + R P + (Theta - Theta_a - R P) exp(-t / (R C))``
+
+    Args:
+        temperature: ``Theta`` [C].
+        ambient: ``Theta_a`` [C].
+        power: ``P`` [W], >= 0.
+        seconds: ``t`` [s], >= 0.
+        resistance: ``R`` [K/W], >= 0; with 0 the device is as warm as its surroundings.
+        capacity: ``C`` [J/K], > 0.
+    """
+    if resistance == 0.0:
+        return ambient + 0.0 * (temperature + power + seconds)
+    steady = ambient + resistance * power
+    xp = namespace(seconds)
+    # Written with expm1, so that short times keep their digits, and none at all changes nothing.
+    return temperature - (steady - temperature) * xp.expm1(-seconds / (resistance * capacity))
+
+
+def temperature_after_round(
+    temperature: Array,
+    ambient: Array,
+    busy: Busy,
+    idle_power: Array,
+    seconds: Array,
+    resistance: float,
+    capacity: float,
+) -> Array:
+    """Temperature after a round [C]: the busy phase first, then the idle one.
+
+    Args:
+        temperature: ``Theta`` [C].
+        ambient: ``Theta_a`` [C].
+        busy: The busy phase; the idle power flows in it, too.
+        idle_power: ``P_id`` [W], >= 0, all the time.
+        seconds: Length of the round ``Delta`` [s], at least that of the busy phase.
+        resistance: ``R`` [K/W], >= 0.
+        capacity: ``C`` [J/K], > 0.
+    """
+    warm = temperature_after(
+        temperature, ambient, busy.power + idle_power, busy.seconds, resistance, capacity
+    )
+    return temperature_after(warm, ambient, idle_power, seconds - busy.seconds, resistance, capacity)
+
+
+def computing_seconds(
+    parameters: SystemParameters, allocation: Allocation, speed: Array, clock: Array
+) -> Array:
+    """Seconds for which every device computes in a round (..., N, K), launches and updates included.
+
+    Args:
+        parameters: Scalars of the scenario.
+        allocation: Any plan (...); clusters that sit out count as if they did not.
+        speed: ``v`` (..., N, K) [FLOP/s].
+        clock: ``f`` (..., N, K) [Hz].
+    """
+    costs, extra, xp = parameters.costs, parameters.overheads, namespace(speed)
+    micro_batches = xp.astype(allocation.micro_batches, speed.dtype)
+    blocks = xp.astype(allocation.device_blocks, speed.dtype)
+    samples = (costs.batch_size / micro_batches)[..., None]
+    maths = stage_time(samples, blocks, costs.block_forward_flops, speed)
+    if allocation.sample_share is not None:
+        maths = maths * allocation.sample_share
+    work = maths + launch_time(blocks, extra.block_cycles, clock)
+    steps = real_steps(allocation, costs.local_steps, speed.dtype)
+    each = steps if isinstance(steps, int) else steps[..., None]
+    ratio = recomputation_terms(parameters, allocation).backward_over_forward
+    updates = update_time(blocks, extra.update_cycles, clock)
+    return compute_time((steps * micro_batches)[..., None], work, ratio) + each * updates
+
+
+def busy_phase(
+    parameters: SystemParameters,
+    allocation: Allocation,
+    energy: Array,
+    computing: Array,
+    computing_power: Array,
+    seconds: Array,
+) -> Busy:
+    """Busy phase of every device: it computes and its radio is on, ``t_b = min(compute + airtime, Delta)``.
+
+    The radio's time is its share of the energy over the power with which it sends: exact where receivers
+    draw nothing. All of the energy is heat, ``P_b = E / t_b``, so that none is lost, whatever ``t_b`` is.
+
+    Args:
+        parameters: Scalars of the scenario.
+        allocation: The plan (...).
+        energy: Energy of every device in the round (..., N, K) [J], idle power not included.
+        computing: Seconds for which it computes (..., N, K); :func:`computing_seconds`.
+        computing_power: ``P_act`` (..., N, K) [W].
+        seconds: ``Delta`` (...) [s].
+    """
+    radio, xp = parameters.radio_power, namespace(energy)
+    drawn = radio_power(allocation.device_power, radio.d2d_circuit_w, radio.efficiency)
+    airtime = at_least(energy - computing_power * computing, 0.0) / drawn
+    whole = xp.zeros_like(energy) + seconds[..., None, None]
+    nothing = xp.zeros_like(energy)
+    length = xp.where(energy > 0.0, xp.minimum(computing + airtime, whole), nothing)
+    # A round of no length heats nothing.
+    power = xp.where(length > 0.0, energy / xp.where(length > 0.0, length, 1.0 + nothing), nothing)
+    return Busy(length, power)
+
+
+def allocated_power(
+    temperature: Array, on_c: float, set_c: float, sustainable_w: float, least_w: float
+) -> Array:
+    """Power that the intelligent power allocator of Linux grants at a temperature [W], without its integral.
+
+    Three times the sustainable power where it begins, the sustainable one at its set point, and half as steep
+    beyond.
+
+    Args:
+        temperature: ``Theta`` [C].
+        on_c: ``Theta_on``, where it begins [C].
+        set_c: ``Theta_set`` [C], > ``Theta_on``.
+        sustainable_w: ``P_s`` [W], > 0.
+        least_w: Least power that it grants [W], > 0.
+    """
+    xp, span = namespace(temperature), set_c - on_c
+    room = (set_c - temperature) / span
+    share = xp.where(room >= 0.0, 1.0 + IPA_RISE * room, 1.0 + room)
+    return at_least(sustainable_w * share, least_w)
+
+
+def clock_share(power: Array, full_power: Array, cubic: Array) -> Array:
+    """Share of the full clock at which a device draws no more than some power, in (0, 1].
+
+    Args:
+        power: The power [W], > 0.
+        full_power: Power at the full clock [W], >= 0.
+        cubic: Whether the power grows with the cube of the clock (``kappa f^3``) or in proportion, bool.
+    """
+    xp = namespace(full_power)
+    some = full_power > 0.0
+    ratio = at_most(power / xp.where(some, full_power, xp.ones_like(full_power)), 1.0)
+    share = xp.where(cubic, ratio ** (1.0 / 3.0), ratio)
+    return xp.where(some, share, xp.ones_like(share))
+
+
+def governor_moves(remainder: Array, seconds: Array, period_s: float) -> tuple[Array, Array]:
+    """Moves that a governor makes in a round, at most one a period, and the time left over.
+
+    Args:
+        remainder: Seconds that the rounds before have left (...), in [0, period).
+        seconds: ``Delta`` (...) [s].
+        period_s: Seconds between two moves [s], > 0.
+
+    Returns:
+        Whole number of moves (...), real; seconds left over (...), in [0, period).
+    """
+    xp = namespace(seconds)
+    passed = remainder + seconds
+    moves = xp.floor(passed / period_s)
+    left = at_least(passed - moves * period_s, 0.0)
+    # Rounding may leave a whole period.
+    return moves, at_most(left, math.nextafter(period_s, 0.0))
+
+
+def moved_level(
+    level: Array, temperature: Array, moves: Array, last: int, set_c: float, hysteresis_k: float
+) -> Array:
+    """Level of a step governor after some moves: down the clock above the set point, up once it is cool.
+
+    Args:
+        level: ``j`` (..., N, K), int, 0 for the full clock.
+        temperature: What the governor reads (..., N, K) [C].
+        moves: Moves that it makes (...), whole numbers >= 0.
+        last: ``J``, number of the slowest level.
+        set_c: ``Theta_set`` [C].
+        hysteresis_k: ``h`` [K]: it moves back below ``Theta_set - h`` only.
+    """
+    xp = namespace(temperature)
+    # More moves than levels do not count, and might not fit an integer.
+    most = xp.astype(at_most(moves, float(last)), level.dtype)[..., None, None]
+    hot = xp.astype(temperature > set_c, level.dtype)
+    cool = xp.astype(temperature < set_c - hysteresis_k, level.dtype)
+    return xp.clip(level + (hot - cool) * most, 0, last)

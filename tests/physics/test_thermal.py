@@ -1,0 +1,225 @@
+"""Heat of a device: closed forms, integration step by step, governors one move at a time."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from physics_support import PRICES, make_case
+
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.physics.energy import compute_power
+from collapipe_env.physics.thermal import (
+    Busy,
+    allocated_power,
+    busy_phase,
+    clock_share,
+    computing_seconds,
+    governor_moves,
+    moved_level,
+    temperature_after,
+    temperature_after_round,
+)
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.costs import general_round_costs
+
+R, C, ROOM = 6.0, 60.0, 25.0
+celsius, watts, seconds = st.floats(-20.0, 90.0), st.floats(0.0, 20.0), st.floats(0.0, 1e4)
+
+
+def one(value):
+    return np.array([value])
+
+
+def after(temperature, power, time, ambient=ROOM, resistance=R, capacity=C):
+    found = temperature_after(one(temperature), one(ambient), one(power), one(time), resistance, capacity)
+    return float(found[0])
+
+
+def test_check_values():
+    assert after(25.0, 3.0, 10.0) == pytest.approx(25.49312, abs=5e-6)
+    assert after(25.0, 3.0, 360.0) == pytest.approx(36.37817, abs=5e-6)
+    assert after(25.0, 3.0, 1e6) == pytest.approx(43.0, abs=1e-9)
+    # -R C ln(1 - 12 / 48) seconds at 8 W from 25 to 37 C.
+    assert -R * C * math.log(1 - 12 / 48) == pytest.approx(103.566, abs=5e-4)
+    assert after(25.0, 8.0, 103.566) == pytest.approx(37.0, abs=1e-4)
+
+
+@given(celsius, watts, seconds, seconds, celsius)
+def test_two_times_one_after_the_other_are_their_sum(theta, power, a, b, ambient):
+    two = after(after(theta, power, a, ambient), power, b, ambient)
+    assert two == pytest.approx(after(theta, power, a + b, ambient), abs=1e-9)
+
+
+@given(celsius, watts, st.floats(1e-3, 1e4), celsius)
+def test_it_moves_towards_its_steady_temperature_and_not_beyond(theta, power, time, ambient):
+    steady, found = ambient + R * power, after(theta, power, time, ambient)
+    low, high = min(theta, steady), max(theta, steady)
+    assert low - 1e-9 <= found <= high + 1e-9
+    assert abs(found - steady) <= abs(theta - steady)
+    assert after(theta, power, 0.0, ambient) == theta
+    assert after(theta, power, time, ambient, resistance=0.0) == ambient
+
+
+@pytest.mark.parametrize("busy", [0.0, 3.0, 10.0])
+def test_a_round_is_what_small_steps_come_to(busy):
+    """Forward differences of C dTheta/dt = P - (Theta - Theta_a) / R."""
+    theta, ambient, length, power, idle = 31.0, 22.0, 10.0, 5.0, 0.5
+    found = temperature_after_round(
+        one(theta), one(ambient), Busy(one(busy), one(power)), one(idle), one(length), R, C
+    )
+    steps = 200_000
+    stepped, dt = theta, length / steps
+    for i in range(steps):
+        drawn = idle + power * (i * dt < busy)
+        stepped += dt * (drawn - (stepped - ambient) / R) / C
+    assert float(found[0]) == pytest.approx(stepped, abs=2e-4)
+
+
+@given(st.floats(0.0, 1.0), watts, watts, st.floats(0.1, 30.0))
+def test_busy_first_ends_cooler_than_the_mean_power_and_by_little(part, power, idle, length):
+    phases = temperature_after_round(
+        one(ROOM), one(ROOM), Busy(one(part * length), one(power)), one(idle), one(length), R, C
+    )
+    mean = after(ROOM, part * power + idle, length)
+    lag = mean - float(phases[0])
+    # To second order R P (t / RC)^2 y (1 - y) / 2.
+    assert -1e-9 <= lag <= 1.1 * R * power * (length / (R * C)) ** 2 / 8 + 1e-9
+
+
+def test_the_allocator_grants_what_the_kernel_documents():
+    granted = allocated_power(np.array([37.0, 43.0, 40.0, 46.0, 43.6, 100.0, 31.0]), 37.0, 43.0, 2.5, 0.3)
+    # Three times at switch-on, once at the set point, half as steep above, the floor, no upper bound.
+    np.testing.assert_allclose(granted, [7.5, 2.5, 5.0, 1.25, 2.25, 0.3, 12.5], rtol=1e-12)
+
+
+def test_the_fixed_point_of_the_allocator():
+    """Continuous work of a device of 8 W at the full clock, which goes with the cube of it."""
+    theta, share = one(25.0), one(1.0)
+    for _ in range(5000):
+        theta = temperature_after(theta, one(ROOM), 8.0 * share**3, one(1.0), R, C)
+        share = clock_share(allocated_power(theta, 37.0, 43.0, 2.5, 0.3), one(8.0), np.array([True]))
+    assert theta[0] == pytest.approx(42.5, abs=1e-6)
+    assert 8.0 * share[0] ** 3 == pytest.approx(2.9167, abs=5e-5)
+    assert share[0] == pytest.approx(0.71438, abs=5e-6)
+
+
+@given(st.floats(0.05, 50.0), st.floats(0.01, 50.0), st.booleans())
+def test_a_device_at_its_share_draws_what_it_is_granted(granted, full, cubic):
+    clock, per_cycle = 2e9, 16.0
+    kappa, stated = (full / clock**3, 0.0) if cubic else (0.0, full)
+    share = float(clock_share(one(granted), one(full), np.array([cubic]))[0])
+    power = compute_power(share * clock * per_cycle, per_cycle, kappa, stated, clock * per_cycle)
+    assert power == pytest.approx(min(granted, full), rel=1e-9)
+    assert 0.0 < share <= 1.0
+
+
+def test_a_device_without_power_keeps_its_clock():
+    assert clock_share(one(1.0), one(0.0), np.array([False])).tolist() == [1.0]
+
+
+@given(st.lists(st.floats(0.01, 60.0), min_size=1, max_size=40), st.sampled_from([1.0, 7.0, 0.3]))
+def test_no_time_is_lost_between_moves(delays, period):
+    remainder, moved = one(0.0), 0.0
+    for delay in delays:
+        moves, remainder = governor_moves(remainder, one(delay), period)
+        assert 0.0 <= remainder[0] < period
+        assert moves[0] <= math.floor(delay / period) + 1
+        moved += moves[0]
+    assert moved * period + remainder[0] == pytest.approx(sum(delays), abs=1e-9 + 1e-12 * sum(delays))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.floats(20.0, 60.0)), min_size=3, max_size=3),
+    st.integers(0, 9),
+)
+def test_levels_move_one_by_one(devices, moves):
+    level = np.array([[[j for j, _ in devices]]])
+    theta = np.array([[[t for _, t in devices]]])
+    found = moved_level(level, theta, one(float(moves)), 4, 43.0, 2.0)
+    for (j, reading), after_moves in zip(devices, found[0, 0].tolist(), strict=True):
+        expected = j
+        for _ in range(moves):
+            if reading > 43.0:
+                expected = min(expected + 1, 4)
+            elif reading < 41.0:
+                expected = max(expected - 1, 0)
+        assert after_moves == expected
+        assert abs(after_moves - j) <= moves
+    assert found.dtype == level.dtype
+    tensors = moved_level(
+        torch.asarray(level), torch.asarray(theta), torch.asarray([float(moves)]), 4, 43.0, 2.0
+    )
+    np.testing.assert_array_equal(tensors.numpy(), found)
+
+
+FOUR = ["segments", "micro_batches", "bandwidth", "powers"]
+OPENED = ["recompute", "schedule", "server_blocks", "local_steps"]
+
+
+def played(decision):
+    """Parameters, state and plans of actions at random, with a decision opened."""
+    scenario = load_scenario({"base": "medium", "decisions": [*FOUR, decision]})
+    env = CollaPipeVectorEnv(4, scenario, "surrogate")
+    env.reset(seed=3)
+    state = env.state
+    env.step(np.random.default_rng(5).uniform(-1, 1, env.action_space.shape).astype(np.float32))
+    return system_parameters(scenario), state, env.last_round.allocation
+
+
+def made(groups, prices, steps=1, errors="arq"):
+    return make_case(7, groups=groups, steps=steps, link_errors=errors, **PRICES[prices])
+
+
+CASES = [
+    *(pytest.param(lambda d=d: played(d), id=d) for d in OPENED),
+    *(pytest.param(lambda g=g, p=p: made(g, p, 3), id=f"{p}-{g}") for g in (False, True) for p in PRICES),
+]
+
+
+def energies(parameters, state, plan):
+    return general_round_costs(parameters, state, plan).energy[..., 1:]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_device_computes_for_as_long_as_its_energy_grows_with_its_power(case):
+    """The slope of a round's energy over the compute power is the time of computing."""
+    parameters, state, plan = case()
+    more = dataclasses.replace(state, compute_power=state.compute_power + 1.0)
+    slope = energies(parameters, more, plan) - energies(parameters, state, plan)
+    found = computing_seconds(parameters, plan, state.speed, state.clock)
+    np.testing.assert_allclose(found, slope, rtol=1e-9, atol=1e-9)
+    assert (found > 0.0).any()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_device_is_busy_while_it_computes_and_sends(case):
+    """Its time of sending is the slope of the energy over the power of a sender's circuits."""
+    parameters, state, plan = case()
+    radio = parameters.radio_power
+    stronger = radio._replace(d2d_circuit_w=radio.d2d_circuit_w + 1.0)
+    more = dataclasses.replace(parameters, radio_power=stronger)
+    energy = energies(parameters, state, plan)
+    airtime = energies(more, state, plan) - energy
+    delay = general_round_costs(parameters, state, plan).delay
+    computing = computing_seconds(parameters, plan, state.speed, state.clock)
+    busy = busy_phase(parameters, plan, energy, computing, state.compute_power, delay)
+    whole = np.minimum(computing + airtime, delay[:, None, None])
+    if radio.receive_w == 0.0:
+        np.testing.assert_allclose(busy.seconds, whole, rtol=1e-9, atol=1e-9)
+    assert (busy.seconds >= whole * (1 - 1e-9)).all()
+    assert (busy.seconds <= delay[:, None, None]).all()
+    np.testing.assert_allclose(busy.seconds * busy.power, energy, rtol=1e-12)
+    idle = energy == 0.0
+    assert (busy.power[idle] == 0.0).all()
+    # A round that is shorter than the work, and one of no length.
+    short = busy_phase(parameters, plan, energy, computing, state.compute_power, 0.0 * delay + 1e-6)
+    np.testing.assert_allclose(short.seconds[~idle], 1e-6, rtol=1e-12)
+    np.testing.assert_allclose(short.seconds * short.power, energy, rtol=1e-12)
+    none = busy_phase(parameters, plan, energy, computing, state.compute_power, 0.0 * delay)
+    assert (none.seconds == 0.0).all()
+    assert (none.power == 0.0).all()
