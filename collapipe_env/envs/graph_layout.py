@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_least, namespace
+from collapipe_env.envs.graph_motion import MOTION_FEATURES
 from collapipe_env.envs.graph_observation import (
     ABSENCE_FEATURES,
     BETWEEN_FEATURES,
@@ -82,6 +83,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         schedule: Whether it leaves schedules to them.
         server: Whether the server has an energy budget or tenants who come and go.
         participation: Whether it leaves to them which clusters take part.
+        motion: Whether devices move.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         schedule: bool = False,
         server: bool = False,
         participation: bool = False,
+        motion: bool = False,
     ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
@@ -122,6 +125,8 @@ class GraphLayout(Mapping[str, GraphPart]):
             rows["server"] = ("the edge server, where its terms move", (), "", SERVER_FEATURES)
         if participation:
             rows["absence"] = ("clusters, where they may sit out", (N,), "N", ABSENCE_FEATURES)
+        if motion:
+            rows["motion"] = ("devices, where they move; 0 for absent ones", (N, K), "N, K", MOTION_FEATURES)
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():
             shape = (*lead, len(features)) if features else lead
@@ -175,7 +180,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         """
         xp = namespace(*observation.values())
         present = observation["present"] > 0.5
-        known = {"device": present, "opened": present, "hop": hops_there(present)}
+        known = {"device": present, "opened": present, "motion": present, "hop": hops_there(present)}
         found: dict[str, dict[str, Array]] = {}
         for name, part in self._parts.items():
             found[name] = {} if part.features else {name: present}
