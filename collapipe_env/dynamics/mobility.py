@@ -184,7 +184,7 @@ class Mobility(Process):
             way = xp.hypot(following["x"] - carried["x"], following["y"] - carried["y"])
             nodes = xp.concat((xp.zeros_like(way[..., :1]), way), axis=-1)
             both = sum(xp.take(nodes, at.like(u, xp.int64), axis=-1) for at in (self._first, self._second))
-            between = xp.reshape(both, (len(u), self._walking)) / self.spec.decorrelation_m
+            between = xp.reshape(both, (u.shape[0], self._walking)) / self.spec.decorrelation_m
             noise = self._deviation_db * normals[:, : self._walking]
             following["shadowing_db"] = correlated(carried["shadowing_db"], between, noise)
         if self._drifting:
@@ -199,7 +199,7 @@ class Mobility(Process):
         count = N * K * self._per_device
         moving = u[:, :count] if self._pauses else normal(u[:, :count])
         parts = (MOST_LEGS, NUMBERS_PER_LEG) if self._pauses else (4,)
-        shaped = xp.reshape(moving, (len(u), N, K, *parts))
+        shaped = xp.reshape(moving, (u.shape[0], N, K, *parts))
         normals = self._walking + self._drifting
         return shaped, normal(u[:, count:])[:, :normals] if normals else u[:, :0]
 
@@ -212,7 +212,7 @@ class Mobility(Process):
         hop = at_least(
             xp.take(distance, self._flat.like(x, xp.int64), axis=-1), self.scenario.cluster.hop_min_m
         )
-        return xp.reshape(path_gain_d2d(hop), (len(x), -1))
+        return xp.reshape(path_gain_d2d(hop), (x.shape[0], -1))
 
     def apply(self, system: System, carried: Carried) -> System:
         """Set the gains of the pairs, and change those of uplinks and devices to the base station."""
