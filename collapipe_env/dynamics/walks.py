@@ -88,7 +88,7 @@ def start_pausing_and_going(law: PauseGo, x: Array, y: Array, u: Array) -> dict[
 
 
 def _stationary_leg(side: float, u: Array) -> tuple[Array, Array, Array, Array]:
-    """Where a leg between two uniform points is at a random time, and where it ends.
+    """Place on a leg between two uniform points at a random time, and the end of that leg.
 
     A chord of length ``c`` counts with ``c^4`` in the measure of lines: ``c^2`` for the two points on it,
     ``c`` for their change of coordinates, ``c`` for the time that a leg takes. On a chord of length 1 the
