@@ -24,7 +24,6 @@ from collapipe_env.dynamics.walks import (
 from collapipe_env.errors import StateError
 from collapipe_env.physics.radio import path_gain_d2d
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.layout import pairwise_distance
 from collapipe_env.state_trees import REMEDY, require_within
 
 _RANGES = {
@@ -119,10 +118,8 @@ class Mobility(Process):
         self._per_device = MOST_LEGS * NUMBERS_PER_LEG if self._pauses else 4
         there = np.arange(K) < np.asarray(scenario.cluster.devices_per_cluster)[:, None]
         self._there = Constant(there.astype(np.float64))
-        # Nodes of each pair, and its place in a matrix of all pairs, in the order of `System.link_gain`.
-        first, second = np.triu_indices(K + 1, 1)
-        self._first, self._second = Constant(first), Constant(second)
-        self._flat = Constant(first * (K + 1) + second)
+        # Nodes of each pair, in the order of `System.link_gain`.
+        self._ends = tuple(Constant(nodes) for nodes in np.triu_indices(K + 1, 1))
         self._deviation_db = scenario.radio.d2d_shadowing_db
         links = link_count(scenario)
         self._walking = links - N if self._deviation_db > 0.0 else 0
@@ -182,9 +179,8 @@ class Mobility(Process):
             following.update(wander(self._gauss_markov, carried, moving, each))
         if self._walking:
             way = xp.hypot(following["x"] - carried["x"], following["y"] - carried["y"])
-            nodes = xp.concat((xp.zeros_like(way[..., :1]), way), axis=-1)
-            both = sum(xp.take(nodes, at.like(u, xp.int64), axis=-1) for at in (self._first, self._second))
-            between = xp.reshape(both, (u.shape[0], self._walking)) / self.spec.decorrelation_m
+            first, second = self._of_pairs(way, 0.0)
+            between = xp.reshape(first + second, (u.shape[0], -1)) / self.spec.decorrelation_m
             noise = self._deviation_db * normals[:, : self._walking]
             following["shadowing_db"] = correlated(carried["shadowing_db"], between, noise)
         if self._drifting:
@@ -203,15 +199,23 @@ class Mobility(Process):
         normals = self._walking + self._drifting
         return shaped, normal(u[:, count:])[:, :normals] if normals else u[:, :0]
 
+    def _of_pairs(self, devices: Array, cu: float) -> tuple[Array, Array]:
+        """Numbers of the first and of the second node of each pair (R, N, pairs).
+
+        Args:
+            devices: Numbers of devices (R, N, K).
+            cu: That of every CU.
+        """
+        xp = namespace(devices)
+        nodes = xp.concat((xp.full_like(devices[..., :1], cu), devices), axis=-1)
+        first, second = (xp.take(nodes, at.like(devices, xp.int64), axis=-1) for at in self._ends)
+        return first, second
+
     def _pair_gain(self, x: Array, y: Array) -> Array:
-        """Path gains of the clusters' pairs (R, pairs), of devices at places (R, N, K)."""
-        xp = namespace(x)
-        half = xp.full_like(x[..., :1], 0.5 * self._side)
-        points = xp.stack([xp.concat((half, axis), axis=-1) for axis in (x, y)], axis=-1)
-        distance = xp.reshape(pairwise_distance(points), (*x.shape[:2], -1))
-        hop = at_least(
-            xp.take(distance, self._flat.like(x, xp.int64), axis=-1), self.scenario.cluster.hop_min_m
-        )
+        """Path gains of the clusters' pairs (R, N * pairs), of devices at places (R, N, K)."""
+        xp, half = namespace(x), 0.5 * self._side
+        east, north = (first - second for first, second in (self._of_pairs(x, half), self._of_pairs(y, half)))
+        hop = at_least(xp.hypot(east, north), self.scenario.cluster.hop_min_m)
         return xp.reshape(path_gain_d2d(hop), (x.shape[0], -1))
 
     def apply(self, system: System, carried: Carried) -> System:

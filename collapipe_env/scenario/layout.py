@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from collapipe_env.arrays import Array, namespace
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario.cluster_centres import RESTARTS, place_clusters
@@ -136,7 +135,7 @@ def _draw(
     distance = np.hypot(centre[:, 0], centre[:, 1])
     # Offsets, not positions: the hops do not feel the rounding of far-away centres.
     nodes = np.concatenate([np.zeros((N, 1, 2)), offset], axis=1)
-    hop = np.maximum(pairwise_distance(nodes), cluster.hop_min_m)
+    hop = np.maximum(_pairwise_distance(nodes), cluster.hop_min_m)
     return Layout(
         present=present,
         cu_position=centre,
@@ -145,7 +144,7 @@ def _draw(
         d2e_path_gain=np.asarray(path_gain_d2e(distance)),
         d2d_path_gain=_without_diagonal(np.asarray(path_gain_d2d(hop))),
         cross_gain=_without_diagonal(
-            np.asarray(path_gain_d2d(pairwise_distance(centre) + np.eye(N)))  # +1 m: no log of zero
+            np.asarray(path_gain_d2d(_pairwise_distance(centre) + np.eye(N)))  # +1 m: no log of zero
         ),
         profile=profile,
         max_clock_hz=clock,
@@ -156,11 +155,10 @@ def _draw(
     )
 
 
-def pairwise_distance(points: Array) -> Array:
-    """Distances (..., P, P) between points (..., P, 2) of any array library, exactly symmetric."""
-    xp = namespace(points)
-    difference = xp.abs(points[..., :, None, :] - points[..., None, :, :])
-    return xp.hypot(difference[..., 0], difference[..., 1])
+def _pairwise_distance(points: FloatArray) -> FloatArray:
+    """Distances (..., P, P) between points (..., P, 2), exactly symmetric."""
+    difference = np.abs(points[..., :, None, :] - points[..., None, :, :])
+    return np.asarray(np.hypot(difference[..., 0], difference[..., 1]))
 
 
 def _without_diagonal(gain: FloatArray) -> FloatArray:
