@@ -121,12 +121,11 @@ class Mobility(Process):
         # Nodes of each pair, in the order of `System.link_gain`.
         self._ends = tuple(Constant(nodes) for nodes in np.triu_indices(K + 1, 1))
         self._deviation_db = scenario.radio.d2d_shadowing_db
-        links = link_count(scenario)
-        self._walking = links - N if self._deviation_db > 0.0 else 0
-        self._drifting = links if spec.environment_sd_db > 0.0 else 0
-        normals = self._walking + self._drifting
-        # Normal numbers come in pairs.
-        self.numbers = N * K * self._per_device + normals + normals % 2
+        self._walking, self._drifting = self._deviation_db > 0.0, spec.environment_sd_db > 0.0
+        self._links = link_count(scenario)
+        self._pairs = self._links - N
+        # As many whether there is shadowing or not: devices walk the same ways with it and without.
+        self.numbers = N * K * self._per_device + _even(self._pairs) + _even(self._links)
         fastest = spec.speed_max_m_s if self._pauses else 4.0 * spec.velocity_sd_m_s
         place = "place in the cluster's square, from its {} edge"
         self.observed = (
@@ -144,7 +143,7 @@ class Mobility(Process):
         half = 0.5 * self._side
         offset = xp.astype(system.device_offset, xp.float64)
         x, y = (xp.clip(half + offset[..., i], 0.0, self._side) for i in (0, 1))
-        moving, normals = self._split(u)
+        moving = self._of_devices(u)
         walk: dict[str, Array]
         if self._pauses:
             numbers = xp.reshape(moving, (*x.shape, -1))
@@ -163,13 +162,13 @@ class Mobility(Process):
             pairs = system.link_gain[:, self.scenario.clusters :] / self._pair_gain(x, y)
             carried["shadowing_db"] = 10.0 * xp.log10(xp.astype(pairs, xp.float64))
         if self._drifting:
-            carried["environment_db"] = self.spec.environment_sd_db * normals[:, -self._drifting :]
+            carried["environment_db"] = self._environment(u)
         return carried
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
         """Walk for the seconds that passed, and move the shadowing."""
         xp = namespace(u)
-        moving, normals = self._split(u)
+        moving = self._of_devices(u)
         seconds = xp.astype(delta_s, xp.float64)
         each = seconds[:, None, None] * self._there.like(u)
         following = dict(carried)
@@ -181,23 +180,26 @@ class Mobility(Process):
             way = xp.hypot(following["x"] - carried["x"], following["y"] - carried["y"])
             first, second = self._of_pairs(way, 0.0)
             between = xp.reshape(first + second, (u.shape[0], -1)) / self.spec.decorrelation_m
-            noise = self._deviation_db * normals[:, : self._walking]
+            start = u.shape[1] - _even(self._pairs) - _even(self._links)
+            drawn = normal(u[:, start : start + _even(self._pairs)])
+            noise = self._deviation_db * drawn[:, : self._pairs]
             following["shadowing_db"] = correlated(carried["shadowing_db"], between, noise)
         if self._drifting:
             passed = (seconds / self.spec.environment_time_s)[:, None]
-            noise = self.spec.environment_sd_db * normals[:, self._walking :]
-            following["environment_db"] = correlated(carried["environment_db"], passed, noise)
+            following["environment_db"] = correlated(carried["environment_db"], passed, self._environment(u))
         return following
 
-    def _split(self, u: Array) -> tuple[Array, Array]:
-        """Numbers of the devices (R, N, K, ...), and normal ones of the links (R, at least as many)."""
-        xp, (N, K) = namespace(u), self._devices
-        count = N * K * self._per_device
-        moving = u[:, :count] if self._pauses else normal(u[:, :count])
+    def _of_devices(self, u: Array) -> Array:
+        """Numbers of the devices (R, N, K, ...): uniform ones of legs, or normal ones of velocities."""
+        N, K = self._devices
+        mine = u[:, : N * K * self._per_device]
+        moving = mine if self._pauses else normal(mine)
         parts = (MOST_LEGS, NUMBERS_PER_LEG) if self._pauses else (4,)
-        shaped = xp.reshape(moving, (u.shape[0], N, K, *parts))
-        normals = self._walking + self._drifting
-        return shaped, normal(u[:, count:])[:, :normals] if normals else u[:, :0]
+        return namespace(u).reshape(moving, (u.shape[0], N, K, *parts))
+
+    def _environment(self, u: Array) -> Array:
+        """Fresh shadowing of the links that time alone moves (R, links) [dB]."""
+        return self.spec.environment_sd_db * normal(u[:, -_even(self._links) :])[:, : self._links]
 
     def _of_pairs(self, devices: Array, cu: float) -> tuple[Array, Array]:
         """Numbers of the first and of the second node of each pair (R, N, pairs).
@@ -257,6 +259,11 @@ class Mobility(Process):
         if wrong.any():
             other = "pause" if self._pauses else "velocity"
             raise StateError(f"{place}/speed does not agree with {other}: {REMEDY}")
+
+
+def _even(count: int) -> int:
+    """Uniform numbers for as many normal ones, which come in pairs."""
+    return count + count % 2
 
 
 def correlated(before: Array, lag: Array, noise: Array) -> Array:
