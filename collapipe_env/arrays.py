@@ -102,7 +102,7 @@ class Constant:
         values: The numbers, on the host.
     """
 
-    def __init__(self, values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    def __init__(self, values: npt.NDArray[Any]) -> None:
         self.values = values
         self._elsewhere: dict[Any, Array] = {}
 

@@ -268,6 +268,7 @@ PROCESSES: Registry[type[Process]] = Registry(
     "process",
     {
         "shadowing": "collapipe_env.dynamics.shadowing:Shadowing",
+        "mobility": "collapipe_env.dynamics.mobility:Mobility",
         "fading": "collapipe_env.dynamics.fading:Fading",
         "load": "collapipe_env.dynamics.load:Load",
         "migration": "collapipe_env.dynamics.previous_plan:PreviousPlan",

@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import Array, FloatArray, IntArray, WordArray, namespace
+from collapipe_env.arrays import Array, FloatArray, IntArray, WordArray, at_least, namespace
 from collapipe_env.backends.base import Backend
 from collapipe_env.kernels.channels import link_matrices
 from collapipe_env.physics.radio import path_gain_d2e
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
+
+MOBILITY = "mobility"
+"""Name of the process that moves devices, for which a system says where they stand."""
 
 
 class System(NamedTuple):
@@ -37,6 +40,8 @@ class System(NamedTuple):
             devices do not listen to it.
         server_share: Share of the server that other tenants leave to the clusters (R,), in (0, 1]; ``None``
             where none come and go.
+        cu_position: CUs, the base station at the origin (R, N, 2) [m]; ``None`` where devices stand still.
+        device_offset: Devices from their CU in the layout (R, N, K, 2) [m]; ``None`` where they stand still.
     """
 
     link_gain: Array
@@ -51,6 +56,8 @@ class System(NamedTuple):
     active_power: Array
     device_edge_ratio: Array | None = None
     server_share: Array | None = None
+    cu_position: Array | None = None
+    device_offset: Array | None = None
 
     def map(self, function: Callable[[Array], Array]) -> System:
         """Apply one function to every array."""
@@ -81,6 +88,7 @@ def _stacked(scenario: Scenario, layouts: list[Layout], backend: Backend) -> Sys
 
     per_cycle = stacked("flops_per_cycle")
     full_speed = backend.array(stacked("max_clock_hz") * per_cycle)
+    moves = MOBILITY in dict(scenario.dynamics.processes)
     ratios = [ratio for layout in layouts if (ratio := device_edge_ratio(scenario, layout)) is not None]
     return System(
         link_gain=backend.array(np.stack([link_path_gains(layout) for layout in layouts])),
@@ -94,6 +102,10 @@ def _stacked(scenario: Scenario, layouts: list[Layout], backend: Backend) -> Sys
         switched_capacitance=backend.array(stacked("switched_capacitance")),
         active_power=backend.array(stacked("active_power_w")),
         device_edge_ratio=backend.array(np.stack(ratios)) if ratios else None,
+        cu_position=backend.array(stacked("cu_position")) if moves else None,
+        device_offset=(
+            backend.array(stacked("device_position") - stacked("cu_position")[:, :, None]) if moves else None
+        ),
     )
 
 
@@ -112,10 +124,21 @@ def device_edge_ratio(scenario: Scenario, layout: Layout) -> FloatArray | None:
     """
     if scenario.workload.distribution != "devices":
         return None
-    x, y = layout.device_position[..., 0], layout.device_position[..., 1]
-    distance = np.maximum(np.hypot(x, y), scenario.cluster.hop_min_m)
-    ratio: FloatArray = path_gain_d2e(distance) / layout.d2e_path_gain[:, None]
-    return ratio
+    return np.asarray(edge_ratio(layout.device_position, layout.cu_position, scenario.cluster.hop_min_m))
+
+
+def edge_ratio(device_position: Array, cu_position: Array, hop_min_m: float) -> Array:
+    """Path gain of each device to the base station over its CU's (..., N, K).
+
+    Args:
+        device_position: Devices, the base station at the origin (..., N, K, 2) [m].
+        cu_position: CUs (..., N, 2), none at the origin [m].
+        hop_min_m: Distance that shorter ones of devices count as [m].
+    """
+    xp = namespace(device_position, cu_position)
+    device = at_least(xp.hypot(device_position[..., 0], device_position[..., 1]), hop_min_m)
+    cu = xp.hypot(cu_position[..., 0], cu_position[..., 1])
+    return path_gain_d2e(device) / path_gain_d2e(cu)[..., None]
 
 
 def link_count(scenario: Scenario) -> int:

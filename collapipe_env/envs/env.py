@@ -270,6 +270,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             preview(world) if played is None else played,
             self.scenario.workload.local_steps,
             f"{self.scenario.name}" + (" (even split, not played)" if played is None else ""),
+            side_m=self.scenario.cluster.area_side_m,
             loss_history=self._losses,
             delay_history=self._delays,
         )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_least, namespace
+from collapipe_env.envs.graph_motion import MOTION_FEATURES
 from collapipe_env.envs.graph_observation import (
     ABSENCE_FEATURES,
     BETWEEN_FEATURES,
@@ -95,6 +96,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         server: Whether the server has an energy budget or tenants who come and go.
         participation: Whether it leaves to them which clusters take part.
         heat: Whether devices warm up.
+        motion: Whether devices move.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         server: bool = False,
         participation: bool = False,
         heat: bool = False,
+        motion: bool = False,
     ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
@@ -138,6 +141,8 @@ class GraphLayout(Mapping[str, GraphPart]):
             rows["absence"] = ("clusters, where they may sit out", (N,), "N", ABSENCE_FEATURES)
         if heat:
             rows["heat"] = ("devices, where they warm up", (N, K), "N, K", HEAT_FEATURES)
+        if motion:
+            rows["motion"] = ("devices, where they move; 0 for absent ones", (N, K), "N, K", MOTION_FEATURES)
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():
             shape = (*lead, len(features)) if features else lead
@@ -191,7 +196,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         """
         xp = namespace(*observation.values())
         present = observation["present"] > 0.5
-        known = {"device": present, "opened": present, "heat": present, "hop": hops_there(present)}
+        known = dict.fromkeys(("device", "opened", "heat", "motion"), present) | {"hop": hops_there(present)}
         found: dict[str, dict[str, Array]] = {}
         for name, part in self._parts.items():
             found[name] = {} if part.features else {name: present}

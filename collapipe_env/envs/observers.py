@@ -8,7 +8,9 @@ from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_most, log1p, namespace
 from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.system import MOBILITY
 from collapipe_env.envs.graph_layout import GraphLayout
+from collapipe_env.envs.graph_motion import seen_motion
 from collapipe_env.envs.graph_observation import GraphObserver, seen_absence
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
@@ -67,6 +69,7 @@ class GraphObservations:
         active = {process.name for process in active_processes(scenario)}
         self._server = not active.isdisjoint(SERVER_PROCESSES)
         self._heat = "heat" in active
+        self._motion, self._side = MOBILITY in active, scenario.cluster.area_side_m
         self.layout = GraphLayout(
             scenario.clusters,
             scenario.max_devices,
@@ -76,6 +79,7 @@ class GraphObservations:
             server=self._server,
             participation=self._parameters.idle_round_s is not None,
             heat=self._heat,
+            motion=self._motion,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -85,17 +89,21 @@ class GraphObservations:
 
     def build(self, state: SystemState) -> dict[str, Array]:
         """Observations of states (E, ...) in NumPy arrays: fresh ones, float32."""
-        return {**self._observer.build(state)._asdict(), **self._added(state)}
+        return {**self._observer.build(state)._asdict(), **self._of_processes(state)}
 
     def build_generic(self, state: SystemState) -> dict[str, Array]:
         """The same on any array library."""
         xp = namespace(state.backlog)
-        graph = {**self._observer.build_generic(state)._asdict(), **self._added(state)}
+        graph = {**self._observer.build_generic(state)._asdict(), **self._of_processes(state)}
         return {name: xp.astype(array, xp.float32) for name, array in graph.items()}
 
-    def _added(self, state: SystemState) -> dict[str, Array]:
-        """Arrays that only some scenarios have, by their names."""
-        return {**self._of_opened(state), **self._of_server(state), **self._of_heat(state)}
+    def _of_processes(self, state: SystemState) -> dict[str, Array]:
+        """Arrays that opened decisions and processes add."""
+        found = {**self._of_opened(state), **self._of_server(state), **self._of_heat(state)}
+        if self._motion:
+            xp = namespace(state.loss)
+            found["motion"] = xp.astype(seen_motion(state, self._side), xp.float32)
+        return found
 
     def _of_heat(self, state: SystemState) -> dict[str, Array]:
         """Features of devices that warm up, by the name of their array."""

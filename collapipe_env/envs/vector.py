@@ -312,5 +312,6 @@ class CollaPipeVectorEnv(
             if record is planned:
                 title += " (even split, not played)"
             assert record is not None
-            pictures.append(draw_round(round_view(record, steps, title, row=row)))
+            view = round_view(record, steps, title, row=row, side_m=self.scenario.cluster.area_side_m)
+            pictures.append(draw_round(view))
         return tuple(pictures)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from collapipe_env.errors import CollaPipeError
-from collapipe_env.rendering import side_panels
+from collapipe_env.rendering import side_panels, site_maps
 from collapipe_env.rendering.gantt import draw_gantt
 from collapipe_env.rendering.legend import draw_legend, legend_entries
 from collapipe_env.rendering.panel import Panel
@@ -59,7 +59,12 @@ def _fill(page: Sheet, view: RoundView) -> None:
     _heading(page, view)
     detailed = [view.clusters[n].timeline for n in view.detailed()]
     draw_legend(page, legend_entries(detailed), 16.0, middle + 30.0, LEGEND_PX)
-    draw_gantt(Panel(page, LEFT_PX, TOP_PX, middle - LEFT_PX, usable), view)
+    gantt_px = usable
+    if site_maps.has_maps(view):
+        gantt_px -= site_maps.STRIP_PX
+        maps_top = bottom - site_maps.MAP_PX + 8.0
+        site_maps.draw_maps(page, view, LEFT_PX, maps_top, middle - LEFT_PX)
+    draw_gantt(Panel(page, LEFT_PX, TOP_PX, middle - LEFT_PX, gantt_px), view)
 
     start = middle + 52.0
     span = right - start

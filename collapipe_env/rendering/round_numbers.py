@@ -13,6 +13,26 @@ from collapipe_env.physics.schedules.timeline import RoundTimeline
 from collapipe_env.renamed_fields import renamed_fields
 
 
+@dataclass(frozen=True, eq=False)
+class ClusterMap:
+    """Places in a cluster whose devices move, seen from its CU.
+
+    Attributes:
+        side_m: Side of the square [m].
+        east_m: (K,) devices eastwards from the CU [m].
+        north_m: (K,) devices northwards from the CU [m].
+        station_m: The base station eastwards and northwards from the CU [m].
+        links: Sender, receiver (0 for the CU, else one more than the device slot) and time of the whole
+            mini-batch forward [s], for each hop of the pipeline.
+    """
+
+    side_m: float
+    east_m: FloatArray
+    north_m: FloatArray
+    station_m: tuple[float, float]
+    links: tuple[tuple[int, int, float], ...]
+
+
 @renamed_fields(bandwidth_share="bandwidth", survived="arrivals")
 @dataclass(frozen=True, eq=False)
 class ClusterView:
@@ -34,6 +54,7 @@ class ClusterView:
         server_blocks: The encoder's last blocks, which the server runs.
         takes_part: Whether it takes part in the round.
         local_steps: Its local steps H_n; ``None`` where plans do not decide about them.
+        site: Where its devices are; ``None`` where they do not move.
     """
 
     name: str
@@ -51,6 +72,7 @@ class ClusterView:
     server_blocks: int = 0
     takes_part: bool = True
     local_steps: int | None = None
+    site: ClusterMap | None = None
 
 
 @dataclass(frozen=True, eq=False)

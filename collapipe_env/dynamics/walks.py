@@ -1,0 +1,247 @@
+"""Walks in a square: devices that pause and go, or whose velocity wanders, moved exactly over any time.
+
+Places are coordinates in ``[0, side]``. A walk is a dictionary of float64 arrays (R, N, K); functions return
+new arrays. Moving by 0 s leaves all of them as they are, to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from collapipe_env.arrays import Array, at_least, at_most, namespace
+
+Walk = Mapping[str, Array]
+"""Arrays (R, N, K) by name."""
+
+MOST_LEGS = 8
+"""Legs that a device may begin in one round; at the end of the last one it waits for the round to end."""
+NUMBERS_PER_LEG = 4
+"""Uniform numbers of a pause and the leg behind it: pause, target (2), speed."""
+NUMBERS_TO_START = 7
+"""Uniform numbers of a device that pauses and goes, at the start of an episode."""
+MEAN_DISTANCE = (2.0 + math.sqrt(2.0) + 5.0 * math.asinh(1.0)) / 15.0
+"""Mean distance of two uniform points of the unit square, 0.5214."""
+
+_NEWTON_STEPS = 6
+
+
+class PauseGo(NamedTuple):
+    """Law of devices that pause and go.
+
+    Attributes:
+        side: Side of the square [m].
+        pause_s: Mean of the pauses, which are exponential [s].
+        slowest: Least speed of a leg [m/s].
+        fastest: Greatest speed of a leg [m/s]; speeds are uniform between the two.
+    """
+
+    side: float
+    pause_s: float
+    slowest: float
+    fastest: float
+
+    @property
+    def pausing_share(self) -> float:
+        """Share of the time in which a device pauses, in (0, 1)."""
+        slowest, fastest = self.slowest, self.fastest
+        seconds_per_metre = 1.0 / slowest
+        if fastest > slowest:
+            seconds_per_metre = math.log(fastest / slowest) / (fastest - slowest)
+        return self.pause_s / (self.pause_s + MEAN_DISTANCE * self.side * seconds_per_metre)
+
+
+def start_pausing_and_going(law: PauseGo, x: Array, y: Array, u: Array) -> dict[str, Array]:
+    """Walks in their stationary law, where the given places are uniform.
+
+    A device that pauses stands at its place, for an exponential time: what is left of such a pause is as long
+    as a whole one. One that walks is somewhere on a leg; long and slow legs take more of the time.
+
+    Args:
+        law: The law.
+        x: Places of devices that pause (R, N, K) [m].
+        y: Their other coordinate.
+        u: Uniform numbers (R, N, K, NUMBERS_TO_START).
+
+    Returns:
+        ``x``, ``y``, ``target_x``, ``target_y`` [m], ``speed`` [m/s], 0 in a pause, and ``pause``, what is
+        left of it, 0 on a leg [s].
+    """
+    xp = namespace(u)
+    pausing = u[..., 0] < law.pausing_share
+    from_x, from_y, to_x, to_y = _stationary_leg(law.side, u[..., 1:6])
+    # In time, the density of speeds falls like 1 / speed.
+    speed = law.slowest * xp.exp(u[..., 6] * math.log(law.fastest / law.slowest))
+    # A device that pauses needs no leg, so the leg's first number is free.
+    pause = -law.pause_s * xp.log(u[..., 1])
+    return {
+        "x": xp.where(pausing, x, from_x),
+        "y": xp.where(pausing, y, from_y),
+        "target_x": xp.where(pausing, x, to_x),
+        "target_y": xp.where(pausing, y, to_y),
+        "speed": xp.where(pausing, 0.0, at_most(speed, law.fastest)),
+        "pause": xp.where(pausing, pause, 0.0),
+    }
+
+
+def _stationary_leg(side: float, u: Array) -> tuple[Array, Array, Array, Array]:
+    """Place on a leg between two uniform points at a random time, and the end of that leg.
+
+    A chord of length ``c`` counts with ``c^4`` in the measure of lines: ``c^2`` for the two points on it,
+    ``c`` for their change of coordinates, ``c`` for the time that a leg takes. On a chord of length 1 the
+    place has the density ``6 s (1 - s)``, and the way ``r <= 1 - s`` that is left has one in proportion to
+    ``s + 2 r``.
+
+    Args:
+        side: Side of the square [m].
+        u: Uniform numbers (..., 5).
+
+    Returns:
+        Coordinates of the place and of the end (...) [m].
+    """
+    xp = namespace(u)
+    # Chords y = b + t x of the unit square, 0 <= t <= 1; the other directions are turned from these.
+    t = _chord_slope(u[..., 0])
+    # Those with b in [0, 1 - t] cross it. The others cut off a corner: they are w times as long, and with the
+    # weight w^4 each corner counts as t / 5.
+    corner, crossing = 0.2 * t, 1.0 - t
+    q = u[..., 1] * (crossing + 2.0 * corner)
+    low, high = q < corner, q > corner + crossing
+    beside = at_least(xp.where(low, q, crossing + 2.0 * corner - q), 0.0)
+    w = xp.where(low | high, at_most(beside / at_least(corner, 1e-300), 1.0) ** 0.2, 1.0)
+    b = xp.where(low, t * (w - 1.0), xp.where(high, 1.0 - t * w, q - corner))
+    first = xp.where(low, 1.0 - w, 0.0)
+    # The inverse of 3 s^2 - 2 s^3, and that of r (s + r) / (1 - s).
+    s = 0.5 - xp.sin(xp.asin(1.0 - 2.0 * u[..., 2]) / 3.0)
+    v = u[..., 3] * (1.0 - s)
+    r = 2.0 * v / (s + xp.sqrt(s * s + 4.0 * v))
+    along = [first + w * s, first + w * (s + r)]
+    ends = [(x, b + t * x) for x in along]
+    # One of the square's eight symmetries.
+    turn = xp.floor(8.0 * u[..., 4])
+    swap, east, north = turn % 2.0 >= 1.0, turn % 4.0 >= 2.0, turn >= 4.0
+    found = []
+    for x, y in ends:
+        x, y = xp.where(swap, y, x), xp.where(swap, x, y)
+        found += [xp.where(east, 1.0 - x, x), xp.where(north, 1.0 - y, y)]
+    x, y, end_x, end_y = (xp.clip(side * place, 0.0, side) for place in found)
+    return x, y, end_x, end_y
+
+
+def _chord_slope(u: Array) -> Array:
+    """Slopes ``t`` in [0, 1] of density ``sqrt(1 + t^2) (1 - 0.6 t)``: the inverse of its integral."""
+    xp = namespace(u)
+    whole = 0.5 * (math.sqrt(2.0) + math.asinh(1.0)) - 0.2 * (2.0**1.5 - 1.0)
+    t = u
+    for _ in range(_NEWTON_STEPS):
+        root = xp.sqrt(1.0 + t * t)
+        integral = 0.5 * (t * root + xp.asinh(t)) - 0.2 * (root * root * root - 1.0)
+        t = xp.clip(t - (integral - whole * u) / (root * (1.0 - 0.6 * t)), 0.0, 1.0)
+    return t
+
+
+def pause_and_go(law: PauseGo, walk: Walk, u: Array, seconds: Array) -> dict[str, Array]:
+    """Walks after some seconds of pauses and legs.
+
+    A device begins at most :data:`MOST_LEGS` legs. At the end of the last one it waits: its next pause begins
+    in the next call.
+
+    Args:
+        law: The law.
+        walk: As :func:`start_pausing_and_going` returns it; not written to.
+        u: Uniform numbers (R, N, K, MOST_LEGS, NUMBERS_PER_LEG).
+        seconds: Time to move by (R, N, K), >= 0 [s].
+
+    Returns:
+        The walks, by the same names.
+    """
+    xp = namespace(u)
+    x, y, to_x, to_y, speed, pause = (
+        walk[name] for name in ("x", "y", "target_x", "target_y", "speed", "pause")
+    )
+    left = seconds
+    for leg in range(MOST_LEGS + 1):
+        walking = speed > 0.0
+        away_x, away_y = to_x - x, to_y - y
+        needed = xp.hypot(away_x, away_y) / xp.where(walking, speed, 1.0)
+        arrives = walking & (needed < left)
+        part = xp.where(walking & ~arrives, at_most(left / at_least(needed, 1e-300), 1.0), 0.0)
+        x = xp.where(arrives, to_x, x + part * away_x)
+        y = xp.where(arrives, to_y, y + part * away_y)
+        left = xp.where(arrives, left - needed, xp.where(walking, 0.0, left))
+        if leg == MOST_LEGS:
+            break
+        speed = xp.where(arrives, 0.0, speed)
+        pause = xp.where(arrives, -law.pause_s * xp.log(u[..., leg, 0]), pause)
+        departs = (speed == 0.0) & (pause < left)
+        waits = (speed == 0.0) & ~departs
+        left_then = xp.where(departs, left - pause, xp.where(waits, 0.0, left))
+        pause = xp.where(departs, 0.0, xp.where(waits, pause - left, pause))
+        left = left_then
+        # In NumPy nearly all rounds end here after the first leg; a GPU would have to be waited for.
+        if xp is np and not departs.any():
+            break
+        to_x = xp.where(departs, law.side * u[..., leg, 1], to_x)
+        to_y = xp.where(departs, law.side * u[..., leg, 2], to_y)
+        drawn = law.slowest + (law.fastest - law.slowest) * u[..., leg, 3]
+        speed = xp.where(departs, drawn, speed)
+    # Rounding may carry a place past its target.
+    x, y = xp.clip(x, 0.0, law.side), xp.clip(y, 0.0, law.side)
+    return {"x": x, "y": y, "target_x": to_x, "target_y": to_y, "speed": speed, "pause": pause}
+
+
+class GaussMarkov(NamedTuple):
+    """Law of devices whose velocity wanders (Ornstein and Uhlenbeck).
+
+    Attributes:
+        side: Side of the square, whose edges reflect [m].
+        memory_s: Time constant of the velocity [s].
+        deviation: Standard deviation of each component of the velocity [m/s].
+    """
+
+    side: float
+    memory_s: float
+    deviation: float
+
+
+def wander(law: GaussMarkov, walk: Walk, normals: Array, seconds: Array) -> dict[str, Array]:
+    """Walks after some seconds of wandering.
+
+    ``u' = a u + sqrt(1 - a^2) sigma n`` with ``a = exp(-seconds / memory_s)`` for each component, and the
+    place moves by the integral of the velocity, drawn jointly with ``u'``. Then place and velocity are folded
+    at the edges: as ``-u`` has the law of ``u``, this is the law of a device that is reflected whenever it
+    meets one.
+
+    Args:
+        law: The law.
+        walk: ``x``, ``y`` [m], ``velocity_x``, ``velocity_y`` [m/s]; not written to.
+        normals: Standard normal numbers (R, N, K, 4).
+        seconds: Time to move by (R, N, K), >= 0 [s].
+
+    Returns:
+        The walks, by the same names and with ``speed``.
+    """
+    xp = namespace(normals)
+    d = seconds / law.memory_s
+    kept, lost = xp.exp(-d), -xp.expm1(-d)
+    spread = law.deviation * xp.sqrt(-xp.expm1(-2.0 * d))
+    # Part of the way's noise that goes with the velocity's, and the rest: (1 - a) / (1 + a) = tanh(d / 2).
+    way = law.deviation * law.memory_s
+    shared = way * lost * xp.sqrt(xp.tanh(0.5 * d))
+    rest = way * xp.sqrt(at_least(2.0 * d - 4.0 * xp.tanh(0.5 * d), 0.0))
+    moved = {}
+    for i, axis in enumerate("xy"):
+        velocity = walk[f"velocity_{axis}"]
+        noise = normals[..., 2 * i]
+        place = walk[axis] + law.memory_s * lost * velocity + shared * noise + rest * normals[..., 2 * i + 1]
+        velocity = kept * velocity + spread * noise
+        around = xp.remainder(place, 2.0 * law.side)
+        back = around > law.side
+        folded = xp.where(back, 2.0 * law.side - around, around)
+        moved[axis] = xp.clip(folded, 0.0, law.side)
+        moved[f"velocity_{axis}"] = xp.where(back, -velocity, velocity)
+    moved["speed"] = xp.hypot(moved["velocity_x"], moved["velocity_y"])
+    return moved

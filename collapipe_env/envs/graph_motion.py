@@ -1,0 +1,35 @@
+"""Features of the graph observation that a scenario whose devices move adds."""
+
+from __future__ import annotations
+
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.dynamics.system import MOBILITY
+from collapipe_env.envs.graph_observation import Form, GraphFeature
+from collapipe_env.simulator.state import SystemState
+
+_FURTHEST_M, _FASTEST_M_S = 5e3, 1e3
+
+_PLACE = Form(False, 0.0, -_FURTHEST_M, _FURTHEST_M)
+MOTION_FEATURES = (
+    GraphFeature("east_m", "place of the device, eastwards from its control unit", "m", _PLACE),
+    GraphFeature("north_m", "place of the device, northwards from its control unit", "m", _PLACE),
+    GraphFeature("speed_m_s", "speed of the device", "m/s", Form(False, 0.0, 0.0, _FASTEST_M_S)),
+)
+"""Features of devices that move, in this order."""
+
+
+def seen_motion(state: SystemState, side: float) -> Array:
+    """Features of devices that move (..., N, K, len(MOTION_FEATURES)), 0 for absent ones.
+
+    Args:
+        state: The system (...), with the process ``mobility``.
+        side: Side of a cluster's square [m].
+    """
+    walk, half = state.processes[MOBILITY], 0.5 * side
+    xp = namespace(walk["x"])
+    columns = (walk["x"] - half, walk["y"] - half, walk["speed"])
+    held = [
+        xp.clip(column, feature.form.low, feature.form.high)
+        for column, feature in zip(columns, MOTION_FEATURES, strict=True)
+    ]
+    return xp.where(state.present[..., None], xp.stack(held, axis=-1), 0.0)

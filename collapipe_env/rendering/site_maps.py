@@ -1,0 +1,106 @@
+"""Maps of clusters whose devices move: who stands where, and how fast the pipeline's links are."""
+
+from __future__ import annotations
+
+import math
+
+import matplotlib
+import numpy as np
+
+from collapipe_env.rendering.panel import Panel
+from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, RoundView
+from collapipe_env.rendering.sheet import Sheet
+from collapipe_env.rendering.style import CU_COLOUR, FAINT, GRID, INK, node_colours
+
+MAP_PX, GAP_PX = 116.0, 20.0
+STRIP_PX = MAP_PX + 60.0
+"""Height that the maps take below the pipelines, words included."""
+SCALE_PX = 92.0
+"""Width of the legend beside them."""
+
+
+def has_maps(view: RoundView) -> bool:
+    """Whether the round has places of devices to draw."""
+    return any(cluster.site is not None for cluster in view.clusters)
+
+
+def draw_maps(page: Sheet, view: RoundView, x: float, y: float, width: float) -> None:
+    """Draw a square for each cluster that is drawn in detail, as many as fit, and the legend of links.
+
+    Args:
+        page: The page.
+        view: A round with maps.
+        x: Left edge in pixels.
+        y: Upper edge of the squares in pixels.
+        width: In pixels.
+    """
+    room = int((width - SCALE_PX + GAP_PX) // (MAP_PX + GAP_PX))
+    shown = [view.clusters[n] for n in sorted(view.detailed(min(4, room)))]
+    seconds = [link[2] for c in shown if c.site is not None for link in c.site.links]
+    low, high = (min(seconds), max(seconds)) if seconds else (1.0, 1.0)
+    for i, cluster in enumerate(shown):
+        if cluster.site is not None:
+            panel = Panel(page, x + i * (MAP_PX + GAP_PX), y, MAP_PX, MAP_PX)
+            _map(panel, cluster, cluster.site, view, (low, high))
+    if seconds:
+        _scale(page, x + width - SCALE_PX + 44.0, y, (low, high))
+
+
+def _shade(seconds: float, ends: tuple[float, float]) -> tuple[float, float, float, float]:
+    """Colour of a link by the logarithm of its time: light for quick ones."""
+    low, high = (math.log(max(end, 1e-12)) for end in ends)
+    place = (math.log(max(seconds, 1e-12)) - low) / (high - low) if high > low else 0.0
+    red, green, blue, alpha = matplotlib.colormaps["plasma_r"](0.12 + 0.83 * place)
+    return float(red), float(green), float(blue), float(alpha)
+
+
+def _map(
+    panel: Panel, cluster: ClusterView, site: ClusterMap, view: RoundView, ends: tuple[float, float]
+) -> None:
+    half = 0.5 * site.side_m
+    panel.scale((-half, half), (-half, half))
+    panel.title(f"{cluster.name}, {site.side_m:g} m", lift=9.0)
+    left, right, top, foot = panel.x, panel.x + panel.width, panel.y, panel.y + panel.height
+    corners = [(left, top), (right, top), (right, foot), (left, foot)]
+    panel.page.rules(list(zip(corners, corners[1:] + corners[:1], strict=True)), FAINT, 0.7, 1.0)
+    _cross_lines(panel)
+    east = np.concatenate([[0.0], site.east_m])
+    north = np.concatenate([[0.0], site.north_m])
+    at_x, at_y = panel.to_x(east), panel.to_y(north)
+    for i, j, seconds in site.links:
+        panel.page.curve(at_x[[i, j]], at_y[[i, j]], color=_shade(seconds, ends), linewidth=1.8)
+    colours = np.array(node_colours(len(site.east_m)))
+    there = np.flatnonzero(view.present[view.clusters.index(cluster)])
+    if there.size:
+        panel.page.dots(at_x[there + 1], at_y[there + 1], "o", 34.0, list(colours[there + 1]))
+    panel.page.dots(at_x[:1], at_y[:1], "D", 30.0, [CU_COLOUR])
+    # The base station is far outside: a triangle at the edge points to it.
+    far = max(abs(site.station_m[0]), abs(site.station_m[1]), 1e-9)
+    edge = [half * component / far for component in site.station_m]
+    place = panel.to_x(edge[:1]), panel.to_y(edge[1:])
+    panel.page.curve(*place, color=INK, linestyle="none", marker="^", markersize=5.0)
+    distance = math.hypot(*site.station_m)
+    panel.words(left + 0.5 * panel.width, foot + 10.0, f"▲ base station {distance:.0f} m", 7.0)
+
+
+def _cross_lines(panel: Panel) -> None:
+    """Draw the axes through the CU, faintly."""
+    x, y = float(panel.to_x(0.0)), float(panel.to_y(0.0))
+    across = ((panel.x, y), (panel.x + panel.width, y))
+    along = ((x, panel.y), (x, panel.y + panel.height))
+    panel.page.rules([across, along], GRID, 0.6, 0.5)
+
+
+def _scale(page: Sheet, x: float, y: float, ends: tuple[float, float]) -> None:
+    """Draw the colours of links with their times, quick ones below."""
+    page.write(x - 24.0, y - 9.0, "hop (s)", 8.0)
+    steps = 24
+    low, high = (math.log(max(end, 1e-12)) for end in ends)
+    times = np.exp(np.linspace(low, high, steps))
+    edges = y + MAP_PX - 0.8 * MAP_PX * np.arange(steps + 1) / steps - 0.1 * MAP_PX
+    shades = [_shade(float(t), ends) for t in times]
+    page.boxes(x - 24.0, x - 12.0, edges[1:], edges[:-1], shades)
+    # One time has one word.
+    named = (0, steps - 1) if high > low else (0,)
+    for i in named:
+        page.write(x - 8.0, float(0.5 * (edges[i] + edges[i + 1])), f"{times[i]:.3g}", 7.0)

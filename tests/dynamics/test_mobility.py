@@ -1,0 +1,358 @@
+"""Mobility: gains of links between devices that move, shadowing that walks with them, and environments."""
+
+import copy
+import math
+
+import array_api_strict
+import numpy as np
+import pytest
+import torch
+from state_ways_support import WAYS, assert_same
+
+from collapipe_env.backends import NUMPY
+from collapipe_env.dynamics.mobility import Mobility, MobilitySpec, correlated
+from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.system import laid_out, split_links
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.sb3 import CollaPipeVecEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.scenario import load_scenario
+
+MODELS = ("pause_go", "gauss_markov")
+
+
+def make_actions(env, count, lead=()):
+    """Random actions (count, *lead, A)."""
+    space = getattr(env, "single_action_space", env.action_space)
+    actions = np.random.default_rng(0).uniform(-1.0, 1.0, (count, *lead, *space.shape))
+    return actions.astype(np.float32)
+
+
+def walking(model="pause_go", fields=None, **sections):
+    """A scenario of two clusters of unlike sizes, in which nothing but devices moves."""
+    return {
+        "base": "small",
+        "cluster": {"devices": [3, 2], "layout": "per_episode"},
+        "budgets": {"device_energy_j": 20},
+        **sections,
+        "dynamics": {"rounds": 6, "processes": {"mobility": {"model": model, **(fields or {})}}},
+    }
+
+
+def started(scenario, rows, seed=0):
+    """The process of a scenario, the system of its layouts with shadowing, and what it carries at first."""
+    scenario = load_scenario(scenario)
+    words = np.random.SeedSequence(seed).generate_state(rows, np.uint64)
+    system = laid_out(scenario, words, NUMPY)
+    shadowing = next(p for p in active_processes(scenario) if p.name == "shadowing")
+    system = shadowing.apply(system, shadowing.begin(system, numbers(shadowing, words, 0)))
+    process = next(p for p in active_processes(scenario) if p.name == "mobility")
+    return process, system, words, process.begin(system, numbers(process, words + np.uint64(7), 0))
+
+
+def numbers(process, words, t):
+    return NUMPY.uniform(words, np.full(len(words), t), process.numbers, process.factors)
+
+
+def gains_by_hand(process, carried, row, n):
+    """Gains between the nodes of a cluster, pair by pair."""
+    sc, side = process.scenario, process.scenario.cluster.area_side_m
+    N, K = sc.clusters, sc.max_devices
+    places = [(side / 2, side / 2), *zip(carried["x"][row, n], carried["y"][row, n], strict=True)]
+    expected, pair = np.zeros((K + 1, K + 1)), 0
+    for i in range(K + 1):
+        for j in range(i + 1, K + 1):
+            metres = max(math.dist(places[i], places[j]), sc.cluster.hop_min_m)
+            decibel = -(148.0 + 40.0 * math.log10(metres / 1000.0))
+            at = n * K * (K + 1) // 2 + pair
+            if "shadowing_db" in carried:
+                decibel += carried["shadowing_db"][row, at]
+            if "environment_db" in carried:
+                decibel += carried["environment_db"][row, N + at]
+            expected[i, j] = expected[j, i] = 10.0 ** (decibel / 10.0)
+            pair += 1
+    return expected
+
+
+@pytest.mark.parametrize("shadow", [0.0, 4.0])
+@pytest.mark.parametrize("environment", [0.0, 1.2])
+@pytest.mark.parametrize("model", MODELS)
+def test_gains_are_those_of_the_places(model, shadow, environment):
+    scenario = walking(model, {"environment_sd_db": environment}, radio={"d2d_shadowing_db": shadow})
+    process, system, words, carried = started(scenario, 4)
+    assert ("shadowing_db" in carried, "environment_db" in carried) == (shadow > 0, environment > 0)
+    N = process.scenario.clusters
+    for t in range(1, 5):
+        carried = process.advance(carried, None, None, numbers(process, words, t), np.full(4, 15.0 * t))
+        applied = process.apply(system, carried)
+        uplink, d2d = split_links(applied.link_gain, None, (N, process.scenario.max_devices))
+        for row in range(4):
+            for n in range(N):
+                np.testing.assert_allclose(d2d[row, n], gains_by_hand(process, carried, row, n), rtol=1e-9)
+        drift = carried["environment_db"][:, :N] if environment else 0.0
+        np.testing.assert_allclose(uplink, system.link_gain[:, :N] * 10.0 ** (drift / 10.0), rtol=1e-12)
+
+
+def test_devices_that_pause_begin_in_the_layout_with_its_gains():
+    scenario = walking(fields={"environment_sd_db": 0.0}, radio={"d2d_shadowing_db": 4.0})
+    process, system, _, carried = started(scenario, 200)
+    standing = carried["speed"] == 0.0
+    side = process.scenario.cluster.area_side_m
+    place = np.stack([carried["x"], carried["y"]], axis=-1) - side / 2
+    np.testing.assert_allclose(place[standing], system.device_offset[standing], atol=1e-9)
+    assert (place[~standing] != system.device_offset[~standing]).all()
+    share = 120.0 / (120.0 + 0.5214 * side * math.log(3.0))
+    there = standing[:, 0]  # all three slots of the first cluster hold a device
+    assert there.mean() == pytest.approx(share, abs=0.05)
+    # Shadowing is the episode's own: where a whole cluster stands, so are its gains.
+    still = standing.all(axis=-1)
+    assert still.sum() > 50
+    N, K = process.scenario.clusters, process.scenario.max_devices
+    before = split_links(system.link_gain, None, (N, K))[1]
+    after = split_links(process.apply(system, carried).link_gain, None, (N, K))[1]
+    np.testing.assert_allclose(after[still], before[still], rtol=1e-9)
+
+
+def test_slots_without_a_device_stay_on_their_control_unit():
+    for model in MODELS:
+        process, _, words, carried = started(walking(model), 5)
+        for t in range(1, 6):
+            half = process.scenario.cluster.area_side_m / 2
+            for name, at in (("x", half), ("y", half), ("speed", 0.0)):
+                assert (carried[name][:, 1, 2] == at).all()
+            carried = process.advance(carried, None, None, numbers(process, words, t), np.full(5, 90.0))
+
+
+def test_correlation_over_a_way():
+    # exp(-10/13) and exp(-94/37), to five places.
+    for way, length, rho in ((10.0, 13.0, 0.46337), (94.0, 37.0, 0.07882)):
+        assert correlated(np.array(1.0), np.array(way / length), np.array(0.0)) == pytest.approx(
+            rho, abs=5e-6
+        )
+    s = np.random.default_rng(0).normal(size=9)
+    np.testing.assert_array_equal(correlated(s, np.zeros(9), np.full(9, 3.0)), s)
+
+
+def test_shadowing_keeps_its_deviation_over_any_ways():
+    rng = np.random.default_rng(1)
+    s = 4.0 * rng.normal(size=100_000)
+    for lag in (0.0, 0.001, 0.3, 0.0, 5.0, 0.7, 300.0, 0.02):
+        s = correlated(s, np.full_like(s, lag), 4.0 * rng.normal(size=s.shape))
+        assert s.std() == pytest.approx(4.0, rel=0.01)
+        assert s.mean() == pytest.approx(0.0, abs=0.05)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_shadowing_forgets_with_the_ways_of_both_nodes(model):
+    """Its law, link by link, from the ways that devices really went."""
+    fields = {"environment_sd_db": 2.0, "environment_time_s": 20.0, "pause_s": 5.0, "velocity_sd_m_s": 1.0}
+    process, _, words, first = started(walking(model, fields, radio={"d2d_shadowing_db": 4.0}), 4000)
+    seconds = np.full(4000, 6.0)
+    second = process.advance(first, None, None, numbers(process, words, 1), seconds)
+    N, K = process.scenario.clusters, process.scenario.max_devices
+    way = np.hypot(second["x"] - first["x"], second["y"] - first["y"])
+    nodes = np.concatenate([np.zeros((4000, N, 1)), way], axis=-1)
+    ends = np.triu_indices(K + 1, 1)
+    rho = np.exp(-(nodes[..., ends[0]] + nodes[..., ends[1]]) / 13.0).reshape(4000, -1)
+    s0, s1 = first["shadowing_db"], second["shadowing_db"]
+    assert s0.std() == pytest.approx(4.0, rel=0.02)
+    assert s1.std() == pytest.approx(4.0, rel=0.02)
+    # What is new is as wide as the square of the memory leaves room for, and independent of what was.
+    fresh = (s1 - rho * s0)[rho < 1.0] / (4.0 * np.sqrt(1.0 - rho[rho < 1.0] ** 2))
+    assert fresh.std() == pytest.approx(1.0, rel=0.02)
+    assert abs(np.corrcoef(fresh, s0[rho < 1.0])[0, 1]) < 0.02
+    np.testing.assert_array_equal(s1[rho == 1.0], s0[rho == 1.0])
+    assert (rho < 0.9).any()
+    e0, e1 = first["environment_db"], second["environment_db"]
+    assert e0.std() == pytest.approx(2.0, rel=0.02)
+    assert e1.std() == pytest.approx(2.0, rel=0.02)
+    assert np.corrcoef(e0.ravel(), e1.ravel())[0, 1] == pytest.approx(math.exp(-6.0 / 20.0), abs=0.02)
+    # Links are independent of each other.
+    both = np.corrcoef(np.concatenate([s1, e1], axis=1).T)
+    assert np.abs(both - np.eye(len(both))).max() < 0.08
+
+
+def test_no_time_changes_nothing():
+    for model in MODELS:
+        process, system, words, carried = started(walking(model, radio={"d2d_shadowing_db": 4.0}), 3)
+        later = process.advance(carried, None, None, numbers(process, words, 1), np.zeros(3))
+        for name, values in carried.items():
+            np.testing.assert_array_equal(later[name], values, err_msg=name)
+        gains = (process.apply(system, c).link_gain for c in (carried, later))
+        np.testing.assert_array_equal(*gains)
+
+
+def test_devices_hear_the_base_station_from_where_they_are():
+    process, system, words, carried = started(walking(workload={"distribution": "devices"}), 4)
+    carried = process.advance(carried, None, None, numbers(process, words, 1), np.full(4, 200.0))
+    found = process.apply(system, carried).device_edge_ratio
+    assert (found != system.device_edge_ratio)[carried["speed"] > 0.0].all()
+    half = process.scenario.cluster.area_side_m / 2
+    for row, n, k in np.ndindex(found.shape):
+        cu = system.cu_position[row, n]
+        x, y = (cu[i] + carried["xy"[i]][row, n, k] - half for i in (0, 1))
+        far = max(math.hypot(x, y), process.scenario.cluster.hop_min_m)
+        assert found[row, n, k] == pytest.approx((far / math.hypot(*cu)) ** -3.76, rel=1e-9)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("library", ["torch", "strict"])
+def test_other_array_libraries_give_the_same_numbers(model, library):
+    convert = {"torch": torch.asarray, "strict": array_api_strict.asarray}[library]
+    scenario = walking(model, radio={"d2d_shadowing_db": 4.0}, workload={"distribution": "devices"})
+    process, system, words, carried = started(scenario, 3)
+    there = system.map(lambda a: convert(a.copy()))
+    other = process.begin(there, convert(numbers(process, words + np.uint64(7), 0)))
+    for t in range(1, 4):
+        for name, values in carried.items():
+            assert type(other[name]) is type(convert(np.zeros(1)))
+            np.testing.assert_allclose(np.asarray(other[name]), values, rtol=1e-9, atol=1e-9, err_msg=name)
+        for name in ("link_gain", "device_edge_ratio"):
+            a, b = (getattr(process.apply(s, c), name) for s, c in ((system, carried), (there, other)))
+            np.testing.assert_allclose(np.asarray(b), a, rtol=1e-9)
+        u, seconds = numbers(process, words, t), np.array([0.0, 20.0, 500.0])
+        carried = process.advance(carried, None, None, u, seconds)
+        other = process.advance(other, None, None, convert(u.copy()), convert(seconds))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_row_does_not_depend_on_the_others(model):
+    process, system, words, carried = started(walking(model, radio={"d2d_shadowing_db": 4.0}), 6)
+    u, seconds = numbers(process, words, 1), np.linspace(1.0, 900.0, 6)
+    together = process.advance(carried, None, None, u, seconds)
+    for row in range(6):
+        own = slice(row, row + 1)
+        alone = {name: values[own] for name, values in carried.items()}
+        alone = process.advance(alone, None, None, u[own], seconds[own])
+        for name, values in together.items():
+            np.testing.assert_array_equal(alone[name], values[own])
+        only = process.apply(system.map(lambda a, own=own: a[own]), alone)
+        np.testing.assert_array_equal(only.link_gain, process.apply(system, together).link_gain[own])
+
+
+def test_other_processes_draw_the_same_numbers_beside_it():
+    """And without it a scenario has neither places nor features of them."""
+    extra = {"radio": {"fading_correlation": 0.7}, "cluster": {"layout": "per_episode"}}
+    load = {"load_levels": [0.5, 1.0], "rounds": 4}
+    still = {"base": "small", **extra, "dynamics": load}
+    moving = {**still, "dynamics": {**load, "processes": {"mobility": {}}}}
+    envs = [CollaPipeEnv(s, "surrogate") for s in (still, moving)]
+    for env in envs:
+        env.reset(seed=3)
+    for action in make_actions(envs[0], 3):
+        for env in envs:
+            env.step(action)
+    a, b = (env.get_state()["mdp"]["simulator"] for env in envs)
+    for name in ("fading", "load"):
+        assert_same(a["processes"][name], b["processes"][name])
+    assert set(b["processes"]) - set(a["processes"]) == {"mobility"}
+    assert set(b["layout"]) - set(a["layout"]) == {"cu_position", "device_offset"}
+    assert not np.array_equal(a["system"]["d2d_gain"], b["system"]["d2d_gain"])
+    shown = set(envs[1].observation_layout) - set(envs[0].observation_layout)
+    assert shown == {"mobility_x", "mobility_y", "mobility_speed"}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_schedulers_see_places_and_speeds(model):
+    flat = CollaPipeVectorEnv(3, walking(model), "surrogate")
+    graph = CollaPipeVectorEnv(3, walking(model), "surrogate", observation="graph")
+    seen, _ = flat.reset(seed=2)
+    nodes, _ = graph.reset(seed=2)
+    for action in make_actions(flat, 4, lead=(3,)):
+        walk = flat.state.processes["mobility"]
+        there, physical = flat.state.present, flat.observation_layout.physical(seen)
+        drawn = graph.observation_layout.physical(nodes)["motion"]
+        assert graph.observation_space.contains(nodes)
+        for name, from_cu in (("x", "east_m"), ("y", "north_m"), ("speed", "speed_m_s")):
+            shift = 0.0 if name == "speed" else 20.0
+            np.testing.assert_allclose(physical[f"mobility_{name}"][there], walk[name][there], atol=1e-4)
+            np.testing.assert_allclose(drawn[from_cu][there], walk[name][there] - shift, atol=1e-4)
+            assert np.isnan(drawn[from_cu][~there]).all()
+        seen, nodes = flat.step(action)[0], graph.step(action)[0]
+    assert "motion" not in CollaPipeEnv("small", "surrogate", observation="graph").observation_layout
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("model", MODELS)
+def test_states_go_on_bit_for_bit(way, model, tmp_path):
+    def build():
+        return CollaPipeEnv(walking(model, radio={"d2d_shadowing_db": 4.0}), "surrogate")
+
+    env = build()
+    env.reset(seed=5)
+    actions = make_actions(env, 5)
+    env.step(actions[0])
+    env.step(actions[1])
+    other = way(env, build, tmp_path / "state.npz")
+    assert_same([other.step(a) for a in actions[2:]], [env.step(a) for a in actions[2:]])
+
+
+@pytest.mark.parametrize(
+    ("model", "place", "change", "message"),
+    [
+        ("pause_go", "processes/mobility/x", lambda x: x + 100.0, "mobility/x holds 1"),
+        ("pause_go", "processes/mobility/target_y", lambda y: y - 100.0, "target_y holds -"),
+        ("pause_go", "processes/mobility/speed", lambda v: v + 0.3, "speed does not agree with pause"),
+        ("pause_go", "processes/mobility/pause", lambda t: -t - 1.0, "pause holds -"),
+        ("pause_go", "processes/mobility/environment_db", lambda s: s + 3.0, "gain does not agree"),
+        ("pause_go", "layout/device_offset", lambda x: x * np.nan, "device_offset holds nan"),
+        ("gauss_markov", "processes/mobility/velocity_x", lambda v: v * 2.0, "does not agree with velocity"),
+    ],
+)
+def test_damaged_states_are_refused(model, place, change, message):
+    env = CollaPipeEnv(walking(model), "surrogate")
+    env.reset(seed=1)
+    env.step(env.action_space.sample())
+    state = env.get_state()
+    wrong = copy.deepcopy(state)
+    # What processes show stands in a state twice.
+    for part in (wrong["mdp"]["simulator"], wrong["mdp"]["simulator"]["system"]):
+        *above, name = place.split("/")
+        for inner in above:
+            part = part.get(inner, {})
+        if part:
+            part[name] = change(part[name])
+    with pytest.raises(StateError, match=message):
+        env.set_state(wrong)
+    env.set_state(state)
+
+
+def test_stable_baselines_plays_the_same_rounds():
+    vector = CollaPipeVectorEnv(2, walking(), "surrogate", autoreset_mode="SameStep")
+    adapter, twin = CollaPipeVecEnv(vector), CollaPipeVectorEnv(2, walking(), "surrogate")
+    adapter.seed(4)
+    first, (second, _) = adapter.reset(), twin.reset(seed=4)
+    np.testing.assert_array_equal(first, second)
+    for action in make_actions(twin, 3, lead=(2,)):
+        np.testing.assert_array_equal(adapter.step(action)[0], twin.step(action)[0])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model": "levy"}, "mobility.model = 'levy'"),
+        ({"area": "open"}, "devices cannot leave their cluster: use 'closed'"),
+        ({"area": "round"}, "there is no such area: use 'closed'"),
+        ({"pause_s": 0.0}, "pause_s is 0 s: give a number from 0.1 to 1e"),
+        ({"speed_min_m_s": 2.0}, "speed_min_m_s is 2, above speed_max_m_s, 1.5"),
+        ({"speed_max_m_s": 1000.0}, "speed_max_m_s is 1000 m/s"),
+        ({"velocity_time_s": -1.0}, "velocity_time_s is -1 s"),
+        ({"velocity_sd_m_s": 0.0}, "velocity_sd_m_s is 0 m/s"),
+        ({"decorrelation_m": 0.0}, "decorrelation_m is 0 m"),
+        ({"environment_sd_db": -0.1}, "environment_sd_db is -0.1 dB"),
+        ({"environment_time_s": 0.0}, "environment_time_s is 0 s"),
+        ({"pause": 3.0}, "did you mean 'pause_s'"),
+        ({"pause_s": float("nan")}, "pause_s"),
+    ],
+)
+def test_faults_are_named(fields, message):
+    with pytest.raises(ScenarioError, match=message):
+        load_scenario({"base": "small", "dynamics": {"processes": {"mobility": fields}}})
+
+
+def test_it_is_off_unless_named():
+    assert Mobility.of(load_scenario("small")) is None
+    on = load_scenario({"base": "small", "dynamics": {"processes": {"mobility": {}}}})
+    assert dict(on.dynamics.processes)["mobility"] == MobilitySpec()
+    assert [p.name for p in active_processes(on)] == ["shadowing", "mobility", "fading"]

@@ -1,0 +1,89 @@
+"""Maps in pictures of rounds: places, the pipeline's hops, the way to the base station."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.rendering import draw_round, round_figure
+from collapipe_env.rendering.round_view import round_view
+
+WALKING = {"base": "small", "dynamics": {"rounds": 6, "processes": {"mobility": {}}}}
+
+
+def played(scenario, rounds=2):
+    env = CollaPipeEnv(scenario, "surrogate", render_mode="rgb_array")
+    env.reset(seed=3)
+    env.action_space.seed(1)
+    for _ in range(rounds):
+        env.step(env.action_space.sample())
+    return env
+
+
+def view_of(env):
+    return round_view(env.last_round, 1, "walking", side_m=env.scenario.cluster.area_side_m)
+
+
+def test_a_map_shows_the_places_of_the_round_and_the_hops_of_the_plan():
+    env = played(WALKING)
+    record = env.last_round
+    view, plan = view_of(env), record.allocation
+    walk = record.state.processes["mobility"]
+    for n, cluster in enumerate(view.clusters):
+        site = cluster.site
+        np.testing.assert_allclose(site.east_m, walk["x"][0, n] - 20.0)
+        np.testing.assert_allclose(site.north_m, walk["y"][0, n] - 20.0)
+        held = [0, *(1 + np.flatnonzero(plan.blocks[0, n])), 0]
+        times = plan.micro_batches[0, n] * record.costs.elements.hop_forward[0, n]
+        expected = [(i, j, times[i]) for i, j in itertools.pairwise(held)]
+        assert sorted(site.links) == sorted(expected)
+        # The CU's way to the base station is as long as its path loss says.
+        state = env._mdp.world.system._base
+        far = math.hypot(*site.station_m)
+        decibel = -10.0 * math.log10(state.link_gain[0, n])
+        assert 128.1 + 37.6 * math.log10(far / 1000.0) == pytest.approx(decibel, abs=1e-9)
+
+
+def test_pictures_hold_maps_only_where_devices_move():
+    env = played(WALKING)
+    view = view_of(env)
+    still = dataclasses.replace(
+        view, clusters=tuple(dataclasses.replace(c, site=None) for c in view.clusters)
+    )
+    moving, plain = draw_round(view), draw_round(still)
+    assert moving.shape == plain.shape == (800, 1200, 3)
+    # Maps take the lower left; what stands beside the pipelines stays where it is.
+    np.testing.assert_array_equal(moving[:, 760:], plain[:, 760:])
+    assert (moving[600:, :720] != plain[600:, :720]).any()
+    np.testing.assert_array_equal(env.render()[640:, :720], moving[640:, :720])
+    standing = played({"base": "small", "dynamics": {"rounds": 6}})
+    assert all(cluster.site is None for cluster in view_of(standing).clusters)
+    round_figure(view).canvas.draw()
+
+
+def test_a_device_that_moves_moves_in_the_picture():
+    view = view_of(played(WALKING))
+    site = view.clusters[0].site
+    elsewhere = dataclasses.replace(site, east_m=site.east_m[::-1].copy(), north_m=-site.north_m)
+    clusters = (dataclasses.replace(view.clusters[0], site=elsewhere), *view.clusters[1:])
+    changed = draw_round(view) != draw_round(dataclasses.replace(view, clusters=clusters))
+    rows, columns = np.nonzero(changed.any(axis=-1))
+    # Only the first map, 116 pixels wide at the left edge of the pipelines.
+    assert rows.min() > 640
+    assert rows.max() < 780
+    assert columns.min() >= 100
+    assert columns.max() <= 224
+
+
+def test_every_row_has_its_map_and_a_preview_has_one():
+    uneven = {**WALKING, "cluster": {"devices": [3, 2]}, "budgets": {"device_energy_j": 20}}
+    env = CollaPipeVectorEnv(2, uneven, "surrogate", render_mode="rgb_array")
+    env.reset(seed=1)
+    first, second = env.render()
+    assert (first[640:, :720] != second[640:, :720]).any()
+    env.step(env.action_space.sample())
+    assert len(env.render()) == 2

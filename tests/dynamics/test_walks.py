@@ -1,0 +1,244 @@
+"""Walks in a square: against scalar walks, drawn legs, closed forms and the stationary law."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapipe_env.dynamics.walks import (
+    MOST_LEGS,
+    NUMBERS_PER_LEG,
+    NUMBERS_TO_START,
+    GaussMarkov,
+    PauseGo,
+    pause_and_go,
+    start_pausing_and_going,
+    wander,
+)
+
+LAW = PauseGo(side=40.0, pause_s=120.0, slowest=0.5, fastest=1.5)
+
+
+def started(law, count, seed=0):
+    rng = np.random.default_rng(seed)
+    x, y = rng.uniform(0.0, law.side, (2, 1, 1, count))
+    return start_pausing_and_going(law, x, y, rng.uniform(size=(1, 1, count, NUMBERS_TO_START))), rng
+
+
+def moved(law, walk, rng, seconds):
+    shape = (*walk["x"].shape, MOST_LEGS, NUMBERS_PER_LEG)
+    return pause_and_go(law, walk, rng.uniform(size=shape), np.full(walk["x"].shape, float(seconds)))
+
+
+def scalar_walk(law, x, y, to_x, to_y, speed, pause, u, left):
+    """One device, event by event."""
+    leg = 0
+    while True:
+        if speed > 0.0:
+            way = math.dist((x, y), (to_x, to_y))
+            if way / speed >= left:
+                part = left * speed / way if way else 0.0
+                return x + part * (to_x - x), y + part * (to_y - y), to_x, to_y, speed, 0.0
+            x, y, left = to_x, to_y, left - way / speed
+            if leg == MOST_LEGS:
+                return x, y, to_x, to_y, speed, 0.0
+            speed, pause = 0.0, law.pause_s * math.log(1.0 / u[leg][0])
+        if pause >= left:
+            return x, y, to_x, to_y, 0.0, pause - left
+        left -= pause
+        to_x, to_y = law.side * u[leg][1], law.side * u[leg][2]
+        speed, pause = law.slowest + (law.fastest - law.slowest) * u[leg][3], 0.0
+        leg += 1
+
+
+@pytest.mark.parametrize("law", [LAW, PauseGo(5.0, 2.0, 1.0, 1.0)])
+@pytest.mark.parametrize("seconds", [0.3, 10.0, 60.0])
+def test_a_batch_walks_as_one_device_after_the_other(law, seconds):
+    walk, rng = started(law, 400)
+    u = rng.uniform(size=(1, 1, 400, MOST_LEGS, NUMBERS_PER_LEG))
+    found = pause_and_go(law, walk, u, np.full((1, 1, 400), seconds))
+    names = ("x", "y", "target_x", "target_y", "speed", "pause")
+    for k in range(400):
+        expected = scalar_walk(law, *(float(walk[name][0, 0, k]) for name in names), u[0, 0, k], seconds)
+        np.testing.assert_allclose([found[name][0, 0, k] for name in names], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_device_begins_at_most_eight_legs_in_a_round():
+    hasty = PauseGo(4.0, 0.1, 5.0, 5.0)
+    walk, rng = started(hasty, 50)
+    u = rng.uniform(size=(1, 1, 50, MOST_LEGS, NUMBERS_PER_LEG))
+    found = pause_and_go(hasty, walk, u, np.full((1, 1, 50), 1e5))
+    np.testing.assert_allclose(found["x"], 4.0 * u[..., -1, 1], rtol=1e-12)
+    np.testing.assert_allclose(found["y"], 4.0 * u[..., -1, 2], rtol=1e-12)
+    # It goes on in the next round: with a pause, as nothing is left of the leg.
+    later = moved(hasty, found, rng, 1e-9)
+    assert (later["speed"] == 0.0).all()
+    assert (later["pause"] > 0.0).all()
+    # In a round of five minutes of the default law hardly anyone would begin more.
+    mean_pause_and_leg = 120.0 + 0.5214 * 40.0 * math.log(3.0)
+    legs = np.random.default_rng(0).poisson(300.0 / mean_pause_and_leg, 100_000)
+    assert (legs > MOST_LEGS).mean() < 0.001
+
+
+def test_start_is_the_law_of_legs_at_a_random_time():
+    """Against drawn legs, of which each counts with its length and is looked at in a random place."""
+    count = 200_000
+    eager = LAW._replace(pause_s=1e-9)
+    walk, rng = started(eager, count)
+    assert (walk["speed"] > 0.0).mean() > 0.999
+    ends = rng.uniform(0.0, 40.0, (2, 2, count))
+    length = np.hypot(*(ends[0] - ends[1]))
+    place = ends[0] + rng.uniform(size=count) * (ends[1] - ends[0])
+
+    def shapes(x, y, to_x, to_y):
+        left = np.hypot(to_x - x, to_y - y)
+        centre = np.hypot(x - 20.0, y - 20.0)
+        ahead = (to_x - x) * (20.0 - x) + (to_y - y) * (20.0 - y)
+        along = np.abs(to_x - x) > 3.0 * np.abs(to_y - y)
+        quarters = [(x < 10.0), (x < 4.0) & (y < 4.0), (to_x > 36.0) & (to_y < 4.0), (x > to_x), along]
+        return [x, y, to_x, x * x, x * y, to_x * x, left, left**2, centre, ahead, *quarters]
+
+    found = [np.mean(values) for values in shapes(*(walk[n] for n in ("x", "y", "target_x", "target_y")))]
+    for values, mean in zip(shapes(*place, *ends[1]), found, strict=True):
+        expected = np.average(values, weights=length)
+        spread = np.sqrt(np.average((values - expected) ** 2, weights=length) / count)
+        assert abs(mean - expected) < 7.0 * spread
+    # Slow legs last longer: the density of speeds is 1 / (v log 3) on [0.5, 1.5].
+    for speed in (0.6, 0.9, 1.3):
+        share = math.log(speed / 0.5) / math.log(3.0)
+        assert (walk["speed"] < speed).mean() == pytest.approx(share, abs=0.005)
+
+
+def test_walks_stay_in_the_stationary_law():
+    walk, rng = started(LAW, 250_000)
+    expected = 120.0 / (120.0 + 0.521405 * 40.0 * math.log(3.0))
+    assert LAW.pausing_share == pytest.approx(expected, rel=1e-5)
+    for seconds in (0.0, 10.0, 35.0, 400.0):
+        walk = moved(LAW, walk, rng, seconds)
+        pausing = walk["speed"] == 0.0
+        assert pausing.mean() == pytest.approx(expected, abs=0.003)
+        for axis in "xy":
+            fifths = np.bincount((walk[axis][pausing] / 8.0).astype(int).clip(0, 4), minlength=5)
+            np.testing.assert_allclose(fifths / pausing.sum(), 0.2, rtol=0.02)
+        assert walk["pause"][pausing].mean() == pytest.approx(120.0, rel=0.02)
+        # Walkers bunch in the middle: the fifths at the edges have fewer than theirs.
+        assert (np.abs(walk["x"][~pausing] - 20.0) > 12.0).mean() < 0.35
+
+
+def test_two_moves_are_one():
+    walk, rng = started(LAW, 100_000)
+    law_of = []
+    for parts in ((20.0,), (12.0, 8.0)):
+        later = walk
+        for seconds in parts:
+            later = moved(LAW, later, rng, seconds)
+        way = np.hypot(later["x"] - walk["x"], later["y"] - walk["y"])
+        law_of.append([way.mean(), (way**2).mean(), (way == 0.0).mean(), (later["speed"] == 0.0).mean()])
+    np.testing.assert_allclose(law_of[0], law_of[1], rtol=0.02)
+    # Without an event the paths are the same.
+    once, twice = moved(LAW, walk, rng, 3.0), moved(LAW, moved(LAW, walk, rng, 1.0), rng, 2.0)
+    left = np.hypot(walk["target_x"] - walk["x"], walk["target_y"] - walk["y"])
+    quiet = np.where(walk["speed"] > 0.0, left > 3.0 * walk["speed"], walk["pause"] > 3.0)
+    assert 0.8 < quiet.mean() < 1.0
+    for name in ("x", "y", "pause", "speed"):
+        np.testing.assert_allclose(once[name][quiet], twice[name][quiet], rtol=1e-12, atol=1e-9)
+
+
+def wandering(law, count, seed=0):
+    rng = np.random.default_rng(seed)
+    x, y = rng.uniform(0.0, law.side, (2, 1, 1, count))
+    vx, vy = law.deviation * rng.normal(size=(2, 1, 1, count))
+    return {"x": x, "y": y, "velocity_x": vx, "velocity_y": vy}, rng
+
+
+def drifted(law, walk, rng, seconds):
+    shape = walk["x"].shape
+    return wander(law, walk, rng.normal(size=(*shape, 4)), np.full(shape, float(seconds)))
+
+
+@pytest.mark.parametrize("parts", [(25.0,), (5.0, 20.0), (1.0, 4.0, 0.0, 20.0)])
+def test_wandering_has_the_moments_of_its_equation(parts):
+    """Of du = -u dt / tau + sigma sqrt(2 / tau) dW, dx = u dt, far from the edges, however time is cut."""
+    law = GaussMarkov(side=1e6, memory_s=30.0, deviation=0.3)
+    walk, rng = wandering(law, 400_000)
+    walk = {name: np.full_like(v, 5e5) if name in "xy" else v for name, v in walk.items()}
+    later = walk
+    for seconds in parts:
+        later = drifted(law, later, rng, seconds)
+    d = sum(parts) / 30.0
+    for axis in "xy":
+        way, u = later[axis] - 5e5, later[f"velocity_{axis}"]
+        assert u.std() == pytest.approx(0.3, rel=0.005)
+        assert way.var() == pytest.approx(2.0 * (0.3 * 30.0) ** 2 * (d - 1.0 + math.exp(-d)), rel=0.01)
+        assert (way * u).mean() == pytest.approx(0.3**2 * 30.0 * (1.0 - math.exp(-d)), rel=0.01)
+        before = walk[f"velocity_{axis}"]
+        assert (before * u).mean() / 0.3**2 == pytest.approx(math.exp(-d), abs=0.005)
+    np.testing.assert_allclose(later["speed"], np.hypot(later["velocity_x"], later["velocity_y"]))
+
+
+def test_wandering_in_a_square_stays_uniform_and_as_fast():
+    law = GaussMarkov(side=6.0, memory_s=30.0, deviation=0.3)
+    walk, rng = wandering(law, 100_000)
+    for seconds in (10.0, 10.0, 200.0):
+        walk = drifted(law, walk, rng, seconds)
+        for axis in "xy":
+            assert walk[f"velocity_{axis}"].std() == pytest.approx(0.3, rel=0.01)
+            thirds = np.bincount((walk[axis].ravel() / 2.0).astype(int).clip(0, 2), minlength=3) / 1e5
+            np.testing.assert_allclose(thirds, 1.0 / 3.0, rtol=0.02)
+            correlation = np.corrcoef(walk[axis].ravel(), walk[f"velocity_{axis}"].ravel())[0, 1]
+            assert abs(correlation) < 0.015
+
+
+def test_edges_reflect_places_and_velocities():
+    law = GaussMarkov(side=6.0, memory_s=30.0, deviation=0.3)
+    count = 300
+    walk, rng = wandering(law, count)
+    walk = {name: v * (1.0 if name in "xy" else 20.0) for name, v in walk.items()}
+    normals = rng.normal(size=(1, 1, count, 4))
+    seconds = np.full((1, 1, count), 30.0)
+    found = wander(law, walk, normals, seconds)
+    # In a square without edges in reach the same numbers give the path before it is reflected.
+    far = 1.2e7
+    free = wander(law._replace(side=2.0 * far), {**walk, "x": walk["x"] + far}, normals, seconds)
+    turned = 0
+    for k in range(count):
+        x, u = free["x"][0, 0, k] - far, free["velocity_x"][0, 0, k]
+        while not 0.0 <= x <= 6.0:
+            x, u, turned = (-x if x < 0.0 else 12.0 - x), -u, turned + 1
+        assert found["x"][0, 0, k] == pytest.approx(x, abs=1e-6)
+        assert found["velocity_x"][0, 0, k] == pytest.approx(u, rel=1e-9)
+    assert turned > 3 * count
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    side=st.floats(0.5, 1e4),
+    pause=st.floats(0.1, 1e4),
+    slowest=st.floats(0.01, 100.0),
+    faster=st.floats(1.0, 50.0),
+    seconds=st.lists(st.floats(0.0, 1e5), min_size=1, max_size=4),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_devices_stay_in_the_square(side, pause, slowest, faster, seconds, seed):
+    go, markov = PauseGo(side, pause, slowest, slowest * faster), GaussMarkov(side, pause, slowest)
+    (walk, rng), (other, _) = started(go, 20, seed), wandering(markov, 20, seed)
+    for each in seconds:
+        walk, other = moved(go, walk, rng, each), drifted(markov, other, rng, each)
+        for values in (walk["x"], walk["y"], walk["target_x"], other["x"], other["y"]):
+            assert ((values >= 0.0) & (values <= side)).all()
+        assert ((walk["speed"] == 0.0) | (walk["pause"] == 0.0)).all()
+        assert (walk["pause"] >= 0.0).all()
+
+
+def test_no_time_moves_nothing():
+    walk, rng = started(LAW, 1000)
+    walk = moved(LAW, walk, rng, 33.0)
+    for name, values in moved(LAW, walk, rng, 0.0).items():
+        np.testing.assert_array_equal(values, walk[name])
+    law = GaussMarkov(40.0, 30.0, 0.3)
+    other, rng = wandering(law, 1000)
+    for name, values in drifted(law, other, rng, 0.0).items():
+        if name != "speed":
+            np.testing.assert_array_equal(values, other[name])

@@ -1,0 +1,88 @@
+"""Move devices under both models of mobility, and write the table of ``docs/mobility.md``.
+
+Run ``python tools/make_mobility_table.py``; it takes some seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from generated_parts import markdown_table, write_parts
+
+from collapipe_env.arrays import FloatArray
+from collapipe_env.backends import NUMPY
+from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.system import laid_out
+from collapipe_env.scenario import load_scenario
+
+PAGE = Path(__file__).parents[1] / "docs" / "mobility.md"
+LAYOUTS, ROUND_S, LAGS = 400, 10.0, (1, 6, 30)
+"""Drawn layouts, seconds of a round, and rounds between two looks at a gain."""
+
+
+def gains_db(model: str, shadowing_db: float) -> FloatArray:
+    """Gains of all pairs of nodes in every round (rounds, layouts * pairs) [dB], without fading.
+
+    Args:
+        model: Model of mobility.
+        shadowing_db: Standard deviation of the shadowing that walks with the devices [dB].
+    """
+    scenario = load_scenario(
+        {
+            "base": "medium",
+            "cluster": {"layout": "per_episode"},
+            "radio": {"d2d_shadowing_db": shadowing_db},
+            "dynamics": {"processes": {"mobility": {"model": model}}},
+        }
+    )
+    seeds = np.random.SeedSequence(0).generate_state(LAYOUTS, np.uint64)
+    system = laid_out(scenario, seeds, NUMPY)
+    carried, rounds = {}, []
+    for t in range(LAGS[-1] + 1):
+        now = system
+        for process in active_processes(scenario):
+            if process.name in ("shadowing", "mobility"):
+                # Every process has seeds of its own.
+                own = seeds + np.uint64(len(process.name))
+                u = NUMPY.uniform(own, np.full(LAYOUTS, t), process.numbers)
+                if t == 0:
+                    carried[process.name] = process.begin(now, u)
+                elif process.moves:
+                    seconds = np.full(LAYOUTS, ROUND_S)
+                    before = carried[process.name]
+                    # Mobility looks at time alone, not at states or costs.
+                    carried[process.name] = process.advance(before, None, None, u, seconds)  # type: ignore[arg-type]
+                now = process.apply(now, carried[process.name])
+        rounds.append(10.0 * np.log10(now.link_gain[:, scenario.clusters :].ravel()))
+    return np.stack(rounds)
+
+
+def table() -> str:
+    """Return the table."""
+    rows = []
+    for model in ("pause_go", "gauss_markov"):
+        for shadowing_db in (0.0, 4.0):
+            gains = gains_db(model, shadowing_db)
+            change = np.abs(gains[1] - gains[0])
+            kept = [np.corrcoef(gains[0], gains[lag])[0, 1] for lag in LAGS]
+            cells = [
+                f"`{model}`",
+                f"{shadowing_db:g} dB",
+                f"{gains.std():.1f} dB",
+                f"{np.median(change):.1f} dB",
+            ]
+            rows.append([*cells, *(f"{value:.2f}" for value in kept)])
+    lags = [f"after {lag * ROUND_S:g} s" for lag in LAGS]
+    return markdown_table(("model", "shadowing", "deviation", "median change in 10 s", *lags), rows, left=2)
+
+
+def main() -> None:
+    """Move the devices and write the table."""
+    stamp = f"`python tools/make_mobility_table.py` (hops of `medium`, {LAYOUTS} layouts, without fading)"
+    write_parts(PAGE, {"memory": f"{table()}\n\n{stamp}"})
+    print(f"wrote {PAGE}")
+
+
+if __name__ == "__main__":
+    main()
