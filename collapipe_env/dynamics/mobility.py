@@ -104,6 +104,7 @@ class Mobility(Process):
     """
 
     name = MOBILITY
+    endogenous = False
     after = ("shadowing",)
     Spec = MobilitySpec
 
