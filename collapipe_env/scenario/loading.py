@@ -110,6 +110,8 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
     if not plain["dynamics"]["processes"]:
         # So that a scenario without processes says, and has the digest of, what it did before there were any.
         del plain["dynamics"]["processes"]
+    if plain["dynamics"]["time_base"] == "mixed":
+        del plain["dynamics"]["time_base"]
     if plain["budgets"]["per"] == "round":
         del plain["budgets"]["per"]
     without_neutral_fields(plain)

@@ -183,7 +183,7 @@ def test_the_comparison_draws_the_servers_overdraft() -> None:
     assert played.worst_energy_ratio == pytest.approx(ratio, rel=1e-9)
     assert played.largest_backlog == pytest.approx([(t + 1) * (ratio - 1.0) for t in range(6)], rel=1e-9)
     assert played.backlog_slope == pytest.approx(ratio - 1.0, rel=1e-6)
-    played = replace(played, metric=[0.0] * 6)  # the surrogate has none
+    played = replace(played, metric=[0.0] * 6, progress=[0.0] * 6)  # there is none of either
     assert EpisodeResult.from_dict(played.to_dict(), "here") == played
     old = played.to_dict()
     del old["server_energy_ratio"]

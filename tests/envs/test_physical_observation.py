@@ -19,7 +19,7 @@ from collapipe_env.simulator.state import other_memory_caps
 def physical_state(env):
     """What each feature should say of the state, in physical units; from the state alone."""
     s, sc = env.state, env.scenario
-    present, cap = s.present[0], sc.budgets.backlog_cap
+    present, cap, walks = s.present[0], sc.budgets.backlog_cap, "mobility" in s.processes
     hop = np.stack([np.diagonal(g, offset=1) for g in s.d2d_gain[0]])
 
     def devices(values):
@@ -47,6 +47,10 @@ def physical_state(env):
         "round": s.round_index[0],
         "loss": s.loss[0],
         **opened,
+        **{
+            f"mobility_{name}": devices(s.processes["mobility"][name][0])
+            for name in (("x", "y", "speed") if walks else ())
+        },
     }
 
 

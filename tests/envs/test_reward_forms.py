@@ -294,7 +294,7 @@ def test_the_old_form_sees_what_it_saw():
         return -inputs.delay
 
     target = shortened("moving", ROUNDS)
-    target["dynamics"]["target_loss"] = 0.6745
+    target["dynamics"]["target_loss"] = 0.70645
     with pytest.warns(DeprecationWarning, match="takes one argument"):
         env = CollaPipeVectorEnv(E, target, "surrogate", reward)
     env.reset(seed=0)

@@ -171,7 +171,7 @@ def test_outcomes_that_do_not_fit_are_refused():
 SKEWED = load_scenario("small").with_overrides(
     {"learning.partition": "dirichlet", "radio.waterfall_threshold": 3.0}
 )
-CONSTANTS = replace(fit_for(SKEWED).constants, drift=0.02)
+CONSTANTS = replace(fit_for(SKEWED).constants, drift=0.02, sitting_out=0.7)
 ZETA = 0.3
 
 
@@ -211,6 +211,7 @@ def scalar_progress(c, outcome, e, batch, factor):
         imbalance = outcome.micro_batches.shape[1] * sum(s * s for s in arrived) / S**2 - 1.0
         u = c.noise / S + squared * (c.drift * c.noise * len(there) / S + ZETA)
         u += c.participation * ZETA * imbalance + c.error * lost
+        u += c.sitting_out * (1.0 - len(there) / outcome.micro_batches.shape[1])
         made += factor(h) * len(still) / len(there) * c.rate / (1.0 + u)
     return made, max(H.values())
 
