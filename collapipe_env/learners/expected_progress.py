@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.learners.surrogate import skew
+from collapipe_env.learners.surrogate import heterogeneity_of
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for, has_fit
 from collapipe_env.learners.surrogate_progress import SurrogateOutcome, mean_loss_of_packets, progress
 from collapipe_env.physics.loss_curve import loss_at
@@ -51,8 +51,8 @@ class ExpectedProgress:
             ScenarioError: If no fit is shipped for the task.
             DataError: If the shipped file is damaged.
         """
-        constants, learning = fit_for(scenario).constants, scenario.learning
-        zeta = constants.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)
+        constants = fit_for(scenario).constants
+        zeta = heterogeneity_of(constants, scenario)
         workload = scenario.workload
         return cls(constants, zeta, workload.batch_size, workload.local_steps)
 

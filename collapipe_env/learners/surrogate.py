@@ -49,6 +49,17 @@ def skew(learning: LearningSpec, clusters: int) -> float:
     return spread / (clusters * learning.dirichlet_alpha + 1.0)
 
 
+def heterogeneity_of(constants: SurrogateConstants, scenario: Scenario) -> float:
+    """Return ``zeta^2`` of a scenario's partition over the squared gradient norm, at least 0.
+
+    Args:
+        constants: Constants of a fit.
+        scenario: The scenario.
+    """
+    learning = scenario.learning
+    return constants.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)
+
+
 class SurrogateLearner:
     """Learner that follows the fitted bound instead of training; draws no random numbers.
 
@@ -124,8 +135,7 @@ class SurrogateLearner:
             DataError: If the shipped file is damaged.
         """
         constants = fit_for(scenario).constants
-        learning = scenario.learning
-        zeta = constants.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)
+        zeta = heterogeneity_of(constants, scenario)
         return cls(
             constants,
             num_envs,
