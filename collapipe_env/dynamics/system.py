@@ -42,6 +42,8 @@ class System(NamedTuple):
             where none come and go.
         cu_position: CUs, the base station at the origin (R, N, 2) [m]; ``None`` where devices stand still.
         device_offset: Devices from their CU in the layout (R, N, K, 2) [m]; ``None`` where they stand still.
+        known_gain: What is known of all links' gains before the round, small-scale ones included (R, links);
+            ``None`` where the gains themselves are.
     """
 
     link_gain: Array
@@ -58,6 +60,7 @@ class System(NamedTuple):
     server_share: Array | None = None
     cu_position: Array | None = None
     device_offset: Array | None = None
+    known_gain: Array | None = None
 
     def map(self, function: Callable[[Array], Array]) -> System:
         """Apply one function to every array."""

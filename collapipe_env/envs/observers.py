@@ -66,7 +66,8 @@ class GraphObservations:
     def __init__(self, scenario: Scenario) -> None:
         self._parameters = system_parameters(scenario)
         self._recompute, self._schedule = (opens(scenario, name) for name in ("recompute", "schedule"))
-        active = {process.name for process in active_processes(scenario)}
+        # Those that show something, under the scenario's visibility.
+        active = {process.name for process in active_processes(scenario) if process.shown}
         self._server = not active.isdisjoint(SERVER_PROCESSES)
         self._heat = "heat" in active
         self._motion, self._side = MOBILITY in active, scenario.cluster.area_side_m

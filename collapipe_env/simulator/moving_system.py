@@ -22,7 +22,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.carried_checks import require_arrays, require_finite, require_like
 from collapipe_env.simulator.costs import RoundCosts
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.state import EstimatedState, SystemState
 from collapipe_env.state_trees import LARGEST_NUMBER, Tree, require_within
 
 AllCarried = Mapping[str, Carried]
@@ -41,10 +41,13 @@ MOVED_FIELDS = (
     "present",
     "device_edge_ratio",
     "server_share",
+    "known_uplink_gain",
+    "known_d2d_gain",
 )
 """Fields of a state that layout and processes decide."""
 
 _NOTHING: Mapping[str, Carried] = {}
+_Gains = tuple[Array, Array]
 
 
 class MovingSystem:
@@ -87,6 +90,8 @@ class MovingSystem:
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
         self._estimating = tuple(p for p in self.processes if p.defines("estimate"))
         self._seen = tuple(p.name for p in self.processes if p.observed)
+        self._realistic = scenario.dynamics.visibility == "realistic"
+        self._showing = tuple(p for p in self.processes if p.observed)
         self.streams = _streams(self.processes)
         none = np.zeros(num_envs, dtype=np.uint64)
         self._seeds: Mapping[str, Array] = {name: backend.array(none) for name in self.streams}
@@ -195,7 +200,7 @@ class MovingSystem:
             loss: Smoothed evaluation loss (E,).
             absence: Participation queues (E, N); ``None`` where all clusters have to take part.
         """
-        uplink, d2d, system, (clock, power, caps) = self._see(self._base, self._at_rest, carried)
+        (uplink, d2d), known, system, (clock, power, caps) = self._see(self._base, self._at_rest, carried)
         # Built by hand: dataclasses.replace would take as long as all the draws.
         return SystemState(
             uplink_gain=uplink,
@@ -214,13 +219,15 @@ class MovingSystem:
             device_edge_ratio=system.device_edge_ratio,
             server_share=system.server_share,
             absence=absence,
+            known_uplink_gain=known[0],
+            known_d2d_gain=known[1],
             processes={name: carried[name] for name in self._seen} if self._seen else _NOTHING,
         )
 
     def _system(
         self, base: System, rest: tuple[Array, Array, Array], carried: AllCarried
-    ) -> tuple[Array, Array, System, tuple[Array, Array, Array]]:
-        """Gains of uplinks and pairs, the system, and clocks, compute powers and memory caps of a round."""
+    ) -> tuple[_Gains, tuple[Array | None, Array | None], System, tuple[Array, Array, Array]]:
+        """Gains of uplinks and pairs, the known ones, the system, and clocks, powers and caps of a round."""
         clock, power, caps = rest
         system = base
         for process in self._moving:
@@ -229,15 +236,18 @@ class MovingSystem:
             system = _limited(system, process, carried[process.name])
         if system.present is not base.present:
             system = _without_memory(system)
-        uplink, d2d = split_links(system.link_gain, system.small_scale, self._devices)
+        gains = split_links(system.link_gain, system.small_scale, self._devices)
+        known: tuple[Array | None, Array | None] = (None, None)
+        if system.known_gain is not None:
+            known = split_links(system.known_gain, None, self._devices)
         if any(getattr(system, name) is not getattr(base, name) for name in POWER_FIELDS):
             clock, power = _clock(system), _power(system)
         if system.memory_bytes is not base.memory_bytes:
             caps = memory_caps(self._costs, system.memory_bytes)
-        return uplink, d2d, system, (clock, power, caps)
+        return gains, known, system, (clock, power, caps)
 
     def estimate(self, truth: SystemState, carried: AllCarried) -> SystemState:
-        """State as schedulers get it: the state itself where no process estimates.
+        """State as schedulers get it: the state itself where everything is known and shown.
 
         Memory and presence are the truth's: plans are decoded against them.
 
@@ -245,15 +255,39 @@ class MovingSystem:
             truth: The system before a round (E, ...).
             carried: What the processes carry in that round.
         """
-        if not self._estimating:
+        blurred = truth.known_uplink_gain is not None
+        if not (self._estimating or self._realistic or blurred):
             return truth
-        state = truth
+        state: SystemState = EstimatedState.of(truth)
+        if self._realistic or blurred:
+            state = replace(state, processes=self._shown(carried, blurred=blurred))
         for process in self._estimating:
             u = self._extra(process, "estimate", process.estimate_numbers, truth)
             state = process.estimate(carried[process.name], state, u)
         return replace(
-            state, memory_bytes=truth.memory_bytes, memory_cap=truth.memory_cap, present=truth.present
+            EstimatedState.of(state),
+            memory_bytes=truth.memory_bytes,
+            memory_cap=truth.memory_cap,
+            present=truth.present,
         )
+
+    def _shown(self, carried: AllCarried, *, blurred: bool) -> AllCarried:
+        """Arrays of processes that schedulers get.
+
+        Args:
+            carried: What the processes carry.
+            blurred: Whether what is known of gains is not the truth: then nothing else may say it.
+        """
+        found = {}
+        for process in self._showing:
+            own = carried[process.name]
+            if self._realistic:
+                own = process.realistic(own)
+            if blurred and process.gains:
+                own = {name: values for name, values in own.items() if name not in process.gains}
+            if own:
+                found[process.name] = own
+        return found
 
     def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption | None:
         """Events inside a round, all processes together; ``None`` where none can interrupt.
