@@ -76,7 +76,7 @@ PERFECT = [
 
 
 @pytest.mark.parametrize("spec", PERFECT)
-@pytest.mark.parametrize("name", ["dssra", "pipeline", "optpipe"])
+@pytest.mark.parametrize("name", ["dssra", "pipeline", "titanic"])
 def test_without_error_and_delay_all_is_bit_for_bit_as_without_the_process(spec, name):
     on, off = vector(knowing(spec)), vector(knowing())
     schedulers = [SCHEDULERS.get(name)(env.scenario) for env in (on, off)]
