@@ -11,7 +11,7 @@ import numpy as np
 from collapipe_env.arrays import Array, Constant, at_least, namespace
 from collapipe_env.dynamics.process import Carried, Process
 from collapipe_env.dynamics.randomness import normal
-from collapipe_env.dynamics.system import System, link_count
+from collapipe_env.dynamics.system import System, joined_links, link_count
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import LARGEST_NUMBER, require_within
@@ -111,12 +111,10 @@ class ChannelKnowledge(Process):
 
     def __init__(self, scenario: Scenario, spec: ChannelKnowledgeSpec) -> None:
         super().__init__(scenario, spec)
-        N, K, radio = scenario.clusters, scenario.max_devices, scenario.radio
+        N, radio = scenario.clusters, scenario.radio
         self._links = link_count(scenario)
         # Normal numbers come in pairs. As many with noise and without: errors of links are the same numbers.
         self.numbers = self._links + self._links % 2
-        first, second = np.triu_indices(K + 1, 1)
-        self._pairs = Constant(first * (K + 1) + second)
         self._mean, self._coarse = "mean" in spec.modes, "quantised" in spec.modes
         self._backoff = db_to_linear(-spec.backoff_db)
         power = scenario.devices.power_max_w
@@ -143,21 +141,12 @@ class ChannelKnowledge(Process):
         for age in range(self.spec.delay, 1, -1):
             following[f"past_{age}"] = carried[f"past_{age - 1}"]
         if self.spec.delay:
-            following["past_1"] = self._of_links(state)
+            following["past_1"] = joined_links(state.uplink_gain, state.d2d_gain)
         return following
 
     def _fresh(self, u: Array) -> Array:
         """Errors of the stationary law (R, links) [dB]."""
         return self.spec.error_db * normal(u)[:, : self._links]
-
-    def _of_links(self, state: Any) -> Array:
-        """True gains of a state in the order of links (R, links)."""
-        xp, rows = namespace(state.uplink_gain), state.uplink_gain.shape[0]
-        shape = (*state.d2d_gain.shape[:2], -1)
-        pairs = xp.take(
-            xp.reshape(state.d2d_gain, shape), self._pairs.like(state.uplink_gain, xp.int64), axis=-1
-        )
-        return xp.concat((state.uplink_gain, xp.reshape(pairs, (rows, -1))), axis=-1)
 
     def apply(self, system: System, carried: Carried) -> System:
         """Say what is known of the links' gains."""
