@@ -28,8 +28,8 @@ DB = 10.0 / math.log(10.0)
 UNKNOWN_DB = 100.0
 """Standard deviation of a mean that nothing is known of [dB]."""
 WALKING_DB = 4.2
-"""Root mean square by which a hop's path gain changes in 10 s where devices walk [dB]: its deviation is 9.4 dB
-and its correlation .90 in ``medium`` (`docs/mobility.md`)."""
+"""Root mean square by which a hop's path gain changes in 10 s where devices walk [dB]: it has a deviation of
+9.4 dB and a correlation of .90 in ``medium`` (`docs/mobility.md`)."""
 
 
 def fading_mean_db(diversity: int) -> float:
