@@ -120,13 +120,7 @@ def knowledge_table() -> str:
     delay, upload, worst = played(scenario_of(None), "pipeline", filtered=False)
     even = [f"{delay:.2f} s ({100.0 * (delay / base - 1.0):+.1f} %)", f"{upload:.2f} s; {worst:.2f}"]
     rows.append(["nothing: even split, equal shares", *even, "", ""])
-    heads = (
-        "known gains",
-        "DSSRA: delay",
-        "upload; energy",
-        "DSSRA, filtered gains: delay",
-        "upload; energy",
-    )
+    heads = ("known gains", "DSSRA: delay", "upload; energy", "on filtered gains: delay", "upload; energy")
     return markdown_table(heads, rows)
 
 

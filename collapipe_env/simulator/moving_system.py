@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,8 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.carried_checks import require_arrays, require_finite, require_like
 from collapipe_env.simulator.costs import RoundCosts
-from collapipe_env.simulator.state import EstimatedState, SystemState
+from collapipe_env.simulator.sight import Sight
+from collapipe_env.simulator.state import SystemState
 from collapipe_env.state_trees import LARGEST_NUMBER, Tree, require_within
 
 AllCarried = Mapping[str, Carried]
@@ -88,10 +88,8 @@ class MovingSystem:
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
         self._limiting = tuple(p for p in self.processes if p.defines("limits"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
-        self._estimating = tuple(p for p in self.processes if p.defines("estimate"))
         self._seen = tuple(p.name for p in self.processes if p.observed)
-        self._realistic = scenario.dynamics.visibility == "realistic"
-        self._showing = tuple(p for p in self.processes if p.observed)
+        self._sight = Sight(scenario, self.processes)
         self.streams = _streams(self.processes)
         none = np.zeros(num_envs, dtype=np.uint64)
         self._seeds: Mapping[str, Array] = {name: backend.array(none) for name in self.streams}
@@ -255,39 +253,11 @@ class MovingSystem:
             truth: The system before a round (E, ...).
             carried: What the processes carry in that round.
         """
-        blurred = truth.known_uplink_gain is not None
-        if not (self._estimating or self._realistic or blurred):
-            return truth
-        state: SystemState = EstimatedState.of(truth)
-        if self._realistic or blurred:
-            state = replace(state, processes=self._shown(carried, blurred=blurred))
-        for process in self._estimating:
-            u = self._extra(process, "estimate", process.estimate_numbers, truth)
-            state = process.estimate(carried[process.name], state, u)
-        return replace(
-            EstimatedState.of(state),
-            memory_bytes=truth.memory_bytes,
-            memory_cap=truth.memory_cap,
-            present=truth.present,
+        return self._sight.estimate(
+            truth,
+            carried,
+            lambda process: self._extra(process, "estimate", process.estimate_numbers, truth),
         )
-
-    def _shown(self, carried: AllCarried, *, blurred: bool) -> AllCarried:
-        """Arrays of processes that schedulers get.
-
-        Args:
-            carried: What the processes carry.
-            blurred: Whether what is known of gains is not the truth: then nothing else may say it.
-        """
-        found = {}
-        for process in self._showing:
-            own = carried[process.name]
-            if self._realistic:
-                own = process.realistic(own)
-            if blurred and process.gains:
-                own = {name: values for name, values in own.items() if name not in process.gains}
-            if own:
-                found[process.name] = own
-        return found
 
     def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption | None:
         """Events inside a round, all processes together; ``None`` where none can interrupt.

@@ -1,5 +1,6 @@
 """Channel knowledge: known gains by hand, statistics of errors and delays, and who sees what."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -15,6 +16,8 @@ from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.rendering import draw_round
+from collapipe_env.rendering.round_view import round_view
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import SCHEDULERS
@@ -365,3 +368,31 @@ def test_off_by_default_and_left_out_of_digests():
     spec = ChannelKnowledgeSpec()
     assert (spec.delay, spec.error_db, spec.backoff_db) == (1, 2.0, 0.0)
     assert "channel_knowledge" not in str(load_scenario("medium"))
+
+
+def test_a_picture_says_how_well_gains_are_known():
+    uneven = {"cluster": {"devices": [3, 2]}, "budgets": ROOMY}
+    scenario = knowing({"modes": ["noisy"], "noise_db": 3.0}, **uneven)
+    env = CollaPipeVectorEnv(2, scenario, "surrogate", render_mode="rgb_array")
+    env.reset(seed=1)
+    env.step(make_actions(env, 1)[0])
+    view = round_view(env.last_round, 1, "x", row=1)
+    state, squares = env.last_round.state, []
+    for n, devices in enumerate((3, 2)):
+        squares.append(10.0 * math.log10(state.known_uplink_gain[1, n] / state.uplink_gain[1, n]))
+        for i in range(devices + 1):
+            for j in range(i):
+                squares.append(
+                    10.0 * math.log10(state.known_d2d_gain[1, n, i, j] / state.d2d_gain[1, n, i, j])
+                )
+    rms = math.sqrt(sum(s * s for s in squares) / len(squares))
+    assert view.known_error_db == pytest.approx(rms, rel=1e-9)
+    assert rms == pytest.approx(3.0, rel=0.5)
+    drawn, without = draw_round(view), draw_round(dataclasses.replace(view, known_error_db=None))
+    assert (drawn[:60] != without[:60]).any()
+    np.testing.assert_array_equal(drawn[60:], without[60:])
+    plain = CollaPipeVectorEnv(2, knowing(None, **uneven), "surrogate")
+    plain.reset(seed=1)
+    plain.step(make_actions(plain, 1)[0])
+    assert round_view(plain.last_round, 1, "x").known_error_db is None
+    assert len(env.render()) == 2
