@@ -73,7 +73,7 @@ def cluster_plans(blocks: int, cap: IntArray) -> IntArray:
 class Oracle(StateScheduler):
     """Exhaustive over segments, convex optimisation over powers and shares; for tiny scenarios.
 
-    Deterministic.
+    Deterministic. It says that it sees the truth: an evaluation gives it that in place of an estimate.
 
     Args:
         scenario: The scenario to schedule.
@@ -92,6 +92,7 @@ class Oracle(StateScheduler):
     """
 
     name = "Oracle"
+    sees = "truth"
 
     def __init__(
         self,

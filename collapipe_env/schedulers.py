@@ -28,7 +28,9 @@ class Scheduler(Protocol):
     Learned agents read the observation, model-based ones the state; both decide from what is known
     before the round: channels, speeds, memories and queues. ``act`` returns what comes naturally, actions or
     allocations; an evaluation plays either as it is. One with an attribute ``observation = "graph"`` is given
-    graph observations by it.
+    graph observations by it. Where what is known of channels is not the truth, the state is an
+    :class:`~collapipe_env.simulator.state.EstimatedState`; only an oracle that says so with an attribute
+    ``sees = "truth"`` is given the true one, and tables say that it was.
 
     Attributes:
         name: Short name for tables and plots.

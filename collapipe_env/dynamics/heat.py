@@ -26,6 +26,8 @@ from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
 
 MOST_HEADROOM = 1.5
 """Largest thermal headroom that is shown."""
+STEP = 0.1
+"""Step in which schedulers are told the headroom under ``visibility: realistic``."""
 
 
 class Heat(Process):
@@ -146,6 +148,12 @@ class Heat(Process):
     def limits(self, carried: Carried) -> Limits:
         """Cap the clocks."""
         return Limits(clock=carried["share"])
+
+    def realistic(self, carried: Carried) -> Carried:
+        """Headroom in steps of 0.1, as phones tell it, with levels and the cap on the clock."""
+        xp, told = namespace(carried["headroom"]), ("level", "share")
+        headroom = xp.round(carried["headroom"] / STEP) * STEP
+        return {"headroom": headroom} | {name: carried[name] for name in told if name in carried}
 
     def check(self, carried: Carried) -> None:
         """Refuse temperatures below absolute zero, and caps that do not follow from what is read."""

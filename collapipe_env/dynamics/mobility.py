@@ -116,6 +116,7 @@ class Mobility(Process):
     name = MOBILITY
     endogenous = False
     after = ("shadowing",)
+    gains = ("shadowing_db", "environment_db")
     Spec = MobilitySpec
 
     def __init__(self, scenario: Scenario, spec: MobilitySpec) -> None:
@@ -142,9 +143,9 @@ class Mobility(Process):
         fastest = spec.speed_max_m_s if self._pauses else 4.0 * spec.velocity_sd_m_s
         place = "place in the cluster's square, from its {} edge"
         self.observed = (
-            Observed("x", (N, K), "m", 0.0, side, place.format("western")),
-            Observed("y", (N, K), "m", 0.0, side, place.format("southern")),
-            Observed("speed", (N, K), "m/s", 0.0, fastest, "speed of the device"),
+            Observed("x", (N, K), "m", 0.0, side, place.format("western"), realistic=False),
+            Observed("y", (N, K), "m", 0.0, side, place.format("southern"), realistic=False),
+            Observed("speed", (N, K), "m/s", 0.0, fastest, "speed of the device", realistic=False),
         )
         if self._reach is not None:
             what = "time until the device leaves on its present course; the upper bound where it does not"

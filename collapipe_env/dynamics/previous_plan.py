@@ -67,6 +67,10 @@ class PreviousPlan(Process):
             holders = xp.where(plays[..., None, None], holders, carried["holders"])
         return {"blocks": blocks, "holders": holders}
 
+    def realistic(self, carried: Carried) -> Carried:
+        """All of it: who plans knows what was played."""
+        return carried
+
     def check(self, carried: Carried) -> None:
         """Refuse plans that cannot have been played."""
         held = carried["holders"][..., 1:].sum(axis=-2)

@@ -83,6 +83,7 @@ class Observed:
         low: Carried number that the feature shows as 0; smaller ones are shown as it.
         high: Carried number that the feature shows as 1; larger ones are shown as it.
         description: What the carried array holds.
+        realistic: Whether schedulers see it under ``visibility: realistic``, too.
     """
 
     carried: str
@@ -91,6 +92,7 @@ class Observed:
     low: float
     high: float
     description: str
+    realistic: bool = True
 
     def __post_init__(self) -> None:
         if not self.high > self.low:
@@ -106,6 +108,9 @@ class Process:
     Class attributes:
         name: Its name, in the registry and in scenarios.
         after: Processes that are advanced and applied before it, where they are on.
+        last: Whether it acts behind all processes that are not ``last``, as it reads what they have made.
+        gains: Carried arrays that say gains of links, which no scheduler gets where what is known of them is
+            not the truth.
         endogenous: Whether what is played drives it, as heat or a battery; False for what moves by itself,
             whatever is played. It chooses the seconds that :meth:`advance` is told.
         Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``; ``None`` where it
@@ -127,6 +132,8 @@ class Process:
 
     name: ClassVar[str]
     after: ClassVar[tuple[str, ...]] = ()
+    last: ClassVar[bool] = False
+    gains: ClassVar[tuple[str, ...]] = ()
     endogenous: ClassVar[bool] = True
     Spec: ClassVar[type[Any] | None] = None
 
@@ -149,6 +156,13 @@ class Process:
     def moves(self) -> bool:
         """Whether it changes during an episode; :meth:`advance` is called for those that do."""
         return type(self).advance is not Process.advance
+
+    @property
+    def shown(self) -> tuple[Observed, ...]:
+        """Those of the observed arrays that schedulers see, under the scenario's visibility."""
+        if self.scenario.dynamics.visibility == "full":
+            return self.observed
+        return tuple(seen for seen in self.observed if seen.realistic)
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Start episodes.
@@ -228,6 +242,16 @@ class Process:
         """
         raise NotImplementedError
 
+    def realistic(self, carried: Carried) -> Carried:
+        """Part of what is carried that schedulers get under ``visibility: realistic``.
+
+        By default these are the ``observed`` arrays that are ``realistic``, as they are.
+
+        Args:
+            carried: Of the round.
+        """
+        return {seen.carried: carried[seen.carried] for seen in self.observed if seen.realistic}
+
     def check(self, carried: Carried) -> None:
         """Refuse carried arrays of a file that the process cannot have written.
 
@@ -278,6 +302,7 @@ PROCESSES: Registry[type[Process]] = Registry(
         "tenants": "collapipe_env.dynamics.tenants:Tenants",
         "server": "collapipe_env.dynamics.server_queue:ServerQueue",
         "heat": "collapipe_env.dynamics.heat:Heat",
+        "channel_knowledge": "collapipe_env.dynamics.channel_knowledge:ChannelKnowledge",
     },
     reserved=("layout", "arrivals", "learner"),
     hint="one of your own is registered with collapipe_env.register_process",
@@ -303,7 +328,7 @@ def register_process(process: Kind) -> Kind:
 
 
 def active_processes(scenario: Scenario) -> tuple[Process, ...]:
-    """The processes that are on in a scenario, each behind those that it names in ``after``.
+    """The processes that are on in a scenario, each behind those in its ``after``, then the last ones.
 
     Raises:
         ScenarioError: If processes wait for each other.
@@ -316,7 +341,9 @@ def active_processes(scenario: Scenario) -> tuple[Process, ...]:
     waiting = {name: on for name, kind in kinds.items() if (on := kind.of(scenario)) is not None}
     ordered: list[Process] = []
     while waiting:
-        ready = next((n for n, p in waiting.items() if not waiting.keys() & set(p.after)), None)
+        closing = all(process.last for process in waiting.values())
+        free = ((n, p) for n, p in waiting.items() if closing or not p.last)
+        ready = next((n for n, p in free if not waiting.keys() & set(p.after)), None)
         if ready is None:
             raise ScenarioError(
                 f"the processes {', '.join(waiting)} wait for each other: take a name out of one's `after`"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import Array, FloatArray, IntArray, WordArray, at_least, namespace
+from collapipe_env.arrays import Array, FloatArray, IntArray, WordArray, at_least, concatenate, namespace
 from collapipe_env.backends.base import Backend
 from collapipe_env.kernels.channels import link_matrices
 from collapipe_env.physics.radio import path_gain_d2e
@@ -67,6 +67,8 @@ class System(NamedTuple):
             where none come and go.
         cu_position: CUs, the base station at the origin (R, N, 2) [m]; ``None`` where devices stand still.
         device_offset: Devices from their CU in the layout (R, N, K, 2) [m]; ``None`` where they stand still.
+        known_gain: What is known of all links' gains before the round, small-scale ones included (R, links);
+            ``None`` where the gains themselves are.
     """
 
     link_gain: Array
@@ -83,6 +85,7 @@ class System(NamedTuple):
     server_share: Array | None = None
     cu_position: Array | None = None
     device_offset: Array | None = None
+    known_gain: Array | None = None
 
     def map(self, function: Callable[[Array], Array]) -> System:
         """Apply one function to every array."""
@@ -202,6 +205,34 @@ def split_links(link_gain: Array, small_scale: Array | None, devices: tuple[int,
         xp.take(padded, _places_on(xp, K, link_gain.device), axis=-1), (rows, N, nodes, nodes)
     )
     return xp.asarray(link_gain[:, :N], copy=True), matrices
+
+
+def joined_links(uplink_gain: Array, d2d_gain: Array) -> Array:
+    """Gains of all links (R, links), in the order of :attr:`System.link_gain`; undoes :func:`split_links`.
+
+    Args:
+        uplink_gain: Of uplinks (R, N).
+        d2d_gain: Of pairs of nodes (R, N, K+1, K+1), symmetric.
+    """
+    xp, nodes = namespace(uplink_gain), d2d_gain.shape[-1]
+    flat = xp.reshape(d2d_gain, (*d2d_gain.shape[:2], -1))
+    places = upper_places(nodes) if xp is np else _uppers_on(xp, nodes, uplink_gain.device)
+    pairs = xp.reshape(xp.take(flat, places, axis=-1), (uplink_gain.shape[0], -1))
+    return concatenate((uplink_gain, pairs))
+
+
+@lru_cache(maxsize=16)
+def upper_places(nodes: int) -> IntArray:
+    """Places above the diagonal of a flattened matrix of pairs of nodes, row by row."""
+    first, second = np.triu_indices(nodes, 1)
+    places: IntArray = first * nodes + second
+    return places
+
+
+@lru_cache(maxsize=16)
+def _uppers_on(xp: ModuleType, nodes: int, device: Any) -> Array:
+    """The same on a device, copied there once."""
+    return xp.asarray(upper_places(nodes), device=device)
 
 
 @lru_cache(maxsize=16)

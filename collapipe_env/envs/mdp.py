@@ -435,6 +435,14 @@ class MDPViews:
         return self._mdp.world.seen
 
     @property
+    def truth(self) -> SystemState:
+        """The system before the next round as it is (E, ...), also where schedulers see an estimate.
+
+        For rewards, pictures and oracles that say that they see it (``sees = "truth"``), not for schedulers.
+        """
+        return self._mdp.world.state
+
+    @property
     def last_round(self) -> RoundRecord | None:
         """Everything about the round just played (E, ...); ``None`` before the first."""
         return self._mdp.world.last_round

@@ -37,7 +37,7 @@ def observed_features(processes: Iterable[Process]) -> tuple[FeatureSource, ...]
     Args:
         processes: The active processes.
     """
-    return tuple(_feature(process.name, seen) for process in processes for seen in process.observed)
+    return tuple(_feature(process.name, seen) for process in processes for seen in process.shown)
 
 
 def clock_features(scenario: Scenario) -> tuple[FeatureSource, ...]:

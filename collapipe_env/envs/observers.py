@@ -66,11 +66,14 @@ class GraphObservations:
     def __init__(self, scenario: Scenario) -> None:
         self._parameters = system_parameters(scenario)
         self._recompute, self._schedule = (opens(scenario, name) for name in ("recompute", "schedule"))
-        active = {process.name for process in active_processes(scenario)}
+        # Those that show something, under the scenario's visibility.
+        processes = active_processes(scenario)
+        active = {process.name for process in processes if process.shown}
         self._server = not active.isdisjoint(SERVER_PROCESSES)
         self._heat = "heat" in active
-        self._motion, self._side = MOBILITY in active, walking_side(scenario)
-        self._departures = self._motion and dict(scenario.dynamics.processes)[MOBILITY].area == "open"
+        walks = {seen.carried for p in processes if p.name == MOBILITY for seen in p.shown}
+        self._motion, self._departures = "x" in walks, "leaves_s" in walks
+        self._side = walking_side(scenario)
         self.layout = GraphLayout(
             scenario.clusters,
             scenario.max_devices,
@@ -105,8 +108,9 @@ class GraphObservations:
         if self._motion:
             xp = namespace(state.loss)
             found["motion"] = xp.astype(seen_motion(state, self._side), xp.float32)
-            if self._departures:
-                found["departure"] = xp.astype(seen_departures(state), xp.float32)
+        if self._departures:
+            xp = namespace(state.loss)
+            found["departure"] = xp.astype(seen_departures(state), xp.float32)
         return found
 
     def _of_heat(self, state: SystemState) -> dict[str, Array]:

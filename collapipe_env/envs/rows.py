@@ -98,6 +98,11 @@ class EnvironmentRow:
         return self._env.state[self._index : self._index + 1]
 
     @property
+    def truth(self) -> SystemState:
+        """The same as it is, also where schedulers see an estimate."""
+        return self._env.truth[self._index : self._index + 1]
+
+    @property
     def last_round(self) -> RoundRecord | None:
         """Everything about the round just played (1, ...); ``None`` before the first."""
         record = self._env.last_round

@@ -16,6 +16,7 @@ from collapipe_env.allocation import Allocation, saved_allocation
 from collapipe_env.envs.observation_kinds import Observation, observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError, shown
+from collapipe_env.evaluation.declared_sight import seen_by, sees_truth, title_of
 from collapipe_env.evaluation.episode_result import COLUMNS, EpisodeResult
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.learners.base import Learner, SavesModels, WritesSamples
@@ -85,9 +86,10 @@ def play_episode(
     memory = np.zeros_like(offered)
     initial_loss = float(info["loss"][0])
     law = progress_law(scenario)
+    oracle = sees_truth(scheduler)
     for _ in range(rounds):
         # A copy: whoever decides cannot change the system that it is measured on.
-        state = env.state.map(np.copy)
+        state = seen_by(env, oracle=oracle).map(np.copy)
         started = time.perf_counter()
         decision = scheduler.act(observation, state)
         columns["decision_s"].append(time.perf_counter() - started)
@@ -124,7 +126,7 @@ def play_episode(
         _save(env.learner, model)
     result = EpisodeResult(
         scheduler=name,
-        title=scheduler.name,
+        title=title_of(scheduler, scenario),
         episode=episode,
         run=run,
         initial_loss=initial_loss,

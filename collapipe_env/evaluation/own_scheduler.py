@@ -8,6 +8,7 @@ from typing import Any
 
 from collapipe_env.envs.observation_kinds import Observation, observation_kind
 from collapipe_env.errors import SchedulerError, reason, shown
+from collapipe_env.evaluation.declared_sight import sees_truth
 from collapipe_env.evaluation.own_code import OwnCode, blame, reached
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler
@@ -34,6 +35,7 @@ class OwnScheduler:
         with self._blamed("cannot be built", "it is called with the scenario alone"):
             self._inner: Scheduler = code.factory(scenario)
             self.observation = observation_kind(self._inner)
+            self.sees = "truth" if sees_truth(self._inner) else "state"
             missing = [m for m in ("reset", "act") if not callable(getattr(self._inner, m, None))]
             name = getattr(self._inner, "name", None)
             policy = bool(missing) and is_policy(self._inner)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from collapipe_env.errors import CollaPipeError
+from collapipe_env.evaluation.declared_sight import title_of
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.scheduler_loading import load_scheduler, own_code, package_title
 from collapipe_env.scenario import Scenario
@@ -34,7 +35,7 @@ def own_titles(
     for name in names:
         try:
             if name in codes:
-                titles[name] = OwnScheduler(name, codes[name], scenario).name
+                titles[name] = title_of(OwnScheduler(name, codes[name], scenario), scenario)
             elif name == LEARNED:
                 titles[name] = load_scheduler(name, scenario, agent).name
             else:

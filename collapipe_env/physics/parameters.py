@@ -71,6 +71,7 @@ class Parameters(NamedTuple):
         other_working_bytes: The working set under the other setting [byte].
         budget_period_s: Seconds that an energy budget is meant for [s]; 0 where it is for a round.
         idle_round_s: Delay of a round in which nobody takes part [s]; 0 where all clusters have to.
+        committed: Whether senders choose rates by known gains.
     """
 
     blocks: int
@@ -119,6 +120,7 @@ class Parameters(NamedTuple):
     other_working_bytes: float
     budget_period_s: float
     idle_round_s: float
+    committed: bool
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,8 @@ class SystemParameters:
         participation_min: Least share of rounds in which a cluster is to take part, where it may sit out.
         local_steps_choices: Allowed numbers of local steps, ascending, where schedulers decide about them;
             ``None`` where all clusters take the workload's.
+        committed: Whether senders choose rates by what is known of gains, and send again where these lie
+            above what the link carries; otherwise messages get the rate of the true gain.
     """
 
     costs: WorkloadCosts
@@ -190,6 +194,7 @@ class SystemParameters:
     idle_round_s: float | None = None
     participation_min: float = 0.0
     local_steps_choices: tuple[int, ...] | None = None
+    committed: bool = False
 
     @property
     def uplink_noise_w(self) -> float:
@@ -278,4 +283,5 @@ class SystemParameters:
             other_working_bytes=other.working_bytes,
             budget_period_s=0.0 if self.budget_period_s is None else self.budget_period_s,
             idle_round_s=0.0 if self.idle_round_s is None else self.idle_round_s,
+            committed=self.committed,
         )

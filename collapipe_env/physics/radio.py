@@ -184,6 +184,25 @@ def full_band_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: f
     return shannon_rate((bs_power / noise_w) * gain, bandwidth_hz)
 
 
+def committed_rate(rate: Array, chosen: Array) -> Array:
+    """Rate of messages that a sender sends at a rate that it chose, and where that fails again ([X]).
+
+    A rate above what the link carries fails: the message costs its time at that rate, and its time at the
+    link's own. Bits take ``1 / chosen``, or ``1 / chosen + 1 / rate``.
+
+    Args:
+        rate: Rate that the link carries [bit/s], >= 0.
+        chosen: Rate that the sender chose [bit/s], of that shape; > 0 where it is above the other.
+
+    Returns:
+        Bits over the time of both attempts [bit/s].
+    """
+    fails = chosen > rate
+    # Where nothing fails there may be no link, and no rate to divide by.
+    twice = 1.0 / where(fails, chosen, 1.0) + 1.0 / where(fails, rate, 1.0)
+    return where(fails, 1.0 / twice, chosen)
+
+
 def failure_exponent(snr: Array, threshold: float) -> Array:
     """Exponent ``m / SNR`` of a hop's success probability ``1 - q = exp(-m / SNR)``, of the shape of ``snr``.
 

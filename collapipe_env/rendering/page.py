@@ -84,6 +84,8 @@ def _heading(page: Sheet, view: RoundView) -> None:
     facts = [view.title, f"round {view.round_index}", f"delay {view.delay_s:.4g} s"]
     if len(view.loss_history) and math.isfinite(view.loss_history[-1]):
         facts.append(f"loss {view.loss_history[-1]:.4g}")
+    if view.known_error_db is not None:
+        facts.append(f"gains known to {view.known_error_db:.2g} dB")
     text = "   ·   ".join(facts)
     # A long title is written smaller: a bold letter is about 0.95 pixels wide per point.
     size = min(12.0, (page.width - 32.0) / (0.95 * len(text)))

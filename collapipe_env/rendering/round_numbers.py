@@ -93,6 +93,8 @@ class RoundView:
             and may hold NaN.
         delay_history: Delays of the rounds so far in seconds, in the same order; may be empty.
         allowance: Budgets that the round granted, where they are per second; ``None`` where per round.
+        known_error_db: Root mean square error of the gains that schedulers knew, over present links [dB];
+            ``None`` where they knew the true ones.
 
     Raises:
         CollaPipeError: On construction, if shapes do not fit together.
@@ -108,6 +110,7 @@ class RoundView:
     loss_history: Sequence[float] = ()
     delay_history: Sequence[float] = ()
     allowance: float | None = None
+    known_error_db: float | None = None
 
     def __post_init__(self) -> None:
         if not self.clusters:

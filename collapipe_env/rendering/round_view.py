@@ -193,7 +193,26 @@ def round_view(
         loss_history=loss_history,
         delay_history=delay_history,
         allowance=None if costs.budget_period_s is None else float(costs.allowance[row]),
+        known_error_db=_known_error_db(record, row),
     )
+
+
+def _known_error_db(record: RoundRecord, row: int) -> float | None:
+    """Error of known gains, over uplinks and links of present nodes, each once [dB]."""
+    state = record.state
+    if state.known_uplink_gain is None or state.known_d2d_gain is None:
+        return None
+    there = np.pad(on_host(state.present[row]), ((0, 0), (1, 0)), constant_values=True)
+    pairs = np.triu(there[:, :, None] & there[:, None, :], 1)
+    found = [
+        np.concatenate((on_host(uplink[row]), on_host(d2d[row])[pairs > 0]))
+        for uplink, d2d in (
+            (state.uplink_gain, state.d2d_gain),
+            (state.known_uplink_gain, state.known_d2d_gain),
+        )
+    ]
+    decibels = 10.0 * np.log10(found[1] / found[0])
+    return float(np.sqrt(np.mean(decibels**2)))
 
 
 def _site(

@@ -112,6 +112,8 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
         del plain["dynamics"]["processes"]
     if plain["dynamics"]["time_base"] == "mixed":
         del plain["dynamics"]["time_base"]
+    if plain["dynamics"]["visibility"] == "full":
+        del plain["dynamics"]["visibility"]
     if plain["budgets"]["per"] == "round":
         del plain["budgets"]["per"]
     without_neutral_fields(plain)

@@ -304,6 +304,13 @@ class DynamicsSpec:
             "mixed, real, reference"
         ),
     ] = "mixed"
+    visibility: Annotated[
+        Literal["full", "realistic"],
+        described(
+            "what schedulers see of processes: all that these show, or what real systems can measure; "
+            "one of full, realistic"
+        ),
+    ] = "full"
     processes: ProcessFields = ()
 
     @model_validator(mode="after")

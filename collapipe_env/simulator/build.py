@@ -122,7 +122,18 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         local_steps_choices=(
             scenario.workload.local_steps_choices if opens(scenario, "local_steps") else None
         ),
+        committed=commits_rates(scenario),
     )
+
+
+def commits_rates(scenario: Scenario) -> bool:
+    """Whether senders of a scenario choose their rates by what is known of gains.
+
+    Args:
+        scenario: The scenario.
+    """
+    spec = dict(scenario.dynamics.processes).get("channel_knowledge")
+    return spec is not None and bool(spec.rates == "committed")
 
 
 def server_terms(scenario: Scenario) -> ServerTerms:

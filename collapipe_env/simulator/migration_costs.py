@@ -94,10 +94,17 @@ def phase_times(
         sent = namespace(sent).where(plays, sent, namespace(sent).zeros_like(sent))
     disturbance: Array = radio.interference(state.cross_gain, sent)
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, disturbance)
-    snr = radio.d2d_snr(power, state.d2d_gain, noise)
-    # A node has no link to itself: an infinite SNR lets its time be zero instead of not a number.
-    snr = namespace(snr).where(snr > 0.0, snr, math.inf)
-    rates = radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
+
+    def carried(gain: Array) -> tuple[Array, Array]:
+        """SNRs and rates of hops."""
+        snr = radio.d2d_snr(power, gain, noise)
+        # A node has no link to itself: an infinite SNR lets its time be zero instead of not a number.
+        snr = namespace(snr).where(snr > 0.0, snr, math.inf)
+        return snr, radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
+
+    snr, rates = carried(state.d2d_gain)
+    if p.committed and state.known_d2d_gain is not None:
+        rates = radio.committed_rate(rates, carried(state.known_d2d_gain)[1])
     exponent = radio.failure_exponent(snr, p.waterfall_threshold)
     seconds = radio.seconds_per_bit(rates, exponent, p.link_errors == "arq")
     return moving_times(change, p.migration.block_bits * seconds, p.migration.through_cu)

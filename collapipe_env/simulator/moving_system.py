@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.carried_checks import require_arrays, require_finite, require_like
 from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.sight import Sight
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.state_trees import LARGEST_NUMBER, Tree, require_within
 
@@ -41,10 +41,13 @@ MOVED_FIELDS = (
     "present",
     "device_edge_ratio",
     "server_share",
+    "known_uplink_gain",
+    "known_d2d_gain",
 )
 """Fields of a state that layout and processes decide."""
 
 _NOTHING: Mapping[str, Carried] = {}
+_Gains = tuple[Array, Array]
 
 
 class MovingSystem:
@@ -87,8 +90,8 @@ class MovingSystem:
         self._limiting = tuple(p for p in self.processes if p.defines("limits"))
         self.comes_and_goes = bool(self._limiting)
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
-        self._estimating = tuple(p for p in self.processes if p.defines("estimate"))
         self._seen = tuple(p.name for p in self.processes if p.observed)
+        self._sight = Sight(scenario, self.processes)
         self.streams = _streams(self.processes)
         none = np.zeros(num_envs, dtype=np.uint64)
         self._seeds: Mapping[str, Array] = {name: backend.array(none) for name in self.streams}
@@ -197,7 +200,7 @@ class MovingSystem:
             loss: Smoothed evaluation loss (E,).
             absence: Participation queues (E, N); ``None`` where all clusters have to take part.
         """
-        uplink, d2d, system, (clock, power, caps) = self._see(self._base, self._at_rest, carried)
+        (uplink, d2d), known, system, (clock, power, caps) = self._see(self._base, self._at_rest, carried)
         # Built by hand: dataclasses.replace would take as long as all the draws.
         return SystemState(
             uplink_gain=uplink,
@@ -216,13 +219,15 @@ class MovingSystem:
             device_edge_ratio=system.device_edge_ratio,
             server_share=system.server_share,
             absence=absence,
+            known_uplink_gain=known[0],
+            known_d2d_gain=known[1],
             processes={name: carried[name] for name in self._seen} if self._seen else _NOTHING,
         )
 
     def _system(
         self, base: System, rest: tuple[Array, Array, Array], carried: AllCarried
-    ) -> tuple[Array, Array, System, tuple[Array, Array, Array]]:
-        """Gains of uplinks and pairs, the system, and clocks, compute powers and memory caps of a round."""
+    ) -> tuple[_Gains, tuple[Array | None, Array | None], System, tuple[Array, Array, Array]]:
+        """Gains of uplinks and pairs, the known ones, the system, and clocks, powers and caps of a round."""
         clock, power, caps = rest
         system = base
         for process in self._moving:
@@ -231,15 +236,18 @@ class MovingSystem:
             system = _limited(system, process, carried[process.name], self._costs)
         if system.present is not base.present:
             system = _without_memory(system)
-        uplink, d2d = split_links(system.link_gain, system.small_scale, self._devices)
+        gains = split_links(system.link_gain, system.small_scale, self._devices)
+        known: tuple[Array | None, Array | None] = (None, None)
+        if system.known_gain is not None:
+            known = split_links(system.known_gain, None, self._devices)
         if any(getattr(system, name) is not getattr(base, name) for name in POWER_FIELDS):
             clock, power = _clock(system), _power(system)
         if system.memory_bytes is not base.memory_bytes:
             caps = memory_caps(self._costs, system.memory_bytes)
-        return uplink, d2d, system, (clock, power, caps)
+        return gains, known, system, (clock, power, caps)
 
     def estimate(self, truth: SystemState, carried: AllCarried) -> SystemState:
-        """State as schedulers get it: the state itself where no process estimates.
+        """State as schedulers get it: the state itself where everything is known and shown.
 
         Memory and presence are the truth's: plans are decoded against them.
 
@@ -247,14 +255,10 @@ class MovingSystem:
             truth: The system before a round (E, ...).
             carried: What the processes carry in that round.
         """
-        if not self._estimating:
-            return truth
-        state = truth
-        for process in self._estimating:
-            u = self._extra(process, "estimate", process.estimate_numbers, truth)
-            state = process.estimate(carried[process.name], state, u)
-        return replace(
-            state, memory_bytes=truth.memory_bytes, memory_cap=truth.memory_cap, present=truth.present
+        return self._sight.estimate(
+            truth,
+            carried,
+            lambda process: self._extra(process, "estimate", process.estimate_numbers, truth),
         )
 
     def interruption(self, state: SystemState, plan: Allocation, costs: RoundCosts) -> Interruption | None:

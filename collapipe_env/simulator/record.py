@@ -26,7 +26,7 @@ class RoundRecord:
     """Everything that happened in one round of ``E`` environments.
 
     Attributes:
-        state: The system as the scheduler saw it, queues before the round included.
+        state: The system before the round, queues included. Its known gains are those that schedulers saw.
         allocation: What was played.
         costs: Delays, energies, memory, interference and element times.
         arrivals: Micro-batches whose gradients arrived.

@@ -34,6 +34,8 @@ class SystemState:
             ``None`` for 1.
         absence: Participation queues ``y`` (..., N), counted in rounds; ``None`` unless schedulers decide
             which clusters take part.
+        known_uplink_gain: What is known of ``h_n`` before the round (..., N); ``None`` where that is ``h_n``.
+        known_d2d_gain: The same of ``G_n`` (..., N, K+1, K+1).
         processes: What processes show of themselves: arrays (..., ...) by name, by process.
     """
 
@@ -53,6 +55,8 @@ class SystemState:
     device_edge_ratio: Array | None = None
     server_share: Array | None = None
     absence: Array | None = None
+    known_uplink_gain: Array | None = None
+    known_d2d_gain: Array | None = None
     processes: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
 
     @property
@@ -72,11 +76,34 @@ class SystemState:
             process: {name: function(array) for name, array in carried.items()}
             for process, carried in self.processes.items()
         }
-        return SystemState(**arrays, processes=shown)
+        return type(self)(**arrays, processes=shown)
 
     def __getitem__(self, index: object) -> SystemState:
         """Index the leading batch axes of every array."""
         return self.map(lambda a: a[index])
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatedState(SystemState):
+    """Estimate of a system before a round, which schedulers get in place of the system.
+
+    The fields are those of a system, and hold estimates: ``uplink_gain`` is the known gain, say. There are no
+    known gains beside them.
+    """
+
+    @classmethod
+    def of(cls, state: SystemState) -> EstimatedState:
+        """The same arrays as an estimate, with known gains in place of the true ones.
+
+        Args:
+            state: The system (...), or an estimate already.
+        """
+        arrays = {f.name: getattr(state, f.name) for f in fields(SystemState)}
+        for name in ("uplink_gain", "d2d_gain"):
+            known = arrays[f"known_{name}"]
+            arrays[f"known_{name}"] = None
+            arrays[name] = arrays[name] if known is None else known
+        return cls(**arrays)
 
 
 def other_memory_caps(parameters: SystemParameters, state: SystemState) -> Array | None:

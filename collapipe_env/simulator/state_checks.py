@@ -21,6 +21,8 @@ MOST_ROUNDS = 1_000_000
 _RANGES = {
     "uplink_gain": (SMALLEST, LARGEST_NUMBER),
     "d2d_gain": (0.0, LARGEST_NUMBER),
+    "known_uplink_gain": (SMALLEST, LARGEST_NUMBER),
+    "known_d2d_gain": (0.0, LARGEST_NUMBER),
     "cross_gain": (0.0, LARGEST_NUMBER),
     "device_edge_ratio": (SMALLEST, LARGEST_NUMBER),
     "server_share": (SMALLEST, 1.0),

@@ -122,7 +122,7 @@ class World:
             loss=zeros,
             absence=self._nobody_missing(E),
         )
-        self.seen = self.state
+        self.seen = self.system.estimate(self.state, self.system.carried)
         self.learning = LearningReport(loss=zeros, metric=unknown, train_loss=unknown)
         self._last_round: RoundRecord | None = None
         # A round played before the state was set: worked out when somebody asks for it.

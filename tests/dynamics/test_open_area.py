@@ -254,3 +254,17 @@ def test_the_map_has_the_circle():
     assert all(cluster.site.reach_m == 10.0 for cluster in view.clusters)
     assert picture.shape[-1] == 3
     assert (draw_round(view) != picture).any()
+
+
+def test_departures_are_announced_under_realistic_visibility_too():
+    """Whether a departure is announced is a property of the process, not of what is visible."""
+    scenario = leaving().with_overrides({"dynamics.visibility": "realistic"})
+    env = CollaPipeEnv(scenario, "surrogate", observation="graph")
+    seen, _ = env.reset(seed=1)
+    assert "motion" not in seen
+    there = env.state.present[0]
+    says = env.unwrapped._mdp.world.state.processes["mobility"]["leaves_s"][0]
+    np.testing.assert_allclose(seen["departure"][..., 0][there], says[there], rtol=1e-6)
+    flat = CollaPipeEnv(scenario, "surrogate")
+    assert "mobility_leaves_s" in flat.observation_layout
+    assert "mobility_x" not in flat.observation_layout

@@ -1,0 +1,181 @@
+"""Channel knowledge: schedulers know old, noisy, averaged or coarse gains; rounds play on the true ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from collapipe_env.arrays import Array, Constant, at_least, namespace
+from collapipe_env.dynamics.process import Carried, Process
+from collapipe_env.dynamics.randomness import normal
+from collapipe_env.dynamics.system import System, joined_links, link_count
+from collapipe_env.physics.radio import db_to_linear
+from collapipe_env.scenario import Scenario
+from collapipe_env.state_trees import LARGEST_NUMBER, require_within
+
+MOST_DELAY = 16
+"""Most rounds by which a known gain may be old."""
+LOWEST_DB, STEP_DB, LEVELS = -6.0, 2.0, 15
+"""Levels of a quantised SNR: the lowest one, the step between two [dB], and how many there are."""
+LEAST_GAIN = 1e-90
+"""Gain that smaller ones count as before a logarithm."""
+
+Mode = Literal["perfect", "delayed", "noisy", "mean", "quantised"]
+
+
+@dataclass(frozen=True)
+class ChannelKnowledgeSpec:
+    """Fields of ``dynamics.processes.channel_knowledge``.
+
+    Attributes:
+        modes: What is wrong with known gains: any of ``delayed``, ``noisy``, ``mean`` and ``quantised``, or
+            ``perfect`` alone. ``delayed`` and ``mean`` exclude each other.
+        delay_rounds: Age ``d`` of ``delayed`` gains in rounds, 0 to 16.
+        noise_db: Standard deviation ``sigma_e`` of the error of ``noisy`` gains [dB], 0 to 30.
+        noise_correlation: Correlation ``rho_e`` of a link's errors from round to round, at least 0, below 1.
+        rates: ``ideal``: a message always gets the rate of the true gain. ``committed``: its sender chooses
+            the rate by the known gain, and has to send it again where the true one does not carry that.
+        margin_db: Decibels by which ``committed`` lowers known gains, 0 to 30.
+
+    Raises:
+        ValueError: One is out of range, or modes exclude each other.
+    """
+
+    modes: tuple[Mode, ...] = ("delayed", "noisy")
+    delay_rounds: int = 1
+    noise_db: float = 2.0
+    noise_correlation: float = 0.0
+    rates: Literal["ideal", "committed"] = "ideal"
+    margin_db: float = 1.0
+
+    def __post_init__(self) -> None:
+        modes = list(self.modes)
+        if not modes:
+            raise ValueError("modes is empty: give ['perfect'] for known gains that are the true ones")
+        if len(set(modes)) < len(modes):
+            raise ValueError(f"modes are {modes}: name each once")
+        if "perfect" in modes and len(modes) > 1:
+            raise ValueError(f"modes are {modes}: perfect stands alone")
+        if {"delayed", "mean"} <= set(modes):
+            raise ValueError(f"modes are {modes}: take out delayed, a mean gain is no measurement of a round")
+        if not 0 <= self.delay_rounds <= MOST_DELAY:
+            raise ValueError(f"delay_rounds is {self.delay_rounds}: give 0 to {MOST_DELAY} rounds")
+        for name in ("noise_db", "margin_db"):
+            if not 0.0 <= getattr(self, name) <= 30.0:
+                raise ValueError(f"{name} is {getattr(self, name):g}: give 0 to 30 dB")
+        if not 0.0 <= self.noise_correlation < 1.0:
+            raise ValueError(f"noise_correlation is {self.noise_correlation:g}: give 0 or more, below 1")
+
+    @property
+    def delay(self) -> int:
+        """Rounds by which known gains are old; 0 unless ``delayed``."""
+        return self.delay_rounds if "delayed" in self.modes else 0
+
+    @property
+    def error_db(self) -> float:
+        """Standard deviation of their error [dB]; 0 unless ``noisy``."""
+        return self.noise_db if "noisy" in self.modes else 0.0
+
+    @property
+    def backoff_db(self) -> float:
+        """Decibels by which known gains are lowered; 0 unless rates are ``committed``."""
+        return self.margin_db if self.rates == "committed" else 0.0
+
+
+class ChannelKnowledge(Process):
+    """Known gains of all links ([X]), which schedulers and observations get in place of the true ones.
+
+    ``G_hat(t) = G(t - d) 10^(e(t) / 10)`` with ``e(t) = rho_e e(t-1) + sqrt(1 - rho_e^2) sigma_e n(t)``, one
+    error for a link, whoever sends on it. ``mean`` puts path loss and shadowing in the place of ``G``,
+    without fading. ``quantised`` rounds the SNR of a sender at full power without interference down to a
+    level. In the first ``d`` rounds, when nothing was measured yet, the gain that the episode began with
+    counts, without fading. Committed rates lower all of it by their margin. Path losses between clusters
+    stay known.
+
+    It carries ``error_db`` (R, links) [dB] where gains are noisy, and ``past_1`` to ``past_d`` (R, links),
+    the gains of one to ``d`` rounds ago, where they are delayed; uplinks first, as in a system's
+    ``link_gain``.
+
+    Args:
+        scenario: The scenario.
+        spec: Its fields.
+    """
+
+    name = "channel_knowledge"
+    endogenous = False
+    last = True
+    Spec = ChannelKnowledgeSpec
+
+    def __init__(self, scenario: Scenario, spec: ChannelKnowledgeSpec) -> None:
+        super().__init__(scenario, spec)
+        N, radio = scenario.clusters, scenario.radio
+        self._links = link_count(scenario)
+        # Normal numbers come in pairs. As many with noise and without: errors of links are the same numbers.
+        self.numbers = self._links + self._links % 2
+        self._mean, self._coarse = "mean" in spec.modes, "quantised" in spec.modes
+        self._backoff = db_to_linear(-spec.backoff_db)
+        power = scenario.devices.power_max_w
+        reference = np.full(self._links, power / (radio.noise_w_per_hz * radio.d2d_bandwidth_hz))
+        noise = radio.noise_w_per_hz * radio.uplink_bandwidth_hz + radio.external_interference_w
+        reference[:N] = power / noise
+        self._reference_db = Constant(10.0 * np.log10(reference))
+
+    def begin(self, system: System, u: Array) -> Carried:
+        """Draw errors; nothing was measured yet but the gains without fading."""
+        carried: dict[str, Array] = {}
+        if self.spec.error_db > 0.0:
+            carried["error_db"] = self._fresh(u)
+        for age in range(1, self.spec.delay + 1):
+            carried[f"past_{age}"] = system.link_gain
+        return carried
+
+    def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Any) -> Carried:  # noqa: ARG002
+        """Gains grow a round older, and errors move, whatever time has passed."""
+        following: dict[str, Array] = {}
+        if self.spec.error_db > 0.0:
+            rho = self.spec.noise_correlation
+            following["error_db"] = rho * carried["error_db"] + math.sqrt(1.0 - rho * rho) * self._fresh(u)
+        for age in range(self.spec.delay, 1, -1):
+            following[f"past_{age}"] = carried[f"past_{age - 1}"]
+        if self.spec.delay:
+            following["past_1"] = joined_links(state.uplink_gain, state.d2d_gain)
+        return following
+
+    def _fresh(self, u: Array) -> Array:
+        """Errors of the stationary law (R, links) [dB]."""
+        return self.spec.error_db * normal(u)[:, : self._links]
+
+    def apply(self, system: System, carried: Carried) -> System:
+        """Say what is known of the links' gains."""
+        xp, real = namespace(system.link_gain), system.link_gain.dtype
+        if self.spec.delay:
+            gain = carried[f"past_{self.spec.delay}"]
+        elif self._mean or system.small_scale is None:
+            gain = system.link_gain
+        else:
+            gain = system.link_gain * system.small_scale
+        if self.spec.error_db > 0.0:
+            gain = gain * xp.astype(10.0 ** (carried["error_db"] / 10.0), real)
+        if self._coarse:
+            gain = xp.astype(self._rounded_down(xp.astype(gain, xp.float64)), real)
+        return system._replace(known_gain=gain * self._backoff if self._backoff < 1.0 else gain)
+
+    def _rounded_down(self, gain: Array) -> Array:
+        """Gains of the levels that their SNRs reach; those below the lowest have its gain (R, links)."""
+        xp, reference_db = namespace(gain), self._reference_db.like(gain)
+        snr_db = reference_db + 10.0 * xp.log10(at_least(gain, LEAST_GAIN))
+        level = xp.clip(xp.floor((snr_db - LOWEST_DB) / STEP_DB), 0.0, LEVELS - 1.0)
+        return 10.0 ** ((LOWEST_DB + STEP_DB * level - reference_db) / 10.0)
+
+    def check(self, carried: Carried) -> None:
+        """Refuse negative gains, and errors beyond anything that is drawn."""
+        place = f"simulator/processes/{self.name}"
+        for name, values in carried.items():
+            if name == "error_db":
+                # A normal number from a uniform one of 53 bits is below 9.
+                require_within(np.abs(values), 0.0, 100.0 * self.spec.error_db, f"{place}/{name}")
+            else:
+                require_within(values, 0.0, LARGEST_NUMBER, f"{place}/{name}")

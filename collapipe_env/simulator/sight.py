@@ -1,0 +1,70 @@
+"""Sight of schedulers: from a system and what its processes carry to what schedulers get of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from collapipe_env.arrays import Array
+from collapipe_env.dynamics.process import Carried, Process
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.state import EstimatedState, SystemState
+
+
+class Sight:
+    """Estimates of systems, for schedulers and observations.
+
+    Args:
+        scenario: The scenario, which says how much of processes is visible.
+        processes: Those that are on.
+    """
+
+    def __init__(self, scenario: Scenario, processes: tuple[Process, ...]) -> None:
+        self._realistic = scenario.dynamics.visibility == "realistic"
+        self._showing = tuple(p for p in processes if p.observed)
+        self._estimating = tuple(p for p in processes if p.defines("estimate"))
+
+    def estimate(
+        self, truth: SystemState, carried: Mapping[str, Carried], numbers: Callable[[Process], Array]
+    ) -> SystemState:
+        """State as schedulers get it: the state itself where everything is known and shown.
+
+        Memory and presence are the truth's: plans are decoded against them.
+
+        Args:
+            truth: The system before a round (E, ...).
+            carried: What the processes carry in that round.
+            numbers: Gives uniform numbers of a process's estimate (E, estimate_numbers).
+        """
+        blurred = truth.known_uplink_gain is not None
+        if not (self._estimating or self._realistic or blurred):
+            return truth
+        state: SystemState = EstimatedState.of(truth)
+        if self._realistic or blurred:
+            state = replace(state, processes=self._shown(carried, blurred=blurred))
+        for process in self._estimating:
+            state = process.estimate(carried[process.name], state, numbers(process))
+        return replace(
+            EstimatedState.of(state),
+            memory_bytes=truth.memory_bytes,
+            memory_cap=truth.memory_cap,
+            present=truth.present,
+        )
+
+    def _shown(self, carried: Mapping[str, Carried], *, blurred: bool) -> Mapping[str, Carried]:
+        """Arrays of processes that schedulers get.
+
+        Args:
+            carried: What the processes carry.
+            blurred: Whether what is known of gains is not the truth: then nothing else may say it.
+        """
+        found = {}
+        for process in self._showing:
+            own = carried[process.name]
+            if self._realistic:
+                own = process.realistic(own)
+            if blurred and process.gains:
+                own = {name: values for name, values in own.items() if name not in process.gains}
+            if own:
+                found[process.name] = own
+        return found

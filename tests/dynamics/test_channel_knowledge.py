@@ -1,0 +1,436 @@
+"""Channel knowledge: known gains by hand, statistics of errors and delays, and who sees what."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from state_ways_support import WAYS, assert_same
+
+from collapipe_env.dynamics.channel_knowledge import ChannelKnowledge, ChannelKnowledgeSpec
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.sb3 import CollaPipeVecEnv
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.physics.radio import path_gain_d2e, uplink_rate
+from collapipe_env.rendering import draw_round
+from collapipe_env.rendering.round_view import round_view
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.schedulers import SCHEDULERS
+from collapipe_env.simulator.state import EstimatedState
+
+ROUNDS = 6
+ROOMY = {"cu_energy_j": 1e4, "device_energy_j": 1e4}
+"""Energy budgets that bind nowhere."""
+
+
+def knowing(knowledge=None, base="small", processes=None, **sections):
+    """A scenario with a channel knowledge; without for ``None``."""
+    on = dict(processes or {})
+    if knowledge is not None:
+        on["channel_knowledge"] = knowledge
+    dynamics = {"rounds": ROUNDS, **sections.pop("dynamics", {}), "processes": on}
+    return load_scenario({"base": base, **sections, "dynamics": dynamics})
+
+
+def vector(scenario, num_envs=3, **more):
+    env = CollaPipeVectorEnv(num_envs, scenario, "surrogate", **more)
+    env.reset(seed=4)
+    return env
+
+
+def make_actions(env, count):
+    rng = np.random.default_rng(0)
+    shape = (count, env.num_envs, *env.single_action_space.shape)
+    return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+
+
+def both_gains(state):
+    """Gains of uplinks and of pairs (E, links), pairs once each."""
+    d2d = state.d2d_gain
+    first, second = np.triu_indices(d2d.shape[-1], 1)
+    pairs = d2d[..., first, second].reshape(len(d2d), -1)
+    return np.concatenate((state.uplink_gain, pairs), axis=1)
+
+
+def decibels(state):
+    return 10.0 * np.log10(both_gains(state))
+
+
+def played(env, count):
+    """True and known gains in dB, round by round, of random actions."""
+    truth, known = [], []
+    for action in make_actions(env, count):
+        truth.append(decibels(env.truth))
+        known.append(decibels(env.state))
+        env.step(action)
+    return np.array(truth), np.array(known)
+
+
+PERFECT = [
+    {"modes": ["perfect"]},
+    {"delay_rounds": 0, "noise_db": 0.0},
+    {"modes": ["noisy"], "noise_db": 0.0},
+]
+
+
+@pytest.mark.parametrize("spec", PERFECT)
+@pytest.mark.parametrize("name", ["dssra", "pipeline", "titanic"])
+def test_without_error_and_delay_all_is_bit_for_bit_as_without_the_process(spec, name):
+    on, off = vector(knowing(spec)), vector(knowing())
+    schedulers = [SCHEDULERS.get(name)(env.scenario) for env in (on, off)]
+    for _ in range(4):
+        for field in ("uplink_gain", "d2d_gain", "cross_gain", "speed"):
+            np.testing.assert_array_equal(getattr(on.state, field), getattr(off.state, field))
+        plans = [one.act(None, env.state) for one, env in zip(schedulers, (on, off), strict=True)]
+        assert_same(vars(plans[0]), vars(plans[1]))
+        steps = [env.step_allocation(plan) for env, plan in zip((on, off), plans, strict=True)]
+        assert_same(steps[0], steps[1])
+
+
+@pytest.mark.parametrize("spec", [{}, {"modes": ["mean"]}, {"modes": ["quantised", "noisy"]}])
+def test_the_truth_is_what_it_is_without_the_process(spec):
+    on, off = vector(knowing(spec)), vector(knowing())
+    assert type(on.state) is EstimatedState
+    assert on.truth is not on.state
+    assert off.truth is off.state
+    for action in make_actions(on, 4):
+        np.testing.assert_array_equal(on.truth.uplink_gain, off.state.uplink_gain)
+        np.testing.assert_array_equal(on.truth.d2d_gain, off.state.d2d_gain)
+        one, other = on.step(action), off.step(action)
+        for a, b in zip(one[1:], other[1:], strict=True):
+            assert_same(a, b)
+        assert (one[0] != other[0]).any()
+        np.testing.assert_array_equal(on.last_round.costs.energy, off.last_round.costs.energy)
+        np.testing.assert_array_equal(on.last_round.state.uplink_gain, off.last_round.state.uplink_gain)
+
+
+def test_last_round_says_what_was_seen():
+    env = vector(knowing({}))
+    seen = env.state
+    env.step(make_actions(env, 1)[0])
+    np.testing.assert_array_equal(env.last_round.state.known_uplink_gain, seen.uplink_gain)
+    np.testing.assert_array_equal(env.last_round.state.known_d2d_gain, seen.d2d_gain)
+    assert seen.known_uplink_gain is seen.known_d2d_gain is None
+
+
+def test_noise_is_normal_in_decibels_independent_and_the_same_both_ways():
+    env = vector(knowing({"modes": ["noisy"], "noise_db": 3.0}, base="medium"), 60)
+    assert (env.state.d2d_gain == np.swapaxes(env.state.d2d_gain, -1, -2)).all()
+    truth, known = played(env, 5)
+    error = known - truth
+    count = error.size
+    assert count > 15_000
+    assert error.mean() == pytest.approx(0.0, abs=4.0 * 3.0 / math.sqrt(count))
+    assert error.std() == pytest.approx(3.0, rel=4.0 / math.sqrt(2.0 * count))
+    # A normal number lies within one deviation with probability 0.6827.
+    assert (np.abs(error) < 3.0).mean() == pytest.approx(0.6827, abs=4.0 * 0.47 / math.sqrt(count))
+    flat = error.reshape(len(error), -1)
+    assert np.corrcoef(flat[0], flat[1])[0, 1] == pytest.approx(0.0, abs=4.0 / math.sqrt(flat.shape[1]))
+    beside = np.corrcoef(error[:, :, 1:].ravel(), error[:, :, :-1].ravel())[0, 1]
+    assert beside == pytest.approx(0.0, abs=4.0 / math.sqrt(count))
+
+
+def test_noise_keeps_its_deviation_and_forgets_by_its_correlation():
+    env = vector(knowing({"modes": ["noisy"], "noise_db": 2.0, "noise_correlation": 0.8}, base="medium"), 60)
+    truth, known = played(env, 6)
+    error = (known - truth).reshape(6, -1)
+    slack = 4.0 / math.sqrt(error.shape[1])
+    for lag in range(6):
+        assert error[lag].std() == pytest.approx(2.0, rel=slack)
+        assert np.corrcoef(error[0], error[lag])[0, 1] == pytest.approx(0.8**lag, abs=slack)
+
+
+@pytest.mark.parametrize("delay", [1, 3])
+def test_a_delayed_gain_is_that_of_rounds_before(delay):
+    env = vector(knowing({"modes": ["delayed"], "delay_rounds": delay}, radio={"d2e_shadowing_db": 4.0}))
+    mean = vector(knowing({"modes": ["mean"]}, radio={"d2e_shadowing_db": 4.0}))
+    at_first = decibels(mean.state)
+    truth, known = played(env, ROUNDS - 1)
+    np.testing.assert_allclose(known[delay:], truth[:-delay], rtol=1e-13)
+    for t in range(delay):
+        np.testing.assert_allclose(known[t], at_first, rtol=1e-13)
+
+
+def test_delay_and_noise_combine():
+    fields = {"delay_rounds": 2, "noise_db": 3.0}
+    old = vector(knowing({"modes": ["delayed"], **fields}))
+    noisy = vector(knowing({"modes": ["noisy"], **fields}))
+    both = vector(knowing({"modes": ["noisy", "delayed"], **fields}))
+    truth = played(old, 5)[0]
+    first, second, third = (played(vector(env.scenario), 5)[1] for env in (old, noisy, both))
+    np.testing.assert_allclose(third - first, second - truth, atol=1e-9)
+
+
+def test_mean_is_path_loss_and_shadowing():
+    scenario = knowing(
+        {"modes": ["mean"]}, radio={"d2e_shadowing_db": 6.0, "d2d_shadowing_db": 3.0}, budgets=ROOMY
+    )
+    env = vector(scenario, 3)
+    system = env._mdp.world.system
+    expected = system._base.link_gain  # the layout under shadowing, which stands still
+    for action in make_actions(env, 3):
+        np.testing.assert_allclose(both_gains(env.state), expected, rtol=1e-13)
+        assert (both_gains(env.truth) != expected).all()
+        env.step(action)
+
+
+def test_mean_carries_no_fading():
+    """Other fading, same observation."""
+    env = vector(knowing({"modes": ["mean"]}))
+    world = env._mdp.world
+    carried = dict(world.system.carried)
+    seen = env._mdp.observer.build(env.state)
+    carried["fading"] = {"gain": carried["fading"]["gain"][:, ::-1].copy()}
+    s = env.truth
+    other = world.system.state(carried, s.budget, s.backlog, s.round_index, s.loss)
+    assert (other.uplink_gain != s.uplink_gain).all()
+    np.testing.assert_array_equal(env._mdp.observer.build(world.system.estimate(other, carried)), seen)
+
+
+def test_quantised_is_the_snr_rounded_down_by_hand():
+    # Far and near links, so that all of the range is met.
+    env = vector(
+        knowing({"modes": ["quantised"]}, "medium", radio={"d2e_shadowing_db": 12.0}, budgets=ROOMY), 60
+    )
+    levels = set()
+    gains, known = env.truth.uplink_gain, env.state.uplink_gain
+    for g, k in zip(gains.ravel().tolist(), known.ravel().tolist(), strict=True):
+        snr = 10.0 * math.log10(0.2 * g / (10.0 ** (-20.4) * 20e6))
+        level = min(max(-6 + 2 * math.floor((snr + 6) / 2), -6), 22)
+        levels.add(level)
+        assert 10.0 * math.log10(0.2 * k / (10.0 ** (-20.4) * 20e6)) == pytest.approx(level, abs=1e-9)
+    assert {-6, 22} < levels
+    assert len(levels) == 15
+    assert (env.state.d2d_gain == np.swapaxes(env.state.d2d_gain, -1, -2)).all()
+
+
+@pytest.mark.parametrize(("rho", "delay"), [(0.9, 1), (0.9, 2), (0.6, 1)])
+def test_outdated_gains_follow_the_closed_form(rho, delay):
+    """Mean and variance of a gain, given the known one of ``d`` rounds before, with AR(1) branches."""
+    m = 2
+    radio = {"fading_correlation": rho, "diversity": m}
+    env = vector(knowing({"modes": ["delayed"], "delay_rounds": delay}, base="medium", radio=radio), 1500)
+    for action in make_actions(env, delay):
+        env.step(action)
+    mean = both_gains(vector(knowing({"modes": ["mean"]}, base="medium", radio=radio), 1).state)
+    now, before = (both_gains(s) / mean for s in (env.truth, env.state))
+    kept = rho ** (2 * delay)
+    for low, high in ((0.2, 0.4), (0.9, 1.1), (1.8, 2.2)):
+        chosen = (before > low) & (before < high)
+        g, x = before[chosen], now[chosen]
+        expected = 1.0 + kept * (g - 1.0)
+        variance = ((1.0 - kept) ** 2 + 2.0 * kept * (1.0 - kept) * g) / m
+        slack = 5.0 / math.sqrt(len(g))
+        assert len(g) > 3000
+        assert (x - expected).mean() == pytest.approx(0.0, abs=slack * math.sqrt(variance.mean()))
+        # The fourth moment of a gain of few branches is large.
+        assert ((x - expected) ** 2 / variance).mean() == pytest.approx(1.0, abs=4.0 * slack)
+    left = (now - 1.0 - kept * (before - 1.0)).var()
+    assert left == pytest.approx((1.0 - kept**2) / m, rel=0.03)
+
+
+def test_errors_are_the_same_numbers_whatever_else_is_on():
+    known = [
+        played(vector(knowing({"modes": modes, "noise_db": 2.0}, processes=more)), 3)
+        for modes, more in ((["noisy"], {}), (["noisy"], {"heat": {}}), (["noisy", "delayed"], {}))
+    ]
+    errors = [k - t for t, k in known[:2]]
+    np.testing.assert_allclose(errors[0], errors[1], atol=1e-9)
+
+
+ALL_MODES = [
+    {},
+    {"modes": ["mean", "noisy"]},
+    {"modes": ["quantised"]},
+    {"modes": ["delayed"], "delay_rounds": 3},
+    {"rates": "committed"},
+]
+
+
+@pytest.mark.parametrize("spec", ALL_MODES)
+def test_every_environment_plays_the_same(spec):
+    scenario = knowing(spec)
+    rows = vector(scenario)
+    single, tensors = CollaPipeEnv(scenario, "surrogate"), CollaPipeTorchVectorEnv(3, scenario)
+    adapter = CollaPipeVecEnv(vector(scenario, autoreset_mode="SameStep"))
+    adapter.seed(4)
+    adapter.reset()
+    single.reset(seed=5)
+    tensors.reset(seed=4)
+    for action in make_actions(rows, ROUNDS - 1):
+        expected, alone, adapted = rows.step(action), single.step(action[1]), adapter.step(action)
+        on_tensors = tensors.step(action)
+        np.testing.assert_array_equal(alone[0], expected[0][1])
+        np.testing.assert_array_equal(adapted[0], expected[0])
+        np.testing.assert_allclose(on_tensors[0].numpy(), expected[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(on_tensors[1].numpy(), expected[1], rtol=1e-5)
+        assert isinstance(single.state, EstimatedState)
+        assert isinstance(tensors.state, EstimatedState)
+        torch.testing.assert_close(
+            tensors.state.uplink_gain, torch.from_numpy(rows.state.uplink_gain), rtol=1e-9, atol=0.0
+        )
+
+
+@pytest.mark.parametrize("spec", ALL_MODES)
+@pytest.mark.parametrize("way", WAYS)
+def test_states_hold_old_gains_and_errors(spec, way, tmp_path):
+    scenario = knowing(spec)
+    env = vector(scenario)
+    actions = make_actions(env, 5)
+    for action in actions[:2]:
+        env.step(action)
+    other = way(env, lambda: CollaPipeVectorEnv(3, scenario, "surrogate"), tmp_path / "state.npz")
+    assert type(other.state) is EstimatedState
+    assert_same(other.last_round.costs.delay, env.last_round.costs.delay)
+    for action in actions[2:]:
+        tried = env.simulate(action)
+        step = env.step(action)
+        assert_same(tried, step)
+        assert_same(other.step(action), step)
+    assert_same(decibels(other.state), decibels(env.state))
+
+
+@pytest.mark.parametrize(
+    ("array", "value", "message"), [("past_1", -1.0, "past_1"), ("error_db", 1e4, "error_db")]
+)
+def test_a_damaged_state_is_refused(array, value, message):
+    env = vector(knowing({}))
+    tree = env.get_state()
+    tree["mdp"]["simulator"]["processes"]["channel_knowledge"][array][0, 0] = value
+    with pytest.raises(StateError, match=message):
+        env.set_state(tree)
+
+
+def test_known_gains_of_a_state_have_to_agree_with_what_is_carried():
+    env = vector(knowing({}))
+    tree = env.get_state()
+    tree["mdp"]["simulator"]["system"]["known_uplink_gain"] *= 2.0
+    with pytest.raises(StateError, match="known_uplink_gain"):
+        env.set_state(tree)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    modes=st.sampled_from(
+        [("delayed",), ("noisy",), ("mean",), ("quantised",), ("noisy", "quantised"), ("delayed", "noisy")]
+    ),
+    noise=st.floats(0.0, 30.0),
+    delay=st.integers(0, 16),
+    rates=st.sampled_from(["ideal", "committed"]),
+    seed=st.integers(0, 1000),
+)
+def test_known_gains_are_positive_symmetric_and_repeatable(modes, noise, delay, rates, seed):
+    spec = {"modes": list(modes), "noise_db": noise, "delay_rounds": delay, "rates": rates}
+    scenario = knowing(spec)
+    envs = [CollaPipeVectorEnv(2, scenario, "surrogate") for _ in range(2)]
+    for env in envs:
+        env.reset(seed=seed)
+        env.step(np.zeros((2, *env.single_action_space.shape), np.float32))
+    first, second = (env.state for env in envs)
+    assert_same(vars(first), vars(second))
+    assert (first.uplink_gain > 0.0).all()
+    d2d = first.d2d_gain
+    np.testing.assert_array_equal(d2d, np.swapaxes(d2d, -1, -2))
+    assert (d2d[..., *np.diag_indices(d2d.shape[-1])] == 0.0).all()
+    assert np.isfinite(both_gains(first)).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"modes": []}, "modes is empty"),
+        ({"modes": ["perfect", "noisy"]}, "perfect stands alone"),
+        ({"modes": ["noisy", "noisy"]}, "name each once"),
+        ({"modes": ["mean", "delayed"]}, "take out delayed"),
+        ({"modes": ["fuzzy"]}, "fuzzy"),
+        ({"delay_rounds": 17}, "delay_rounds is 17: give 0 to 16"),
+        ({"noise_db": -1.0}, "noise_db is -1: give 0 to 30"),
+        ({"margin_db": 31.0}, "margin_db is 31"),
+        ({"noise_correlation": 1.0}, "noise_correlation is 1"),
+        ({"rates": "best"}, "rates"),
+        ({"sigma": 1.0}, "no field"),
+    ],
+)
+def test_bad_fields_are_refused(fields, message):
+    with pytest.raises(ScenarioError, match=message):
+        knowing(fields)
+
+
+def test_off_by_default_and_left_out_of_digests():
+    plain = load_scenario("medium")
+    assert ChannelKnowledge.of(plain) is None
+    assert scenario_digest(plain) == scenario_digest(load_scenario({"base": "medium", "name": "medium"}))
+    spec = ChannelKnowledgeSpec()
+    assert (spec.delay, spec.error_db, spec.backoff_db) == (1, 2.0, 0.0)
+    assert "channel_knowledge" not in str(load_scenario("medium"))
+
+
+def test_a_picture_says_how_well_gains_are_known():
+    uneven = {"cluster": {"devices": [3, 2]}, "budgets": ROOMY}
+    scenario = knowing({"modes": ["noisy"], "noise_db": 3.0}, **uneven)
+    env = CollaPipeVectorEnv(2, scenario, "surrogate", render_mode="rgb_array")
+    env.reset(seed=1)
+    env.step(make_actions(env, 1)[0])
+    view = round_view(env.last_round, 1, "x", row=1)
+    state, squares = env.last_round.state, []
+    for n, devices in enumerate((3, 2)):
+        squares.append(10.0 * math.log10(state.known_uplink_gain[1, n] / state.uplink_gain[1, n]))
+        known, true = state.known_d2d_gain[1, n], state.d2d_gain[1, n]
+        pairs = [(i, j) for i in range(devices + 1) for j in range(i)]
+        squares += [10.0 * math.log10(known[pair] / true[pair]) for pair in pairs]
+    rms = math.sqrt(sum(s * s for s in squares) / len(squares))
+    assert view.known_error_db == pytest.approx(rms, rel=1e-9)
+    assert rms == pytest.approx(3.0, rel=0.5)
+    drawn, without = draw_round(view), draw_round(dataclasses.replace(view, known_error_db=None))
+    assert (drawn[:60] != without[:60]).any()
+    np.testing.assert_array_equal(drawn[60:], without[60:])
+    plain = CollaPipeVectorEnv(2, knowing(None, **uneven), "surrogate")
+    plain.reset(seed=1)
+    plain.step(make_actions(plain, 1)[0])
+    assert round_view(plain.last_round, 1, "x").known_error_db is None
+    assert len(env.render()) == 2
+
+
+def min_max_shares(gain, bits, power, density, width):
+    """Shares of the uplink with which all clusters (E, N) upload in the same time, by bisection."""
+
+    def seconds(share):
+        return bits / uplink_rate(share, power, gain, density * width, width)
+
+    low, high = np.full(len(gain), 1e-2), np.full(len(gain), 1e4)
+    for _ in range(40):
+        middle = np.sqrt(low * high)
+        least, most = np.full(gain.shape, 1e-9), np.ones(gain.shape)
+        for _ in range(40):
+            share = np.sqrt(least * most)
+            enough = seconds(share) <= middle[:, None]
+            least, most = np.where(enough, least, share), np.where(enough, share, most)
+        fits = most.sum(axis=-1) <= 1.0
+        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+    return most / most.sum(axis=-1, keepdims=True)
+
+
+def test_wrong_gains_of_uplinks_cost_what_was_worked_out():
+    """Four clusters at 120 to 360 m, 218 Mbit each, 20 MHz: 5.6 s on the truth, and the loss by the error."""
+    rng, law = np.random.default_rng(0), (218e6, 0.2, 10.0**-20.4, 20e6)
+    mean = path_gain_d2e(np.array([120.0, 200.0, 280.0, 360.0]))
+    gain = mean * rng.gamma(4.0, 0.25, (1500, 4))
+
+    def longest(known):
+        share = min_max_shares(np.broadcast_to(known, gain.shape), *law)
+        bits, power, density, width = law
+        return (bits / uplink_rate(share, power, gain, density * width, width)).max(axis=-1).mean()
+
+    best = longest(gain)
+    assert best == pytest.approx(5.6, rel=0.02)
+    for deviation, loss in ((1.0, 0.048), (2.0, 0.101), (3.0, 0.148), (6.0, 0.499)):
+        known = gain * 10.0 ** (deviation * rng.normal(size=gain.shape) / 10.0)
+        # The losses were means of 120 draws.
+        assert longest(known) / best - 1.0 == pytest.approx(loss, abs=0.015 + 0.1 * loss)
+    assert longest(mean) / best - 1.0 == pytest.approx(0.10, abs=0.02)

@@ -1,0 +1,171 @@
+"""Nobody but a declared oracle sees what is hidden: the hidden part is permuted, and decisions stay."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from state_ways_support import assert_same
+
+from collapipe_env.baselines.oracle import Oracle
+from collapipe_env.envs.observers import make_observer
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import SchedulerError
+from collapipe_env.evaluation import declared_sight
+from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.evaluation.own_code import python_code
+from collapipe_env.evaluation.own_scheduler import OwnScheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import SCHEDULERS, scheduler_names
+from collapipe_env.simulator.state import EstimatedState, SystemState
+
+LEARNED = ("zoo:graph", "zoo:small-ppo")
+LONG = ("optpipe",)
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
+    for name in (*scheduler_names(), *LEARNED)
+]
+
+
+def scenario_of(visibility="full", modes=("noisy", "delayed"), **processes):
+    on = {"channel_knowledge": {"modes": list(modes), "noise_db": 4.0}, **processes}
+    return load_scenario({"base": "small", "dynamics": {"visibility": visibility, "processes": on}})
+
+
+def permuted_pair(scenario, num_envs=2, seed=3):
+    """What is seen of a system, and of one whose hidden part is another row's, reversed or turned."""
+    env = CollaPipeVectorEnv(num_envs, scenario, "surrogate")
+    env.reset(seed=seed)
+    env.step(np.zeros((num_envs, env.single_action_space.shape[0]), np.float32))
+    world = env._mdp.world
+    truth, carried = world.state, dict(world.system.carried)
+    nodes = np.random.default_rng(0).permutation(truth.d2d_gain.shape[-1])
+    other = replace(
+        truth,
+        uplink_gain=truth.uplink_gain[:, ::-1].copy() * 3.0,
+        d2d_gain=truth.d2d_gain[..., nodes, :][..., nodes].copy() * 0.2,
+    )
+    for name, hidden in hidden_arrays(scenario):
+        carried[name] = {**carried[name], hidden: carried[name][hidden][::-1] * 0.5 + 1.0}
+    other = replace(other, processes={name: carried[name] for name in truth.processes})
+    seen = [world.system.estimate(one, c) for one, c in ((truth, world.system.carried), (other, carried))]
+    return env, seen
+
+
+def hidden_arrays(scenario):
+    on = dict(scenario.dynamics.processes)
+    if "mobility" in on:
+        yield "mobility", "environment_db"
+        if scenario.dynamics.visibility == "realistic":
+            yield from (("mobility", name) for name in ("x", "y", "speed", "pause", "target_x", "target_y"))
+    if "heat" in on and scenario.dynamics.visibility == "realistic":
+        yield from (("heat", name) for name in ("temperature", "reading", "ambient"))
+
+
+@pytest.mark.parametrize("visibility", ["full", "realistic"])
+def test_the_seen_state_holds_nothing_of_the_hidden_part(visibility):
+    scenario = scenario_of(visibility, heat={}, mobility={}, migration={})
+    env, (first, second) = permuted_pair(scenario)
+    assert type(first) is EstimatedState
+    assert (env.truth.uplink_gain != first.uplink_gain).all()
+    assert_same(vars(first), vars(second))
+    for kind in ("flat", "graph"):
+        observer = make_observer(kind, scenario)
+        assert_same(observer.build(first), observer.build(second))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_scheduler_decides_alike_whatever_the_hidden_part(name):
+    scenario = scenario_of()
+    _, seen = permuted_pair(scenario)
+    decisions = []
+    for state in seen:
+        scheduler = make_scheduler(name, scenario)
+        assert not declared_sight.sees_truth(scheduler)
+        scheduler.reset(0)
+        observer = make_observer(getattr(scheduler, "observation", "flat"), scenario)
+        decision = scheduler.act(observer.build(state), state)
+        decisions.append(decision if isinstance(decision, np.ndarray) else vars(decision))
+    assert_same(*decisions)
+
+
+TINY = {
+    "base": "small",
+    "workload": {"blocks": 3},
+    "cluster": {"clusters": 2, "devices": 2},
+    "budgets": {"device_energy_j": 1e3, "cu_energy_j": 1e3},
+    "dynamics": {"rounds": 3, "processes": {"channel_knowledge": {"modes": ["noisy"], "noise_db": 15.0}}},
+}
+
+
+class Watcher:
+    """Plays the even split and keeps what it is shown."""
+
+    name = "Watcher"
+
+    def __init__(self, scenario):
+        self.inner, self.seen = SCHEDULERS.get("pipeline")(scenario), []
+
+    def reset(self, seed=None):  # noqa: ARG002 - the interface
+        self.seen.clear()
+
+    def act(self, observation, state):
+        self.seen.append(state)
+        return self.inner.act(observation, state)
+
+
+class Seer(Watcher):
+    sees = "truth"
+
+
+@pytest.mark.parametrize("kind", [Watcher, Seer])
+def test_an_evaluation_shows_the_truth_to_declared_oracles_only(kind):
+    scenario = load_scenario(TINY)
+    scheduler = kind(scenario)
+    plain = Watcher(load_scenario({**TINY, "dynamics": {"rounds": 3}}))
+    played = play_episode("x", scheduler, scenario, 0, 3, "surrogate")
+    play_episode("x", plain, plain.inner.scenario, 0, 3, "surrogate")
+    oracle = kind is Seer
+    assert played.result.title == ("Watcher (sees the truth)" if oracle else "Watcher")
+    for state, true in zip(scheduler.seen, plain.seen, strict=True):
+        assert isinstance(state, EstimatedState) is not oracle
+        same = state.uplink_gain == true.uplink_gain
+        assert same.all() if oracle else not same.any()
+
+
+def test_where_nothing_is_hidden_an_oracle_is_called_as_it_is():
+    scenario = load_scenario({**TINY, "dynamics": {"rounds": 3}})
+    played = play_episode("x", Seer(scenario), scenario, 0, 1, "surrogate")
+    assert played.result.title == "Watcher"
+
+
+def test_to_see_the_truth_is_a_gain():
+    scenario = load_scenario(TINY)
+    assert declared_sight.sees_truth(Oracle(scenario))
+    delays = {}
+    for sees in declared_sight.SIGHTS:
+        scheduler = SCHEDULERS.get("dssra")(scenario)
+        scheduler.sees = sees
+        results = [play_episode("x", scheduler, scenario, e, 3, "surrogate").result for e in range(3)]
+        delays[sees] = np.mean([result.delay for result in results])
+    assert delays["truth"] < delays["state"]
+
+
+def test_an_unknown_sight_is_refused_and_own_schedulers_declare_theirs():
+    scenario = load_scenario(TINY)
+    own = OwnScheduler("mine", python_code(Seer, Seer), scenario)
+    assert declared_sight.sees_truth(own)
+    assert not declared_sight.sees_truth(OwnScheduler("mine", python_code(Watcher, Watcher), scenario))
+
+    class Odd(Watcher):
+        sees = "all"
+
+    with pytest.raises(SchedulerError, match="sees = 'all' is not known"):
+        declared_sight.sees_truth(Odd(scenario))
+
+
+def test_an_estimated_state_has_the_fields_of_a_state_and_stays_one():
+    assert [f.name for f in fields(EstimatedState)] == [f.name for f in fields(SystemState)]
+    _, (seen, _) = permuted_pair(scenario_of())
+    for one in (seen.map(np.copy), seen[0], replace(seen, loss=seen.loss + 1.0)):
+        assert type(one) is EstimatedState

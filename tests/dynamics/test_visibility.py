@@ -1,0 +1,149 @@
+"""Visibility: what schedulers and observations get of processes under ``realistic``."""
+
+import numpy as np
+import pytest
+
+from collapipe_env.dynamics import PROCESSES, Observed, Process, register_process
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.loading import scenario_digest, scenario_to_dict
+from collapipe_env.schedulers import SCHEDULERS
+from collapipe_env.simulator.state import EstimatedState
+
+
+def scenario_of(visibility, **processes):
+    dynamics = {"rounds": 8, "processes": processes}
+    if visibility is not None:
+        dynamics["visibility"] = visibility
+    return load_scenario({"base": "small", "name": "seen", "dynamics": dynamics})
+
+
+def vector(scenario, observation="flat"):
+    env = CollaPipeVectorEnv(2, scenario, "surrogate", observation=observation)
+    env.reset(seed=1)
+    return env
+
+
+def actions_of(env, count):
+    shape = (count, 2, *env.single_action_space.shape)
+    return np.random.default_rng(0).uniform(-1.0, 1.0, shape).astype(np.float32)
+
+
+def test_full_is_the_default_and_left_out_of_what_a_scenario_says():
+    full, unsaid, realistic = (scenario_of(v) for v in ("full", None, "realistic"))
+    assert full == unsaid
+    assert "visibility" not in scenario_to_dict(full)["dynamics"]
+    assert scenario_digest(full) == scenario_digest(unsaid) != scenario_digest(realistic)
+    with pytest.raises(ScenarioError, match="visibility"):
+        scenario_of("partial")
+
+
+def test_without_processes_that_show_anything_nothing_changes():
+    realistic, full = (vector(scenario_of(v)) for v in ("realistic", "full"))
+    assert realistic.observation_layout.size == full.observation_layout.size
+    for action in actions_of(full, 3):
+        for a, b in zip(realistic.step(action)[:4], full.step(action)[:4], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("governor", ["step", "ipa"])
+def test_heat_tells_its_headroom_in_steps_of_a_tenth(governor):
+    scenario = scenario_of("realistic", heat={"governor": governor, "capacity_j_per_k": 5.0})
+    env, full = vector(scenario), vector(scenario.with_overrides({"dynamics.visibility": "full"}))
+    for action in actions_of(env, 5):
+        for one in (env, full):
+            one.step(action)
+        seen, true = env.state.processes["heat"], env.truth.processes["heat"]
+        assert set(seen) == {"headroom", "share"} | ({"level"} if governor == "step" else set())
+        assert {"temperature", "ambient"} < set(true)
+        np.testing.assert_array_equal(true["temperature"], full.state.processes["heat"]["temperature"])
+        tenths = seen["headroom"] / 0.1
+        np.testing.assert_allclose(tenths, np.round(tenths), atol=1e-9)
+        assert (np.abs(seen["headroom"] - true["headroom"]) <= 0.05 + 1e-12).all()
+    assert (seen["headroom"] != true["headroom"]).any()
+    shown = env.observation_layout.unpack(env._mdp.observer.build(env.state))["heat_headroom"]
+    np.testing.assert_allclose(shown * 1.5, seen["headroom"], atol=1e-6)
+
+
+def test_places_of_devices_are_hidden():
+    scenario = scenario_of("realistic", mobility={})
+    for observation in ("flat", "graph"):
+        env = vector(scenario, observation)
+        assert "mobility" not in env.state.processes
+        assert "x" in env.truth.processes["mobility"]
+        names = set(env.observation_layout)
+        assert not any(name.startswith("mobility") or name == "motion" for name in names)
+        full = vector(scenario.with_overrides({"dynamics.visibility": "full"}), observation)
+        assert any(name.startswith("mobility") or name == "motion" for name in full.observation_layout)
+        for action in actions_of(env, 2):
+            np.testing.assert_array_equal(env.step(action)[1], full.step(action)[1])
+            np.testing.assert_array_equal(env.state.uplink_gain, full.state.uplink_gain)
+
+
+def test_what_schedulers_price_with_stays():
+    scenario = scenario_of("realistic", migration={}, tenants={}, heat={}, mobility={})
+    env = vector(scenario)
+    dssra = SCHEDULERS.get("dssra")(scenario)
+    for _ in range(2):
+        env.step_allocation(dssra.act(None, env.state))
+    seen, true = env.state.processes, env.truth.processes
+    for name, arrays in (("migration", ("blocks", "holders")), ("tenants", ("share",))):
+        assert set(seen[name]) == set(arrays)
+        for key in arrays:
+            np.testing.assert_array_equal(seen[name][key], true[name][key])
+
+
+def test_shadowing_of_devices_that_move_is_hidden_where_gains_are_estimates():
+    for knowledge, said in (({}, False), (None, True)):
+        on = {} if knowledge is None else {"channel_knowledge": knowledge}
+        env = vector(scenario_of("full", mobility={}, **on))
+        walk = env.state.processes["mobility"]
+        assert ("environment_db" in walk) is said
+        assert "x" in walk
+
+
+class Gauge(Process):
+    """Carries two numbers, and says one of them under realistic visibility."""
+
+    name = "gauge"
+
+    def __init__(self, scenario, spec):
+        super().__init__(scenario, spec)
+        self.observed = (
+            Observed("told", (), "1", 0.0, 1.0, "a number"),
+            Observed("secret", (), "1", 0.0, 1.0, "another", realistic=False),
+        )
+
+    @classmethod
+    def of(cls, scenario):
+        return cls(scenario, None)
+
+    def begin(self, system, u):  # noqa: ARG002 - the interface
+        half = 0.0 * system.speed[:, 0, 0] + 0.5
+        return {"told": half, "secret": half, "carried": half}
+
+
+def test_a_process_of_ones_own_says_what_is_realistic():
+    register_process(Gauge)
+    try:
+        env, full = (vector(scenario_of(v)) for v in ("realistic", "full"))
+        assert set(env.state.processes["gauge"]) == {"told"}
+        assert set(full.state.processes["gauge"]) == {"told", "secret", "carried"}
+        assert "gauge_told" in set(env.observation_layout)
+        assert "gauge_secret" not in set(env.observation_layout)
+        assert "gauge_secret" in set(full.observation_layout)
+    finally:
+        PROCESSES._added.pop("gauge")
+
+
+def test_tensors_see_the_same():
+    scenario = scenario_of("realistic", heat={}, mobility={}, channel_knowledge={})
+    env, tensors = vector(scenario), CollaPipeTorchVectorEnv(2, scenario)
+    tensors.reset(seed=1)
+    for action in actions_of(env, 3):
+        a, b = env.step(action)[0], tensors.step(action)[0]
+        np.testing.assert_allclose(b.numpy(), a, rtol=1e-5, atol=1e-5)
+        assert isinstance(tensors.state, EstimatedState)
+        assert tensors.state.processes.keys() == env.state.processes.keys()

@@ -1,0 +1,173 @@
+"""Play DSSRA on known gains of all kinds, and write the tables of ``docs/channel_knowledge.md``.
+
+Run ``python tools/make_channel_table.py``; it takes three minutes.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from generated_parts import markdown_table, write_parts
+
+from collapipe_env.agents.link_filter import LinkFilter
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import FloatArray
+from collapipe_env.dynamics.system import joined_links
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.schedulers import SCHEDULERS
+from collapipe_env.simulator.state import SystemState
+
+PAGE = Path(__file__).parents[1] / "docs" / "channel_knowledge.md"
+EPISODES, ROUNDS = 20, 60
+NOISES_DB = (1.0, 2.0, 3.0, 6.0)
+KNOWN: dict[str, dict[str, Any] | None] = {
+    "the truth": None,
+    **{f"noisy, {noise:g} dB": {"modes": ["noisy"], "noise_db": noise} for noise in NOISES_DB},
+    "delayed, 1 round": {"modes": ["delayed"]},
+    "delayed and noisy, 1 round, 2 dB": {},
+    "mean": {"modes": ["mean"]},
+    "quantised": {"modes": ["quantised"]},
+}
+"""What is known of gains, and the fields that say it."""
+UNFILTERED = ("the truth", "mean", "quantised")
+"""Knowledge from which the filter takes nothing out."""
+MARGINS_DB = (0.0, 1.0, 2.0, 3.0, 6.0)
+FILTERED_DB = (0.0, 1.0, 2.0, 3.0, 6.0)
+
+
+def scenario_of(knowledge: dict[str, Any] | None, **processes: Any) -> Scenario:
+    """``medium`` with a knowledge of channels.
+
+    Args:
+        knowledge: Fields of the process; ``None`` without it.
+        **processes: Other processes that are on, with their fields.
+    """
+    on = dict(processes) if knowledge is None else {**processes, "channel_knowledge": knowledge}
+    return load_scenario({"base": "medium", "dynamics": {"processes": on}})
+
+
+def played(scenario: Scenario, name: str, filtered: bool) -> tuple[float, float, float]:
+    """Mean round delay [s], mean upload time [s], and the worst node's mean energy over its budget.
+
+    Args:
+        scenario: The scenario.
+        name: Name of the scheduler.
+        filtered: Whether it decides from filtered gains.
+    """
+    env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
+    observation, _ = env.reset(seed=0)
+    scheduler, links = SCHEDULERS.get(name)(scenario), LinkFilter(scenario)
+    scheduler.reset(0)
+    delays, uploads, energy = [], [], []
+    for _ in range(ROUNDS):
+        seen: SystemState = links.update(env.state) if filtered else env.state
+        plan = scheduler.act(observation, seen)
+        assert isinstance(plan, Allocation)
+        observation = env.step_allocation(plan)[0]
+        record = env.last_round
+        assert record is not None
+        delays.append(record.costs.delay.mean())
+        uploads.append(record.costs.upload.max(axis=-1).mean())
+        energy.append(record.costs.energy_ratio)
+    worst = np.mean(energy, axis=0).max(axis=(-2, -1)).mean()
+    return float(np.mean(delays)), float(np.mean(uploads)), float(worst)
+
+
+def errors(noise_db: float, **processes: Any) -> tuple[float, float]:
+    """Root mean square error of known and of filtered gains over all links and rounds [dB].
+
+    Args:
+        noise_db: Standard deviation of errors [dB].
+        **processes: Other processes that are on, with their fields.
+    """
+    scenario = scenario_of({"modes": ["noisy"], "noise_db": noise_db}, **processes)
+    env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
+    env.reset(seed=0)
+    links, nothing = LinkFilter(scenario), np.zeros(env.action_space.shape or ())
+    squares: list[tuple[float, float]] = []
+    for _ in range(ROUNDS):
+        true, seen = _decibels(env.truth), env.state
+        found = (_decibels(state) - true for state in (seen, links.update(seen)))
+        known, better = (float(np.mean(error**2)) for error in found)
+        squares.append((known, better))
+        env.step(nothing)
+    known, better = np.mean(squares, axis=0).tolist()
+    return math.sqrt(known), math.sqrt(better)
+
+
+def _decibels(state: SystemState) -> FloatArray:
+    return np.asarray(10.0 * np.log10(joined_links(state.uplink_gain, state.d2d_gain)))
+
+
+def knowledge_table() -> str:
+    """Return the table of what is known."""
+    base = played(scenario_of(None), "dssra", filtered=False)[0]
+    rows = []
+    for known, fields in KNOWN.items():
+        cells = [known]
+        for filtered in (False, True):
+            if filtered and known in UNFILTERED:
+                cells += ["", ""]
+                continue
+            delay, upload, worst = played(scenario_of(fields), "dssra", filtered)
+            cells.append(f"{delay:.2f} s ({100.0 * (delay / base - 1.0):+.1f} %)")
+            cells.append(f"{upload:.2f} s; {worst:.2f}")
+        rows.append(cells)
+    delay, upload, worst = played(scenario_of(None), "pipeline", filtered=False)
+    even = [f"{delay:.2f} s ({100.0 * (delay / base - 1.0):+.1f} %)", f"{upload:.2f} s; {worst:.2f}"]
+    rows.append(["nothing: even split, equal shares", *even, "", ""])
+    heads = ("known gains", "DSSRA: delay", "upload; energy", "on filtered gains: delay", "upload; energy")
+    return markdown_table(heads, rows)
+
+
+def margin_table() -> str:
+    """Return the table of margins of committed rates."""
+    rows = []
+    for margin in MARGINS_DB:
+        cells = [f"{margin:g} dB"]
+        for noise in NOISES_DB:
+            fields = {"modes": ["noisy"], "noise_db": noise, "rates": "committed", "margin_db": margin}
+            cells.append(f"{played(scenario_of(fields), 'dssra', filtered=False)[0]:.2f} s")
+        rows.append(cells)
+    return markdown_table(("margin", *(f"{noise:g} dB" for noise in NOISES_DB)), rows)
+
+
+def filter_table() -> str:
+    """Return the table of errors."""
+    rows = []
+    for noise in FILTERED_DB:
+        cells = [f"{noise:g} dB"]
+        for processes in ({}, {"mobility": {}}):
+            cells += [f"{value:.2f} dB" for value in errors(noise, **processes)]
+        rows.append(cells)
+    heads = ("noise", "standing: known", "filtered", "walking: known", "filtered")
+    return markdown_table(heads, rows)
+
+
+def main() -> None:
+    """Play everything and write the tables."""
+    command = "`python tools/make_channel_table.py`"
+    play = f"`medium`, DSSRA, {EPISODES} episodes x {ROUNDS} rounds, surrogate"
+    stamps = {
+        "knowledge": (
+            knowledge_table,
+            f"{play}: mean delay of a round, and how far it is above that on the truth; mean of the "
+            "longest upload; energy of the worst node over its budget, mean of an episode",
+        ),
+        "margins": (margin_table, f"{play}: mean delay of a round with committed rates"),
+        "filter": (
+            filter_table,
+            f"`medium`, all links of {EPISODES} episodes x {ROUNDS} rounds: root mean square errors",
+        ),
+    }
+    parts = {name: f"{make()}\n\n{command} ({stamp})" for name, (make, stamp) in stamps.items()}
+    write_parts(PAGE, parts)
+    print(f"wrote {PAGE}")
+
+
+if __name__ == "__main__":
+    main()
