@@ -290,7 +290,8 @@ def reordered(inputs: RoundInput, order: IntArray) -> RoundInput:
     changed: dict[str, npt.NDArray[Any]] = {
         name: np.take_along_axis(getattr(inputs, name), order, axis=-1) for name in by_device
     }
-    changed |= {name: _nodes(getattr(inputs, name), order) for name in ("price", "backlog", "budget")}
+    by_node = ("price", "extra_price", "backlog", "budget")
+    changed |= {name: _nodes(getattr(inputs, name), order) for name in by_node}
     gain = np.take_along_axis(inputs.gain, nodes[..., None], axis=-2)
     changed["gain"] = np.take_along_axis(gain, nodes[..., None, :], axis=-1)
     changed["held"] = np.take_along_axis(inputs.held, order[..., None, :], axis=-1)
