@@ -52,7 +52,7 @@ class Range(NamedTuple):
 
 RANGES: Mapping[str, Range] = MappingProxyType(
     {
-        "migration_weight": Range(0.01, 10.0),
+        "migration_weight": Range(0.05, 5.0),
         "heat_price": Range(1e-3, 10.0),  # s/J
         "heat_start": Range(0.05, 0.95, share=True),
         "channel_weight": Range(0.05, 0.99, share=True),
