@@ -141,8 +141,7 @@ Kind = TypeVar("Kind", bound=Factory)
 LEARNED = "agent"
 """Stands for the trained agent in lists of schedulers."""
 NAMED_ONLY = ("dssra-plus", "dssra-target")
-"""Schedulers that are as another one in most scenarios; in the others they always play (:func:`also_playing`).
-"""
+"""Schedulers that are as another one in most scenarios; else they always play (:func:`also_playing`)."""
 DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
 """Schedulers of an evaluation where none is named."""
 

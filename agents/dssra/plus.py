@@ -121,10 +121,10 @@ class DSSRAPlus(DSSRA):
 
 
 def heat_ramp(headroom: FloatArray, start: float) -> FloatArray:
-    """Part of the price of heat that a device pays, ``max(headroom - start, 0) / (1 - start)``, 1 at set point.
+    """Part of the price of heat that a device pays, ``max(headroom - start, 0) / (1 - start)``.
 
     Args:
-        headroom: Thermal headroom (...), 0 at 25 C and 1 at the governor's set point.
+        headroom: Thermal headroom (...), 0 at 25 C and 1 at the governor's set point, where the ramp is 1.
         start: Headroom at which it begins, in [0, 1).
     """
     ramp: FloatArray = np.maximum(headroom - start, 0.0) / (1.0 - start)

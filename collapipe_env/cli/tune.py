@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Tune the scalars of dssra-plus for a scenario.
 
-Plays candidates on the same episodes: a third are drawn at random, the others come from CMA-ES. The best one
-and the neutral one, with which dssra-plus is dssra, then play fresh episodes. Prints the section of a scenario
-file that keeps what was found. Ctrl-C keeps the work done, as does SIGTERM; the same command goes on from
-there.
+Plays candidates on the same episodes: a third are drawn at random, the others come from CMA-ES. The best
+one and the neutral one, with which dssra-plus is dssra, then play fresh episodes. Prints the section of a
+scenario file that keeps what was found. Ctrl-C keeps the work done, as does SIGTERM; the same command goes on
+from there.
 
 Examples:
   collapipe tune boards

@@ -93,7 +93,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """What is searched, and on which episodes.
+    """Search for scalars: which ones, and on which episodes they are tried.
 
     Attributes:
         scenario: The scenario, long enough for the rounds.
@@ -273,8 +273,9 @@ def play_candidate(
 def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, observation: Any) -> Any:
     """The observation after a round of all episodes."""
     decision = scheduler.act(observation, env.state.map(np.copy))
-    step = env.step_allocation if isinstance(decision, Allocation) else env.step
-    return step(decision)[0]
+    if isinstance(decision, Allocation):
+        return env.step_allocation(decision)[0]
+    return env.step(decision)[0]
 
 
 def _numbers(values: FloatArray) -> tuple[float, ...]:

@@ -17,8 +17,8 @@ FEWEST = 5
 """Episodes from which on a check says whether a difference is due to chance."""
 CAPTION = (
     "Priced delay: mean delay of a round with the energy queues left at the end, (V sum T + L(end)) / (V "
-    "rounds), by which candidates are ranked. Differences are to the neutral scalars (candidate 0) in the same "
-    "episodes, with 95 % bootstrap intervals over episodes."
+    "rounds), by which candidates are ranked. Differences are to the neutral scalars (candidate 0) in the "
+    "same episodes, with 95 % bootstrap intervals over episodes."
 )
 
 
@@ -89,8 +89,8 @@ def check_lines(plan: TuningPlan, tuned: Tuned) -> list[str]:
             verdict += "; the neutral scalars stay"
     return [
         f"Check of {found} on {counted(plan.check_episodes, 'fresh episode')}: priced delay "
-        f"{_percent(best.against(neutral))}, mean delay {_percent(best.delay_against(neutral))}; {verdict}. In "
-        f"the episodes that it was chosen by: priced delay "
+        f"{_percent(best.against(neutral))}, mean delay {_percent(best.delay_against(neutral))}; {verdict}. "
+        f"In the episodes that it was chosen by: priced delay "
         f"{_percent(tuned.trials[tuned.best].against(tuned.trials[0]))}."
     ]
 

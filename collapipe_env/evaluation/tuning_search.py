@@ -43,6 +43,7 @@ class Search:
         self._first = max(1, math.ceil(candidates / RANDOM_SHARE))
         self._best: tuple[float, Scalars] | None = None
         self._strategy: Any = None
+        self._points: list[FloatArray] = []
 
     def generations(self) -> Iterator[tuple[list[Scalars], list[float]]]:
         """Yield candidates of a generation with an empty list, which is to hold their scores afterwards.

@@ -16,8 +16,8 @@ from collapipe_env.scenario.dssra_plus_section import NEUTRAL
 
 DIGITS = 4
 """Significant digits of a candidate's scalars, so that what is played is what can be written down."""
-OUT_OF_DATE = ("channel_knowledge",)
-"""Processes under which the gains that schedulers see are not the true ones."""
+UNTRUE = frozenset({"delayed", "noisy", "quantised"})
+"""Modes of the process ``channel_knowledge`` in which a round's gains differ from what schedulers see."""
 
 
 class Range(NamedTuple):
@@ -77,7 +77,8 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
         found.append("migration_weight")
     if "heat" in processes:
         found += ["heat_price", "heat_start"]
-    if any(name in processes for name in OUT_OF_DATE):
+    knowledge = processes.get("channel_knowledge")
+    if knowledge is not None and UNTRUE & set(knowledge.modes):
         found.append("channel_weight")
     if not found:
         raise ScenarioError(

@@ -73,9 +73,7 @@ def playing(scenario, rows=4, seed=0):
     return env
 
 
-@pytest.mark.parametrize(
-    "scenario", [BOTH, PER_SECOND, support.MOVING, support.ARQ], ids=lambda s: s.name
-)
+@pytest.mark.parametrize("scenario", [BOTH, PER_SECOND, support.MOVING, support.ARQ], ids=lambda s: s.name)
 @pytest.mark.parametrize("drift", ["exact", "bound"])
 def test_with_neutral_scalars_it_is_dssra_bit_for_bit(scenario, drift) -> None:
     env = playing(scenario)

@@ -92,7 +92,7 @@ def test_other_options_need_another_folder(mine: Path, tmp_path: Path, capsys) -
         (["nowhere"], "there is no preset 'nowhere'"),
     ],
 )
-def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, tmp_path, monkeypatch, capsys) -> None:
+def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["tune", *arguments]) == 2
     said = capsys.readouterr()
@@ -115,5 +115,5 @@ def test_help_names_every_option(capsys) -> None:
         main(["tune", "--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    for option in ("--candidates", "--episodes", "--check-episodes", "--rounds", "--seed", "--write", "--out"):
-        assert option in text
+    for name in ("candidates", "episodes", "check-episodes", "rounds", "seed", "write", "out", "fresh"):
+        assert f"--{name}" in text

@@ -244,7 +244,7 @@ def test_fresh_episodes_decide_between_the_best_and_neutral(tmp_path, monkeypatc
     text = tuning_page(plan, tuned).markdown()
     assert "no difference that can be told from chance; the neutral scalars stay" in text
 
-    played_by(lambda weight, seed: abs(weight - 0.3) + 1.0, monkeypatch)
+    played_by(lambda weight, _: abs(weight - 0.3) + 1.0, monkeypatch)
     plan = plan_of(tmp_path / "good", check_episodes=5)
     tuned = tune(plan)
     assert tuned.chosen == tuned.trials[tuned.best].scalars
@@ -257,7 +257,7 @@ def test_fresh_episodes_decide_between_the_best_and_neutral(tmp_path, monkeypatc
 
 
 def test_where_nothing_is_better_there_is_no_check(tmp_path, monkeypatch) -> None:
-    played_by(lambda weight, seed: 1.0 + abs(np.log(weight)), monkeypatch)
+    played_by(lambda weight, _: 1.0 + abs(np.log(weight)), monkeypatch)
     plan = plan_of(tmp_path)
     tuned = tune(plan)
     assert (tuned.best, tuned.check, tuned.chosen) == (0, None, {"migration_weight": 1.0})

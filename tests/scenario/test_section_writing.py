@@ -42,7 +42,9 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("# mine\nbase: small\ndssra_plus:\n  heat_price: 3.0\n# radio\nradio:\n  diversity: 2\n")
     scenario = load_scenario(file)
-    write_scalars(file, scenario, {"migration_weight": 0.25, "heat_start": 1e-05}, ["collapipe tune mine.yaml"])
+    write_scalars(
+        file, scenario, {"migration_weight": 0.25, "heat_start": 1e-05}, ["collapipe tune mine.yaml"]
+    )
     assert file.read_text() == (
         "# mine\nbase: small\ndssra_plus:\n  # collapipe tune mine.yaml\n  migration_weight: 0.25\n"
         "  heat_start: 1e-05\n# radio\nradio:\n  diversity: 2\n"
