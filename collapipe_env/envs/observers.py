@@ -8,9 +8,9 @@ from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_most, log1p, namespace
 from collapipe_env.dynamics.process import active_processes
-from collapipe_env.dynamics.system import MOBILITY
+from collapipe_env.dynamics.system import MOBILITY, walking_side
 from collapipe_env.envs.graph_layout import GraphLayout
-from collapipe_env.envs.graph_motion import seen_motion
+from collapipe_env.envs.graph_motion import seen_departures, seen_motion
 from collapipe_env.envs.graph_observation import GraphObserver, seen_absence
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
@@ -69,7 +69,8 @@ class GraphObservations:
         active = {process.name for process in active_processes(scenario)}
         self._server = not active.isdisjoint(SERVER_PROCESSES)
         self._heat = "heat" in active
-        self._motion, self._side = MOBILITY in active, scenario.cluster.area_side_m
+        self._motion, self._side = MOBILITY in active, walking_side(scenario)
+        self._departures = self._motion and dict(scenario.dynamics.processes)[MOBILITY].area == "open"
         self.layout = GraphLayout(
             scenario.clusters,
             scenario.max_devices,
@@ -80,6 +81,7 @@ class GraphObservations:
             participation=self._parameters.idle_round_s is not None,
             heat=self._heat,
             motion=self._motion,
+            departures=self._departures,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -103,6 +105,8 @@ class GraphObservations:
         if self._motion:
             xp = namespace(state.loss)
             found["motion"] = xp.astype(seen_motion(state, self._side), xp.float32)
+            if self._departures:
+                found["departure"] = xp.astype(seen_departures(state), xp.float32)
         return found
 
     def _of_heat(self, state: SystemState) -> dict[str, Array]:
