@@ -9,17 +9,23 @@ import pytest
 import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.dssra import round_plan as round_plans
 from collapipe_env.agents.dssra.gain_memory import ShrunkGains
 from collapipe_env.agents.dssra.plus import DSSRAPlus, heat_ramp
+from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.allocation import Allocation
 from collapipe_env.cli.compare import Options
+from collapipe_env.compiled import called_from_python
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.physics.queues import idle_drift
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import also_playing
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 
+evaluate, reprice = called_from_python(round_plans.evaluate), called_from_python(round_plans.reprice)
 HEAT = {"governor": "pause", "capacity_j_per_k": 8.0, "set_c": 32.0, "critical_c": 36.0}
 SLOW = load_scenario(
     {
@@ -196,6 +202,34 @@ def test_its_plans_are_the_best_of_all_segments(scenario, drift) -> None:
     plain = DSSRA(scenario, drift=drift).allocate(state)
     assert (found <= plus.objective(state, plain) * (1.0 + 1e-3)).all()
     assert (plain.blocks != plan.blocks).any()
+
+
+@pytest.mark.parametrize("scenario", [WARM, PER_SECOND], ids=lambda s: s.name)
+def test_the_search_prices_energy_by_queue_and_heat(scenario) -> None:
+    """After a plan is evaluated: its objective, every node's price, and the queues' relief by a second."""
+    plus, p = DSSRAPlus(scenario, heat_price=0.4, heat_start=0.3), system_parameters(scenario)
+    for seed in range(5):
+        state = warm_state(scenario, 1, seed)
+        plan = support.decide(support_random(scenario, seed), state)
+        extra = plus.extra_price(state)
+        every = round_input(p, state, plan.micro_batches, exact_drift=True, extra_price=extra)
+        inputs = RoundInput(*(a[0] for a in every))
+        given = (
+            plan.blocks[0],
+            np.ascontiguousarray(plan.node_power[0]),
+            plan.micro_batches[0].astype(float),
+        )
+        found, shared = evaluate(*given, plan.bandwidth[0], inputs, p.numbers)
+        reprice(shared, inputs, p.numbers)
+        plan = replace(plan, bandwidth=np.asarray(shared.share)[None])
+        costs = round_costs(p, state, plan)
+        after = np.maximum(state.backlog + costs.energy_ratio - costs.allowance[:, None, None], 0.0)
+        np.testing.assert_allclose(inputs.price, (after / state.budget + extra)[0], rtol=1e-6)
+        assert (extra > 0.0).any()
+        left = p.tradeoff_v * costs.broadcast + idle_drift(state.backlog)
+        assert plus.objective(state, plan)[0] == pytest.approx(found + left[0], rel=1e-7)
+        if p.budget_period_s is not None:
+            assert inputs.relief[0] == pytest.approx(after.sum() / p.budget_period_s, rel=1e-6)
 
 
 def test_blocks_leave_a_hot_device_the_more_the_dearer_heat_is() -> None:
