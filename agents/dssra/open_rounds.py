@@ -298,7 +298,8 @@ def reordered(inputs: RoundInput, order: IntArray) -> RoundInput:
     row, cluster = np.ogrid[: order.shape[0], : order.shape[1]]
     device, node = (row[..., None], cluster[..., None], order), (row[..., None], cluster[..., None], nodes)
     changed: dict[str, npt.NDArray[Any]] = {name: getattr(inputs, name)[device] for name in by_device}
-    changed |= {name: getattr(inputs, name)[node] for name in ("price", "backlog", "budget")}
+    by_node = ("price", "extra_price", "backlog", "budget")
+    changed |= {name: getattr(inputs, name)[node] for name in by_node}
     pair = (row[..., None, None], cluster[..., None, None], nodes[..., None], nodes[..., None, :])
     changed["gain"] = inputs.gain[pair]
     changed["held"] = np.take_along_axis(inputs.held, order[..., None, :], axis=-1)

@@ -164,6 +164,7 @@ class DSSRA(StateScheduler):
             choose_recompute=True,
             most_server=self._most_server,
             schedules=self._openings.schedule,
+            extra_price=self.extra_price(state),
         )
         require_room(inputs.cap, self.parameters.costs.blocks)
         given = None if start is None else open_plan(start, self._openings)
@@ -196,7 +197,7 @@ class DSSRA(StateScheduler):
             The objective (...).
         """
         costs = round_costs(self.parameters, state, allocation)
-        return round_objective(
+        value = round_objective(
             costs,
             state,
             self.tradeoff_v,
@@ -204,6 +205,16 @@ class DSSRA(StateScheduler):
             exact_drift=self.drift == "exact",
             participation_min=self.parameters.participation_min,
         )
+        extra = self.extra_price(state)
+        return value if extra is None else value + (extra * costs.energy).sum(axis=(-2, -1))
+
+    def extra_price(self, state: SystemState) -> FloatArray | None:  # noqa: ARG002 - for subclasses
+        """Price of every node's energy beside that of its queue (..., N, K+1) [1/J], >= 0; ``None`` for none.
+
+        Args:
+            state: The system before the round (...).
+        """
+        return None
 
 
 class DSSRABound(DSSRA):
