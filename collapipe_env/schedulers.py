@@ -142,7 +142,7 @@ Kind = TypeVar("Kind", bound=Factory)
 
 LEARNED = "agent"
 """Stands for the trained agent in lists of schedulers."""
-NAMED_ONLY = ("dssra-plus", "dssra-target")
+NAMED_ONLY = ("dssra-plus", "dssra-truth", "dssra-target")
 """Schedulers that are as another one in most scenarios; else they always play (:func:`also_playing`)."""
 DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
 """Schedulers of an evaluation where none is named."""
@@ -154,6 +154,7 @@ SCHEDULERS: Registry[Any] = Registry(
         "dssra": "collapipe_env.agents.dssra.policy:DSSRA",
         "dssra-bound": "collapipe_env.agents.dssra.policy:DSSRABound",
         "dssra-plus": "collapipe_env.agents.dssra.plus:DSSRAPlus",
+        "dssra-truth": "collapipe_env.agents.dssra.truth:DSSRATruth",
         "dssra-target": "collapipe_env.agents.dssra.target:DSSRATarget",
         "pipeline": "collapipe_env.baselines.even_split:PipeLine",
         "random": "collapipe_env.baselines.random_feasible:RandomFeasible",
@@ -216,10 +217,14 @@ def also_playing(scenario: Scenario) -> tuple[str, ...]:
     """Return those of :data:`NAMED_ONLY` that a scenario gives something of their own to decide by.
 
     Args:
-        scenario: The scenario: ``dssra-plus`` reads its tuned scalars, ``dssra-target`` needs participation
-            or local steps to be open.
+        scenario: The scenario: ``dssra-plus`` reads its tuned scalars, ``dssra-truth`` knows the gains that
+            others do not, ``dssra-target`` needs participation or local steps to be open.
     """
-    chosen = {"dssra-plus": not scenario.dssra_plus.is_neutral, "dssra-target": judged_by_target(scenario)}
+    chosen = {
+        "dssra-plus": not scenario.dssra_plus.is_neutral,
+        "dssra-truth": "channel_knowledge" in dict(scenario.dynamics.processes),
+        "dssra-target": judged_by_target(scenario),
+    }
     return tuple(name for name in NAMED_ONLY if chosen[name])
 
 

@@ -13,9 +13,15 @@ REALISTIC = ("boards", "phones")
 """Scenarios with radios that draw what measured ones draw."""
 LANGUAGE = ("llm-boards", "llm-phones")
 """Scenarios that fine-tune a published language model."""
-PRESETS = LADDER + PUBLISHED + REALISTIC + LANGUAGE
+TIERS = ("migration", "channel", "thermal", "mobile")
+"""Tiers: scenarios in which something leaves its mark on later rounds, is hidden or moves."""
+TIER_SIZES = LADDER[:3]
+"""Sizes of every tier."""
+TIERED = tuple(f"{size}-{tier}" for tier in TIERS for size in TIER_SIZES)
+"""Scenarios of the tiers."""
+PRESETS = LADDER + PUBLISHED + REALISTIC + LANGUAGE + TIERED
 """Names of the files in ``presets``."""
-SHIPPED = "; ".join(", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC, LANGUAGE))
+SHIPPED = "; ".join(", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC, LANGUAGE, TIERED))
 """All of them as help texts show them."""
 
 SCENARIOS: Registry[Scenario | None] = Registry("scenario", dict.fromkeys(PRESETS))

@@ -24,6 +24,7 @@ LONG = ("optpipe",)
 NAMES = [
     pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
     for name in (*scheduler_names(), *LEARNED)
+    if name != "dssra-truth"
 ]
 
 
@@ -87,6 +88,19 @@ def test_every_scheduler_decides_alike_whatever_the_hidden_part(name):
         decision = scheduler.act(observer.build(state), state)
         decisions.append(decision if isinstance(decision, np.ndarray) else vars(decision))
     assert_same(*decisions)
+
+
+def test_the_declared_oracle_reads_what_it_is_given_and_nothing_else_of_dssra_changes():
+    """On equal states it decides as DSSRA does; evaluations give it the truth, and its title says so."""
+    scenario = scenario_of()
+    env, (seen, _) = permuted_pair(scenario)
+    oracle, dssra = make_scheduler("dssra-truth", scenario), make_scheduler("dssra", scenario)
+    assert declared_sight.sees_truth(oracle)
+    assert_same(vars(oracle.act(None, seen)), vars(dssra.act(None, seen)))
+    blurred, clear = oracle.act(None, seen), oracle.act(None, declared_sight.seen_by(env, oracle=True))
+    assert not np.array_equal(blurred.bandwidth, clear.bandwidth)
+    assert declared_sight.title_of(oracle, scenario) == "DSSRA oracle (sees the truth)"
+    assert declared_sight.title_of(oracle, load_scenario("small")) == "DSSRA oracle"
 
 
 TINY = {

@@ -14,14 +14,14 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-from collapipe_env.envs.registration import environment_ids
+from collapipe_env.envs.registration import TIERS, environment_ids
 
 FOLDER = Path(__file__).parent
 UNPRICED = FOLDER / "unpriced"
 ROUNDS = {FOLDER: 3, UNPRICED: 5}
 SEED = 2024
 OBSERVATION_SAMPLE = 64
-YOUNGER = ("-Boards-v0", "-Phones-v0", "-LM-v0")
+YOUNGER = ("-Boards-v0", "-Phones-v0", "-LM-v0", *(f"-{tier.capitalize()}-v0" for tier in TIERS))
 """Ids that are younger than the prices."""
 FORMER_LAYOUT = 13
 """Layout of the scenario medium before it had prices."""

@@ -30,7 +30,12 @@ LADDER = {"small": (2, 3, 6), "medium": (4, 5, 12), "large": (16, 8, 12), "xlarg
 PUBLISHED = {"bert-small": (4, 5, 4), "bert-base": (4, 5, 12), "transformer-base": (4, 5, 6)}
 REALISTIC = {"boards": (4, 4, 12), "phones": (4, 5, 12)}
 LANGUAGE = {"llm-boards": (4, 6, 24), "llm-phones": (4, 5, 12)}
-SIZES = LADDER | PUBLISHED | REALISTIC | LANGUAGE
+TIERED = {
+    f"{size}-{tier}": LADDER[size] if (size, tier) != ("medium", "migration") else (4, 4, 12)
+    for tier in ("migration", "channel", "thermal", "mobile")
+    for size in ("small", "medium", "large")
+}
+SIZES = LADDER | PUBLISHED | REALISTIC | LANGUAGE | TIERED
 
 
 def test_the_listed_presets_are_the_shipped_files() -> None:

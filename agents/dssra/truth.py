@@ -1,0 +1,22 @@
+"""DSSRA on the true system: what it would decide if everything were known ([X])."""
+
+from __future__ import annotations
+
+from .policy import DSSRA
+
+
+class DSSRATruth(DSSRA):
+    """DSSRA that sees the truth, an oracle for scenarios whose gains are known late or with errors.
+
+    Where everything is known it is :class:`DSSRA`.
+
+    Args:
+        scenario: The scenario to schedule.
+        options: Those of :class:`DSSRA`.
+
+    Raises:
+        AllocationError: An argument is out of its range.
+    """
+
+    name = "DSSRA oracle"
+    sees = "truth"
