@@ -13,6 +13,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.errors import AllocationError, SchedulerError, shown
 from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import judged_by_target
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemState
 
@@ -141,8 +142,8 @@ Kind = TypeVar("Kind", bound=Factory)
 
 LEARNED = "agent"
 """Stands for the trained agent in lists of schedulers."""
-NAMED_ONLY = ("dssra-target",)
-"""Schedulers that are as another one unless participation or local steps are open; there they always play."""
+NAMED_ONLY = ("dssra-plus", "dssra-target")
+"""Schedulers that are as another one in most scenarios; else they always play (:func:`also_playing`)."""
 DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
 """Schedulers of an evaluation where none is named."""
 
@@ -152,6 +153,7 @@ SCHEDULERS: Registry[Any] = Registry(
     {
         "dssra": "collapipe_env.agents.dssra.policy:DSSRA",
         "dssra-bound": "collapipe_env.agents.dssra.policy:DSSRABound",
+        "dssra-plus": "collapipe_env.agents.dssra.plus:DSSRAPlus",
         "dssra-target": "collapipe_env.agents.dssra.target:DSSRATarget",
         "pipeline": "collapipe_env.baselines.even_split:PipeLine",
         "random": "collapipe_env.baselines.random_feasible:RandomFeasible",
@@ -208,6 +210,17 @@ def register_scheduler(name: str, factory: Any = None, *, replace: bool = False)
     if factory is None:
         return SCHEDULERS.decorator(name, replace=replace)
     return SCHEDULERS.register(name, factory, replace=replace)
+
+
+def also_playing(scenario: Scenario) -> tuple[str, ...]:
+    """Return those of :data:`NAMED_ONLY` that a scenario gives something of their own to decide by.
+
+    Args:
+        scenario: The scenario: ``dssra-plus`` reads its tuned scalars, ``dssra-target`` needs participation
+            or local steps to be open.
+    """
+    chosen = {"dssra-plus": not scenario.dssra_plus.is_neutral, "dssra-target": judged_by_target(scenario)}
+    return tuple(name for name in NAMED_ONLY if chosen[name])
 
 
 def scheduler_names() -> tuple[str, ...]:

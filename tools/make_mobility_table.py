@@ -1,4 +1,4 @@
-"""Move devices under both models of mobility, and write the table of ``docs/mobility.md``.
+"""Move devices under both models of mobility, and write the tables of ``docs/mobility.md``.
 
 Run ``python tools/make_mobility_table.py``; it takes some seconds.
 """
@@ -77,10 +77,45 @@ def table() -> str:
     return markdown_table(("model", "shadowing", "deviation", "median change in 10 s", *lags), rows, left=2)
 
 
+def departures() -> str:
+    """Return the table of devices that are away, and of departures that were announced."""
+    rows = []
+    for model in ("pause_go", "gauss_markov"):
+        scenario = load_scenario(
+            {
+                "base": "medium",
+                "cluster": {"layout": "per_episode"},
+                "dynamics": {"processes": {"mobility": {"model": model, "area": "open"}}},
+            }
+        )
+        seeds = np.random.SeedSequence(0).generate_state(LAYOUTS, np.uint64)
+        process = next(p for p in active_processes(scenario) if p.name == "mobility")
+        system, seconds = laid_out(scenario, seeds, NUMPY), np.full(LAYOUTS, ROUND_S)
+        carried, away, gone, said = None, [], 0, 0
+        for t in range(LAGS[-1] + 1):
+            u = NUMPY.uniform(seeds, np.full(LAYOUTS, t), process.numbers)
+            before = carried
+            if before is None:
+                carried = process.begin(system, u)
+            else:
+                carried = process.advance(before, None, None, u, seconds)  # type: ignore[arg-type]
+                left = process.limits(before).present & ~process.limits(carried).present
+                gone, said = gone + left.sum(), said + (left & (before["leaves_s"] < ROUND_S)).sum()
+            away.append(1.0 - process.limits(carried).present.mean())
+        lost = gone / (LAGS[-1] * seeds.size * scenario.clusters * scenario.max_devices)
+        rows.append([f"`{model}`", f"{np.mean(away):.1%}", f"{lost:.1%}", f"{said / gone:.0%}"])
+    head = ("model", "devices away", f"devices that leave in {ROUND_S:g} s", "of those, announced")
+    return markdown_table(head, rows)
+
+
 def main() -> None:
-    """Move the devices and write the table."""
+    """Move the devices and write the tables."""
     stamp = f"`python tools/make_mobility_table.py` (hops of `medium`, {LAYOUTS} layouts, without fading)"
-    write_parts(PAGE, {"memory": f"{table()}\n\n{stamp}"})
+    open_stamp = (
+        f"`python tools/make_mobility_table.py` (`medium` with `area: open`, {LAYOUTS} layouts, 5 minutes)"
+    )
+    parts = {"memory": f"{table()}\n\n{stamp}", "departures": f"{departures()}\n\n{open_stamp}"}
+    write_parts(PAGE, parts)
     print(f"wrote {PAGE}")
 
 

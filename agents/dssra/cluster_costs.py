@@ -295,7 +295,7 @@ def price_after(backlog: float, joules: float, budget: float, allowance: float) 
 def exact_difference(
     n: int, share: float, summary: FloatArray, allowance: float, inputs: RoundInput, parameters: Parameters
 ) -> float:
-    """Drift of a cluster's nodes (:func:`node_drift`) less their energies at the present prices.
+    """Drift of a cluster's nodes (:func:`node_drift`) and what else energy costs, less it at present prices.
 
     Args:
         n: The cluster.
@@ -309,6 +309,7 @@ def exact_difference(
     for i in range(inputs.price.shape[1]):
         joules = node_joules(i, share, summary, parameters)
         difference += node_drift(inputs.backlog[n, i], joules / inputs.budget[n, i], allowance)
+        difference += inputs.extra_price[n, i] * joules
         difference -= inputs.price[n, i] * joules
     return difference
 
@@ -329,7 +330,7 @@ def reprice_cluster(
     for i in range(inputs.price.shape[1]):
         joules = node_joules(i, share, summary, parameters)
         z, budget = inputs.backlog[n, i], inputs.budget[n, i]
-        inputs.price[n, i] = price_after(z, joules, budget, inputs.allowance[0])
+        inputs.price[n, i] = inputs.extra_price[n, i] + price_after(z, joules, budget, inputs.allowance[0])
 
 
 @compiled_leaf

@@ -7,7 +7,7 @@ handed to it; then it goes on from there. A few such passes are made, and of all
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -148,7 +148,8 @@ def search_open_rounds(
     budget: SearchBudget,
     threads: int,
     openings: Openings,
-    price: Callable[[OpenPlan], FloatArray],
+    price: Callable[[Sequence[OpenPlan]], Sequence[FloatArray]],
+    even: OpenPlan,
     start: OpenPlan | None = None,
 ) -> OpenPlan:
     """Search the whole open space.
@@ -159,32 +160,35 @@ def search_open_rounds(
         budget: How long to search each.
         threads: Most threads, >= 1.
         openings: What is open.
-        price: Objective of plans (E,).
+        price: Objectives (E,) of plans; asked for several at once, as small batches cost much more a row.
+        even: Plans of which the answer is at least as good.
         start: Plans to begin with; by default the search makes its own.
     """
     identity = np.broadcast_to(np.arange(inputs.cap.shape[-1]), inputs.cap.shape)
-    best = _searched(inputs, parameters, budget, threads, openings, start, identity, start)
-    if not openings.further and not openings.server_blocks and start is None:
-        return best
-    value = price(best)
+    if start is not None:
+        start = _renamed(start, identity)  # with arrays as the compiled functions know them
+    plans = [_searched(inputs, parameters, budget, threads, openings, start, identity, start)]
     if openings.server_blocks:
         # From what leaves blocks to the server the search does not always find back.
         own = inputs.choices[:, inputs.choices[0] > 0.0]
         closed = inputs._replace(most_server=np.zeros_like(inputs.most_server), choices=own)
-        found = _searched(closed, parameters, budget, threads, openings, None, identity, None)
-        best, value = _better(best, value, found, price(found))
+        plans.append(_searched(closed, parameters, budget, threads, openings, None, identity, None))
     if start is not None:
-        best, value = _better(best, value, start, price(start))
+        plans.append(start)
+    values = price([*plans, even])
+    best, value = plans[0], values[0]
+    for plan, other in zip(plans[1:], values[1:], strict=False):
+        best, value = _better(best, value, plan, other)
     if not openings.further:
-        return best
+        return _better(best, value, even, values[-1])[0]
     short = budget._replace(**{name: min(most, getattr(budget, name)) for name, most in FURTHER.items()})
     for _ in range(PASSES):
         order = best.order
         if openings.order:
             order = _ordered(inputs, parameters, best)
         found = _searched(inputs, parameters, short, threads, openings, best, order, best)
-        best, value = _better(best, value, found, price(found))
-    return best
+        best, value = _better(best, value, found, price([found])[0])
+    return _better(best, value, even, values[-1])[0]
 
 
 def _searched(
@@ -198,20 +202,23 @@ def _searched(
     scheduled: OpenPlan | None,
 ) -> OpenPlan:
     """Search with the devices in an order, from plans, with the savings of schedules at other plans."""
-    renamed = _with_own_prices(reordered(inputs, order))
+    same = bool((order == np.arange(order.shape[-1])).all())
+    renamed = _with_own_prices(inputs if same else reordered(inputs, order))
     record: Any = as_record(parameters)
-    given = None if start is None else _renamed(start, order)
+    given = None if start is None else start if same else _renamed(start, order)
     shape = renamed.cap.shape
     schedule, caps = np.zeros(shape[:-1], dtype=np.int64), np.zeros(shape, dtype=np.int64)
     if openings.schedule and scheduled is not None:
-        at = _renamed(scheduled, order)
+        at = given if given is not None and scheduled is start else _renamed(scheduled, order)
         schedule_rows(renamed, record, *at[:4], True, schedule, caps)
     found = solve_batch(renamed, parameters, budget, threads, None if given is None else given[:4])
     if openings.schedule:
         caps = np.zeros(shape, dtype=np.int64)
         schedule_rows(renamed, record, *found, False, schedule, caps)
-    back = np.argsort(order, axis=-1)
     segments, power, share, option = found
+    if same:
+        return OpenPlan(segments, power, share, option, np.array(order), schedule, caps)
+    back = np.argsort(order, axis=-1)
     return OpenPlan(
         np.take_along_axis(segments, back, axis=-1),
         _nodes(power, back),
@@ -287,12 +294,14 @@ def reordered(inputs: RoundInput, order: IntArray) -> RoundInput:
         "other_launch_energy",
         "memory_bytes",
     )
-    changed: dict[str, npt.NDArray[Any]] = {
-        name: np.take_along_axis(getattr(inputs, name), order, axis=-1) for name in by_device
-    }
-    changed |= {name: _nodes(getattr(inputs, name), order) for name in ("price", "backlog", "budget")}
-    gain = np.take_along_axis(inputs.gain, nodes[..., None], axis=-2)
-    changed["gain"] = np.take_along_axis(gain, nodes[..., None, :], axis=-1)
+    # Plain indexing: np.take_along_axis builds these two anew for each of the arrays, which costs more.
+    row, cluster = np.ogrid[: order.shape[0], : order.shape[1]]
+    device, node = (row[..., None], cluster[..., None], order), (row[..., None], cluster[..., None], nodes)
+    changed: dict[str, npt.NDArray[Any]] = {name: getattr(inputs, name)[device] for name in by_device}
+    by_node = ("price", "extra_price", "backlog", "budget")
+    changed |= {name: getattr(inputs, name)[node] for name in by_node}
+    pair = (row[..., None, None], cluster[..., None, None], nodes[..., None], nodes[..., None, :])
+    changed["gain"] = inputs.gain[pair]
     changed["held"] = np.take_along_axis(inputs.held, order[..., None, :], axis=-1)
     place = np.argsort(order, axis=-1)
     lead = np.take_along_axis(place, np.maximum(inputs.lead, 0), axis=-1)

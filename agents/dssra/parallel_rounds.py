@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 import numba
@@ -44,10 +45,12 @@ def default_threads() -> int:
     return threads
 
 
+@lru_cache(maxsize=256)
 def as_record(parameters: Parameters) -> np.void:
     """The scenario's scalars as one record with the same names.
 
-    Compiled functions hand a record on as one pointer, a named tuple as twenty numbers at every call.
+    Compiled functions hand a record on as one pointer, a named tuple as twenty numbers at every call. The
+    record is shared: nobody writes to it.
 
     Args:
         parameters: The scenario.

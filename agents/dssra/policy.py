@@ -13,11 +13,11 @@ every cluster had a head of its own; the comparison with the even split at the e
 from __future__ import annotations
 
 import copy
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
@@ -164,23 +164,27 @@ class DSSRA(StateScheduler):
             choose_recompute=True,
             most_server=self._most_server,
             schedules=self._openings.schedule,
+            extra_price=self.extra_price(state),
         )
         require_room(inputs.cap, self.parameters.costs.blocks)
         given = None if start is None else open_plan(start, self._openings)
 
-        def price(plan: OpenPlan) -> FloatArray:
-            return self.objective(state, allocation_of(plan, self._openings))
+        def price(plans: Sequence[OpenPlan]) -> Sequence[FloatArray]:
+            n = len(plans)
+            repeated = state if n == 1 else state.map(lambda a: np.concatenate([a] * n))
+            joined = OpenPlan(*map(np.concatenate, zip(*plans, strict=True)))
+            return np.split(self.objective(repeated, allocation_of(joined, self._openings)), n)
 
+        even = open_plan(even_split(self.parameters, state), self._openings)
         found = search_open_rounds(
-            inputs, self._numbers, self.budget, self.threads, self._openings, price, given
+            inputs, self._numbers, self.budget, self.threads, self._openings, price, even, given
         )
         active = found.segments > 0
         if inputs.held.shape[-2]:
             active = active | inputs.held.any(axis=-2)  # they may send moments
         used = np.concatenate((np.ones_like(active[..., :1]), active), axis=-1)
         found = found._replace(power=np.where(used, found.power, self.parameters.power_min_w))
-        even = open_plan(even_split(self.parameters, state), self._openings)
-        return self._better(state, *(allocation_of(plan, self._openings) for plan in (found, even)))
+        return allocation_of(found, self._openings)
 
     def objective(self, state: SystemState, allocation: Allocation) -> FloatArray:
         """``V T`` plus the drift (and the convergence term) through the simulator's physics.
@@ -193,7 +197,7 @@ class DSSRA(StateScheduler):
             The objective (...).
         """
         costs = round_costs(self.parameters, state, allocation)
-        return round_objective(
+        value = round_objective(
             costs,
             state,
             self.tradeoff_v,
@@ -201,20 +205,16 @@ class DSSRA(StateScheduler):
             exact_drift=self.drift == "exact",
             participation_min=self.parameters.participation_min,
         )
+        extra = self.extra_price(state)
+        return value if extra is None else value + (extra * costs.energy).sum(axis=(-2, -1))
 
-    def _better(self, state: SystemState, first: Allocation, second: Allocation) -> Allocation:
-        """Row by row the allocation with the smaller objective."""
-        keep = self.objective(state, first) <= self.objective(state, second)
-        if keep.all():
-            return first
+    def extra_price(self, state: SystemState) -> FloatArray | None:  # noqa: ARG002 - for subclasses
+        """Price of every node's energy beside that of its queue (..., N, K+1) [1/J], >= 0; ``None`` for none.
 
-        def picked(name: str) -> npt.NDArray[np.generic]:
-            ours, theirs = getattr(first, name), getattr(second, name)
-            rows: npt.NDArray[np.generic] = np.where(keep.reshape(-1, *(1,) * (ours.ndim - 1)), ours, theirs)
-            return rows
-
-        names = [field.name for field in fields(Allocation) if getattr(first, field.name) is not None]
-        return Allocation(**{name: picked(name) for name in names})
+        Args:
+            state: The system before the round (...).
+        """
+        return None
 
 
 class DSSRABound(DSSRA):

@@ -27,7 +27,8 @@ class RoundInput(NamedTuple):
         block_energy: Energy of one block in the round, without launches (N, K) [J].
         launch_energy: Energy of launching one block for one micro-batch of each local step (N, K) [J].
         price: Price of each node's energy (N, K+1) [1/J]: ``z / Ebar``, the queue before the round. Under the
-            exact drift the search moves it towards the queue after the round.
+            exact drift the search moves it towards the queue after the round. ``extra_price`` comes on top.
+        extra_price: Part of the price that does not come from the queue (N, K+1) [1/J], which stays as it is.
         backlog: ``z`` (N, K+1).
         budget: ``Ebar`` (N, K+1) [J].
         exact: 1 where the drift is exact, 0 where it is the bound's ``sum z e`` (1,).
@@ -72,6 +73,7 @@ class RoundInput(NamedTuple):
     block_energy: FloatArray
     launch_energy: FloatArray
     price: FloatArray
+    extra_price: FloatArray
     backlog: FloatArray
     budget: FloatArray
     exact: FloatArray
@@ -129,6 +131,7 @@ def round_input(
     choose_recompute: bool = False,
     most_server: int = 0,
     schedules: bool = False,
+    extra_price: FloatArray | None = None,
 ) -> RoundInput:
     """Arrays of the search from a state with any leading axes.
 
@@ -146,6 +149,7 @@ def round_input(
         choose_recompute: Whether the search also chooses recomputation, where the scenario opens that.
         most_server: Most blocks that the search may leave to the server in each cluster.
         schedules: Whether plans may run other schedules than GPipe.
+        extra_price: Price of each node's energy beside that of its queue (..., N, K+1) [1/J]; 0 by default.
     """
     costs = parameters.costs
     clusters = state.uplink_gain.shape
@@ -156,7 +160,8 @@ def round_input(
     if choose_recompute and parameters.other_costs is not None and micro_batches is None:
         choices = np.concatenate((-choices[::-1], choices))
     loss_price = convergence_weight if parameters.link_errors == "drop" else 0.0
-    price = state.backlog / state.budget
+    price = np.array(state.backlog / state.budget, dtype=np.float64)
+    extra = np.zeros_like(price) if extra_price is None else np.ascontiguousarray(extra_price)
     held = _held(parameters, state)
     relief, broadcast_s, block_broadcast_s = _seconds(parameters, state, most_server)
     block_energy, launch_energy = _energies(parameters, state, costs.backward_over_forward)
@@ -172,7 +177,8 @@ def round_input(
         clock=np.ascontiguousarray(state.clock, dtype=np.float64),
         block_energy=block_energy,
         launch_energy=launch_energy,
-        price=np.array(price, dtype=np.float64),
+        price=price + extra,
+        extra_price=extra,
         backlog=np.ascontiguousarray(state.backlog, dtype=np.float64),
         budget=np.ascontiguousarray(state.budget, dtype=np.float64),
         exact=np.full((*clusters[:-1], 1), float(exact_drift)),
@@ -299,6 +305,7 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.block_energy[e],
         inputs.launch_energy[e],
         inputs.price[e],
+        inputs.extra_price[e],
         inputs.backlog[e],
         inputs.budget[e],
         inputs.exact[e],

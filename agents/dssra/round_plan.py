@@ -270,6 +270,7 @@ def _reprice_uplinks(
         before = inputs.price[n, 0]
         joules = summary[n, SUMMARY] + uplink_joules(share[n], summary[n], parameters)
         after = price_after(inputs.backlog[n, 0], joules, inputs.budget[n, 0], inputs.allowance[0])
+        after += inputs.extra_price[n, 0]
         change = part * (after - before)
         moved = max(moved, abs(change) * joules)
         summary[n, FIXED_COST] += change * summary[n, SUMMARY]
@@ -304,7 +305,7 @@ def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None
         summarise_cluster(n, plan.segments[n], plan.power[n], M, noise, inputs, parameters, summary)
         reprice_cluster(n, plan.share[n], summary, inputs, parameters)
         for i in range(nodes):
-            held += inputs.price[n, i] * inputs.budget[n, i]
+            held += (inputs.price[n, i] - inputs.extra_price[n, i]) * inputs.budget[n, i]
     kept = blocks_on_server(plan.option) * inputs.server_queue[2]
     after = update_backlog(inputs.server_queue[1], kept, inputs.allowance[0])
     inputs.server_queue[0] = after * inputs.server_queue[2]

@@ -111,6 +111,7 @@ def segment_problem(
             drift = blocks * price[k + 1] * joules
             if exact:
                 drift = node_drift(z, blocks * joules / budget, inputs.allowance[0])
+                drift += blocks * inputs.extra_price[n, k + 1] * joules
             block_cost[k, blocks] = blocks * each + drift
     moments_out, moments_in, moments_cost = _moments(n, power, inputs, parameters)
     server = (

@@ -32,10 +32,9 @@ from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decisions import judged_by_target
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.scenario.names import SHIPPED
-from collapipe_env.schedulers import LEARNED, NAMED_ONLY, scheduler_names
+from collapipe_env.schedulers import LEARNED, NAMED_ONLY, also_playing, scheduler_names
 from collapipe_env.zoo.shipped_agents import agent_path
 
 DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.
@@ -101,13 +100,12 @@ class Options:
         return tuple(name for name in asked if name != LEARNED)
 
     def names_for(self, scenario: Scenario) -> tuple[str, ...]:
-        """The schedulers of one scenario: without a list, those that need its open decisions, too.
+        """The schedulers of one scenario: without a list, those that it gives something to decide by, too.
 
         Args:
             scenario: The scenario.
         """
-        named = self.schedulers is None and judged_by_target(scenario)
-        return (*self.names, *NAMED_ONLY) if named else self.names
+        return (*self.names, *also_playing(scenario)) if self.schedulers is None else self.names
 
     @property
     def held_against(self) -> str:

@@ -14,6 +14,7 @@ COMMANDS = {
     "train": "train PPO, SAC or the graph net, then compare it with others",
     "evaluate": "play schedulers, or a saved agent, on one scenario",
     "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
+    "tune": "find the scalars of dssra-plus for a scenario",
     "scenario": "show a scenario, check it, or name the differences of two",
     "zoo": "list the trained agents that come with the package, or show one",
     "warm-up": "compile everything now, so that later runs start at once",

@@ -28,8 +28,7 @@ from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names
 from collapipe_env.files import read_json, write_text
-from collapipe_env.scenario.decisions import judged_by_target
-from collapipe_env.schedulers import LEARNED, NAMED_ONLY
+from collapipe_env.schedulers import LEARNED, also_playing
 from collapipe_env.zoo.shipped_agents import agent_path
 
 if TYPE_CHECKING:
@@ -156,8 +155,7 @@ class Job:
                 continue  # a scenario of the user's own that has a shipped one's name
             beside.append(f"{PREFIX}{name}")
         graph = (f"{PREFIX}graph",) if self._scenario.budgets.per == "round" else ()  # it knows no others
-        target = NAMED_ONLY if judged_by_target(self._scenario) else ()
-        return (LEARNED, "dssra", *target, *graph, *beside, "pipeline", "random")
+        return (LEARNED, "dssra", *also_playing(self._scenario), *graph, *beside, "pipeline", "random")
 
     def _require_schedulers(self) -> None:
         """Build each scheduler once, so that errors show before hours of training.

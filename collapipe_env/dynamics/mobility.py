@@ -8,16 +8,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, at_least, namespace
-from collapipe_env.dynamics.process import Carried, Observed, Process
+from collapipe_env.arrays import Array, Constant, at_least, at_most, namespace
+from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
 from collapipe_env.dynamics.randomness import normal
-from collapipe_env.dynamics.system import MOBILITY, System, edge_ratio, link_count
+from collapipe_env.dynamics.system import MOBILITY, System, edge_ratio, link_count, reach_of, walking_side
 from collapipe_env.dynamics.walks import (
     MOST_LEGS,
     NUMBERS_PER_LEG,
     GaussMarkov,
     PauseGo,
     pause_and_go,
+    seconds_inside,
     start_pausing_and_going,
     wander,
 )
@@ -35,7 +36,10 @@ _RANGES = {
     "decorrelation_m": (0.1, 1e6, "m"),
     "environment_sd_db": (0.0, 30.0, "dB"),
     "environment_time_s": (0.01, 1e6, "s"),
+    "roaming": (1.0, 10.0, "sides"),
 }
+ANNOUNCED_S = 60.0
+"""Farthest ahead that a departure is seen [s]."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class MobilitySpec:
     Attributes:
         model: ``pause_go``: devices stand, then walk straight to a uniform point of the square, and so on.
             ``gauss_markov``: their velocity wanders around 0.
-        area: ``closed``: nobody leaves the square.
+        area: ``closed``: nobody leaves the cluster's square. ``open``: devices walk in a larger square around
+            it, and are away while they are outside the circle through its corners.
         pause_s: Mean pause of ``pause_go`` [s], 0.1 to 1e6.
         speed_min_m_s: Least speed of a leg of ``pause_go`` [m/s], 0.01 to 100.
         speed_max_m_s: Greatest speed of a leg [m/s], at least the least one, up to 100.
@@ -56,13 +61,15 @@ class MobilitySpec:
         environment_sd_db: Standard deviation of what changes on every link with time alone, people and doors
             [dB], 0 to 30; 0 for nothing.
         environment_time_s: Time constant of that [s], 0.01 to 1e6.
+        roaming: Side of the square that devices walk in over that of the cluster's, where the area is open, 1
+            to 10.
 
     Raises:
         ValueError: One is out of range.
     """
 
     model: Literal["pause_go", "gauss_markov"] = "pause_go"
-    area: str = "closed"
+    area: Literal["closed", "open"] = "closed"
     pause_s: float = 120.0
     speed_min_m_s: float = 0.5
     speed_max_m_s: float = 1.5
@@ -71,6 +78,7 @@ class MobilitySpec:
     decorrelation_m: float = 13.0
     environment_sd_db: float = 1.2
     environment_time_s: float = 20.0
+    roaming: float = 1.25
 
     def __post_init__(self) -> None:
         for name, (low, high, unit) in _RANGES.items():
@@ -82,13 +90,10 @@ class MobilitySpec:
                 f"speed_min_m_s is {self.speed_min_m_s:g}, above speed_max_m_s, {self.speed_max_m_s:g}: "
                 "lower the one or raise the other"
             )
-        if self.area != "closed":
-            hint = "devices cannot leave their cluster" if self.area == "open" else "there is no such area"
-            raise ValueError(f"area is {self.area!r}, but {hint}: use 'closed', or leave the field out")
 
 
 class Mobility(Process):
-    """Devices that move in their cluster's square ([X]); CUs and the base station stand still.
+    """Devices that move in their cluster's square, or out of it ([X]); CUs and the base station stand still.
 
     Distances give path losses by the scenario's own laws, with ``cluster.hop_min_m`` as the shortest hop. The
     shadowing of a pair of nodes is ``S' = rho S + sqrt(1 - rho^2) sigma n`` in dB, ``rho = exp(-(|dx_i| +
@@ -96,7 +101,12 @@ class Mobility(Process):
     second such process, on uplinks too, is moved by time: ``rho = exp(-Delta / tau)``. Both begin in their
     stationary law, the first with the shadowing that the episode drew.
 
-    Devices that pause begin where the layout puts them. Slots without a device stay on their CU.
+    Devices that pause begin where the layout puts them, stretched over the square that they walk in. Slots
+    without a device stay on their CU.
+
+    Where the area is open, a device farther from its CU than the corners of the cluster's square is away. It
+    is seen coming: ``leaves_s`` says in how many seconds a device passes that circle on its present course.
+    Of the devices outside the nearest ones stay where the encoder would not fit the others.
 
     Args:
         scenario: The scenario.
@@ -112,7 +122,9 @@ class Mobility(Process):
     def __init__(self, scenario: Scenario, spec: MobilitySpec) -> None:
         super().__init__(scenario, spec)
         N, K = scenario.clusters, scenario.max_devices
-        self._devices, self._side = (N, K), scenario.cluster.area_side_m
+        self._devices, self._side = (N, K), walking_side(scenario)
+        self._stretch = self._side / scenario.cluster.area_side_m
+        self._reach = reach_of(scenario)
         self._pauses = spec.model == "pause_go"
         side = self._side
         self._pause_go = PauseGo(side, spec.pause_s, spec.speed_min_m_s, spec.speed_max_m_s)
@@ -135,6 +147,9 @@ class Mobility(Process):
             Observed("y", (N, K), "m", 0.0, side, place.format("southern"), realistic=False),
             Observed("speed", (N, K), "m/s", 0.0, fastest, "speed of the device", realistic=False),
         )
+        if self._reach is not None:
+            what = "time until the device leaves on its present course; the upper bound where it does not"
+            self.observed += (Observed("leaves_s", (N, K), "s", 0.0, ANNOUNCED_S, what),)
 
     def begin(self, system: System, u: Array) -> Carried:
         """Start walks and both kinds of shadowing in their stationary laws."""
@@ -144,7 +159,7 @@ class Mobility(Process):
         there = self._there.like(u)
         half = 0.5 * self._side
         offset = xp.astype(system.device_offset, xp.float64)
-        x, y = (xp.clip(half + offset[..., i], 0.0, self._side) for i in (0, 1))
+        x, y = (xp.clip(half + self._stretch * offset[..., i], 0.0, self._side) for i in (0, 1))
         moving = self._of_devices(u)
         walk: dict[str, Array]
         if self._pauses:
@@ -159,6 +174,8 @@ class Mobility(Process):
             walk = {"x": x, "y": y, "velocity_x": velocity[..., 0], "velocity_y": velocity[..., 1]}
             walk["speed"] = xp.hypot(velocity[..., 0], velocity[..., 1])
         carried = {**walk, "cu_position": system.cu_position}
+        if self._reach is not None:
+            carried["leaves_s"] = self._leaves(walk)
         if self._walking:
             # What the episode drew, where the layout has the devices.
             pairs = system.link_gain[:, self.scenario.clusters :] / self._pair_gain(x, y)
@@ -178,6 +195,8 @@ class Mobility(Process):
             following.update(pause_and_go(self._pause_go, carried, moving, each))
         else:
             following.update(wander(self._gauss_markov, carried, moving, each))
+        if self._reach is not None:
+            following["leaves_s"] = self._leaves(following)
         if self._walking:
             way = xp.hypot(following["x"] - carried["x"], following["y"] - carried["y"])
             first, second = self._of_pairs(way, 0.0)
@@ -190,6 +209,35 @@ class Mobility(Process):
             passed = (seconds / self.spec.environment_time_s)[:, None]
             following["environment_db"] = correlated(carried["environment_db"], passed, self._environment(u))
         return following
+
+    def limits(self, carried: Carried) -> Limits:
+        """Devices outside are away; the nearest of them stay where the encoder would not fit the others."""
+        if self._reach is None:
+            return Limits()
+        away = self._from_cu(carried)
+        return Limits(present=away <= self._reach, stay_order=away)
+
+    def _from_cu(self, walk: Carried) -> Array:
+        """Distance of each device from its CU (R, N, K) [m]."""
+        half = 0.5 * self._side
+        return namespace(walk["x"]).hypot(walk["x"] - half, walk["y"] - half)
+
+    def _leaves(self, walk: Carried) -> Array:
+        """Time until each device leaves on its present course (R, N, K), at most ``ANNOUNCED_S`` [s]."""
+        assert self._reach is not None
+        half = 0.5 * self._side
+        xp, x, y = namespace(walk["x"]), walk["x"] - half, walk["y"] - half
+        if self._pauses:
+            way_x, way_y = walk["target_x"] - walk["x"], walk["target_y"] - walk["y"]
+            left = xp.hypot(way_x, way_y)
+            pace = walk["speed"] / at_least(left, 1e-300)
+            ahead = at_least(left, 0.0) / xp.where(walk["speed"] > 0.0, walk["speed"], 1.0)
+            away = seconds_inside(self._reach, (x, y), (pace * way_x, pace * way_y))
+            away = xp.where(away <= ahead, away, ANNOUNCED_S)
+        else:
+            away = seconds_inside(self._reach, (x, y), (walk["velocity_x"], walk["velocity_y"]))
+        inside = self._from_cu(walk) <= self._reach
+        return xp.where(inside, at_most(away, ANNOUNCED_S), 0.0)
 
     def _of_devices(self, u: Array) -> Array:
         """Numbers of the devices (R, N, K, ...): uniform ones of legs, or normal ones of velocities."""
@@ -261,6 +309,11 @@ class Mobility(Process):
         if wrong.any():
             other = "pause" if self._pauses else "velocity"
             raise StateError(f"{place}/speed does not agree with {other}: {REMEDY}")
+        if (
+            self._reach is not None
+            and np.abs(carried["leaves_s"] - self._leaves(carried)).max() > 1e-9 * ANNOUNCED_S
+        ):
+            raise StateError(f"{place}/leaves_s does not agree with the walk: {REMEDY}")
 
 
 def _even(count: int) -> int:

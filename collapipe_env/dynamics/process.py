@@ -35,11 +35,14 @@ class Limits(NamedTuple):
         memory_bytes: Most memory that a device offers (R, N, K) [byte].
         present: False where a device is away (R, N, K), bool.
         clock: Largest share of its full speed that a device may use (R, N, K), in (0, 1].
+        stay_order: Where too few devices of a cluster would be left to hold the encoder, those away with the
+            smallest numbers stay, until it fits (R, N, K), real; ``None`` where all of them go.
     """
 
     memory_bytes: Array | None = None
     present: Array | None = None
     clock: Array | None = None
+    stay_order: Array | None = None
 
 
 class Price(NamedTuple):

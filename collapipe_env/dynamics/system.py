@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from types import ModuleType
@@ -17,6 +18,30 @@ from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 
 MOBILITY = "mobility"
 """Name of the process that moves devices, for which a system says where they stand."""
+
+
+def walking_side(scenario: Scenario) -> float:
+    """Side of the square that a cluster's devices walk in [m]; the cluster's own where they stand still.
+
+    Args:
+        scenario: The scenario.
+    """
+    side, spec = scenario.cluster.area_side_m, dict(scenario.dynamics.processes).get(MOBILITY)
+    return side * spec.roaming if spec is not None and spec.area == "open" else side
+
+
+def reach_of(scenario: Scenario) -> float | None:
+    """Distance from its CU beyond which a device is away [m]: the corners of the cluster's square.
+
+    Args:
+        scenario: The scenario.
+
+    Returns:
+        The distance; ``None`` where nobody leaves.
+    """
+    spec = dict(scenario.dynamics.processes).get(MOBILITY)
+    leave = spec is not None and spec.area == "open"
+    return scenario.cluster.area_side_m / math.sqrt(2.0) if leave else None
 
 
 class System(NamedTuple):

@@ -193,6 +193,30 @@ def pause_and_go(law: PauseGo, walk: Walk, u: Array, seconds: Array) -> dict[str
     return {"x": x, "y": y, "target_x": to_x, "target_y": to_y, "speed": speed, "pause": pause}
 
 
+def seconds_inside(radius: float, place: tuple[Array, Array], velocity: tuple[Array, Array]) -> Array:
+    """Time until a straight course from inside leaves a circle [s], infinite for who stands still.
+
+    The greater root of ``|place + velocity t| = radius``; without meaning for places outside.
+
+    Args:
+        radius: Of the circle around the origin [m].
+        place: Coordinates (...) [m].
+        velocity: Its components (...) [m/s].
+    """
+    (x, y), (v, w) = place, velocity
+    xp = namespace(x)
+    square, along = v * v + w * w, x * v + y * w
+    moves = square > 0.0
+    room = at_least(radius * radius - x * x - y * y, 0.0)
+    root = xp.sqrt(along * along + square * room)
+    # Of its two forms the one without cancellation.
+    outward = along > 0.0
+    ahead = xp.where(
+        outward, room / at_least(along + root, 1e-300), (root - along) / xp.where(moves, square, 1.0)
+    )
+    return xp.where(moves, ahead, math.inf)
+
+
 class GaussMarkov(NamedTuple):
     """Law of devices whose velocity wanders (Ornstein and Uhlenbeck).
 

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.arrays import BoolArray
+from collapipe_env.dynamics.system import reach_of, walking_side
 from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.observation_kinds import Observation, row_of_observation
 from collapipe_env.envs.rewards import Reward
@@ -270,7 +271,8 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             preview(world) if played is None else played,
             self.scenario.workload.local_steps,
             f"{self.scenario.name}" + (" (even split, not played)" if played is None else ""),
-            side_m=self.scenario.cluster.area_side_m,
+            side_m=walking_side(self.scenario),
+            reach_m=reach_of(self.scenario),
             loss_history=self._losses,
             delay_history=self._delays,
         )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_least, namespace
-from collapipe_env.envs.graph_motion import MOTION_FEATURES
+from collapipe_env.envs.graph_motion import DEPARTURE_FEATURES, MOTION_FEATURES
 from collapipe_env.envs.graph_observation import (
     ABSENCE_FEATURES,
     BETWEEN_FEATURES,
@@ -97,6 +97,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         participation: Whether it leaves to them which clusters take part.
         heat: Whether devices warm up.
         motion: Whether devices move.
+        departures: Whether devices may leave.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         participation: bool = False,
         heat: bool = False,
         motion: bool = False,
+        departures: bool = False,
     ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
@@ -143,6 +145,13 @@ class GraphLayout(Mapping[str, GraphPart]):
             rows["heat"] = ("devices, where they warm up", (N, K), "N, K", HEAT_FEATURES)
         if motion:
             rows["motion"] = ("devices, where they move; 0 for absent ones", (N, K), "N, K", MOTION_FEATURES)
+        if departures:
+            rows["departure"] = (
+                "devices, where they may leave; 0 for absent ones",
+                (N, K),
+                "N, K",
+                DEPARTURE_FEATURES,
+            )
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():
             shape = (*lead, len(features)) if features else lead
@@ -196,7 +205,9 @@ class GraphLayout(Mapping[str, GraphPart]):
         """
         xp = namespace(*observation.values())
         present = observation["present"] > 0.5
-        known = dict.fromkeys(("device", "opened", "heat", "motion"), present) | {"hop": hops_there(present)}
+        known = dict.fromkeys(("device", "opened", "heat", "motion", "departure"), present) | {
+            "hop": hops_there(present)
+        }
         found: dict[str, dict[str, Array]] = {}
         for name, part in self._parts.items():
             found[name] = {} if part.features else {name: present}

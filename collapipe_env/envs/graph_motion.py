@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collapipe_env.arrays import Array, namespace
+from collapipe_env.dynamics.mobility import ANNOUNCED_S
 from collapipe_env.dynamics.system import MOBILITY
 from collapipe_env.envs.graph_observation import Form, GraphFeature
 from collapipe_env.simulator.state import SystemState
@@ -16,6 +17,15 @@ MOTION_FEATURES = (
     GraphFeature("speed_m_s", "speed of the device", "m/s", Form(False, 0.0, 0.0, _FASTEST_M_S)),
 )
 """Features of devices that move, in this order."""
+DEPARTURE_FEATURES = (
+    GraphFeature(
+        "leaves_s",
+        f"time until the device leaves on its present course; {ANNOUNCED_S:g} where it does not",
+        "s",
+        Form(False, 0.0, 0.0, ANNOUNCED_S),
+    ),
+)
+"""Features of devices that may leave."""
 
 
 def seen_motion(state: SystemState, side: float) -> Array:
@@ -23,7 +33,7 @@ def seen_motion(state: SystemState, side: float) -> Array:
 
     Args:
         state: The system (...), with the process ``mobility``.
-        side: Side of a cluster's square [m].
+        side: Side of the square that devices walk in [m].
     """
     walk, half = state.processes[MOBILITY], 0.5 * side
     xp = namespace(walk["x"])
@@ -33,3 +43,14 @@ def seen_motion(state: SystemState, side: float) -> Array:
         for column, feature in zip(columns, MOTION_FEATURES, strict=True)
     ]
     return xp.where(state.present[..., None], xp.stack(held, axis=-1), 0.0)
+
+
+def seen_departures(state: SystemState) -> Array:
+    """Features of devices that may leave (..., N, K, len(DEPARTURE_FEATURES)), 0 for absent ones.
+
+    Args:
+        state: The system (...), with the process ``mobility`` in an open area.
+    """
+    seconds = state.processes[MOBILITY]["leaves_s"]
+    xp = namespace(seconds)
+    return xp.where(state.present, seconds, 0.0)[..., None]

@@ -8,9 +8,9 @@ from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_most, log1p, namespace
 from collapipe_env.dynamics.process import active_processes
-from collapipe_env.dynamics.system import MOBILITY
+from collapipe_env.dynamics.system import MOBILITY, walking_side
 from collapipe_env.envs.graph_layout import GraphLayout
-from collapipe_env.envs.graph_motion import seen_motion
+from collapipe_env.envs.graph_motion import seen_departures, seen_motion
 from collapipe_env.envs.graph_observation import GraphObserver, seen_absence
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
@@ -67,10 +67,13 @@ class GraphObservations:
         self._parameters = system_parameters(scenario)
         self._recompute, self._schedule = (opens(scenario, name) for name in ("recompute", "schedule"))
         # Those that show something, under the scenario's visibility.
-        active = {process.name for process in active_processes(scenario) if process.shown}
+        processes = active_processes(scenario)
+        active = {process.name for process in processes if process.shown}
         self._server = not active.isdisjoint(SERVER_PROCESSES)
         self._heat = "heat" in active
-        self._motion, self._side = MOBILITY in active, scenario.cluster.area_side_m
+        walks = {seen.carried for p in processes if p.name == MOBILITY for seen in p.shown}
+        self._motion, self._departures = "x" in walks, "leaves_s" in walks
+        self._side = walking_side(scenario)
         self.layout = GraphLayout(
             scenario.clusters,
             scenario.max_devices,
@@ -81,6 +84,7 @@ class GraphObservations:
             participation=self._parameters.idle_round_s is not None,
             heat=self._heat,
             motion=self._motion,
+            departures=self._departures,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -104,6 +108,9 @@ class GraphObservations:
         if self._motion:
             xp = namespace(state.loss)
             found["motion"] = xp.astype(seen_motion(state, self._side), xp.float32)
+        if self._departures:
+            xp = namespace(state.loss)
+            found["departure"] = xp.astype(seen_departures(state), xp.float32)
         return found
 
     def _of_heat(self, state: SystemState) -> dict[str, Array]:

@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, namespace
 from collapipe_env.backends import NUMPY, Backend
+from collapipe_env.dynamics.system import reach_of, walking_side
 from collapipe_env.envs.autoreset import (
     Episodes,
     autoreset_mode_of,
@@ -312,6 +313,13 @@ class CollaPipeVectorEnv(
             if record is planned:
                 title += " (even split, not played)"
             assert record is not None
-            view = round_view(record, steps, title, row=row, side_m=self.scenario.cluster.area_side_m)
+            view = round_view(
+                record,
+                steps,
+                title,
+                row=row,
+                side_m=walking_side(self.scenario),
+                reach_m=reach_of(self.scenario),
+            )
             pictures.append(draw_round(view))
         return tuple(pictures)

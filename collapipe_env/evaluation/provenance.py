@@ -86,8 +86,7 @@ def versions() -> dict[str, str]:
     """Versions of the package, the surrogate's fits, Python and the libraries that results may depend on."""
     names = ["numpy", "scipy", "numba", "torch", "gymnasium", "stable-baselines3"]
     names += ["tokenizers", "sacrebleu", "nervaluate"]
-    if find_spec("ortools") is not None:
-        names.append("ortools")
+    names += [name for name in ("cma", "ortools") if find_spec(name) is not None]
     return {
         "collapipe-env": collapipe_env.__version__,
         "surrogate-fits-sha256": fits_digest(),

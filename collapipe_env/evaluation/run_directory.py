@@ -15,7 +15,7 @@ from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
 from collapipe_env.files import read_json, without_nan, write_json
 from collapipe_env.learners.factory import former_name, present_name
 
-_KINDS = ("comparison", "evaluation", "evaluation in Python")
+_KINDS = ("comparison", "evaluation", "evaluation in Python", "tuning")
 """Kinds in ``run.json`` of the runs that train nothing; others name the algorithm or the agent."""
 
 
@@ -86,6 +86,10 @@ class RunDirectory:
     """Every episode."""
     table = _Entry("table.md")
     """The table."""
+    candidates = _Entry("candidates")
+    """Finished candidates of a tuning."""
+    tuning = _Entry("tuning.json")
+    """Everything measured in a tuning."""
     samples = _Entry("samples.md")
     """Text that trained language models wrote."""
 

@@ -21,6 +21,7 @@ class ClusterMap:
         side_m: Side of the square [m].
         east_m: (K,) devices eastwards from the CU [m].
         north_m: (K,) devices northwards from the CU [m].
+        reach_m: Distance from the CU beyond which devices are away [m]; ``None`` where nobody leaves.
         station_m: The base station eastwards and northwards from the CU [m].
         links: Sender, receiver (0 for the CU, else one more than the device slot) and time of the whole
             mini-batch forward [s], for each hop of the pipeline.
@@ -31,6 +32,7 @@ class ClusterMap:
     north_m: FloatArray
     station_m: tuple[float, float]
     links: tuple[tuple[int, int, float], ...]
+    reach_m: float | None = None
 
 
 @renamed_fields(bandwidth_share="bandwidth", survived="arrivals")

@@ -137,6 +137,7 @@ def round_view(
     *,
     row: int = 0,
     side_m: float | None = None,
+    reach_m: float | None = None,
     loss_history: Sequence[float] = (),
     delay_history: Sequence[float] = (),
 ) -> RoundView:
@@ -147,7 +148,8 @@ def round_view(
         local_steps: ``H`` of the scenario.
         title: First words of the heading.
         row: Environment of the batch.
-        side_m: Side of the clusters' squares [m], for maps where devices move; ``None`` for no maps.
+        side_m: Side of the squares that devices walk in [m], for maps; ``None`` for no maps.
+        reach_m: Distance from the CU beyond which devices are away [m]; ``None`` where nobody leaves.
         loss_history: Losses of the episode so far.
         delay_history: Round delays of the episode so far [s].
     """
@@ -176,7 +178,7 @@ def round_view(
             server_blocks=_server_blocks(allocation, (row, n)),
             takes_part=bool(plays[n]),
             local_steps=None if costs.local_steps is None else int(costs.local_steps[row, n]),
-            site=None if side_m is None else _site(record, (row, n), side_m, bool(plays[n])),
+            site=None if side_m is None else _site(record, (row, n), side_m, reach_m, bool(plays[n])),
         )
         for n in range(N)
     )
@@ -213,7 +215,9 @@ def _known_error_db(record: RoundRecord, row: int) -> float | None:
     return float(np.sqrt(np.mean(decibels**2)))
 
 
-def _site(record: RoundRecord, at: tuple[int, int], side_m: float, plays: bool) -> ClusterMap | None:
+def _site(
+    record: RoundRecord, at: tuple[int, int], side_m: float, reach_m: float | None, plays: bool
+) -> ClusterMap | None:
     """Places of a cluster's devices and the hops of its pipeline; ``None`` where devices stand still."""
     walk = record.state.processes.get(MOBILITY)
     if walk is None:
@@ -231,6 +235,7 @@ def _site(record: RoundRecord, at: tuple[int, int], side_m: float, plays: bool) 
         north_m=on_host(walk["y"])[at] - 0.5 * side_m,
         station_m=(float(station[0]), float(station[1])),
         links=tuple((int(i), int(j), float(hops[i])) for i, j in pairs),
+        reach_m=reach_m,
     )
 
 
@@ -243,7 +248,12 @@ def preview(world: World) -> RoundRecord:
     shape = (*state.uplink_gain.shape, world.parameters.most_local_steps)
     M = allocation.micro_batches
     counts = np.where(np.arange(shape[-1]) < work.local_steps, M[..., None], 0)
-    backlog, excess, held = queue_round(state.backlog, costs.energy_ratio, costs.allowance)
+    backlog, excess, held = queue_round(
+        state.backlog,
+        costs.energy_ratio,
+        costs.allowance,
+        present=state.present if world.system.comes_and_goes else None,
+    )
     server = server_round(state, costs)
     if server is not None:
         held, excess = held + server[0], excess + server[1]

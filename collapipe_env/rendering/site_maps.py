@@ -57,9 +57,9 @@ def _shade(seconds: float, ends: tuple[float, float]) -> tuple[float, float, flo
 def _map(
     panel: Panel, cluster: ClusterView, site: ClusterMap, view: RoundView, ends: tuple[float, float]
 ) -> None:
-    half = 0.5 * site.side_m
+    half = max(0.5 * site.side_m, site.reach_m or 0.0)
     panel.scale((-half, half), (-half, half))
-    panel.title(f"{cluster.name}, {site.side_m:g} m", lift=9.0)
+    panel.title(f"{cluster.name}, {2.0 * half:.3g} m", lift=9.0)
     left, right, top, foot = panel.x, panel.x + panel.width, panel.y, panel.y + panel.height
     corners = [(left, top), (right, top), (right, foot), (left, foot)]
     panel.page.rules(list(zip(corners, corners[1:] + corners[:1], strict=True)), FAINT, 0.7, 1.0)
@@ -71,6 +71,10 @@ def _map(
         panel.page.curve(at_x[[i, j]], at_y[[i, j]], color=_shade(seconds, ends), linewidth=1.8)
     colours = np.array(node_colours(len(site.east_m)))
     there = np.flatnonzero(view.present[view.clusters.index(cluster)])
+    if site.reach_m is not None:
+        around = np.linspace(0.0, 2.0 * np.pi, 97)
+        circle = site.reach_m * np.cos(around), site.reach_m * np.sin(around)
+        panel.page.curve(panel.to_x(circle[0]), panel.to_y(circle[1]), color=FAINT, linewidth=0.8)
     if there.size:
         panel.page.dots(at_x[there + 1], at_y[there + 1], "o", 34.0, list(colours[there + 1]))
     panel.page.dots(at_x[:1], at_y[:1], "D", 30.0, [CU_COLOUR])

@@ -23,6 +23,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from collapipe_env.errors import LARGEST_BITS, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.files import read_regular
 from collapipe_env.scenario.decisions import without_neutral_decisions
+from collapipe_env.scenario.dssra_plus_section import without_neutral_scalars
 from collapipe_env.scenario.inheritance import MODEL, layered
 from collapipe_env.scenario.memory_fields import without_neutral_memory
 from collapipe_env.scenario.names import SCENARIOS, scenario_names
@@ -120,6 +121,7 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
     without_neutral_memory(plain)
     without_neutral_decisions(plain)
     without_neutral_server(plain)
+    without_neutral_scalars(plain)
     return plain
 
 
@@ -242,7 +244,21 @@ def _load_file(path: Path) -> Scenario:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ScenarioError(f"{source}, line {line}: not UTF-8 text; save the file as UTF-8") from None
-    return _build(_parse(text, source), source, path.stem)
+    return scenario_from_text(text, source, path.stem)
+
+
+def scenario_from_text(text: str, source: str, name: str) -> Scenario:
+    """Return the scenario that YAML text describes.
+
+    Args:
+        text: The text, as of a scenario file.
+        source: Its place, for errors.
+        name: Name of the scenario where the text has none.
+
+    Raises:
+        ScenarioError: The text is no scenario.
+    """
+    return _build(_parse(text, source), source, name)
 
 
 def _parse(text: str, source: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from collapipe_env.scenario.decisions import (
     ordered_decisions,
     require_own_steps,
 )
+from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
 from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.memory_fields import require_adam
@@ -35,6 +36,7 @@ from collapipe_env.scenario.validation_errors import refuse_clearly
 __all__ = [
     "BudgetSpec",
     "ClusterSpec",
+    "DSSRAPlusSpec",
     "DeviceProfile",
     "DeviceSpec",
     "DynamicsSpec",
@@ -95,6 +97,9 @@ class Scenario:
     )
     learning: Annotated[LearningSpec, described("the real training; units per field")] = dataclasses.field(
         default_factory=LearningSpec
+    )
+    dssra_plus: Annotated[DSSRAPlusSpec, described("tuned scalars of dssra-plus; units per field")] = (
+        dataclasses.field(default_factory=DSSRAPlusSpec)
     )
 
     @model_validator(mode="after")

@@ -62,6 +62,7 @@ class MovingSystem:
     Attributes:
         processes: Those that are on, in the order in which they act.
         carried: What they carry now (E, ...).
+        comes_and_goes: Whether one of them may send devices away.
         may_lack_room: Whether one of them is the user's own, and may leave a cluster without memory for the
             encoder.
     """
@@ -87,6 +88,7 @@ class MovingSystem:
         self._own = tuple(p for p in self._advancing if p.name not in shipped)
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
         self._limiting = tuple(p for p in self.processes if p.defines("limits"))
+        self.comes_and_goes = bool(self._limiting)
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
         self._seen = tuple(p.name for p in self.processes if p.observed)
         self._sight = Sight(scenario, self.processes)
@@ -231,7 +233,7 @@ class MovingSystem:
         for process in self._moving:
             system = process.apply(system, carried[process.name])
         for process in self._limiting:
-            system = _limited(system, process, carried[process.name])
+            system = _limited(system, process, carried[process.name], self._costs)
         if system.present is not base.present:
             system = _without_memory(system)
         gains = split_links(system.link_gain, system.small_scale, self._devices)
@@ -369,14 +371,36 @@ def _without_memory(system: System) -> System:
     return system._replace(memory_bytes=memory)
 
 
-def _limited(system: System, process: Process, carried: Carried) -> System:
+def _with_room(system: System, left: Array, order: Array, costs: WorkloadCosts) -> Array:
+    """Devices that are there (R, N, K): those left, and as many of the others as the encoder needs.
+
+    Args:
+        system: The system before they go.
+        left: Devices that do not go (R, N, K), bool.
+        order: Of those who go the ones with the smallest numbers stay (R, N, K).
+        costs: What a block needs of the memory.
+    """
+    xp = namespace(left)
+    caps = xp.where(system.present, memory_caps(costs, system.memory_bytes), 0)
+    place = xp.where(left, -1.0, order)
+    index = xp.arange(order.shape[-1], device=getattr(order, "device", None))
+    tied = (place[..., None, :] == place[..., None]) & (index < index[:, None])
+    before = (place[..., None, :] < place[..., None]) | tied
+    room: Array = xp.sum(xp.where(before, caps[..., None, :], 0), axis=-1)
+    return left | (system.present & (room < costs.blocks))
+
+
+def _limited(system: System, process: Process, carried: Carried, costs: WorkloadCosts) -> System:
     """The system under the caps of a process."""
     caps = process.limits(carried)
     xp = namespace(system.speed)
     if caps.memory_bytes is not None:
         system = system._replace(memory_bytes=xp.minimum(system.memory_bytes, caps.memory_bytes))
     if caps.present is not None:
-        system = system._replace(present=system.present & caps.present)
+        left = system.present & caps.present
+        if caps.stay_order is not None:
+            left = _with_room(system, left, caps.stay_order, costs)
+        system = system._replace(present=left)
     if caps.clock is not None:
         system = system._replace(speed=xp.minimum(system.speed, caps.clock * system.full_speed))
     return system

@@ -101,7 +101,11 @@ def server_round(state: SystemState, costs: RoundCosts) -> tuple[Array, Array] |
 
 
 def queue_round(
-    backlog: Array, energy_ratio: Array, granted: Array, plays: Array | None = None
+    backlog: Array,
+    energy_ratio: Array,
+    granted: Array,
+    plays: Array | None = None,
+    present: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """Move the queues on, in a compiled loop where the arrays are NumPy's.
 
@@ -110,6 +114,8 @@ def queue_round(
         energy_ratio: Energy over budget ``e(t)`` (E, N, K+1).
         granted: Allowance of the round ``a(t)`` (E,), :attr:`RoundCosts.allowance`.
         plays: Clusters that take part (E, N), bool; the others' queues stand still. ``None`` for all.
+        present: Devices that are there (E, N, K), bool; the others' queues stand still. ``None`` where
+            nobody comes and goes.
 
     Returns:
         ``z(t+1)`` (E, N, K+1); the sum over all nodes of the energy above the allowance, in budgets (E,); the
@@ -117,12 +123,22 @@ def queue_round(
     """
     if type(backlog) is not np.ndarray:
         each = per_node(granted)
-        following = moved_backlog(backlog, energy_ratio, each, plays)
+        following = _frozen(moved_backlog(backlog, energy_ratio, each, plays), backlog, present)
         return following, total(at_least(energy_ratio - each, 0.0)), total(following)
     following = np.empty_like(backlog)
     excess, held = np.empty(len(backlog)), np.empty(len(backlog))
     queue_rows(backlog, np.ascontiguousarray(energy_ratio), granted, following, excess, held)
     if plays is not None:
         following = np.where(plays[..., None], following, backlog)
+    following = _frozen(following, backlog, present)
+    if plays is not None or present is not None:
         held = total(following)
     return following, excess, held
+
+
+def _frozen(following: Array, backlog: Array, present: Array | None) -> Array:
+    """Queues after the round, those of devices that are away as they were: absence earns no credit."""
+    if present is None:
+        return following
+    xp = namespace(following)
+    return xp.concat((following[..., :1], xp.where(present, following[..., 1:], backlog[..., 1:])), axis=-1)

@@ -280,7 +280,13 @@ class World:
     ) -> RoundRecord:
         """Move the queues by what the round cost."""
         plays, absence = costs.plays, state.absence
-        backlog, excess, held = queue_round(state.backlog, costs.energy_ratio, costs.allowance, plays)
+        backlog, excess, held = queue_round(
+            state.backlog,
+            costs.energy_ratio,
+            costs.allowance,
+            plays,
+            state.present if self.system.comes_and_goes else None,
+        )
         if absence is not None:
             if plays is None:
                 plays = absence >= 0.0

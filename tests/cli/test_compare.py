@@ -13,7 +13,7 @@ from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
 from collapipe_env.evaluation.scheduler_loading import load_scheduler, make_scheduler
 from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import SCHEDULERS, Decision, scheduler_names
+from collapipe_env.schedulers import NAMED_ONLY, SCHEDULERS, Decision, scheduler_names
 
 TWO = ["--schedulers", "dssra", "pipeline"]
 
@@ -317,7 +317,7 @@ def test_runs_of_one_row_are_of_one_algorithm(base, tmp_path: Path, capsys) -> N
 def test_all_schedulers_by_default() -> None:
     from collapipe_env.cli.compare import Options
 
-    assert Options().names == tuple(name for name in scheduler_names() if name != "dssra-target")
+    assert Options().names == tuple(name for name in scheduler_names() if name not in NAMED_ONLY)
     assert Options().held_against == "dssra"
     assert Options(schedulers=("random", "pipeline")).held_against == "random"
 

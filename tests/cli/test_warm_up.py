@@ -52,5 +52,8 @@ def test_help_names_only_what_can_be_warmed_up(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["warm-up", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "Schedulers whose searches to compile: dssra, dssra-bound, dssra-target, pipeline," in text
+    assert (
+        "Schedulers whose searches to compile: dssra, dssra-bound, dssra-plus, dssra-target, pipeline,"
+        in text
+    )
     assert "trained one" not in text

@@ -1,0 +1,131 @@
+"""DSSRA+: DSSRA with a few tuned scalars for what it does not foresee ([X]).
+
+DSSRA looks one round ahead. Where a round leaves something behind, a move that pays off over several rounds
+is not made, a device is made hot that would have stayed cool, and a channel that was seen wrongly is trusted.
+One number for each of these goes a long way, and is what schedulers that learn have to beat
+(`docs/dssra_plus.md`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import FloatArray
+from collapipe_env.errors import AllocationError
+from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.dssra_plus_section import DSSRA_PLUS_RANGES
+from collapipe_env.simulator.state import SystemState
+
+from .gain_memory import GainFilter, ShrunkGains
+from .policy import DSSRA
+
+
+class DSSRAPlus(DSSRA):
+    """DSSRA that prices moves, heat and channels by tuned scalars; neutral ones make it DSSRA.
+
+    Each round it minimises DSSRA's objective with three changes:
+
+    - the moments of moved blocks count ``migration_weight`` times, in time and in energy. Below 1 a move's
+      price is spread over the rounds for which the new plan lives, above 1 plans change more rarely. What is
+      played is charged in full;
+    - a device's energy costs ``V heat_price g(headroom)`` per joule more, ``g`` being :func:`heat_ramp` of
+      its thermal headroom before the round;
+    - gains are drawn towards each link's mean (:class:`~.gain_memory.ShrunkGains`), or filtered otherwise.
+
+    Scalars that are left out are those of the scenario's section ``dssra_plus``. One without an effect in the
+    scenario, such as a price of heat where nothing heats, changes nothing.
+
+    Args:
+        scenario: The scenario to schedule.
+        migration_weight: Weight of moving blocks, >= 0; neutral is 1.
+        heat_price: Seconds of a round's delay that a joule in a device at its set point is worth [s/J], >= 0;
+            neutral is 0.
+        heat_start: Thermal headroom at which that price begins, in [0, 1).
+        channel_weight: Weight of the gains that are seen, in [0, 1]; neutral is 1.
+        gain_filter: Estimates gains in place of ``channel_weight``, which has no effect then.
+        options: Those of :class:`DSSRA`.
+
+    Raises:
+        AllocationError: An argument is out of its range.
+    """
+
+    name = "DSSRA+"
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        migration_weight: float | None = None,
+        heat_price: float | None = None,
+        heat_start: float | None = None,
+        channel_weight: float | None = None,
+        gain_filter: GainFilter | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(scenario, **options)
+        own = scenario.dssra_plus
+
+        def chosen(name: str, given: float | None) -> float:
+            value = getattr(own, name) if given is None else float(given)
+            low, high = DSSRA_PLUS_RANGES[name]
+            if not low <= value <= high:
+                raise AllocationError(f"DSSRAPlus({name}: expected {low:g} to {high:g}, got {given!r})")
+            return float(value)
+
+        self.migration_weight = chosen("migration_weight", migration_weight)
+        self.heat_price = chosen("heat_price", heat_price)
+        self.heat_start = chosen("heat_start", heat_start)
+        self.channel_weight = chosen("channel_weight", channel_weight)
+        self._gains = ShrunkGains(self.channel_weight) if gain_filter is None else gain_filter
+        rules = self.parameters.migration
+        if rules is not None and self.migration_weight != 1.0:
+            bits = self.migration_weight * rules.block_bits
+            # Nothing at all for weight 0: no time over a dead link is infinite.
+            weighed = rules._replace(block_bits=bits) if bits > 0.0 else None
+            self.parameters = replace(self.parameters, migration=weighed)
+            self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
+
+    def reset(self, seed: int | None = None) -> None:  # noqa: ARG002 - part of the interface
+        """Forget the gains of earlier rounds; nothing is random."""
+        self._gains.reset()
+
+    def allocate(self, state: SystemState, start: Allocation | None = None) -> Allocation:
+        """Decide one round, see :meth:`DSSRA.allocate`; the gains of each row are remembered.
+
+        Args:
+            state: The system before the round (E, ...); row ``i`` is the same environment in every call.
+            start: Feasible plan of what is open to begin the search with (E, ...).
+
+        Raises:
+            AllocationError: The devices present in some cluster cannot hold the encoder, and all have to take
+                part.
+        """
+        return super().allocate(self._gains.update(state), start)
+
+    def extra_price(self, state: SystemState) -> FloatArray | None:
+        """Price of the energy of devices that are warm (..., N, K+1) [1/J]; ``None`` where heat has none.
+
+        Args:
+            state: The system before the round (...).
+        """
+        heat = state.processes.get("heat")
+        if heat is None or self.heat_price == 0.0:
+            return None
+        headroom = np.asarray(heat["headroom"], dtype=np.float64)
+        price = self.tradeoff_v * self.heat_price * heat_ramp(headroom, self.heat_start)
+        return np.concatenate((np.zeros_like(price[..., :1]), price), axis=-1)
+
+
+def heat_ramp(headroom: FloatArray, start: float) -> FloatArray:
+    """Part of the price of heat that a device pays, ``max(headroom - start, 0) / (1 - start)``.
+
+    Args:
+        headroom: Thermal headroom (...), 0 at 25 C and 1 at the governor's set point, where the ramp is 1.
+        start: Headroom at which it begins, in [0, 1).
+    """
+    ramp: FloatArray = np.maximum(headroom - start, 0.0) / (1.0 - start)
+    return ramp

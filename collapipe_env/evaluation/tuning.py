@@ -1,0 +1,337 @@
+"""Tuning of DSSRA+: candidates play the same episodes, and what they cost is kept in files."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import collapipe_env
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import FloatArray
+from collapipe_env.envs.observation_kinds import observation_kind
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import DataError, SchedulerError
+from collapipe_env.evaluation.gate import Gate, judge, late_slope
+from collapipe_env.evaluation.resampling import Estimate, estimate
+from collapipe_env.evaluation.scheduler_loading import load_scheduler, own_code
+from collapipe_env.evaluation.tuning_search import Scalars, Search
+from collapipe_env.evaluation.tuning_space import neutral_scalars
+from collapipe_env.files import read_json, write_json
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.learners.surrogate_fits import has_fit
+from collapipe_env.physics.queues import lyapunov
+from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.schedulers import Scheduler
+
+TUNING_SEED = 1_000_000_000
+"""Seed of the first episode that candidates play; training, validation and evaluation use others."""
+CHECK_SEED = 1_050_000_000
+"""Seed of the first episode of the check of the best one."""
+SEEDS_EACH = 10_000
+"""Episodes set aside for each seed of a search."""
+OVER_BUDGET = 1e9
+"""Added to the score of a candidate that fails the energy gate [s]."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Episodes of one candidate.
+
+    Attributes:
+        scalars: Its scalars by name.
+        delay: Mean delay of a round in each episode (E,) [s].
+        priced: The same with the energy queues that are left at the end, ``(V sum T + L(end)) / (V rounds)``
+            (E,) [s]: what DSSRA's objectives of all rounds sum up to. Delay that was bought with energy
+            over budget is no gain in it.
+        energy_excess: Worst node's time-average energy over its budget, less 1 (E,).
+        backlog_slope: Growth of the largest queue over the last half (E,) [budgets a round].
+        rounds: Rounds of an episode.
+    """
+
+    scalars: Scalars
+    delay: tuple[float, ...]
+    priced: tuple[float, ...]
+    energy_excess: tuple[float, ...]
+    backlog_slope: tuple[float, ...]
+    rounds: int
+
+    @property
+    def gate(self) -> Gate:
+        """Result of the energy gate of an evaluation."""
+        return judge(self.rounds, [self.energy_excess], [self.backlog_slope])
+
+    @property
+    def score(self) -> float:
+        """Mean priced delay [s]; those that fail the energy gate come behind all others."""
+        return float(np.mean(self.priced)) + (OVER_BUDGET if self.gate.failed else 0.0)
+
+    def against(self, other: Trial) -> Estimate:
+        """Relative difference of the priced delay to another candidate's in the same episodes.
+
+        Args:
+            other: The other one.
+        """
+        return estimate(np.asarray(self.priced) / np.asarray(other.priced) - 1.0)
+
+    def delay_against(self, other: Trial) -> Estimate:
+        """Relative difference of the mean delay to another candidate's in the same episodes.
+
+        Args:
+            other: The other one.
+        """
+        return estimate(np.asarray(self.delay) / np.asarray(other.delay) - 1.0)
+
+
+@dataclass(frozen=True)
+class TuningPlan:
+    """Search for scalars: which ones, and on which episodes they are tried.
+
+    Attributes:
+        scenario: The scenario, long enough for the rounds.
+        scheduler: Name of the scheduler, which reads the scenario's section ``dssra_plus``.
+        names: Scalars to search.
+        candidates: Candidates in all.
+        episodes: Episodes that each plays.
+        check_episodes: Fresh episodes for the best one.
+        rounds: Rounds of an episode.
+        seed: Of the draws and of the episodes.
+        folder: Where finished candidates are kept.
+    """
+
+    scenario: Scenario
+    scheduler: str
+    names: tuple[str, ...]
+    candidates: int
+    episodes: int
+    check_episodes: int
+    rounds: int
+    seed: int
+    folder: Path
+
+    def with_scalars(self, scalars: Mapping[str, float]) -> Scenario:
+        """Return the scenario with other scalars.
+
+        Args:
+            scalars: Values by name.
+        """
+        return self.scenario.with_overrides(
+            {"dssra_plus": {**dataclasses.asdict(type(self.scenario.dssra_plus)()), **scalars}}
+        )
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Outcome of a search.
+
+    Attributes:
+        trials: All candidates in order; the first one is neutral.
+        best: Index of the one with the least score.
+        check: The best one and the neutral one on fresh episodes; ``None`` if the best one is neutral.
+    """
+
+    trials: tuple[Trial, ...]
+    best: int
+    check: tuple[Trial, Trial] | None
+
+    @property
+    def chosen(self) -> Scalars:
+        """Scalars to write down: the best one's, unless fresh episodes speak for the neutral ones."""
+        kept = self.check is not None and self.check[0].score < self.check[1].score
+        return self.trials[self.best if kept else 0].scalars
+
+
+def tune(
+    plan: TuningPlan,
+    on_round: Callable[[], None] = lambda: None,
+    on_trial: Callable[[str, Trial, bool], None] = lambda *_: None,
+) -> Tuned:
+    """Search for scalars, and check the best ones; finished candidates are read from the plan's folder.
+
+    Args:
+        plan: What to search.
+        on_round: Called after each round that is played, of all episodes at once.
+        on_trial: Called with each candidate's place (``"candidate 3"``, ``"check of the best"``), the
+            candidate, and whether it was finished before.
+
+    Raises:
+        CollaPipeError: The scheduler cannot play, or a file cannot be read or written.
+    """
+    identity = _identity(plan)
+
+    def tried(place: str, scalars: Scalars, seed: int, episodes: int) -> Trial:
+        file = plan.folder / f"{place.replace(' ', '-')}.json"
+        key = _key(plan, identity, scalars, seed, episodes)
+        known = _read(file, key, episodes)
+        found = known or play_candidate(
+            plan.scheduler, plan.with_scalars(scalars), scalars, seed, episodes, plan.rounds, on_round
+        )
+        if known is None:
+            write_json(file, {"key": key, **dataclasses.asdict(found)})
+        on_trial(place, found, known is not None)
+        return found
+
+    first = TUNING_SEED + SEEDS_EACH * plan.seed
+    trials: list[Trial] = []
+    for candidates, scores in Search(plan.names, plan.candidates, plan.seed).generations():
+        for scalars in candidates:
+            trials.append(tried(f"candidate {len(trials)}", scalars, first, plan.episodes))
+            scores.append(trials[-1].score)
+    best = int(np.argmin([trial.score for trial in trials]))
+    check = None
+    if trials[best].scalars != neutral_scalars(plan.names):
+        fresh = CHECK_SEED + SEEDS_EACH * plan.seed
+        check = (
+            tried("check of the best", trials[best].scalars, fresh, plan.check_episodes),
+            tried("check of neutral", trials[0].scalars, fresh, plan.check_episodes),
+        )
+    return Tuned(tuple(trials), best, check)
+
+
+def play_candidate(
+    scheduler: str,
+    scenario: Scenario,
+    scalars: Mapping[str, float],
+    seed: int,
+    episodes: int,
+    rounds: int,
+    on_round: Callable[[], None] = lambda: None,
+) -> Trial:
+    """Play one candidate; the same seed means the same channels and loads for all candidates.
+
+    A target loss of the scenario does not end episodes.
+
+    Args:
+        scheduler: Name of the scheduler.
+        scenario: The scenario with the candidate's scalars.
+        scalars: These, for the record.
+        seed: Seed of the first episode; the next ones follow.
+        episodes: How many, all at once.
+        rounds: Rounds of each.
+        on_round: Called after each round.
+
+    Raises:
+        SchedulerError: The delays or energies are not finite.
+    """
+    decides = load_scheduler(scheduler, scenario, None)
+    env = CollaPipeVectorEnv(
+        num_envs=episodes,
+        scenario=scenario.with_overrides({"dynamics.target_loss": None}),
+        learner="surrogate" if has_fit(scenario) else IdleLearner(episodes),
+        reward="delay",
+        autoreset_mode="Disabled",
+        max_episode_steps=rounds,
+        observation=observation_kind(decides),
+    )
+    decides.reset(seed)
+    observation, _ = env.reset(seed=seed)
+    delay, largest = np.empty((rounds, episodes)), np.empty((rounds, episodes))
+    used, granted = np.zeros_like(env.state.backlog), np.zeros_like(env.state.backlog)
+    on_server, granted_server = np.zeros(episodes), np.zeros(episodes)
+    for index in range(rounds):
+        observation = _played(env, decides, observation)
+        record = env.last_round
+        assert record is not None
+        costs = record.costs
+        delay[index] = costs.delay
+        largest[index] = record.backlog.max(axis=(-2, -1))
+        used += costs.energy_ratio
+        granted += np.asarray(costs.granted)[..., None]
+        granted_server += costs.allowance
+        if costs.server_ratio is not None and record.server_backlog is not None:
+            on_server += costs.server_ratio
+            largest[index] = np.maximum(largest[index], record.server_backlog)
+        on_round()
+    left = np.asarray(lyapunov(env.state.backlog, env.state.absence))
+    if env.state.server_backlog is not None:
+        left = left + 0.5 * np.square(env.state.server_backlog)
+    ratio = (used / np.where(granted > 0.0, granted, 1.0)).max(axis=(-2, -1))
+    found = Trial(
+        scalars=dict(scalars),
+        delay=_numbers(delay.mean(axis=0)),
+        priced=_numbers(delay.mean(axis=0) + left / (scenario.budgets.tradeoff_v * rounds)),
+        energy_excess=_numbers(np.maximum(ratio, on_server / granted_server) - 1.0),
+        backlog_slope=_numbers(np.array([late_slope(row.tolist()) for row in largest.T])),
+        rounds=rounds,
+    )
+    if not np.isfinite([*found.priced, *found.energy_excess]).all():
+        raise SchedulerError(
+            f"scheduler {scheduler!r} with {_named(scalars)} has delays or energies that are not finite: "
+            "it cannot be tuned on this scenario"
+        )
+    return found
+
+
+def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, observation: Any) -> Any:
+    """The observation after a round of all episodes."""
+    decision = scheduler.act(observation, env.state.map(np.copy))
+    if isinstance(decision, Allocation):
+        return env.step_allocation(decision)[0]
+    return env.step(decision)[0]
+
+
+def _numbers(values: FloatArray) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def _named(scalars: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} = {value:g}" for name, value in scalars.items())
+
+
+def _identity(plan: TuningPlan) -> str:
+    """Digest of the source of a scheduler of the user's own; nothing for the package's."""
+    code = own_code(plan.scheduler)
+    return "" if code is None else str(code.digest)
+
+
+def _key(plan: TuningPlan, identity: str, scalars: Scalars, seed: int, episodes: int) -> str:
+    """Digest of everything that a candidate's result depends on."""
+    parts = (
+        collapipe_env.__version__,
+        scenario_digest(plan.with_scalars(scalars)),
+        plan.scheduler,
+        identity,
+        seed,
+        episodes,
+        plan.rounds,
+    )
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _read(file: Path, key: str, episodes: int) -> Trial | None:
+    """A finished candidate; ``None`` if there is none, or one of something else."""
+    if not file.is_file():
+        return None
+    remedy = "delete it, and the candidate is measured again"
+    content = read_json(file, remedy)
+    if content.pop("key", None) != key:
+        return None
+    try:
+        scalars = {str(name): float(value) for name, value in content.pop("scalars").items()}
+        rounds = int(content.pop("rounds"))
+        lists = {
+            name: tuple(math.nan if value is None else float(value) for value in content.pop(name))
+            for name in ("delay", "priced", "energy_excess", "backlog_slope")
+        }
+        if content or any(len(values) != episodes for values in lists.values()):
+            raise ValueError("other fields or lengths")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{file} is damaged ({error}): {remedy}") from None
+    return Trial(scalars, rounds=rounds, **lists)
+
+
+def ranked(trials: Sequence[Trial]) -> list[int]:
+    """Return the indices of candidates, those with the least scores first.
+
+    Args:
+        trials: The candidates.
+    """
+    return sorted(range(len(trials)), key=lambda index: trials[index].score)

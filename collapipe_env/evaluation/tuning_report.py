@@ -1,0 +1,127 @@
+"""Report of a tuning: the table of candidates, the check of the best one, and the lines for a scenario."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from collapipe_env.evaluation.gate import gate_note
+from collapipe_env.evaluation.labels import counted
+from collapipe_env.evaluation.resampling import Estimate, estimate
+from collapipe_env.evaluation.table import Cell, Page, cell
+from collapipe_env.evaluation.tuning import Trial, Tuned, TuningPlan, ranked
+
+SHOWN = 10
+"""Candidates in the table, the best ones; the neutral one besides."""
+FEWEST = 5
+"""Episodes from which on a check says whether a difference is due to chance."""
+CAPTION = (
+    "Priced delay: mean delay of a round with the energy queues left at the end, (V sum T + L(end)) / (V "
+    "rounds), by which candidates are ranked. Differences are to the neutral scalars (candidate 0) in the "
+    "same episodes, with 95 % bootstrap intervals over episodes."
+)
+
+
+def tuning_page(plan: TuningPlan, tuned: Tuned) -> Page:
+    """The table of the best candidates.
+
+    Args:
+        plan: What was searched.
+        tuned: What was found.
+    """
+    trials = tuned.trials
+    order = ranked(trials)
+    shown = [index for place, index in enumerate(order) if place < SHOWN or index == 0]
+    headers: list[Cell] = [
+        ("candidate", ""),
+        *((name.replace("_", " "), "s/J" if name == "heat_price" else "") for name in plan.names),
+        ("priced delay", "s"),
+        ("difference", "%"),
+        ("delay mean", "s"),
+        ("of delay", "%"),
+        ("energy excess", "%"),
+    ]
+    title = (
+        f"{plan.scheduler} on {plan.scenario.name}: the best of {counted(len(trials), 'candidate')}, "
+        f"{counted(plan.episodes, 'episode')} of {counted(plan.rounds, 'round')} each"
+    )
+    lines = [_line(f"{index}" if index else "0, neutral", trials[index], trials[0]) for index in shown]
+    counting = sum(not trials[index].gate.failed for index in shown)
+    below = [CAPTION, gate_note(plan.rounds), *check_lines(plan, tuned)]
+    important = ("candidate", *(name for name, _ in headers[1:-5]), "priced delay", "difference")
+    return Page(title, below, headers, lines, important, counting)
+
+
+def _line(name: str, trial: Trial, neutral: Trial) -> list[Cell]:
+    same = trial is neutral
+    return [
+        (name, ""),
+        *((f"{value:g}", "") for value in trial.scalars.values()),
+        cell(Estimate(estimate(trial.priced).mean), ".3f"),
+        cell(Estimate(0.0) if same else trial.against(neutral), "+.2f", 100.0),
+        cell(Estimate(estimate(trial.delay).mean), ".3f"),
+        cell(Estimate(0.0) if same else trial.delay_against(neutral), "+.2f", 100.0),
+        cell(Estimate(estimate(trial.energy_excess).mean), "+.1f", 100.0),
+    ]
+
+
+def check_lines(plan: TuningPlan, tuned: Tuned) -> list[str]:
+    """The check of the best candidate in sentences.
+
+    Args:
+        plan: What was searched.
+        tuned: What was found.
+    """
+    if tuned.check is None:
+        return ["No candidate is better than the neutral scalars, with which dssra-plus is dssra."]
+    best, neutral = tuned.check
+    found = f"candidate {tuned.best}: {scalars_text(best.scalars)}"
+    if plan.check_episodes < FEWEST:
+        verdict = "too few episodes to tell"
+    elif best.gate.failed and not neutral.gate.failed:
+        verdict = "it fails the energy gate there: the neutral scalars stay"
+    else:
+        verdict = {
+            True: "better beyond chance",
+            False: "no difference that can be told from chance",
+        }[best.against(neutral).high < 0.0]
+        if tuned.chosen != best.scalars:
+            verdict += "; the neutral scalars stay"
+    return [
+        f"Check of {found} on {counted(plan.check_episodes, 'fresh episode')}: priced delay "
+        f"{_percent(best.against(neutral))}, mean delay {_percent(best.delay_against(neutral))}; {verdict}. "
+        f"In the episodes that it was chosen by: priced delay "
+        f"{_percent(tuned.trials[tuned.best].against(tuned.trials[0]))}."
+    ]
+
+
+def _percent(value: Estimate) -> str:
+    number, interval = cell(value, "+.2f", 100.0)
+    return f"{number} % ({interval})" if interval else f"{number} %"
+
+
+def scalars_text(scalars: dict[str, float]) -> str:
+    """Scalars in a line.
+
+    Args:
+        scalars: Values by name.
+    """
+    return ", ".join(f"{name} = {value:g}" for name, value in scalars.items())
+
+
+def tuning_record(tuned: Tuned) -> dict[str, Any]:
+    """Plain data of a tuning.
+
+    Args:
+        tuned: What was found.
+    """
+
+    def plain(trial: Trial) -> dict[str, Any]:
+        return {**dataclasses.asdict(trial), "gate": trial.gate.verdict, "score": trial.score}
+
+    return {
+        "candidates": [plain(trial) for trial in tuned.trials],
+        "best": tuned.best,
+        "check": None if tuned.check is None else [plain(trial) for trial in tuned.check],
+        "chosen": tuned.chosen,
+    }

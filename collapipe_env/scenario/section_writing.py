@@ -1,0 +1,123 @@
+"""Writing of one section into a scenario file, of which everything else stays as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.files import read_regular, write_text
+from collapipe_env.scenario.loading import MAX_BYTES, YAML_SUFFIXES, scenario_from_text
+from collapipe_env.scenario.schema import Scenario
+
+SECTION = "dssra_plus"
+
+
+def section_lines(scalars: Mapping[str, float], notes: Sequence[str]) -> list[str]:
+    """Return the section ``dssra_plus`` of a scenario file, line by line.
+
+    Args:
+        scalars: Values by name.
+        notes: Comments above them, one line each.
+    """
+    return [
+        f"{SECTION}:",
+        *(f"  # {note}" for note in notes),
+        *(f"  {name}: {value!r}" for name, value in scalars.items()),
+    ]
+
+
+def with_section(text: str, lines: Sequence[str]) -> str:
+    """Return a scenario file's text with other lines in place of its section ``dssra_plus``.
+
+    The section reaches from its name to the next line that is not indented. Without one, the lines are added
+    at the end.
+
+    Args:
+        text: The text.
+        lines: The section's new lines, its name first.
+    """
+    old = text.splitlines()
+    starts = [at for at, line in enumerate(old) if line.startswith(SECTION) and _names(line)]
+    if not starts:
+        gap = [""] if old and old[-1].strip() else []
+        return "\n".join([*old, *gap, *lines]) + "\n"
+    start = starts[0]
+    end = start + 1
+    while end < len(old) and (not old[end].strip() or old[end][0] in " \t"):
+        end += 1
+    while not old[end - 1].strip():  # blank lines belong to what follows
+        end -= 1
+    return "\n".join([*old[:start], *lines, *old[end:]]) + "\n"
+
+
+def _names(line: str) -> bool:
+    return line[len(SECTION) :].lstrip().startswith(":")
+
+
+def file_of(path: Path, scenario: Scenario) -> str:
+    """Return the text of a scenario file that is to get new scalars.
+
+    Args:
+        path: The file.
+        scenario: The scenario that was tuned.
+
+    Raises:
+        ScenarioError: The file cannot be read, or is of another scenario; its own scalars do not count.
+    """
+    if path.suffix not in YAML_SUFFIXES:
+        raise ScenarioError(f"{path}: scalars are written into a scenario file, which ends in .yaml or .yml")
+    try:
+        text = read_regular(path, MAX_BYTES).decode("utf-8")
+    except OSError as error:
+        raise ScenarioError(
+            f"{path}: cannot be read ({error.strerror}): name the file of the scenario that is tuned"
+        ) from None
+    except UnicodeDecodeError:
+        raise ScenarioError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
+    found = scenario_from_text(text, f"scenario file {path}", path.stem)
+    if _untuned(found) != _untuned(scenario):
+        raise ScenarioError(
+            f"{path} is not the scenario {scenario.name!r} that is tuned: name its file, or tune this one "
+            f"(collapipe scenario diff names the differences)"
+        )
+    return text
+
+
+def write_scalars(
+    path: Path, scenario: Scenario, scalars: Mapping[str, float], notes: Sequence[str] = ()
+) -> None:
+    """Write tuned scalars into a scenario file; everything else in it stays, comments too.
+
+    Args:
+        path: The file.
+        scenario: The scenario that was tuned.
+        scalars: Values by name.
+        notes: Comments above them, one line each.
+
+    Raises:
+        ScenarioError: The file cannot be read, is of another scenario, or holds the section in a form that
+            cannot be replaced line by line; it is left as it is then.
+        DataError: It cannot be written.
+    """
+    text = with_section(file_of(path, scenario), section_lines(scalars, notes))
+    wanted = scenario.with_overrides({SECTION: {**_neutral(scenario), **scalars}})
+    try:
+        written = scenario_from_text(text, f"scenario file {path}", path.stem)
+    except ScenarioError:
+        written = None
+    if written is None or dataclasses.replace(written, name=wanted.name) != wanted:
+        raise ScenarioError(
+            f"{path}: its section {SECTION} cannot be replaced line by line: write the printed lines into it "
+            "by hand"
+        )
+    write_text(path, text)
+
+
+def _neutral(scenario: Scenario) -> dict[str, float]:
+    return dataclasses.asdict(type(scenario.dssra_plus)())
+
+
+def _untuned(scenario: Scenario) -> Scenario:
+    return dataclasses.replace(scenario, name="untuned", dssra_plus=type(scenario.dssra_plus)())

@@ -1,0 +1,354 @@
+"""DSSRA+: DSSRA with neutral scalars, and what each scalar changes."""
+
+import dataclasses
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scheduler_support as support
+
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.agents.dssra import round_plan as round_plans
+from collapipe_env.agents.dssra.gain_memory import ShrunkGains
+from collapipe_env.agents.dssra.plus import DSSRAPlus, heat_ramp
+from collapipe_env.agents.dssra.round_input import RoundInput, round_input
+from collapipe_env.allocation import Allocation
+from collapipe_env.cli.compare import Options
+from collapipe_env.compiled import called_from_python
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.physics.queues import idle_drift
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.schedulers import also_playing
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.costs import round_costs
+
+evaluate, reprice = called_from_python(round_plans.evaluate), called_from_python(round_plans.reprice)
+HEAT = {"governor": "pause", "capacity_j_per_k": 8.0, "set_c": 32.0, "critical_c": 36.0}
+SLOW = load_scenario(
+    {
+        "base": "boards",
+        "name": "slow moves",
+        "cluster": {"clusters": 1, "devices": 2},
+        "workload": {"blocks": 8, "batch_size": 64},
+        "budgets": {"device_energy_j": 1e4, "cu_energy_j": 1e4},
+        "dynamics": {"rounds": 100, "load_levels": [0.3, 1.0], "load_stay_probability": 0.97},
+    }
+)
+"""One cluster of two devices that change between two speeds and stay there for 33 rounds on average."""
+WARM = load_scenario(
+    {
+        "base": "small",
+        "name": "warm",
+        "budgets": {"device_energy_j": 1e3, "cu_energy_j": 1e2},
+        "dynamics": {"processes": {"heat": HEAT}},
+    }
+)
+BOTH = load_scenario(
+    {
+        "base": "small",
+        "name": "both",
+        "dynamics": {"load_levels": [0.5, 1.0], "processes": {"heat": HEAT, "migration": {}}},
+    }
+)
+PER_SECOND = WARM.with_overrides(
+    {"name": "per second", "budgets": {"per": "second", "device_energy_j": 12.0, "cu_energy_j": 1.0}}
+)
+
+
+def fields_of(plan: Allocation):
+    return {
+        field.name: value
+        for field in dataclasses.fields(plan)
+        if (value := getattr(plan, field.name)) is not None
+    }
+
+
+def assert_same(first: Allocation, second: Allocation) -> None:
+    ours, theirs = fields_of(first), fields_of(second)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
+def playing(scenario, rows=4, seed=0):
+    env = CollaPipeVectorEnv(rows, scenario, "surrogate", autoreset_mode="Disabled")
+    env.reset(seed=seed)
+    return env
+
+
+@pytest.mark.parametrize("scenario", [BOTH, PER_SECOND, support.MOVING, support.ARQ], ids=lambda s: s.name)
+@pytest.mark.parametrize("drift", ["exact", "bound"])
+def test_with_neutral_scalars_it_is_dssra_bit_for_bit(scenario, drift) -> None:
+    env = playing(scenario)
+    dssra, plus = DSSRA(scenario, drift=drift), DSSRAPlus(scenario, drift=drift)
+    for _ in range(6):
+        plan = dssra.allocate(env.state)
+        assert_same(plan, plus.allocate(env.state))
+        np.testing.assert_array_equal(dssra.objective(env.state, plan), plus.objective(env.state, plan))
+        env.step_allocation(plan)
+
+
+def test_scalars_without_a_meaning_change_nothing() -> None:
+    env = playing(support.SMALL)
+    plus = DSSRAPlus(support.SMALL, migration_weight=0.1, heat_price=5.0, heat_start=0.1)
+    assert_same(DSSRA(support.SMALL).allocate(env.state), plus.allocate(env.state))
+
+
+def moves_and_delay(weight: float, seed: int) -> tuple[int, float]:
+    env = playing(SLOW, 6, seed)
+    plus, moved, delay = DSSRAPlus(SLOW, migration_weight=weight), 0, 0.0
+    for _ in range(100):
+        env.step_allocation(plus.allocate(env.state))
+        moved += int((env.last_round.costs.migration > 0.0).sum())
+        delay += float(env.last_round.costs.delay.mean()) / 100
+    return moved, delay
+
+
+def test_the_weight_gets_a_plan_unstuck_that_pays_off_over_rounds() -> None:
+    """One-step DSSRA hardly ever moves a block here; spread over the rounds to come, moves pay off."""
+    stuck, slow = moves_and_delay(1.0, 5)
+    free, fast = moves_and_delay(0.3, 5)
+    blind, _ = moves_and_delay(0.0, 5)
+    assert stuck < free <= blind
+    assert free >= 2 * stuck
+    assert fast < 0.995 * slow
+
+
+def test_weight_0_does_not_see_moves_and_is_charged_for_them() -> None:
+    off = SLOW.with_overrides({"dynamics.processes.migration": False})
+    env, charged = playing(SLOW), 0.0
+    blind, without = DSSRAPlus(SLOW, migration_weight=0.0), DSSRA(off)
+    for _ in range(30):
+        plan = blind.allocate(env.state)
+        assert_same(plan, without.allocate(replace(env.state, processes={})))
+        env.step_allocation(plan)
+        charged += float(env.last_round.costs.migration.sum())
+    assert charged > 0.0
+
+
+@pytest.mark.parametrize("weight", [0.25, 3.0])
+def test_its_objective_counts_moments_so_often(weight) -> None:
+    """On a system without queues the objective is ``V T``, in which the phase of moments is weighed."""
+    scenario = BOTH.with_overrides({"dynamics.processes.heat": False, "dynamics.load_levels": [1.0]})
+    env = playing(scenario)
+    env.step_allocation(DSSRA(scenario).allocate(env.state))
+    state = replace(env.state, backlog=np.zeros_like(env.state.backlog), budget=env.state.budget * 1e9)
+    for seed in range(5):
+        plan = support.decide(support_random(scenario, seed), state)
+        plus = DSSRAPlus(scenario, migration_weight=weight)
+        costs = round_costs(DSSRA(scenario).parameters, state, plan)
+        longest = (costs.cluster_delay + (weight - 1.0) * costs.migration).max(axis=-1)
+        expected = scenario.budgets.tradeoff_v * (longest + costs.broadcast)
+        np.testing.assert_allclose(plus.objective(state, plan), expected, rtol=1e-9)
+        assert (costs.migration > 0.0).any()
+
+
+def support_random(scenario, seed):
+    from collapipe_env.baselines.random_feasible import RandomFeasible
+
+    scheduler = RandomFeasible(scenario)
+    scheduler.reset(seed)
+    return scheduler
+
+
+def warm_state(scenario, rows=3, seed=0, headroom=None):
+    state = support.loaded_state(scenario, rows, seed, 0.5)
+    shape = state.present.shape
+    if headroom is None:
+        headroom = np.random.default_rng(seed).uniform(0.0, 1.5, shape)
+    heat = {**state.processes["heat"], "headroom": np.broadcast_to(headroom, shape)}
+    return replace(state, processes={**state.processes, "heat": heat})
+
+
+def test_the_ramp_of_heat() -> None:
+    found = heat_ramp(np.array([0.0, 0.5, 0.75, 1.0, 1.5]), 0.5)
+    np.testing.assert_allclose(found, [0.0, 0.0, 0.5, 1.0, 2.0], atol=1e-15)
+
+
+@pytest.mark.parametrize("scenario", [WARM, PER_SECOND], ids=lambda s: s.name)
+def test_the_price_of_heat_is_paid_per_joule(scenario) -> None:
+    state = warm_state(scenario)
+    dssra = DSSRA(scenario)
+    plus = DSSRAPlus(scenario, heat_price=0.3, heat_start=0.4)
+    plan = dssra.allocate(state)
+    costs = round_costs(dssra.parameters, state, plan)
+    headroom = state.processes["heat"]["headroom"]
+    expected = dssra.objective(state, plan)
+    for e, n, k in np.ndindex(headroom.shape):
+        ramp = max(headroom[e, n, k] - 0.4, 0.0) / 0.6
+        expected[e] += scenario.budgets.tradeoff_v * 0.3 * ramp * costs.energy[e, n, k + 1]
+    np.testing.assert_allclose(plus.objective(state, plan), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scenario", [WARM, PER_SECOND], ids=lambda s: s.name)
+@pytest.mark.parametrize("drift", ["exact", "bound"])
+def test_its_plans_are_the_best_of_all_segments(scenario, drift) -> None:
+    """No other segments of a cluster are better at the same powers, shares and micro-batches."""
+    state = warm_state(scenario, 6)
+    plus = DSSRAPlus(scenario, heat_price=0.5, heat_start=0.2, drift=drift)
+    plan = plus.allocate(state)
+    found, least = plus.objective(state, plan), np.full(6, np.inf)
+    blocks, devices = scenario.blocks, scenario.max_devices
+    every = [c for c in itertools.product(range(blocks + 1), repeat=devices) if sum(c) == blocks]
+    for n, counts in itertools.product(range(scenario.clusters), every):
+        other = np.array(plan.blocks)
+        fits = (np.array(counts) <= np.where(state.present, state.memory_cap, 0)[:, n]).all(axis=-1)
+        other[fits, n] = counts
+        least = np.minimum(least, plus.objective(state, replace(plan, blocks=other)))
+    assert (found <= least * (1.0 + 2e-3)).all()
+    plain = DSSRA(scenario, drift=drift).allocate(state)
+    assert (found <= plus.objective(state, plain) * (1.0 + 1e-3)).all()
+    assert (plain.blocks != plan.blocks).any()
+
+
+@pytest.mark.parametrize("scenario", [WARM, PER_SECOND], ids=lambda s: s.name)
+def test_the_search_prices_energy_by_queue_and_heat(scenario) -> None:
+    """After a plan is evaluated: its objective, every node's price, and the queues' relief by a second."""
+    plus, p = DSSRAPlus(scenario, heat_price=0.4, heat_start=0.3), system_parameters(scenario)
+    for seed in range(5):
+        state = warm_state(scenario, 1, seed)
+        plan = support.decide(support_random(scenario, seed), state)
+        extra = plus.extra_price(state)
+        every = round_input(p, state, plan.micro_batches, exact_drift=True, extra_price=extra)
+        inputs = RoundInput(*(a[0] for a in every))
+        given = (
+            plan.blocks[0],
+            np.ascontiguousarray(plan.node_power[0]),
+            plan.micro_batches[0].astype(float),
+        )
+        found, shared = evaluate(*given, plan.bandwidth[0], inputs, p.numbers)
+        reprice(shared, inputs, p.numbers)
+        plan = replace(plan, bandwidth=np.asarray(shared.share)[None])
+        costs = round_costs(p, state, plan)
+        after = np.maximum(state.backlog + costs.energy_ratio - costs.allowance[:, None, None], 0.0)
+        np.testing.assert_allclose(inputs.price, (after / state.budget + extra)[0], rtol=1e-6)
+        assert (extra > 0.0).any()
+        left = p.tradeoff_v * costs.broadcast + idle_drift(state.backlog)
+        assert plus.objective(state, plan)[0] == pytest.approx(found + left[0], rel=1e-7)
+        if p.budget_period_s is not None:
+            assert inputs.relief[0] == pytest.approx(after.sum() / p.budget_period_s, rel=1e-6)
+
+
+def test_blocks_leave_a_hot_device_the_more_the_dearer_heat_is() -> None:
+    base = support.loaded_state(WARM, 4, 1, 0.0)
+    fastest = DSSRA(WARM).allocate(base).blocks.argmax(axis=-1)
+    headroom = np.where(np.arange(WARM.max_devices) == fastest[..., None], 1.2, 0.1)
+    state = warm_state(WARM, 4, 1, headroom)
+    state = replace(state, backlog=np.zeros_like(state.backlog))
+    held = [
+        np.take_along_axis(
+            DSSRAPlus(WARM, heat_price=price).allocate(state).blocks, fastest[..., None], -1
+        ).sum()
+        for price in (0.0, 0.1, 1.0, 10.0)
+    ]
+    assert held == sorted(held, reverse=True)
+    assert held[-1] < held[0]
+
+
+def reference_gains(history: list[float], weight: float) -> float:
+    """The estimate of one link in scalar Python."""
+    levels = [10.0 * np.log10(gain) for gain in history]
+    mean = sum(levels) / len(levels)
+    return 10.0 ** ((mean + weight * (levels[-1] - mean)) / 10.0)
+
+
+def test_gains_are_drawn_to_the_mean_of_their_own_row_and_episode() -> None:
+    """Rows that begin at different times; a second look in the same round changes nothing."""
+    scenario, rows = support.SMALL, 3
+    state = support.loaded_state(scenario, rows, 0)
+    random, memory = np.random.default_rng(1), ShrunkGains(0.3)
+    rounds, history = np.zeros(rows, dtype=np.int64), [[] for _ in range(rows)]
+    for step in range(12):
+        for row, every in enumerate((5, 7, 100)):
+            if step % every == 0:
+                rounds[row], history[row] = 0, []
+        gain = state.d2d_gain * random.lognormal(0.0, 1.0, state.d2d_gain.shape)
+        up = state.uplink_gain * random.lognormal(0.0, 1.0, state.uplink_gain.shape)
+        seen = replace(state, d2d_gain=gain, uplink_gain=up, round_index=rounds.copy())
+        for row in range(rows):
+            history[row].append((up[row, 1], gain[row, 0, 1, 2]))
+        estimates = [memory.update(seen) for _ in range(1 + step % 2)]
+        for estimate, row in itertools.product(estimates, range(rows)):
+            uplinks, hops = zip(*history[row], strict=True)
+            assert estimate.uplink_gain[row, 1] == pytest.approx(reference_gains(uplinks, 0.3), rel=1e-12)
+            found = estimate.d2d_gain[row, 0, 1, 2]
+            assert found == pytest.approx(reference_gains(hops, 0.3), rel=1e-12)
+        diagonal = np.diagonal(estimates[0].d2d_gain, axis1=-2, axis2=-1)
+        np.testing.assert_array_equal(diagonal, np.diagonal(gain, axis1=-2, axis2=-1))
+        rounds += 1
+
+
+def test_a_row_is_decided_alike_in_any_batch_and_after_a_reset() -> None:
+    env = playing(support.SMALL, 3)
+    states = []
+    for _ in range(5):
+        states.append(env.state.map(np.copy))
+        env.step_allocation(DSSRA(support.SMALL).allocate(env.state))
+    together = DSSRAPlus(support.SMALL, channel_weight=0.4)
+    plans = [together.allocate(state) for state in states]
+    alone = DSSRAPlus(support.SMALL, channel_weight=0.4)
+    for row in (2, 0):
+        alone.reset()
+        for state, plan in zip(states, plans, strict=True):
+            assert_same(alone.allocate(state[row : row + 1]), plan[row : row + 1])
+    changed = DSSRA(support.SMALL).allocate(states[-1])
+    assert (changed.bandwidth != plans[-1].bandwidth).any()
+
+
+def test_another_filter_takes_the_place_of_the_shrinkage() -> None:
+    class Doubled:
+        resets = 0
+
+        def reset(self) -> None:
+            self.resets += 1
+
+        def update(self, state):
+            return replace(state, uplink_gain=2.0 * state.uplink_gain)
+
+    own = Doubled()
+    plus = DSSRAPlus(support.SMALL, channel_weight=0.1, gain_filter=own)
+    state = support.loaded_state(support.SMALL, 2, 0)
+    doubled = replace(state, uplink_gain=2.0 * state.uplink_gain)
+    assert_same(plus.allocate(state), DSSRA(support.SMALL).allocate(doubled))
+    plus.reset()
+    assert own.resets == 1
+
+
+def test_scalars_come_from_the_scenario_and_arguments_override_them() -> None:
+    scenario = load_scenario({"base": "small", "dssra_plus": {"migration_weight": 0.25, "heat_price": 2}})
+    plus = DSSRAPlus(scenario, heat_price=3.0)
+    assert (plus.migration_weight, plus.heat_price, plus.heat_start, plus.channel_weight) == (0.25, 3, 0.5, 1)
+    assert load_scenario(scenario.to_dict()) == scenario
+    assert scenario.to_dict()["dssra_plus"] == {"migration_weight": 0.25, "heat_price": 2.0}
+
+
+def test_neutral_scalars_leave_no_trace_in_a_scenario() -> None:
+    neutral = {"migration_weight": 1, "heat_start": 0.5}
+    named = load_scenario({"base": "small", "name": "small", "dssra_plus": neutral})
+    assert "dssra_plus" not in named.to_dict()
+    assert scenario_digest(named) == scenario_digest(load_scenario("small"))
+    tuned = named.with_overrides({"dssra_plus.migration_weight": 0.5})
+    assert scenario_digest(tuned) != scenario_digest(named)
+
+
+def test_it_plays_without_being_named_only_where_it_is_tuned() -> None:
+    plain = load_scenario("small")
+    tuned = plain.with_overrides({"dssra_plus.migration_weight": 0.5})
+    assert (also_playing(plain), also_playing(tuned)) == ((), ("dssra-plus",))
+    options = Options()
+    assert "dssra-plus" not in options.names_for(plain)
+    assert options.names_for(tuned) == (*options.names_for(plain), "dssra-plus")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("migration_weight", -0.1), ("heat_price", np.nan), ("heat_start", 1.0), ("channel_weight", 1.1)],
+)
+def test_a_scalar_out_of_range_is_refused(name, value) -> None:
+    with pytest.raises(AllocationError, match=rf"DSSRAPlus\({name}: expected .* got {value}"):
+        DSSRAPlus(support.SMALL, **{name: value})
+    with pytest.raises(ScenarioError, match=name):
+        load_scenario({"base": "small", "dssra_plus": {name: value}})

@@ -1,0 +1,270 @@
+"""Open areas: who is away and when it is seen coming, who has to stay, and what absence changes."""
+
+import copy
+import math
+
+import array_api_strict
+import numpy as np
+import pytest
+import torch
+
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.dynamics.mobility import ANNOUNCED_S
+from collapipe_env.dynamics.system import reach_of, walking_side
+from collapipe_env.dynamics.walks import seconds_inside
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import StateError
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.memory import memory_caps
+from collapipe_env.physics.migration import LOST
+from collapipe_env.rendering import draw_round
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.world import World
+
+MODELS = ("pause_go", "gauss_markov")
+SIDE = 40.0
+
+
+GENEROUS = {"device_energy_j": 1e4, "cu_energy_j": 1e4}
+
+
+def leaving(model="pause_go", roaming=1.6, **sections):
+    fields = {"model": model, "area": "open", "roaming": roaming, "pause_s": 20.0}
+    dynamics = {"rounds": 12, "processes": {"mobility": fields, **sections.pop("processes", {})}}
+    return load_scenario(
+        {"base": "small", "cluster": {"layout": "per_episode"}, **sections, "dynamics": dynamics}
+    )
+
+
+def world_of(scenario, rows, seed=0):
+    world = World(scenario, IdleLearner(rows), rows)
+    world.reset([np.random.default_rng([seed, row]) for row in range(rows)])
+    return world
+
+
+def from_cu(state, side):
+    walk = state.processes["mobility"]
+    return np.hypot(walk["x"] - side / 2, walk["y"] - side / 2)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_devices_beyond_the_corners_are_away_unless_the_encoder_needs_them(model):
+    scenario = leaving(model)
+    side, world = walking_side(scenario), world_of(scenario, 40)
+    assert side == pytest.approx(1.6 * SIDE)
+    assert reach_of(scenario) == pytest.approx(math.dist((0, 0), (SIDE / 2, SIDE / 2)))
+    scheduler, L, seen = DSSRA(scenario, threads=1), scenario.blocks, set()
+    for _ in range(6):
+        state = world.state
+        far = from_cu(state, side)
+        caps = memory_caps(world.parameters.costs, world.system._base.memory_bytes)
+        for row, n in np.ndindex(*far.shape[:2]):
+            order = sorted(range(far.shape[2]), key=lambda k, f=far[row, n]: f[k])
+            held, expected = 0, set()
+            for k in order:
+                inside = far[row, n, k] <= SIDE / math.sqrt(2.0)
+                if inside or held < L:
+                    expected.add(k)
+                    seen.add("inside" if inside else "stays")
+                else:
+                    seen.add("away")
+                held += caps[row, n, k]
+            assert set(np.flatnonzero(state.present[row, n])) == expected
+        assert (state.memory_bytes[~state.present] == 0).all()
+        plan = scheduler.allocate(state)
+        assert (plan.blocks[~state.present] == 0).all()
+        world.step(plan)
+    assert {"inside", "away"} <= seen
+
+
+def test_who_is_needed_stays():
+    """With little memory, at least two devices of each cluster stay, however far."""
+    scenario = leaving(
+        roaming=10.0,
+        budgets=GENEROUS,
+        devices={"profiles": [{"name": "tight", "memory_bytes": [384.0e6], "switched_capacitance": 1e-27}]},
+    )
+    world = world_of(scenario, 60)
+    caps = memory_caps(world.parameters.costs, world.system._base.memory_bytes)
+    room = np.where(world.state.present, caps, 0).sum(axis=-1)
+    assert (room >= scenario.blocks).all()
+    away_alone = (from_cu(world.state, walking_side(scenario)) > reach_of(scenario)).all(axis=-1)
+    assert away_alone.any()
+    assert world.state.present[away_alone].any(axis=-1).all()
+
+
+def test_the_share_of_devices_outside_follows_from_the_areas():
+    """Devices that pause are uniform in their square; the circle cuts off its corners."""
+    factor = 1.25
+    fields = {"area": "open", "roaming": factor, "pause_s": 1e6}
+    scenario = load_scenario(
+        {
+            "base": "medium",
+            "cluster": {"layout": "per_episode"},
+            "dynamics": {"processes": {"mobility": fields}},
+        }
+    )
+    world = world_of(scenario, 600)
+    radius, half = SIDE / math.sqrt(2.0), factor * SIDE / 2
+    segment = radius**2 * math.acos(half / radius) - half * math.sqrt(radius**2 - half**2)
+    outside = 1.0 - (math.pi * radius**2 - 4.0 * segment) / (2.0 * half) ** 2
+    found = (from_cu(world.state, 2 * half) > radius).mean()
+    # 12,000 devices, within four standard deviations.
+    assert found == pytest.approx(outside, abs=4.0 * math.sqrt(outside / 12_000))
+    assert 1.0 - world.state.present.mean() == pytest.approx(found, abs=0.005)
+
+
+def test_time_to_leave_a_circle_against_small_steps():
+    rng = np.random.default_rng(3)
+    angle, far = rng.uniform(0, 2 * np.pi, 50), 10.0 * np.sqrt(rng.uniform(0, 1, 50))
+    x, y = far * np.cos(angle), far * np.sin(angle)
+    v, w = rng.normal(size=(2, 50))
+    found = seconds_inside(10.0, (x, y), (v, w))
+    np.testing.assert_allclose(np.hypot(x + v * found, y + w * found), 10.0, rtol=1e-12)
+    before = np.linspace(0.0, 0.999, 200)[:, None] * found
+    assert (np.hypot(x + v * before, y + w * before) < 10.0).all()
+    assert np.isinf(seconds_inside(10.0, (x[:1], y[:1]), (0.0 * v[:1], 0.0 * w[:1]))).all()
+
+
+def test_straight_courses_are_announced_to_the_second():
+    """Who neither arrives nor sets out within the round leaves when it was said to, and nobody else."""
+    scenario = leaving(roaming=2.0)
+    side, reach = walking_side(scenario), reach_of(scenario)
+    world, scheduler = world_of(scenario, 60), DSSRA(scenario, threads=1)
+    leavers = 0
+    for _ in range(6):
+        before = {name: a.copy() for name, a in world.state.processes["mobility"].items()}
+        inside = from_cu(world.state, side) <= reach
+        world.step(scheduler.allocate(world.state))
+        seconds = world.system._reference_s[0]
+        left = np.hypot(before["target_x"] - before["x"], before["target_y"] - before["y"])
+        steady = inside & (before["speed"] > 0) & (left > seconds * before["speed"])
+        gone = from_cu(world.state, side) > reach
+        said = before["leaves_s"] < seconds
+        np.testing.assert_array_equal(gone[steady], said[steady])
+        leavers += said[steady].sum()
+        assert (before["leaves_s"][~inside] == 0.0).all()
+        assert (before["leaves_s"][inside & (before["speed"] == 0)] == ANNOUNCED_S).all()
+    assert leavers > 20
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("library", ["torch", "strict"])
+def test_other_array_libraries_say_the_same(model, library):
+    convert = {"torch": torch.asarray, "strict": array_api_strict.asarray}[library]
+    world = world_of(leaving(model), 8)
+    process = next(p for p in world.system.processes if p.name == "mobility")
+    carried = world.system.carried["mobility"]
+    there = {name: convert(values.copy()) for name, values in carried.items()}
+    for own, other in zip(process.limits(carried), process.limits(there), strict=True):
+        assert (own is None) == (other is None)
+        if own is not None:
+            np.testing.assert_allclose(np.asarray(other), own)
+    np.testing.assert_allclose(np.asarray(process._leaves(there)), carried["leaves_s"], rtol=1e-12)
+
+
+def test_tensors_play_the_same_rounds():
+    scenario = leaving(budgets={"device_energy_j": 20.0})
+    vector, tensors = CollaPipeVectorEnv(3, scenario, "surrogate"), CollaPipeTorchVectorEnv(3, scenario)
+    for env in (vector, tensors):
+        env.reset(seed=[11, 12, 13])
+    vector.action_space.seed(1)
+    left = 0
+    for _ in range(10):
+        action = vector.action_space.sample()
+        a, b = vector.step(action), tensors.step(action)
+        np.testing.assert_allclose(b[0].numpy(), a[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(tensors.state.present.numpy(), vector.state.present)
+        np.testing.assert_allclose(tensors.state.backlog.numpy(), vector.state.backlog, rtol=1e-7)
+        left += (~vector.state.present).sum()
+    assert left > 0
+
+
+@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+def test_queues_of_devices_that_are_away_stand_still():
+    scenario = leaving(budgets={"device_energy_j": 2.0})
+    world = world_of(scenario, 30)
+    scheduler, held = DSSRA(scenario, threads=1), 0
+    for _ in range(8):
+        state = world.state
+        record = world.step(scheduler.allocate(state))
+        away = ~state.present
+        before, after = state.backlog[..., 1:][away], world.state.backlog[..., 1:][away]
+        np.testing.assert_array_equal(before, after)
+        held += (before > 0.0).sum()
+        np.testing.assert_allclose(record.backlog_sum, record.backlog.sum(axis=(-2, -1)))
+    assert held > 0
+
+
+def test_blocks_of_those_who_left_lose_their_moments():
+    scenario = leaving(processes={"migration": {}})
+    world, scheduler = world_of(scenario, 30), DSSRA(scenario, threads=1)
+    reset = 0
+    for _ in range(8):
+        holders = world.state.processes["migration"]["holders"].copy()
+        gone = (holders[..., 1:] & ~world.state.present[:, :, None, :]).any(axis=-1)
+        record = world.step(scheduler.allocate(world.state))
+        moments = np.asarray(record.costs.moments)
+        assert (moments[gone] == LOST).all()
+        reset += gone.sum()
+    assert reset > 0
+
+
+def test_both_observations_show_departures():
+    scenario = leaving()
+    flat = CollaPipeVectorEnv(4, scenario, "surrogate")
+    graph = CollaPipeVectorEnv(4, scenario, "surrogate", observation="graph")
+    seen, _ = flat.reset(seed=2)
+    nodes, _ = graph.reset(seed=2)
+    flat.action_space.seed(0)
+    for _ in range(5):
+        there, says = flat.state.present, flat.state.processes["mobility"]["leaves_s"]
+        physical = flat.observation_layout.physical(seen)["mobility_leaves_s"]
+        drawn = graph.observation_layout.physical(nodes)["departure"]["leaves_s"]
+        assert graph.observation_space.contains(nodes)
+        np.testing.assert_allclose(physical[there], says[there], atol=1e-3)
+        np.testing.assert_allclose(drawn[there], says[there], atol=1e-3)
+        action = flat.action_space.sample()
+        seen, nodes = flat.step(action)[0], graph.step(action)[0]
+    closed = load_scenario({"base": "small", "dynamics": {"processes": {"mobility": {}}}})
+    assert "departure" not in CollaPipeEnv(closed, "surrogate", observation="graph").observation_layout
+
+
+def test_a_departure_that_the_walk_contradicts_is_refused():
+    env = CollaPipeEnv(leaving(), "surrogate")
+    env.reset(seed=1)
+    wrong = copy.deepcopy(env.get_state())
+    for part in (wrong["mdp"]["simulator"], wrong["mdp"]["simulator"]["system"]):
+        if "mobility" in part.get("processes", {}):
+            part["processes"]["mobility"]["leaves_s"] += 1.0
+    with pytest.raises(StateError, match="leaves_s does not agree with the walk"):
+        env.set_state(wrong)
+
+
+def test_the_map_has_the_circle():
+    env = CollaPipeEnv(leaving(), "surrogate", render_mode="rgb_array")
+    env.reset(seed=3)
+    env.step(env.action_space.sample())
+    picture = env.render()
+    from collapipe_env.rendering.round_view import round_view
+
+    view = round_view(env.last_round, 1, "leaving", side_m=walking_side(env.scenario), reach_m=10.0)
+    assert all(cluster.site.reach_m == 10.0 for cluster in view.clusters)
+    assert picture.shape[-1] == 3
+    assert (draw_round(view) != picture).any()
+
+
+def test_departures_are_announced_under_realistic_visibility_too():
+    """Whether a departure is announced is a property of the process, not of what is visible."""
+    scenario = leaving().with_overrides({"dynamics.visibility": "realistic"})
+    env = CollaPipeEnv(scenario, "surrogate", observation="graph")
+    seen, _ = env.reset(seed=1)
+    assert "motion" not in seen
+    there = env.state.present[0]
+    says = env.unwrapped._mdp.world.state.processes["mobility"]["leaves_s"][0]
+    np.testing.assert_allclose(seen["departure"][..., 0][there], says[there], rtol=1e-6)
+    flat = CollaPipeEnv(scenario, "surrogate")
+    assert "mobility_leaves_s" in flat.observation_layout
+    assert "mobility_x" not in flat.observation_layout

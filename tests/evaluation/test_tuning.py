@@ -1,0 +1,264 @@
+"""Tuning of DSSRA+: the search, what candidates cost, files, and what is chosen."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collapipe_env.agents.dssra.plus import DSSRAPlus
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.evaluation import episode as episodes_module
+from collapipe_env.evaluation import tuning
+from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
+from collapipe_env.evaluation.tuning import CHECK_SEED, TUNING_SEED, Trial, TuningPlan, play_candidate, tune
+from collapipe_env.evaluation.tuning_report import tuning_page, tuning_record
+from collapipe_env.evaluation.tuning_search import Search
+from collapipe_env.evaluation.tuning_space import RANGES, coordinates_of, neutral_scalars, scalars_at, tunable
+from collapipe_env.scenario import load_scenario
+
+SCENARIO = load_scenario(
+    {
+        "base": "small",
+        "name": "moving",
+        "radio": {"d2d_bandwidth_hz": 2e6},
+        "dynamics": {"rounds": 12, "load_levels": [0.3, 1.0], "processes": {"migration": {}}},
+    }
+)
+
+
+def plan_of(folder, **changes) -> TuningPlan:
+    usual = TuningPlan(
+        scenario=SCENARIO,
+        scheduler="dssra-plus",
+        names=("migration_weight",),
+        candidates=7,
+        episodes=3,
+        check_episodes=2,
+        rounds=5,
+        seed=0,
+        folder=folder,
+    )
+    return replace(usual, **changes)
+
+
+def trial(priced, weight=1.0, rounds=100, excess=0.0, delay=None) -> Trial:
+    E = len(priced)
+    delay = priced if delay is None else delay
+    return Trial({"migration_weight": weight}, tuple(delay), tuple(priced), (excess,) * E, (0.0,) * E, rounds)
+
+
+@given(st.sampled_from(sorted(RANGES)), st.floats(0.0, 1.0))
+def test_coordinates_and_values_go_together(name: str, at: float) -> None:
+    scalars = scalars_at([name], np.array([at]))
+    value = scalars[name]
+    assert RANGES[name].low <= value <= RANGES[name].high
+    assert value == float(f"{value:.4g}")
+    assert coordinates_of(scalars)[0] == pytest.approx(at, abs=1e-3)
+
+
+def test_half_way_is_the_middle_of_the_logarithms_or_log_odds() -> None:
+    middle = scalars_at(("migration_weight", "heat_start"), np.array([0.5, 0.5]))
+    assert middle == {"migration_weight": 0.5, "heat_start": 0.5}
+
+
+def test_only_scalars_that_mean_something_are_tuned() -> None:
+    def names(processes):
+        return tunable(load_scenario({"base": "small", "dynamics": {"processes": processes}}))
+
+    assert names({"migration": {}}) == ("migration_weight",)
+    assert names({"heat": {}}) == ("heat_price", "heat_start")
+    assert names({"heat": {}, "migration": {}}) == ("migration_weight", "heat_price", "heat_start")
+    for processes in ({}, {"migration": {"moments": "reset"}}):
+        with pytest.raises(ScenarioError, match=r"'custom' has nothing to tune: .* dssra-plus is dssra"):
+            names(processes)
+
+
+def searched(names, candidates, seed, cost):
+    """Candidates of a search, generation by generation, and the best one's cost."""
+    generations = []
+    for scalars, scores in Search(names, candidates, seed).generations():
+        scores += [cost(coordinates_of(one)) for one in scalars]
+        generations.append(scalars)
+    every = list(itertools.chain.from_iterable(generations))
+    return generations, min(cost(coordinates_of(one)) for one in every)
+
+
+@pytest.mark.parametrize("names", [("migration_weight",), ("migration_weight", "heat_price", "heat_start")])
+def test_the_search_gets_nearer_than_chance(names) -> None:
+    goal = np.array([0.31, 0.77, 0.6])[: len(names)]
+
+    def cost(at):
+        return float(np.square(at - goal).sum())
+
+    found, drawn = [], []
+    for seed in range(5):
+        generations, least = searched(names, 60, seed, cost)
+        first = generations[0]
+        assert first[0] == neutral_scalars(names)
+        assert len(first) == 20
+        assert sum(map(len, generations)) == 60
+        found.append(least)
+        drawn.append(min(cost(coordinates_of(one)) for one in first))
+        uniform = np.random.default_rng(seed).random((60, len(names)))
+        drawn.append(min(map(cost, uniform)))
+    assert np.median(found) < 0.3 * np.median(drawn)
+
+
+def test_the_search_is_the_same_for_the_same_seed_whatever_else_draws() -> None:
+    def run(seed, disturbed):
+        np.random.seed(1 + disturbed)  # noqa: NPY002 - the global generator is what is asked about
+
+        def cost(at):
+            np.random.random(disturbed)  # noqa: NPY002
+            return float(at.sum())
+
+        return searched(("migration_weight", "heat_price"), 20, seed, cost)[0]
+
+    assert run(0, 0) == run(0, 3)
+    assert run(0, 0) != run(1, 0)
+
+
+def test_a_candidate_costs_what_an_evaluation_finds(monkeypatch) -> None:
+    """Episode by episode with the code of evaluations, and the price by DSSRA's own objectives."""
+    scenario = plan_of(None).with_scalars({"migration_weight": 0.3})
+    found = play_candidate("dssra-plus", scenario, {"migration_weight": 0.3}, TUNING_SEED, 3, 10)
+    monkeypatch.setattr(episodes_module, "HELD_OUT_SEED", TUNING_SEED)
+    for index in range(3):
+        alone = play_episode("dssra-plus", DSSRAPlus(scenario), scenario, index, 10, "surrogate").result
+        assert found.delay[index] == pytest.approx(np.mean(alone.delay), rel=1e-12)
+        assert found.energy_excess[index] == pytest.approx(alone.worst_energy_ratio - 1.0, rel=1e-9)
+        assert found.backlog_slope[index] == pytest.approx(alone.backlog_slope, rel=1e-9)
+    env = CollaPipeVectorEnv(3, scenario, "surrogate", autoreset_mode="Disabled")
+    env.reset(seed=TUNING_SEED)
+    plus, total = DSSRAPlus(scenario), np.zeros(3)
+    full = DSSRAPlus(scenario, migration_weight=1.0)  # its objective counts moves as they are charged
+    for _ in range(10):
+        state = env.state.map(np.copy)
+        plan = plus.allocate(state)
+        total += full.objective(state, plan)
+        env.step_allocation(plan)
+    V = scenario.budgets.tradeoff_v
+    np.testing.assert_allclose(found.priced, total / (10 * V), rtol=1e-9)
+
+
+def test_seeds_are_nobody_elses() -> None:
+    most = 10_000 * 4999 + 1000
+    assert TUNING_SEED + most < CHECK_SEED
+    assert CHECK_SEED + most < 1_100_000_000 < HELD_OUT_SEED
+
+
+def test_interrupted_and_gone_on_with_it_finds_the_same(tmp_path) -> None:
+    whole = tune(plan_of(tmp_path / "whole"))
+    assert whole.trials[0].scalars == {"migration_weight": 1.0}
+    assert len(whole.trials) == 7
+    rounds = 0
+
+    def stop_in_the_fourth() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 3 * 5 + 2:
+            raise KeyboardInterrupt
+
+    parts = plan_of(tmp_path / "parts")
+    with pytest.raises(KeyboardInterrupt):
+        tune(parts, stop_in_the_fourth)
+    kept, played = [], 0
+
+    def count() -> None:
+        nonlocal played
+        played += 1
+
+    again = tune(parts, count, lambda place, _, known: kept.append(place) if known else None)
+    assert again == whole
+    assert kept == ["candidate 0", "candidate 1", "candidate 2"]
+    checks = 0 if whole.check is None else 2
+    assert played == (7 - 3 + checks) * 5
+    played = 0
+    assert tune(parts, count) == whole
+    assert played == 0
+
+
+def test_candidates_of_something_else_are_measured_again(tmp_path) -> None:
+    first = tune(plan_of(tmp_path, candidates=2))
+    longer = tune(plan_of(tmp_path, candidates=2, rounds=6))
+    assert longer.trials[0].rounds == 6
+    assert longer.trials[0].delay != first.trials[0].delay
+
+
+@pytest.mark.parametrize("change", ["short", "missing", "text"])
+def test_a_damaged_candidate_is_named(tmp_path, change) -> None:
+    plan = plan_of(tmp_path, candidates=1)
+    tune(plan)
+    file = tmp_path / "candidate-0.json"
+    content = json.loads(file.read_text())
+    if change == "short":
+        content["delay"].pop()
+    elif change == "missing":
+        del content["scalars"]
+    else:
+        content["priced"][0] = "much"
+    file.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"candidate-0\.json is damaged .*delete it"):
+        tune(plan)
+
+
+def test_who_fails_the_energy_gate_comes_last() -> None:
+    cheap = trial([5.0, 5.0], 0.1, rounds=500, excess=0.05)
+    dear = trial([9.0, 9.0], 0.2, rounds=500, excess=0.01)
+    assert cheap.gate.failed
+    assert not dear.gate.failed
+    assert cheap.score > dear.score
+    assert trial([5.0, 5.0], rounds=499, excess=0.05).score == 5.0
+
+
+def test_differences_are_of_the_same_episodes() -> None:
+    first, second = trial([10.0, 20.0], delay=[5.0, 5.0]), trial([8.0, 24.0], delay=[4.0, 6.0])
+    assert first.against(second).mean == pytest.approx((10 / 8 + 20 / 24) / 2 - 1)
+    assert first.delay_against(second).mean == pytest.approx((5 / 4 + 5 / 6) / 2 - 1)
+
+
+def played_by(scores, monkeypatch):
+    """Let candidates cost what a function of their weight and the first seed says."""
+
+    def play(scheduler, scenario, scalars, seed, episodes, rounds, on_round):
+        return trial([scores(scalars["migration_weight"], seed)] * episodes, scalars["migration_weight"])
+
+    monkeypatch.setattr(tuning, "play_candidate", play)
+
+
+def test_fresh_episodes_decide_between_the_best_and_neutral(tmp_path, monkeypatch) -> None:
+    def lucky(weight, seed):
+        better = weight != 1.0 and seed < CHECK_SEED
+        return 5.0 if better else 6.0 + (weight != 1.0)
+
+    played_by(lucky, monkeypatch)
+    plan = plan_of(tmp_path / "lucky", check_episodes=5)
+    tuned = tune(plan)
+    assert tuned.best != 0
+    assert tuned.chosen == {"migration_weight": 1.0}
+    text = tuning_page(plan, tuned).markdown()
+    assert "no difference that can be told from chance; the neutral scalars stay" in text
+
+    played_by(lambda weight, _: abs(weight - 0.3) + 1.0, monkeypatch)
+    plan = plan_of(tmp_path / "good", check_episodes=5)
+    tuned = tune(plan)
+    assert tuned.chosen == tuned.trials[tuned.best].scalars
+    assert abs(tuned.chosen["migration_weight"] - 0.3) < 0.3
+    text = tuning_page(plan, tuned).markdown()
+    assert "better beyond chance" in text
+    assert tuning_record(tuned)["chosen"] == tuned.chosen
+    few = tuning_page(replace(plan, check_episodes=4), tuned).markdown()
+    assert "too few episodes to tell" in few
+
+
+def test_where_nothing_is_better_there_is_no_check(tmp_path, monkeypatch) -> None:
+    played_by(lambda weight, _: 1.0 + abs(np.log(weight)), monkeypatch)
+    plan = plan_of(tmp_path)
+    tuned = tune(plan)
+    assert (tuned.best, tuned.check, tuned.chosen) == (0, None, {"migration_weight": 1.0})
+    assert "No candidate is better than the neutral scalars" in tuning_page(plan, tuned).markdown()

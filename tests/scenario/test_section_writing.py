@@ -1,0 +1,78 @@
+"""Tuned scalars in a scenario file, of which everything else stays as it is."""
+
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.section_writing import section_lines, with_section, write_scalars
+
+NEW = ["dssra_plus:", "  # how", "  migration_weight: 0.25"]
+OLD_FORMS = {
+    "absent": ("name: a\n", "name: a\n\n", ""),
+    "empty line at the end": ("name: a\n\n", "name: a\n\n", ""),
+    "no line end": ("name: a", "name: a\n\n", ""),
+    "first": ("dssra_plus:\n  heat_price: 1\nname: a\n", "", "name: a\n"),
+    "between": (
+        "# top\nname: a  # why\ndssra_plus:  # old\n  # older\n\n  heat_price: 1\n\n# of b\nradio: {}\n",
+        "# top\nname: a  # why\n",
+        "\n# of b\nradio: {}\n",
+    ),
+    "last": ("name: a\ndssra_plus: {heat_price: 1}\n", "name: a\n", ""),
+    "another name": ("dssra_plus_more:\n  x: 1\n", "dssra_plus_more:\n  x: 1\n\n", ""),
+}
+
+
+@pytest.mark.parametrize("form", list(OLD_FORMS))
+def test_only_the_section_changes(form: str) -> None:
+    text, before, after = OLD_FORMS[form]
+    section = "".join(f"{line}\n" for line in NEW)
+    found = with_section(text, NEW)
+    assert found == before + section + after
+    assert with_section(found, NEW) == found
+
+
+def test_the_lines_of_the_section() -> None:
+    assert section_lines({"migration_weight": 0.25}, ["how"]) == NEW
+    assert section_lines({"heat_price": 1e-05}, []) == ["dssra_plus:", "  heat_price: 1e-05"]
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("# mine\nbase: small\ndssra_plus:\n  heat_price: 3.0\n# radio\nradio:\n  diversity: 2\n")
+    scenario = load_scenario(file)
+    write_scalars(
+        file, scenario, {"migration_weight": 0.25, "heat_start": 1e-05}, ["collapipe tune mine.yaml"]
+    )
+    assert file.read_text() == (
+        "# mine\nbase: small\ndssra_plus:\n  # collapipe tune mine.yaml\n  migration_weight: 0.25\n"
+        "  heat_start: 1e-05\n# radio\nradio:\n  diversity: 2\n"
+    )
+    wanted = {"dssra_plus": {"migration_weight": 0.25, "heat_price": 0.0, "heat_start": 1e-5}}
+    assert load_scenario(file) == scenario.with_overrides(wanted)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_files_that_cannot_be_written_into(tmp_path: Path) -> None:
+    scenario = load_scenario("small")
+    texts = {
+        "other.yaml": ("base: medium\n", "is not the scenario 'small' that is tuned"),
+        "flow.yaml": ("{base: small}\n", "cannot be replaced line by line"),
+        "inherited.yaml": (
+            "base: small\ndssra_plus: {heat_price: 1.0,\nheat_start: 0.1}\n",
+            "cannot be replaced line by line",
+        ),
+        "mine.txt": ("base: small\n", "ends in .yaml or .yml"),
+    }
+    for name, (text, message) in texts.items():
+        file = tmp_path / name
+        file.write_text(text)
+        with pytest.raises(ScenarioError, match=message):
+            write_scalars(file, scenario, {"migration_weight": 0.5})
+        assert file.read_text() == text
+    with pytest.raises(ScenarioError, match=r"cannot be read \(No such file or directory\)"):
+        write_scalars(tmp_path / "none.yaml", scenario, {"migration_weight": 0.5})
+    (tmp_path / "latin.yaml").write_bytes(b"name: \xe9\n")
+    with pytest.raises(ScenarioError, match="not UTF-8 text"):
+        write_scalars(tmp_path / "latin.yaml", scenario, {"migration_weight": 0.5})
