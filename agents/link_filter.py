@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, FloatArray
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.dynamics.channel_knowledge import LEAST_GAIN, ChannelKnowledgeSpec
 from collapipe_env.dynamics.mobility import MobilitySpec
 from collapipe_env.dynamics.system import MOBILITY, joined_links, split_links
@@ -73,8 +73,8 @@ def usual_drifts_db(scenario: Scenario) -> tuple[float, float]:
 class LinkFilter:
     """Better estimates of gains than those that are known, by one Kalman filter a link ([X]).
 
-    Without noise and delay it returns what it is given. Ask it once in every round. A row whose round is the
-    first one of an episode starts afresh.
+    Without noise and delay it returns what it is given. Ask it in every round, once or more: what was
+    measured in a round counts once. A row whose round is the first one of an episode starts afresh.
 
     Args:
         scenario: The scenario; what it says of fading and of channel knowledge is the filter's model.
@@ -105,6 +105,7 @@ class LinkFilter:
         # Powers of branches of correlation rho have the correlation rho^2, and their decibels nearly so.
         memory = (scenario.radio.fading_correlation**2, spec.noise_correlation)
         self._filters = tuple(_Filter(drift, (fading_db, noise_db), memory) for drift in drifts)
+        self._round: IntArray = np.empty(0, dtype=np.int64)
 
     def reset(self, rows: BoolArray | None = None) -> None:
         """Forget all measurements.
@@ -114,6 +115,10 @@ class LinkFilter:
         """
         for one in self._filters:
             one.forget(rows)
+        if rows is None:
+            self._round = np.empty(0, dtype=np.int64)
+        elif len(self._round):
+            self._round[rows] = -1
 
     def update(self, seen: SystemState) -> SystemState:
         """The same system with filtered gains.
@@ -131,9 +136,13 @@ class LinkFilter:
         known = DB * np.log(np.maximum(known.astype(np.float64, copy=False), LEAST_GAIN))
         means = seen.round_index < self._delay
         first = means | (seen.round_index == 0)
+        if len(self._round) != len(first):
+            self._round = np.full(len(first), -1, dtype=np.int64)
+        again = ~first & (seen.round_index == self._round)
+        self._round = np.array(seen.round_index)
         known = np.where(means[:, None], known + self._below_db, known)
         parts = zip(self._filters, (known[:, :N], known[:, N:]), strict=True)
-        found = [one.estimate(part, first, means, self._delay) for one, part in parts]
+        found = [one.estimate(part, (first, means, again), self._delay) for one, part in parts]
         gain = 10.0 ** (np.concatenate(found, axis=-1) / 10.0)
         uplink, d2d = split_links(gain, None, self._devices)
         return replace(seen, uplink_gain=uplink, d2d_gain=d2d)
@@ -165,15 +174,18 @@ class _Filter:
         elif len(self._values):
             self._values[rows] = np.nan
 
-    def estimate(self, known: FloatArray, first: BoolArray, means: BoolArray, delay: int) -> FloatArray:
+    def estimate(
+        self, known: FloatArray, rows: tuple[BoolArray, BoolArray, BoolArray], delay: int
+    ) -> FloatArray:
         """Estimates of the gains now (E, links) [dB].
 
         Args:
             known: Measured gains, or means (E, links) [dB].
-            first: Rows that start afresh (E,).
-            means: Rows of ``known`` that are means (E,).
+            rows: Those that start afresh, those of ``known`` that are means, and those whose measurements
+                were taken before (E,).
             delay: Rounds by which measurements are old.
         """
+        first, means, again = rows
         shape = (len(known), 3, known.shape[1])
         if self._values.shape != shape:
             self._values, self._covariance = np.full(shape, np.nan), np.empty((len(known), 3, 3))
@@ -182,11 +194,11 @@ class _Filter:
         self._values[fresh, 0] = known[fresh]
         self._covariance[fresh] = np.diag(self._variance)
         self._covariance[fresh & means, 0, 0] = self._variance[2]
-        going = ~fresh
+        going = ~fresh & ~again
         self._values[going] *= self._keeps[:, None]
         self._covariance[going] *= self._keeps[:, None] * self._keeps
         self._covariance[going] += np.diag(self._process)
-        self._take(~means, known)
+        self._take(~means & ~again, known)
         return np.asarray(self._values[:, 0] + self._keeps[1] ** delay * self._values[:, 1])
 
     def _take(self, rows: BoolArray, measured: FloatArray) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import array_api_strict
 import numpy as np
 import pytest
 import torch
@@ -434,3 +435,27 @@ def test_wrong_gains_of_uplinks_cost_what_was_worked_out():
         # The losses were means of 120 draws.
         assert longest(known) / best - 1.0 == pytest.approx(loss, abs=0.015 + 0.1 * loss)
     assert longest(mean) / best - 1.0 == pytest.approx(0.10, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "spec", [*ALL_MODES, {"modes": ["quantised", "noisy", "delayed"], "rates": "committed"}]
+)
+def test_every_array_library_knows_the_same(spec):
+    env = vector(knowing(spec, base="small"))
+    world = env._mdp.world
+    process = next(p for p in world.system.processes if p.name == "channel_knowledge")
+    system, convert = world.system._base, array_api_strict.asarray
+    rng = np.random.default_rng(0)
+    small = rng.gamma(4.0, 0.25, system.link_gain.shape)
+    system = system._replace(small_scale=small)
+    there = system.map(lambda a: convert(a.copy()))
+    u = rng.uniform(size=(3, process.numbers))
+    carried, other = process.begin(system, u.copy()), process.begin(there, convert(u.copy()))
+    state = env.truth
+    for _ in range(3):
+        a, b = process.apply(system, carried).known_gain, process.apply(there, other).known_gain
+        np.testing.assert_allclose(np.asarray(b), a, rtol=1e-12)
+        u = rng.uniform(size=u.shape)
+        carried = process.advance(carried, state, None, u.copy(), None)
+        other = process.advance(other, state.map(lambda x: convert(x.copy())), None, convert(u.copy()), None)
+        assert carried.keys() == other.keys()
