@@ -42,6 +42,10 @@ PARTS: dict[str, Part] = {
     "step_rate": Part(
         "steps against Gymnasium's classics", {"num_envs": (4,), "slice_seconds": 0.005, "repeats": 2}
     ),
+    "tiers": Part(
+        "steps of tiers against those of the scenarios in which nothing moves",
+        {"sizes": ("small",), "num_envs": (1, 4), "slice_seconds": 0.005, "repeats": 2},
+    ),
     "torch_backend": Part(
         "environments as PyTorch tensors",
         {"scenario": "small", "num_envs": (2,), "dtypes": ("float64",), "slice_seconds": 0.005, "repeats": 2},

@@ -1,0 +1,127 @@
+"""Time of the tiers' steps over those of the same scenarios in which nothing moves, measured side by side.
+
+A tier and its static twin, the scenario without processes and load, take turns in short slices; each figure
+is the ratio of the two, slice by slice, with its range. The last row names the process that costs most. Run::
+
+    python benchmarks/tiers.py
+    python benchmarks/tiers.py --sizes small medium large --num-envs 1 64
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import gymnasium as gym
+from measuring import (
+    RESULTS,
+    Contestant,
+    Figure,
+    SliceOptions,
+    command,
+    publish,
+    ratio_figure,
+    stepper,
+    take_turns,
+    within,
+)
+
+from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario.names import TIER_SIZES, TIERS
+
+WHAT = "time of a tier's step over that of the scenario without processes and load (surrogate learner)"
+GOAL = 2.0
+"""Most times the static step."""
+ID = "CollaPipeSurrogate-v0"
+
+
+def static_twin(scenario: Scenario) -> Scenario:
+    """The scenario with no process on and the full clock left to every device.
+
+    Args:
+        scenario: A tier.
+    """
+    fields = scenario.to_dict()
+    # Overrides would leave processes on that they do not name.
+    fields["dynamics"] = {**fields["dynamics"], "processes": {}, "load_levels": [1.0]}
+    return load_scenario({**fields, "name": f"{scenario.name}-static"})
+
+
+@dataclass(frozen=True)
+class Options(SliceOptions):
+    """Time of the tiers' steps over those of the same scenarios in which nothing moves."""
+
+    sizes: tuple[str, ...] = ("medium",)
+    """Sizes: small, medium, large."""
+    num_envs: tuple[int, ...] = (1, 64)
+    """Environments that step at once, at least 1 each; 1 stands for a single environment."""
+    output: Path = RESULTS / "tiers.json"
+    """JSON file to write."""
+
+    def check(self) -> None:
+        """Refuse what cannot be run."""
+        super().check()
+        for size in self.sizes:
+            if size not in TIER_SIZES:
+                raise ScenarioError(f"--sizes: {size!r} has no tiers: {nearest_name(size, TIER_SIZES)}")
+        within(*(("--num-envs", size, 1, 1_000_000) for size in self.num_envs))
+
+
+def _contestant(name: str, scenario: Scenario, num_envs: int) -> Contestant:
+    if num_envs == 1:
+        return Contestant(name, 1, stepper(gym.make(ID, disable_env_checker=True, scenario=scenario)))
+    return Contestant(name, num_envs, stepper(gym.make_vec(ID, num_envs=num_envs, scenario=scenario)))
+
+
+def figures(
+    sizes: Sequence[str] = ("medium",),
+    num_envs: Sequence[int] = (1, 64),
+    slice_seconds: float = 0.25,
+    repeats: int = 7,
+) -> list[Figure]:
+    """Measure every tier against its twin.
+
+    Args:
+        sizes: Sizes of the tiers.
+        num_envs: Environments that step at once, >= 1 each.
+        slice_seconds: Length of a slice [s].
+        repeats: Slices of each, >= 1.
+
+    Returns:
+        A figure for each tier, size and number of environments, and for each of the latter the slowest.
+    """
+    found, worst = [], []
+    for together in num_envs:
+        own: list[tuple[Figure, str]] = []
+        for size in sizes:
+            for tier in TIERS:
+                scenario = load_scenario(f"{size}-{tier}")
+                pair = [
+                    _contestant("tier", scenario, together),
+                    _contestant("static", static_twin(scenario), together),
+                ]
+                timings = take_turns(pair, slice_seconds, repeats)
+                row = f"{scenario.name}, {'single' if together == 1 else f'{together} in a vector'}"
+                figure = ratio_figure(row, timings["tier"], timings["static"], GOAL)
+                own.append((figure, ", ".join(dict(scenario.dynamics.processes))))
+        slowest, processes = max(own, key=lambda entry: entry[0].value)
+        found += [figure for figure, _ in own]
+        name = f"slowest, {'single' if together == 1 else f'{together} in a vector'}: {processes}"
+        worst.append(replace(slowest, name=name))
+    return [*found, *worst]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table and store it; returns the exit status."""
+    return command(Options, _run, __doc__, arguments)
+
+
+def _run(options: Options) -> None:
+    publish(options, WHAT, figures(options.sizes, options.num_envs, options.slice_seconds, options.repeats))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
