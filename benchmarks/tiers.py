@@ -107,7 +107,7 @@ def figures(
                 row = f"{scenario.name}, {'single' if together == 1 else f'{together} in a vector'}"
                 figure = ratio_figure(row, timings["tier"], timings["static"], GOAL)
                 own.append((figure, ", ".join(dict(scenario.dynamics.processes))))
-        slowest, processes = max(own, key=lambda entry: entry[0].value)
+        slowest, processes = max(own, key=lambda entry: entry[0].value or 0.0)
         found += [figure for figure, _ in own]
         name = f"slowest, {'single' if together == 1 else f'{together} in a vector'}: {processes}"
         worst.append(replace(slowest, name=name))
