@@ -123,8 +123,8 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", choices=TIER_SIZES, default=list(TIER_SIZES))
     sizes = parser.parse_args().sizes
     stamp = (
-        f"`python tools/make_tiers_table.py` ({EPISODES} episodes x {ROUNDS} rounds, surrogate: mean delay of "
-        "a round; with what the queues at the end are worth; mean relative difference of the latter to "
+        f"`python tools/make_tiers_table.py` ({EPISODES} episodes x {ROUNDS} rounds, surrogate: mean delay "
+        "of a round; with what the queues at the end are worth; mean relative difference of the latter to "
         "DSSRA's in the same episodes with 95 % bootstrap interval; energy of the worst node over its budget)"
     )
     for tier in tqdm(TIERS, unit="tier", disable=None):

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
+from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.dynamics.process import Carried, Observed, Process
 from collapipe_env.dynamics.system import System
 from collapipe_env.errors import StateError
+from collapipe_env.kernels.handovers import holder_rows
 from collapipe_env.physics.migration import block_holders
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
@@ -60,7 +64,7 @@ class PreviousPlan(Process):
         """The plan just played; clusters that sat out keep the one before."""
         xp, plan = namespace(costs.delay), costs.allocation
         blocks = xp.astype(plan.device_blocks, xp.int64)
-        holders = block_holders(plan, self.scenario.blocks)
+        holders = holders_of(plan, self.scenario.blocks)
         plays = costs.plays
         if plays is not None:
             blocks = xp.where(plays[..., None], blocks, carried["blocks"])
@@ -83,3 +87,19 @@ class PreviousPlan(Process):
         together = -1 if opens(self.scenario, "participation") else (-2, -1)
         if (each.any(axis=together) != each.all(axis=together)).any():
             raise StateError(f"simulator/processes/migration/holders leave blocks to nobody: {REMEDY}")
+
+
+def holders_of(plan: Allocation, blocks: int) -> Array:
+    """Holders of every block under a plan (..., N, L, K+1), bool; plain plans in a compiled loop.
+
+    Args:
+        plan: Any feasible plan (..., N, K).
+        blocks: Encoder depth ``L``.
+    """
+    own = plan.blocks
+    plain = plan.stage is None and plan.chunks is None and plan.server_blocks is None
+    if not plain or type(own) is not np.ndarray or own.ndim != 3:
+        return block_holders(plan, blocks)
+    holders = np.empty((*own.shape[:2], blocks, own.shape[2] + 1), dtype=np.bool_)
+    holder_rows(np.ascontiguousarray(own, dtype=np.int64), holders)
+    return holders

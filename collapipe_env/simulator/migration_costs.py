@@ -6,11 +6,15 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, namespace
+from collapipe_env.dynamics.previous_plan import holders_of
 from collapipe_env.dynamics.process import Price
+from collapipe_env.kernels.handovers import handover_rows
 from collapipe_env.physics import energy, radio
-from collapipe_env.physics.migration import Handover, MovingTimes, block_holders, handover, moving_times
+from collapipe_env.physics.migration import Handover, MovingTimes, handover, moving_times
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.participation import players
 from collapipe_env.simulator.state import SystemState
@@ -59,13 +63,29 @@ def change_of_plan(
     previous, rules = state.processes.get("migration"), parameters.migration
     if previous is None or rules is None:
         return None
-    after = block_holders(allocation, parameters.costs.blocks)
+    after = holders_of(allocation, parameters.costs.blocks)
     plays = players(allocation)
     if plays is not None:
         # A cluster that sits out keeps the plan that it had.
         after = namespace(after).where(plays[..., None, None], after, previous["holders"])
-    change = handover(previous["holders"], state.present, after, rules.moves)
+    change = _handed_over(previous["holders"], state.present, after, rules.moves)
     return change if plays is None else _of_players(change, plays)
+
+
+def _handed_over(before: Array, present: Array, after: Array, moves: bool) -> Handover:
+    """Blocks that change hands, in a compiled loop where the arrays are NumPy's."""
+    if type(before) is not np.ndarray or before.ndim != 4:
+        return handover(before, present, after, moves)
+    E, N, L, nodes = before.shape
+    found = Handover(
+        moved=np.empty((E, N, nodes - 1, nodes - 1)),
+        leaving=np.empty((E, N, nodes - 1)),
+        moments=np.empty((E, N, L), dtype=np.int64),
+        involved=np.empty((E, N, nodes - 1), dtype=np.bool_),
+    )
+    here, now = np.ascontiguousarray(present), np.ascontiguousarray(after)
+    handover_rows(np.ascontiguousarray(before), here, now, moves, *found)
+    return found
 
 
 def _of_players(change: Handover, plays: Array) -> Handover:
