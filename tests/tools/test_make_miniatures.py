@@ -1,0 +1,70 @@
+"""The tool that solves the miniatures: kept results, tables, and the page that it writes."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from collapipe_env.errors import SchedulerError
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import make_miniatures as tool  # noqa: E402
+from miniatures.cases import miniatures  # noqa: E402
+from miniatures.results import QUICK, Effort  # noqa: E402
+
+PAGE = (ROOT / "docs/miniatures.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["boards-2-5mhz", "phones-8-move"])
+def test_a_short_run_prints_a_row(name, capsys) -> None:
+    tool.main(["--quick", "--only", name])
+    first, second, third = capsys.readouterr().out.strip().split("\n\n")
+    for table in (first, second, third):
+        head, _, row = table.splitlines()
+        assert head in PAGE
+        assert head.count("|") == row.count("|")
+    delays = [float(value) for value in re.findall(r"([\d.]+) s\b", first)]
+    assert min(delays[1:]) > 1.0
+    assert delays[-1] == max(delays)  # random plans are the slowest
+    assert f"`{name}`" in third
+
+
+def test_results_are_kept(monkeypatch, tmp_path) -> None:
+    mini, calls = miniatures()[0], []
+
+    def result(mini, effort, names):
+        calls.append(names)
+        return {
+            "digest": tool.scenario_digest(mini.scenario),
+            "effort": vars(effort),
+            "intervals": mini.intervals,
+            "schedulers": dict.fromkeys(names),
+        }
+
+    monkeypatch.setattr(tool, "result", result)
+    first = tool.kept_result(mini, QUICK, ("dssra",), tmp_path)
+    assert tool.kept_result(mini, QUICK, ("dssra",), tmp_path) == first
+    assert json.loads((tmp_path / f"{mini.name}.json").read_text()) == first
+    assert calls == [("dssra",)]
+    for effort, names in ((Effort(), ("dssra",)), (Effort(), ("dssra", "random"))):
+        tool.kept_result(mini, effort, names, tmp_path)
+    assert len(calls) == 3
+
+
+def test_miniatures_are_named_once_and_the_page_has_them_all() -> None:
+    names = [mini.name for mini in miniatures()]
+    assert len(set(names)) == len(names)
+    for tier in tool.TIERS:
+        part = PAGE.partition(f"<!-- generated: {tier} -->")[2].partition("<!-- end")[0]
+        rows = re.findall(r"^\| ([^|]*?) \|", part, re.MULTILINE)[1:]
+        assert rows == [mini.title for mini in miniatures() if mini.tier == tier]
+
+
+def test_bad_words_are_refused() -> None:
+    with pytest.raises(SystemExit, match="boat"):
+        tool.main(["--only", "boat"])
+    with pytest.raises(SchedulerError, match="dsra"):
+        tool.main(["--also", "dsra", "--quick"])

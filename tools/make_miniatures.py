@@ -1,0 +1,212 @@
+"""Solve the miniatures, play everybody in them, and write the tables of ``docs/miniatures.md``.
+
+Run ``python tools/make_miniatures.py``; it takes five to ten minutes. Each miniature's results are kept in
+``runs/miniatures``, so that a run that was ended goes on where it was, and ``--fresh`` begins anew.
+``--only heat`` takes those whose name has the word in it, or of a tier, and prints their tables.
+``--also NAME`` adds a registered scheduler to the tables. ``--quick`` tries everything in half a minute,
+prints the tables and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from generated_parts import markdown_table, write_parts
+from miniatures.cases import Miniature, miniatures
+from miniatures.results import QUICK, Effort, result
+from tqdm import tqdm
+
+from collapipe_env.files import write_text
+from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.schedulers import SCHEDULERS
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "miniatures.md"
+RUNS = ROOT / "runs" / "miniatures"
+PLAYED = ("dssra", "pipeline", "random")
+"""Registered schedulers of the tables; the first one is what the optimum is compared with."""
+TITLES = {"dssra": "DSSRA", "pipeline": "even split", "random": "random"}
+TIERS = {"migration": "load comes and goes, and changes of plan have a price", "heat": "devices warm up"}
+
+
+def kept_result(mini: Miniature, effort: Effort, names: tuple[str, ...], folder: Path) -> dict[str, Any]:
+    """Result of a miniature: the kept one if of the same scenario, effort and schedulers, else a new one.
+
+    Args:
+        mini: The miniature.
+        effort: Length of the play.
+        names: Registered schedulers.
+        folder: Where results are kept.
+    """
+    path = folder / f"{mini.name}.json"
+    if path.is_file():
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        of = {"digest": scenario_digest(mini.scenario), "effort": vars(effort), "intervals": mini.intervals}
+        if of.items() <= kept.items() and set(names) <= set(kept["schedulers"]):
+            return kept
+    found = result(mini, effort, names)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(found, indent=1))
+    return found
+
+
+Found: TypeAlias = list[tuple[Miniature, dict[str, Any]]]
+"""Miniatures and their results."""
+
+
+def table(found: Found, names: tuple[str, ...]) -> str:
+    """Table of everybody's mean delays, and how much less the optimum takes.
+
+    Args:
+        found: Miniatures of a tier.
+        names: Registered schedulers, in the order of the columns; the first is compared with.
+    """
+    first, *others = (TITLES.get(name, f"`{name}`") for name in names)
+    heads = [
+        "miniature",
+        "a block's move",
+        "optimum",
+        "one step",
+        first,
+        "best scalars",
+        "best fixed",
+        *others,
+    ]
+    heads += ["room over one step", f"over {first}", "over scalars", "over fixed"]
+    rows = []
+    for mini, r in found:
+        one, scalars, fixed = r["one_step"], r["scalars"], r["fixed"]
+        played, *rest = (r["schedulers"][name] for name in names)
+        cells = [
+            mini.title,
+            f"{r['move_s']:.1f} s" if r["move_s"] else "free",
+            f"{r['optimum_s']:.2f} s",
+            f"{one['s']:.2f} s",
+            f"{played['s']:.2f} s",
+            f"{scalars['s']:.2f} s ({_scalars(scalars['of'], mini)})",
+            f"{fixed['s']:.2f} s ({_plan(fixed['of'])})",
+            *(f"{part['s']:.2f} s" for part in rest),
+            *map(_room, (one, played, scalars, fixed)),
+        ]
+        rows.append(cells)
+    return markdown_table(heads, rows)
+
+
+def checks(found: Found) -> str:
+    """Table of the optimum by value iteration and in the environment.
+
+    Args:
+        found: All miniatures.
+    """
+    heads = ["miniature", "speeds, GFLOP/s", "states", "actions", "half the intervals", "model", "played"]
+    rows = []
+    for mini, r in found:
+        change = 100.0 * (r["model_s"] / r["model_coarse_s"] - 1.0)
+        cells = [
+            f"`{mini.name}`: {mini.title}",
+            ", ".join(f"{speed:g}" for speed in r["speeds_gflops"]),
+            f"{r['states']:,}",
+            r["actions"],
+            f"{r['model_coarse_s']:.2f} s ({change:+.2f} %)" if mini.intervals else "",
+            f"{r['model_s']:.2f} s",
+            f"{r['optimum_s']:.2f} ± {r['optimum_error_s']:.2f} s",
+        ]
+        rows.append(cells)
+    return markdown_table(heads, rows)
+
+
+def summary(found: Found, first: str) -> str:
+    """Table of the least and the greatest room of every kind of miniature.
+
+    Args:
+        found: All miniatures.
+        first: The registered scheduler that is compared with.
+    """
+    kinds: dict[str, Found] = {}
+    for mini, r in found:
+        kinds.setdefault(mini.kind, []).append((mini, r))
+    title = TITLES.get(first, f"`{first}`")
+    heads = ["what", "miniatures", f"room over {title}", "left by scalars", "left by a fixed plan"]
+    rows = []
+    for kind, members in kinds.items():
+        parts = [(r["schedulers"][first], r["scalars"], r["fixed"]) for _, r in members]
+        ranges = ([part["room"] for part in column] for column in zip(*parts, strict=True))
+        rows.append([kind, len(members), *(_range(min(column), max(column)) for column in ranges)])
+    return markdown_table(heads, rows)
+
+
+def _range(least: float, most: float) -> str:
+    low, high = (f"{max(value, 0.0):.1f}" for value in (least, most))
+    return f"{high} %" if low == high else f"{low} to {high} %"
+
+
+def _room(part: dict[str, float]) -> str:
+    return f"{abs(part['room']) if abs(part['room']) < 0.05 else part['room']:.1f} ± {part['error']:.1f} %"
+
+
+def _scalars(of: tuple[float, float, float], mini: Miniature) -> str:
+    weight, price, start = of
+    if mini.tier != "heat":
+        return f"{weight:g}"
+    return f"{price:g} from {start:g}" + (f", {weight:g}" if weight != 1.0 else "")
+
+
+def _plan(of: dict[str, Any]) -> str:
+    blocks = "-".join(map(str, of["blocks"]))
+    return blocks if of["micro_batches"] is None else f"{blocks}, M = {of['micro_batches']}"
+
+
+def options(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="try everything shortly, and write nothing")
+    parser.add_argument("--fresh", action="store_true", help="leave kept results aside")
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="miniatures with this in their name, or of this tier"
+    )
+    parser.add_argument("--also", nargs="*", default=[], metavar="SCHEDULER", help="registered schedulers")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Solve, play, and write the tables."""
+    given = options(arguments)
+    names = (*PLAYED, *given.also)
+    for name in names:
+        SCHEDULERS.require(name)
+    effort = QUICK if given.quick else Effort()
+    chosen = [mini for mini in miniatures() if given.only in mini.name or given.only == mini.tier]
+    if not chosen:
+        raise SystemExit(f"--only {given.only}: no miniature's name has this; tiers are {', '.join(TIERS)}")
+    found = []
+    for mini in (bar := tqdm(chosen, disable=None)):
+        bar.set_description(mini.name)
+        if given.fresh and not given.quick:
+            (RUNS / f"{mini.name}.json").unlink(missing_ok=True)
+        r = result(mini, effort, names) if given.quick else kept_result(mini, effort, names, RUNS)
+        found.append((mini, r))
+    parts = {}
+    for tier in TIERS:
+        of_tier = [pair for pair in found if pair[0].tier == tier]
+        if of_tier:
+            parts[tier] = table(of_tier, names)
+    parts |= {"summary": summary(found, names[0]), "checks": checks(found)}
+    if given.quick or given.only:
+        print("\n\n".join(parts.values()))
+        return
+    command = " ".join(("python tools/make_miniatures.py", *(("--also", *given.also) if given.also else ())))
+    long = f"{effort.episodes} episodes x {effort.rounds} rounds"
+    short = f"{effort.few_episodes} episodes x {effort.few_rounds} rounds"
+    lengths = {"migration": long, "heat": short, "summary": "from the tables below"}
+    lengths["checks"] = "standard errors over episodes"
+    for name, part in parts.items():
+        parts[name] = f"{part}\n\n`{command}` ({lengths[name]})"
+    write_parts(PAGE, parts)
+    print(f"wrote {PAGE}")
+
+
+if __name__ == "__main__":
+    main()

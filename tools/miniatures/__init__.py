@@ -1,0 +1,1 @@
+"""Miniatures: systems of two or three devices whose best schedule is found by value iteration."""
