@@ -72,13 +72,14 @@ def table(found: Found, names: tuple[str, ...]) -> str:
         "one step",
         first,
         "best scalars",
+        "DSSRA+",
         "best fixed",
-        *others,
     ]
-    heads += ["room over one step", f"over {first}", "over scalars", "over fixed"]
+    heads += [*others, "room over one step"]
+    heads += [f"over {name}" for name in (first, "scalars", "DSSRA+", "fixed")]
     rows = []
     for mini, r in found:
-        one, scalars, fixed = r["one_step"], r["scalars"], r["fixed"]
+        one, scalars, plus, fixed = (r[name] for name in ("one_step", "scalars", "plus", "fixed"))
         played, *rest = (r["schedulers"][name] for name in names)
         cells = [
             mini.title,
@@ -87,9 +88,10 @@ def table(found: Found, names: tuple[str, ...]) -> str:
             f"{one['s']:.2f} s",
             f"{played['s']:.2f} s",
             f"{scalars['s']:.2f} s ({_scalars(scalars['of'], mini)})",
+            f"{plus['s']:.2f} s",
             f"{fixed['s']:.2f} s ({_plan(fixed['of'])})",
             *(f"{part['s']:.2f} s" for part in rest),
-            *map(_room, (one, played, scalars, fixed)),
+            *map(_room, (one, played, scalars, plus, fixed)),
         ]
         rows.append(cells)
     return markdown_table(heads, rows)
@@ -129,10 +131,17 @@ def summary(found: Found, first: str) -> str:
     for mini, r in found:
         kinds.setdefault(mini.kind, []).append((mini, r))
     title = TITLES.get(first, f"`{first}`")
-    heads = ["what", "miniatures", f"room over {title}", "left by scalars", "left by a fixed plan"]
+    heads = [
+        "what",
+        "miniatures",
+        f"room over {title}",
+        "left by scalars",
+        "left by DSSRA+",
+        "left by a fixed plan",
+    ]
     rows = []
     for kind, members in kinds.items():
-        parts = [(r["schedulers"][first], r["scalars"], r["fixed"]) for _, r in members]
+        parts = [(r["schedulers"][first], r["scalars"], r["plus"], r["fixed"]) for _, r in members]
         ranges = ([part["room"] for part in column] for column in zip(*parts, strict=True))
         rows.append([kind, len(members), *(_range(min(column), max(column)) for column in ranges)])
     return markdown_table(heads, rows)

@@ -17,7 +17,7 @@ from .closed_forms import minmax_upload
 from .cluster_costs import SUMMARY, delay_price, reprice_cluster, summarise_cluster
 from .link_noise import noise_of
 from .moving_powers import search_moving_powers
-from .options import fits_option, is_open, server_blocks_of, update_bits_of, with_server_blocks
+from .options import ONE, fits_option, is_open, server_blocks_of, update_bits_of, with_server_blocks
 from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
 from .round_plan import RoundPlan, interference_prices
@@ -155,7 +155,7 @@ def improve_cluster(
             kept = terms
             if is_open(inputs) or inputs.most_server[0] > 0:
                 value += problem.constant
-                planned, terms = segments_elsewhere(n, power, terms, value, planned, 1, inputs, parameters)
+                planned, terms = segments_elsewhere(n, power, terms, value, planned, ONE, inputs, parameters)
             stays = terms.option == kept.option
             for k in range(segments.shape[0]):
                 stays = stays and planned[k] == segments[k]

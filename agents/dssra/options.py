@@ -7,6 +7,8 @@ decisions. The search hands options on where it would hand on numbers of micro-b
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from collapipe_env.allocation import Allocation
@@ -18,6 +20,9 @@ from .round_input import RoundInput
 
 SERVER_BLOCK = 2.0**24
 """Size of a block on the server in an option, beyond every number of micro-batches."""
+NOTHING: Any = np.int64(0)
+ONE: Any = np.int64(1)
+"""No block and one: plain numbers would have callees compiled once more for them."""
 
 
 @inlined
@@ -68,7 +73,7 @@ def saving_of(n: int, option: float, inputs: RoundInput) -> float:
     """Seconds by which another schedule than GPipe shortens a cluster's local step under an option."""
     if inputs.saving.shape[1] == 0:
         return 0.0
-    sought = with_server_blocks(option, 0)
+    sought = with_server_blocks(option, NOTHING)
     for choice in range(inputs.choices.shape[0]):
         if inputs.choices[choice] == sought:
             return float(inputs.saving[n, choice])

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.arrays import FloatArray
+from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import SCHEDULERS
 from miniatures.average_cost import Solution
@@ -92,6 +94,17 @@ def scalar_sets(system: SmallSystem) -> list[tuple[float, float, float]]:
     return sets
 
 
+def dssra_plus(scenario: Scenario, scalars: tuple[float, float, float]) -> DSSRAPlus:
+    """DSSRA+ with some scalars, whose meaning is the same there.
+
+    Args:
+        scenario: The scenario.
+        scalars: Weight, heat price and start.
+    """
+    weight, price, start = scalars
+    return DSSRAPlus(scenario, migration_weight=weight, heat_price=price, heat_start=start)
+
+
 def result(mini: Miniature, effort: Effort, schedulers: Sequence[str]) -> dict[str, Any]:
     """Everything that the tables say of a miniature, as plain data.
 
@@ -144,6 +157,7 @@ def result(mini: Miniature, effort: Effort, schedulers: Sequence[str]) -> dict[s
             **_compared(played(scalars([sets[first]], episodes)), best),
             "of": sets[first],
         },
+        "plus": _compared(played(dssra_plus(scenario, sets[first])), best),
         "fixed": {
             **_compared(played(Fixed(model, np.full(episodes, still))), best),
             "of": _action(model, still),
