@@ -13,6 +13,7 @@ from collapipe_env.agents.dssra import round_plan as round_plans
 from collapipe_env.agents.dssra.gain_memory import ShrunkGains
 from collapipe_env.agents.dssra.plus import DSSRAPlus, heat_ramp
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
+from collapipe_env.agents.link_filter import LinkFilter
 from collapipe_env.allocation import Allocation
 from collapipe_env.cli.compare import Options
 from collapipe_env.compiled import called_from_python
@@ -296,6 +297,44 @@ def test_a_row_is_decided_alike_in_any_batch_and_after_a_reset() -> None:
             assert_same(alone.allocate(state[row : row + 1]), plan[row : row + 1])
     changed = DSSRA(support.SMALL).allocate(states[-1])
     assert (changed.bandwidth != plans[-1].bandwidth).any()
+
+
+def test_the_weight_of_theory_is_nearest_to_the_truth() -> None:
+    """Fresh fading and errors of known deviations: ``s_f^2 / (s_f^2 + s_e^2)`` has the least error in dB."""
+    noise, diversity = 3.0, 4
+    fading = 10.0 / np.log(10.0) * np.sqrt(np.pi**2 / 6.0 - sum(1.0 / k**2 for k in range(1, diversity)))
+    best = fading**2 / (fading**2 + noise**2)
+    knowledge = {"channel_knowledge": {"modes": ["noisy"], "noise_db": noise}}
+    scenario = load_scenario({"base": "small", "dynamics": {"processes": knowledge}})
+    assert scenario.radio.diversity == diversity
+    env, errors = playing(scenario, 8), {}
+    memories = {weight: ShrunkGains(weight) for weight in (1.0, best + 0.25, best, best - 0.25, 0.0)}
+    for step in range(60):
+        for weight, memory in memories.items():
+            seen = memory.update(env.state)
+            if step >= 20:  # the means are known by then
+                error = 10.0 * np.log10(seen.uplink_gain / env.truth.uplink_gain)
+                errors.setdefault(weight, []).append(np.square(error).mean())
+        env.step_allocation(DSSRA(scenario).allocate(env.state))
+    found = {weight: np.sqrt(np.mean(values)) for weight, values in errors.items()}
+    assert min(found, key=found.get) == best
+    assert found[1.0] == pytest.approx(noise, rel=0.05)
+    # A mean over some 40 rounds is not exact, hence a little more than the error of theory.
+    assert found[best] == pytest.approx(np.sqrt(best) * noise, rel=0.07)
+
+
+def test_the_kalman_filter_takes_the_place_of_the_shrinkage() -> None:
+    knowledge = {"channel_knowledge": {"modes": ["noisy"], "noise_db": 6.0}}
+    scenario = load_scenario({"base": "small", "dynamics": {"processes": knowledge}})
+    env, links = playing(scenario), LinkFilter(scenario)
+    plus, dssra = DSSRAPlus(scenario, gain_filter=LinkFilter(scenario)), DSSRA(scenario)
+    raw = 0
+    for _ in range(4):
+        plan = plus.allocate(env.state)
+        assert_same(plan, dssra.allocate(links.update(env.state)))
+        raw += int((plan.bandwidth != dssra.allocate(env.state).bandwidth).any())
+        env.step_allocation(plan)
+    assert raw > 0
 
 
 def test_another_filter_takes_the_place_of_the_shrinkage() -> None:
