@@ -108,6 +108,11 @@ class StateScheduler(ABC):
             raise AllocationError(
                 f"{self.name} decides from the state, which is {shown(state)}: give env.unwrapped.state"
             )
+        if not isinstance(state.present, np.ndarray):
+            raise AllocationError(
+                f"{self.name} decides from NumPy arrays, the state is of {type(state.present).__module__}: "
+                "give state.map(lambda array: array.cpu().numpy())"
+            )
         expected = (self.scenario.clusters, self.scenario.max_devices)
         if state.present.ndim != 3 or state.present.shape[1:] != expected:
             raise AllocationError(

@@ -103,7 +103,12 @@ class DSSRATarget(StateScheduler):
             raise AllocationError(
                 f"DSSRATarget(local_steps: expected some of {list(choices)}, got {local_steps!r})"
             )
-        if price_of_progress is not None and not 0.0 < price_of_progress < np.inf:
+        if not isinstance(participation, (bool, np.bool_)):
+            raise AllocationError(
+                f"DSSRATarget(participation: expected True or False, got {participation!r})"
+            )
+        price = price_of_progress
+        if price is not None and not (isinstance(price, (int, float, np.number)) and 0.0 < price < np.inf):
             raise AllocationError(
                 "DSSRATarget(price_of_progress: expected a finite number above 0, or None, "
                 f"got {price_of_progress!r})"

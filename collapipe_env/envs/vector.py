@@ -108,8 +108,10 @@ class CollaPipeVectorEnv(
     ) -> None:
         """Build what every backend's environment has; the arguments are those of the class."""
         for name, value in (("num_envs", num_envs), ("max_episode_steps", max_episode_steps)):
-            if value is not None and value < 1:
-                raise ScenarioError(f"{name} = {value!r}: at least 1 is needed")
+            if value is None and name == "max_episode_steps":
+                continue
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+                raise ScenarioError(f"{name} = {shown(value)}: at least 1 is needed, a whole number")
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
         self.metadata["autoreset_mode"] = self.autoreset_mode
         self.num_envs = num_envs

@@ -10,6 +10,7 @@ import scheduler_support as support
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.absent import common_end, sitting_out
 from collapipe_env.agents.dssra.target import DSSRATarget, TargetPlan
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.learners.expected_progress import ExpectedProgress
@@ -289,3 +290,18 @@ def test_a_target_that_the_curve_never_reaches_bounds_no_progress() -> None:
         found = DSSRATarget(OPEN.with_overrides({"dynamics.target_loss": target})).allocate(state)
         np.testing.assert_array_equal(found.local_steps, plan.local_steps)
         np.testing.assert_array_equal(found.bandwidth, plan.bandwidth)
+
+
+def test_arguments_of_the_wrong_kind_are_named():
+    for value in ("x", 1 + 0j, [2.0]):
+        with pytest.raises(AllocationError, match="price_of_progress: expected a finite number above 0"):
+            DSSRATarget(load_scenario("small"), price_of_progress=value)
+    with pytest.raises(AllocationError, match="participation: expected True or False, got 'no'"):
+        DSSRATarget(load_scenario("small"), participation="no")
+
+
+def test_states_of_tensors_are_refused():
+    env = CollaPipeTorchVectorEnv(2, "small")
+    env.reset(seed=0)
+    with pytest.raises(AllocationError, match=r"DSSRA decides from NumPy arrays, the state is of torch"):
+        DSSRA(load_scenario("small")).act(None, env.state)

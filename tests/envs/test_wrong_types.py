@@ -16,6 +16,7 @@ from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.errors import AllocationError, RewardError, ScenarioError
+from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
 
 E = 2
@@ -254,3 +255,9 @@ def test_tensors_without_numbers_are_refused_by_numpy_environments():
     env = ready(single)
     with pytest.raises(AllocationError, match="action: a Tensor that is no array"):
         env.step(torch.zeros(env.action_space.shape, device="meta"))
+
+
+@pytest.mark.parametrize("value", [None, 0, -1, 2.0, True, "4", load_scenario("small")])
+def test_numbers_of_environments_are_whole(value):
+    with pytest.raises(ScenarioError, match=r"num_envs = .*: at least 1 is needed, a whole number"):
+        CollaPipeVectorEnv(value, "small", "surrogate")
