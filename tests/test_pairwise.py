@@ -1,0 +1,163 @@
+"""Everything that can be combined, in pairs: each combination plays, or is refused with one clear error."""
+
+import re
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+from combination_support import FACTORS, REFUSALS, plays, refusal_of
+from covering_support import covering_cases, groups_of_levels
+from playing_support import Played, play
+
+from collapipe_env.errors import CollaPipeError
+
+# Where fading has no diversity, some uplinks hardly ever deliver, and no budget covers that.
+pytestmark = pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+
+PAIRS = covering_cases(FACTORS, plays)
+
+
+def refused_cases():
+    """For each refusal every combination of its levels, in a case that nothing else refuses."""
+    for refusal in REFUSALS:
+        for levels in product(*refusal.levels.values()):
+            forced = dict(zip(refusal.levels, levels, strict=True))
+            bases = ({**case, **forced} for case in PAIRS)
+            yield refusal, next(case for case in bases if [r for r in REFUSALS if r.holds(case)] == [refusal])
+
+
+REFUSED = list(refused_cases())
+
+
+def check(case, path):
+    """Play a case, and go on from its saved state in another environment, bit for bit."""
+    played, decisions = play(case, path)
+    for row in played.out:
+        for name, values in row.items():
+            # The surrogate and the idle learner have no metric.
+            if name != "info/metric":
+                assert np.isfinite(values).all(), f"{name} is {values}"
+        assert np.all(row.get("info/delay", 0.0) >= 0.0)
+    assert any(np.any(row["info/delay"] > 0.0) for row in played.out if "info/delay" in row)
+    again = Played(case)
+    again.load(path)
+    later = len(again.out)
+    again.done = played.done_when_saved.copy()
+    for decision in decisions:
+        again.step(decision)
+    expected = played.out[played.saved_at :]
+    assert len(again.out) - later == len(expected)
+    for place, (found, row) in enumerate(zip(again.out[later:], expected, strict=True)):
+        assert found.keys() == row.keys()
+        for name, values in row.items():
+            np.testing.assert_array_equal(found[name], values, err_msg=f"{name}, {place} steps on")
+    return played, decisions
+
+
+@pytest.mark.parametrize("place", range(len(PAIRS)))
+def test_each_pair_plays_and_goes_on_from_a_file(place, tmp_path):
+    check(PAIRS[place], tmp_path / "state.npz")
+
+
+ON_TENSORS = [place for place, case in enumerate(PAIRS) if case["kind"] == "torch"]
+
+
+@pytest.mark.parametrize("place", ON_TENSORS)
+def test_tensors_play_what_numpy_plays(place, tmp_path):
+    case = PAIRS[place]
+    played, decisions = play(case, tmp_path / "state.npz")
+    twin = Played(case, "vector")
+    twin.reset(seed=5)
+    for decision in [played.first, *decisions]:
+        twin.step(decision)
+    for found, row in zip(played.out, twin.out, strict=True):
+        assert found.keys() == row.keys()
+        for name, values in row.items():
+            close = {"rtol": 1e-9, "atol": 1e-12} if name.startswith("info") else {"rtol": 1e-5, "atol": 1e-5}
+            np.testing.assert_allclose(found[name], values, **close, err_msg=name)
+
+
+@pytest.mark.parametrize(("refusal", "case"), REFUSED, ids=[f"{place}" for place in range(len(REFUSED))])
+def test_what_is_refused_says_why_and_what_to_do(refusal, case, tmp_path):
+    with pytest.raises(CollaPipeError) as raised:
+        play(case, tmp_path / "state.npz")
+    assert refusal.says(raised.value), f"{refusal.reason}: {raised.value}"
+
+
+def test_each_pair_of_levels_is_in_some_case():
+    cases = [*PAIRS, *(case for _, case in REFUSED)]
+    held = {pair for case in cases for pair in pairs_of(case)}
+    every = {frozenset(group.items()) for group in groups_of_levels(FACTORS, 2)}
+    assert held == every
+    # Pairs that nothing refuses are in a case that plays.
+    playing = {pair for case in PAIRS for pair in pairs_of(case)}
+    assert every - playing == {pair for pair in every if refusal_of(dict(pair)) is not None}
+
+
+def pairs_of(case):
+    items = list(case.items())
+    return [frozenset((a, b)) for i, a in enumerate(items) for b in items[i + 1 :]]
+
+
+@cache
+def small_array(strength, seed):
+    factors = {"a": "xyz", "b": "xy", "c": "wxyz", "d": "xy", "e": "xyz"}
+    forbidden = {"a": "x", "c": "w", "e": "y"}
+
+    def allowed(case):
+        return any(case.get(name) != level for name, level in forbidden.items())
+
+    return factors, forbidden, covering_cases(factors, allowed, strength=strength, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("strength", [2, 3])
+def test_covering_cases_hold_each_combination_that_is_allowed(strength, seed):
+    factors, forbidden, cases = small_array(strength, seed)
+    groups = list(groups_of_levels(factors, strength))
+    assert len(groups) == {2: 77, 3: 208}[strength]
+    missing = [group for group in groups if not any(group.items() <= case.items() for case in cases)]
+    assert missing == ([] if strength == 2 else [forbidden])
+    assert not any(forbidden.items() <= case.items() for case in cases)
+    assert all(list(case) == list(factors) for case in cases)
+    # As many as the two or three largest factors need, and not all there are.
+    assert {2: 12, 3: 36}[strength] - 1 <= len(cases) < {2: 24, 3: 72}[strength]
+    assert (
+        covering_cases(
+            factors, lambda case: not forbidden.items() <= case.items(), strength=strength, seed=seed
+        )
+        == cases
+    )
+
+
+def test_a_combination_that_no_case_can_hold_is_named():
+    factors = {"a": "xy", "b": "x"}
+    blocked = {"a": "x", "b": "x", "c": "x"}
+
+    def allowed(case):
+        return not blocked.items() <= case.items()
+
+    with pytest.raises(ValueError, match=re.escape("{'a': 'x', 'b': 'x'}")):
+        covering_cases({**factors, "c": "x"}, allowed)
+
+
+PARTS = 16
+
+
+@cache
+def triples():
+    return covering_cases(FACTORS, plays, strength=3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_each_triple_plays_and_goes_on_from_a_file(part, tmp_path):
+    faults = []
+    for case in triples()[part::PARTS]:
+        try:
+            check(case, tmp_path / "state.npz")
+        except Exception as error:  # all faults of a part at once
+            faults.append(f"{type(error).__name__}: {error}\n  in {case}")
+    assert not faults, "\n".join(faults)
