@@ -1,6 +1,6 @@
 """Play schedulers on the tiers, and write the tables of ``docs/tiers.md``.
 
-Run ``python tools/make_tiers_table.py``; ``--sizes small`` plays the smallest tiers only.
+Run ``python tools/make_tiers_table.py``; ``--sizes small`` plays the smallest only, ``--tiers thermal`` one tier.
 """
 
 from __future__ import annotations
@@ -121,13 +121,15 @@ def main() -> None:
     """Play everything and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="+", choices=TIER_SIZES, default=list(TIER_SIZES))
-    sizes = parser.parse_args().sizes
+    parser.add_argument("--tiers", nargs="+", choices=TIERS, default=list(TIERS))
+    options = parser.parse_args()
+    sizes = options.sizes
     stamp = (
         f"`python tools/make_tiers_table.py` ({EPISODES} episodes x {ROUNDS} rounds, surrogate: mean delay "
         "of a round; with what the queues at the end are worth; mean relative difference of the latter to "
         "DSSRA's in the same episodes with 95 % bootstrap interval; energy of the worst node over its budget)"
     )
-    for tier in tqdm(TIERS, unit="tier", disable=None):
+    for tier in tqdm(options.tiers, unit="tier", disable=None):
         write_parts(PAGE, {tier: f"{table(tier, sizes)}\n\n{stamp}"})
     print(f"wrote {PAGE}")
 
