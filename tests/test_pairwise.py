@@ -78,6 +78,27 @@ def test_tensors_play_what_numpy_plays(place, tmp_path):
             np.testing.assert_allclose(found[name], values, **close, err_msg=name)
 
 
+VECTORS = [
+    place for place, case in enumerate(PAIRS) if case["kind"] == "vector" and case["learner"] != "real"
+]
+
+
+@pytest.mark.parametrize("place", VECTORS)
+def test_a_row_plays_what_a_single_environment_plays(place, tmp_path):
+    case = PAIRS[place]
+    played, decisions = play(case, tmp_path / "state.npz")
+    twin = Played(case, "single")
+    twin.reset(seed=5)
+    for decision in [played.first, *decisions]:
+        if twin.done.any():  # the row's next step begins an episode, the other is asked for one
+            break
+        twin.step(decision[:1] if isinstance(decision, np.ndarray) else decision)
+    assert len(twin.out) > 1
+    for found, row in zip(twin.out, played.out, strict=False):
+        for name, values in found.items():
+            np.testing.assert_array_equal(values, row[name][0], err_msg=name)
+
+
 @pytest.mark.parametrize(("refusal", "case"), REFUSED, ids=[f"{place}" for place in range(len(REFUSED))])
 def test_what_is_refused_says_why_and_what_to_do(refusal, case, tmp_path):
     with pytest.raises(CollaPipeError) as raised:
