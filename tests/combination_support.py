@@ -42,6 +42,10 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "steps": ("1", "2"),
     "updates": ("none", "top-k", "lora"),
     "duplex": ("full", "half"),
+    "task": ("classification", "language-modelling", "ner", "translation"),
+    "recomputing": ON,
+    "memory": ("full", "compact"),
+    "partition": ("iid", "dirichlet"),
     "layout": ("fixed", "per_episode"),
     "devices": ("equal", "uneven"),
     "target": ("none", "set"),
@@ -73,6 +77,11 @@ _MIGRATION = {
     "move": {},
     "over_cu": {"route": "cu", "moment_bits": 16},
     "reset": {"moments": "reset"},
+}
+_COMPACT = {
+    "train_bits": 16,
+    "moment_bits": 8,
+    **dict.fromkeys(("stored_activation_bits", "activation_bits", "gradient_bits"), 16),
 }
 _MODES = {"all": ("delayed", "noisy", "quantised")}
 
@@ -117,6 +126,9 @@ def scenario_of(case: Case) -> dict[str, Any]:
             "distribution": case["distribution"],
             "head": case["head"],
             "update_compression": case["updates"],
+            "task": case["task"],
+            "recompute": case["recomputing"] == "on",
+            **({} if case["memory"] == "full" else _COMPACT),
         },
         "cluster": {"devices": 3 if case["devices"] == "equal" else [3, 2], "layout": case["layout"]},
         "radio": {
@@ -139,12 +151,13 @@ def scenario_of(case: Case) -> dict[str, Any]:
             "processes": processes,
         },
         "learning": {
+            "partition": case["partition"],
             "proxy": {
                 "width": 4,
                 "feedforward": 4,
                 "heads": 1,
                 "sequence_length": 8,
-                "vocabulary": 64,
+                "vocabulary": 260,
             },
             "evaluation_samples": 4,
             "metric_samples": 4,

@@ -131,7 +131,12 @@ class Played:
             plan = decision if self.vector else decision[0]
             # Wrappers know actions only.
             taker = self.env if self.vector else self.env.unwrapped
+            expected = self.inner.simulate(plan)
             found = taker.step_allocation(plan)
+            reward = np.asarray(on_host(expected[1]))
+            np.testing.assert_array_equal(
+                on_host(found[1]), reward.astype(np.asarray(on_host(found[1])).dtype)
+            )
         else:
             if not self.vector and decision.ndim > 1:
                 decision = decision[0]

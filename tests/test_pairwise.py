@@ -6,11 +6,17 @@ from itertools import product
 
 import numpy as np
 import pytest
-from combination_support import FACTORS, REFUSALS, plays, refusal_of
+from combination_support import FACTORS, REFUSALS, plays, refusal_of, scenario_of
 from covering_support import covering_cases, groups_of_levels
 from playing_support import Played, play
 
+from collapipe_env.allocation import SCHEDULES
+from collapipe_env.dynamics.process import PROCESSES, active_processes
+from collapipe_env.envs.rewards import REWARDS
 from collapipe_env.errors import CollaPipeError
+from collapipe_env.learners.factory import LEARNERS
+from collapipe_env.scenario import load_scenario
+from collapipe_env.task_registry import SHIPPED_TRAITS
 
 # Where fading has no diversity, some uplinks hardly ever deliver, and no budget covers that.
 pytestmark = pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
@@ -78,6 +84,27 @@ def test_tensors_play_what_numpy_plays(place, tmp_path):
             np.testing.assert_allclose(found[name], values, **close, err_msg=name)
 
 
+VECTORS = [
+    place for place, case in enumerate(PAIRS) if case["kind"] == "vector" and case["learner"] != "real"
+]
+
+
+@pytest.mark.parametrize("place", VECTORS)
+def test_a_row_plays_what_a_single_environment_plays(place, tmp_path):
+    case = PAIRS[place]
+    played, decisions = play(case, tmp_path / "state.npz")
+    twin = Played(case, "single")
+    twin.reset(seed=5)
+    for decision in [played.first, *decisions]:
+        if twin.done.any():  # the row's next step begins an episode, the other is asked for one
+            break
+        twin.step(decision[:1] if isinstance(decision, np.ndarray) else decision)
+    assert len(twin.out) > 1
+    for found, row in zip(twin.out, played.out, strict=False):
+        for name, values in found.items():
+            np.testing.assert_array_equal(values, row[name][0], err_msg=name)
+
+
 @pytest.mark.parametrize(("refusal", "case"), REFUSED, ids=[f"{place}" for place in range(len(REFUSED))])
 def test_what_is_refused_says_why_and_what_to_do(refusal, case, tmp_path):
     with pytest.raises(CollaPipeError) as raised:
@@ -93,6 +120,15 @@ def test_each_pair_of_levels_is_in_some_case():
     # Pairs that nothing refuses are in a case that plays.
     playing = {pair for case in PAIRS for pair in pairs_of(case)}
     assert every - playing == {pair for pair in every if refusal_of(dict(pair)) is not None}
+
+
+def test_what_the_package_ships_is_among_the_factors():
+    found = {process.name for case in PAIRS for process in active_processes(load_scenario(scenario_of(case)))}
+    assert found >= set(PROCESSES.shipped())
+    assert set(FACTORS["plan"]) == set(SCHEDULES)
+    assert set(FACTORS["reward"]) >= set(REWARDS.shipped())
+    assert set(FACTORS["learner"]) >= set(LEARNERS.shipped())
+    assert set(FACTORS["task"]) == set(SHIPPED_TRAITS)
 
 
 def pairs_of(case):
