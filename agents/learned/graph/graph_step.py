@@ -28,6 +28,7 @@ from collapipe_env.simulator.costs import round_costs
 
 from .cluster_comparison import compare_counts
 from .counts import sample_counts
+from .heat_inputs import heat_inputs
 from .net import GraphNet, NetAnswer
 from .net_inputs import NetInputs, net_inputs
 from .plan_inputs import plan_inputs
@@ -103,7 +104,8 @@ def planned(
     state, p = group.env.state, group.parameters
     graph = group.observer.build(state)
     inputs = net_inputs(GraphArrays(*(torch.from_numpy(array) for array in graph)))
-    tokens = net.tokens(inputs)
+    heat = torch.from_numpy(heat_inputs(state)) if "heat" in state.processes else None
+    tokens = net.tokens(inputs, heat)
     all_logits = net.count_logits(tokens, inputs, p.costs.blocks)
     E, N, K, C = all_logits.shape
     cap = np.where(state.present, state.memory_cap, 0).reshape(E * N, K)

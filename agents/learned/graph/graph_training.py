@@ -23,7 +23,15 @@ from collapipe_env.errors import CheckpointError
 from collapipe_env.progress import progress_bar
 
 from .graph_cloning import clone_and_play
-from .graph_files import ADAM, LEARNING, first_weights, graph_record, net_shape, require_graph_net
+from .graph_files import (
+    ADAM,
+    LEARNING,
+    first_weights,
+    graph_record,
+    net_shape,
+    require_graph_net,
+    with_heat_training,
+)
 from .graph_run import GraphFiles, GraphPlan
 from .graph_scheduler import packed_weights
 from .graph_step import Losses, Weights, learn_and_play
@@ -228,11 +236,10 @@ class GraphTraining:
                 "train anew with --fresh"
             )
         self._average.load_state_dict(weights)
+        tensors = with_heat_training(agent.tensors, parameters.width)
         for name, parameter in self._net.named_parameters():
-            learning = agent.tensors.get(f"{LEARNING}{name}")
-            state = {
-                part: agent.tensors.get(f"{ADAM}{part}.{name}") for part in ("step", "exp_avg", "exp_avg_sq")
-            }
+            learning = tensors.get(f"{LEARNING}{name}")
+            state = {part: tensors.get(f"{ADAM}{part}.{name}") for part in ("step", "exp_avg", "exp_avg_sq")}
             shapes = {"step": (), "exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
             unfit = any(value is None or value.shape != shapes[part] for part, value in state.items())
             if unfit or learning is None or learning.shape != tuple(parameter.shape):
