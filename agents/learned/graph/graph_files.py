@@ -35,8 +35,9 @@ DECISIONS: Shapes = {
     "bandwidth": [1],
 }
 """Decisions of the net, each of one device or control unit."""
-ADAM, LEARNING = "adam.", "learning."
-"""Prefixes of tensors that only training needs: the optimiser's moments, and weights before averaging."""
+ADAM, LEARNING, CRITIC = "adam.", "learning.", "critic."
+"""Prefixes of tensors that only training needs: the optimiser's moments, weights before averaging, and the
+critic of heat."""
 HEAT = "heat.weight"
 """Name of the weights for heat."""
 
@@ -195,7 +196,7 @@ def with_heat_training(tensors: Tensors, width: int) -> Tensors:
 
 def _playing(tensors: Tensors) -> Tensors:
     """The tensors that playing needs."""
-    return {name: value for name, value in tensors.items() if not name.startswith((ADAM, LEARNING))}
+    return {name: value for name, value in tensors.items() if not name.startswith((ADAM, LEARNING, CRITIC))}
 
 
 class _GraphAgents:
