@@ -18,6 +18,7 @@ the radio's part of the heat is small. An extension of this package [X].
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -43,6 +44,13 @@ BATCH, BATCHES = 512, 24
 CRITIC_RATE = 1e-3
 MEAN_RATE = 0.2
 """Weight of the latest window in the mean delay of a scenario."""
+BEGINS, LASTS = 0.02, 10.0
+"""Chance of an environment to begin to play without foresight in a round, and how many rounds it does so."""
+
+
+def _name(group: Group) -> str:
+    """Name under which mean delays are kept: with new layouts, a scenario has other ones."""
+    return f"{group.scenario.name}, {group.scenario.cluster.layout}"
 
 
 class Transition(NamedTuple):
@@ -53,22 +61,24 @@ class Transition(NamedTuple):
         after: Those at its end, before a new episode begins (E, ...).
         delay: Its length (E,) [s].
         ended: Whether an episode ended with it (E,), bool.
+        own: Whether it was the net's own plan (E,), bool; what follows from others is not its value.
     """
 
     before: CriticInputs
     after: CriticInputs
     delay: FloatArray
     ended: BoolArray
+    own: BoolArray
 
 
 def returns(
-    delay: FloatArray, ended: BoolArray, after: FloatArray, mean: float, horizon_s: float
+    delay: FloatArray, cut: BoolArray, after: FloatArray, mean: float, horizon_s: float
 ) -> FloatArray:
     """Returns of lambda with a discount by seconds (W, E), in mean rounds.
 
     Args:
         delay: Delays of successive rounds (W, E) [s].
-        ended: Whether an episode ended with the round (W, E); what comes then is the critic's word.
+        cut: Whether the rounds after it do not count (W, E); what comes then is the critic's word.
         after: The critic's values of the states after the rounds (W, E), in mean rounds.
         mean: Mean delay ``rho`` [s].
         horizon_s: ``T_h`` [s].
@@ -76,7 +86,7 @@ def returns(
     found = np.empty_like(after)
     following = after[-1]
     for t in range(len(delay) - 1, -1, -1):
-        here = np.where(ended[t], after[t], (1.0 - TRACE) * after[t] + TRACE * following)
+        here = np.where(cut[t], after[t], (1.0 - TRACE) * after[t] + TRACE * following)
         following = found[t] = delay[t] / mean - 1.0 + np.exp(-delay[t] / horizon_s) * here
     return found
 
@@ -102,7 +112,8 @@ class Foresight:
         self._means: dict[str, float] = {}
         self._windows: WeakKeyDictionary[Group, list[Transition]] = WeakKeyDictionary()
         self._processes: WeakKeyDictionary[Group, Heat] = WeakKeyDictionary()
-        self._pending: tuple[CriticInputs, CriticInputs, FloatArray] | None = None
+        self._exploring: WeakKeyDictionary[Group, BoolArray] = WeakKeyDictionary()
+        self._pending: tuple[CriticInputs, CriticInputs, FloatArray, BoolArray] | None = None
 
     def charges(
         self,
@@ -112,7 +123,7 @@ class Foresight:
         samples: IntArray,
         choices: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """Charges for the heat that counts and micro-batches leave to the rounds to come: seconds times ``V``.
+        """Charges, times ``V``, for the heat that counts and micro-batches leave to the rounds to come.
 
         The change of the discount with a cluster's own delay is left out: delays are relative to their mean.
 
@@ -162,23 +173,45 @@ class Foresight:
         with torch.no_grad():
             values = self.critic(many).double().numpy()
         played = CriticInputs(before.steady, heat[:, 0], before.present)
-        self._pending = before, played, after.delay
-        mean = self._means.get(group.scenario.name, float(after.delay.mean()))
+        self._pending = before, played, after.delay, np.ones(E, dtype=np.bool_)
+        mean = self._means.get(_name(group), float(after.delay.mean()))
         rate = V * mean * np.exp(-after.delay / self.horizon_s)
         charged = np.moveaxis(rate[:, None, None] * values, 1, 2)
         return charged[..., 1 : 1 + S], charged[..., 1 + S :]
+
+    def explored(self, group: Group, plan: Allocation, choice_cost: FloatArray) -> Allocation:
+        """The plan to be played: now and then, for some rounds, with the micro-batches of no foresight.
+
+        A net that has learnt to keep its devices cool would see no hot ones any more, and the critic would
+        not notice that it fears them too much.
+
+        Args:
+            group: The environments.
+            plan: The net's own plan (E, ...).
+            choice_cost: Costs of all numbers of micro-batches in the round alone (E, N, C).
+        """
+        if self._pending is None:
+            return plan
+        E = len(plan.blocks)
+        exploring = self._exploring.get(group, np.zeros(E, dtype=np.bool_))
+        draws = self._rng.random(E)
+        exploring = np.where(exploring, draws >= 1.0 / LASTS, draws < BEGINS)
+        self._exploring[group] = exploring
+        self._pending = *self._pending[:3], ~exploring
+        shortest = group.choices[choice_cost.argmin(axis=-1)].astype(np.int64)
+        return replace(plan, micro_batches=np.where(exploring[:, None], shortest, plan.micro_batches))
 
     def played(self, group: Group) -> None:
         """Remember the round that :meth:`charges` priced, once it is played; learn from a full window."""
         if self._pending is None:
             return
-        before, after, delay = self._pending
+        before, after, delay, own = self._pending
         self._pending = None
         window = self._windows.setdefault(group, [])
         ended = np.asarray(group.env.state.round_index) == 0
-        window.append(Transition(before, after, delay, ended))
+        window.append(Transition(before, after, delay, ended, own))
         if len(window) == WINDOW:
-            self._learn(group.scenario.name, window)
+            self._learn(_name(group), window)
             window.clear()
 
     def _heat(self, group: Group) -> Heat:
@@ -197,7 +230,8 @@ class Foresight:
     def _learn(self, name: str, window: list[Transition]) -> None:
         """Fit the critic to the returns of a window."""
         delay = np.stack([t.delay for t in window])
-        latest = float(delay.mean())
+        own = np.stack([t.own for t in window])
+        latest = float(delay[own].mean())
         mean = self._means.get(name, latest)
         self._means[name] = mean = mean + MEAN_RATE * (latest - mean)
 
@@ -207,9 +241,11 @@ class Foresight:
         before, after = joined([t.before for t in window]), joined([t.after for t in window])
         with torch.no_grad():
             values = self.critic(after).sum(dim=-1).double().numpy()
-        ended = np.stack([t.ended for t in window])
-        wanted = torch.from_numpy(returns(delay, ended, values, mean, self.horizon_s)).float().reshape(-1)
-        flat = CriticInputs(*(part.flatten(0, 1) for part in before))
+        cut = np.stack([t.ended for t in window])
+        cut[:-1] |= ~own[1:]
+        wanted = torch.from_numpy(returns(delay, cut, values, mean, self.horizon_s)[own]).float()
+        mine = torch.from_numpy(own)
+        flat = CriticInputs(*(part[mine] for part in before))
         for _ in range(BATCHES):
             chosen = torch.from_numpy(self._rng.integers(len(wanted), size=min(BATCH, len(wanted))))
             found = self.critic(CriticInputs(*(part[chosen] for part in flat))).sum(dim=-1)

@@ -204,6 +204,7 @@ def learn_and_play(
     )
     if foresight is not None:
         of_samples, of_choices = foresight.charges(group, played, worth, plan.samples, group.choices)
+        played = foresight.explored(group, played, choice_cost)
         sample_cost, choice_cost = sample_cost + of_samples, choice_cost + of_choices
     objective, unit = _objective(plan, group, share, worth)
 

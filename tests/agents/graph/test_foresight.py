@@ -147,7 +147,7 @@ def test_the_critic_learns_the_value_of_a_lasting_delay():
     heat = torch.zeros(E, 1, 2, 3)
     heat[..., 0] = torch.from_numpy(headroom).float()[:, None, None]
     inputs = CriticInputs(torch.ones(E, 1, 2, 3), heat, torch.ones(E, 1, 2))
-    transition = Transition(inputs, inputs, delay, np.zeros(E, bool))
+    transition = Transition(inputs, inputs, delay, np.zeros(E, bool), np.ones(E, bool))
     for _ in range(40):
         foresight._learn("name", [transition] * WINDOW)
     with torch.no_grad():
@@ -187,3 +187,37 @@ def test_a_horizon_needs_heat_that_follows_the_delays():
     samples = np.repeat(plan.blocks[:, :, None], 2, axis=2)
     with pytest.raises(ScenarioError, match="time_base = 'reference' does not suit"):
         foresight.charges(group, plan, np.ones((2, 2)), samples, group.choices)
+
+
+def test_now_and_then_the_micro_batches_of_no_foresight_are_played_and_the_critic_leaves_that_out():
+    torch.manual_seed(0)
+    group, foresight = Group(THERMAL, 400, 400, 0), Foresight(900.0)
+    plan = one(plan_of(group), 0)
+    cost = np.random.default_rng(0).random((400, 2, len(group.choices)))
+    assert foresight.explored(group, plan, cost) is plan  # nothing is priced
+    samples = np.repeat(plan.blocks[:, :, None], 2, axis=2)
+    shares = []
+    for _ in range(120):
+        foresight._pending = None, None, None, None
+        played = foresight.explored(group, plan, cost)
+        own = foresight._pending[3]
+        wanted = np.where(own[:, None], plan.micro_batches, group.choices[cost.argmin(axis=-1)])
+        np.testing.assert_array_equal(played.micro_batches, wanted)
+        shares.append(1.0 - own.mean())
+    # A chain that begins with 0.02 and ends with 0.1 a round is on in a sixth of them.
+    assert np.mean(shares[40:]) == pytest.approx(1.0 / 6.0, abs=0.03)
+    foresight._pending = None
+    foresight.charges(group, plan, np.ones((400, 2)), samples, group.choices)
+    foresight.explored(group, plan, cost)
+    foresight.played(group)
+    transition = foresight._windows[group][0]
+    assert 0.05 < 1.0 - transition.own.mean() < 0.3
+    # Rounds of others' plans teach nothing, whatever they took.
+    odd = transition._replace(delay=np.where(transition.own, transition.delay, 1e3 * transition.delay))
+    second = Foresight(900.0)
+    second.critic.load_state_dict(foresight.critic.state_dict())
+    for learner, one_round in ((foresight, transition), (second, odd)):
+        learner._rng = np.random.default_rng(1)
+        learner._learn("name", [one_round] * WINDOW)
+    for first, other in zip(foresight.critic.parameters(), second.critic.parameters(), strict=True):
+        torch.testing.assert_close(first, other)
