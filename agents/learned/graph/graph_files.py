@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from collapipe_env.agents.learned.agent_file import AgentFile, AgentRecord, Shapes, Tensors, read_agent_file
@@ -23,6 +24,7 @@ from collapipe_env.zoo.shipped_agents import agent_path
 
 from .graph_parameters import GraphParameters, graph_parameters_from_dict
 from .graph_scheduler import GraphScheduler, packed_weights
+from .heat_inputs import HEAT_INPUTS
 from .net import GraphNet, NetShape
 
 DECISIONS: Shapes = {
@@ -33,8 +35,11 @@ DECISIONS: Shapes = {
     "bandwidth": [1],
 }
 """Decisions of the net, each of one device or control unit."""
-ADAM, LEARNING = "adam.", "learning."
-"""Prefixes of tensors that only training needs: the optimiser's moments, and weights before averaging."""
+ADAM, LEARNING, CRITIC = "adam.", "learning.", "critic."
+"""Prefixes of tensors that only training needs: the optimiser's moments, weights before averaging, and the
+critic of heat."""
+HEAT = "heat.weight"
+"""Name of the weights for heat."""
 
 
 def net_shape(parameters: GraphParameters) -> NetShape:
@@ -128,7 +133,7 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
         wanted = {
             name: tuple(value.shape) for name, value in GraphNet(net_shape(parameters)).state_dict().items()
         }
-    own = _playing(tensors)
+    own = with_heat_weights(_playing(tensors), parameters.width)
     for name in dict.fromkeys((*wanted, *own)):
         held = f"{own[name].dtype} of shape {own[name].shape}" if name in own else "none"
         needed = f"float32 of shape {wanted[name]}" if name in wanted else "none"
@@ -161,9 +166,37 @@ def first_weights(parameters: GraphParameters) -> dict[str, torch.Tensor]:
     return weights
 
 
+def with_heat_weights(tensors: Tensors, width: int) -> Tensors:
+    """Weights of a net, with those for heat that files of earlier versions lack: 0, which changes nothing.
+
+    Args:
+        tensors: Weights by name.
+        width: Numbers of a token.
+    """
+    return {**tensors} if HEAT in tensors else {**tensors, HEAT: np.zeros((width, HEAT_INPUTS), np.float32)}
+
+
+def with_heat_training(tensors: Tensors, width: int) -> Tensors:
+    """Tensors of a training, with those of the weights for heat as Adam has them at its first step.
+
+    Only a file of an earlier version, whose net lacks these weights, gets them; see
+    :func:`with_heat_weights`.
+
+    Args:
+        tensors: Tensors by name.
+        width: Numbers of a token.
+    """
+    if HEAT in tensors:
+        return tensors
+    nothing = np.zeros((width, HEAT_INPUTS), np.float32)
+    moments = {f"{ADAM}{part}.{HEAT}": nothing for part in ("exp_avg", "exp_avg_sq")}
+    step: Tensors = {f"{ADAM}step.{HEAT}": np.zeros((), np.float32)}
+    return {**tensors, f"{LEARNING}{HEAT}": nothing, **moments, **step}
+
+
 def _playing(tensors: Tensors) -> Tensors:
     """The tensors that playing needs."""
-    return {name: value for name, value in tensors.items() if not name.startswith((ADAM, LEARNING))}
+    return {name: value for name, value in tensors.items() if not name.startswith((ADAM, LEARNING, CRITIC))}
 
 
 class _GraphAgents:

@@ -54,6 +54,11 @@ class GraphParameters:
     """Weight of the numbers of micro-batches in the loss."""
     averaged_steps: int = 500
     """Steps over which the weights that play are averaged."""
+    horizon_s: float = 0.0
+    """Horizon [s] of the discount under which heat is charged with what it costs later, 0 for none of it.
+    1080 is three time constants of a phone. Versions are then compared on the scenario shown."""
+    critic_steps: int = 320
+    """Steps at the start in which, with a horizon, only the critic of heat learns: the net plays as it is."""
     width: int = 48
     """Numbers of a token."""
     layers: int = 2
@@ -72,7 +77,8 @@ class GraphParameters:
 
 _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("clusters", "most_clusters", "samples"), 2, 4096, "a number from 2 to 4096"),
-    (("clone_steps", "random_groups"), 0, 10**9, "0 or more"),
+    (("clone_steps", "random_groups", "critic_steps"), 0, 10**9, "0 or more"),
+    (("horizon_s",), 0.0, 1e9, "a number of seconds from 0 to 1,000,000,000"),
     (("averaged_steps",), 1, 10**6, "a number from 1 to 1,000,000"),
     (("layers", "heads"), 1, 16, "a number from 1 to 16"),
     (("width", "hidden", "edge_hidden", "plan_hidden"), 1, 1024, "a number from 1 to 1024"),

@@ -22,6 +22,7 @@ from collapipe_env.simulator.state import SystemState
 from .cluster_needs import system_times
 from .compiled_net import NetWeights
 from .decision_rows import Fixed, decide_rows
+from .heat_inputs import heat_inputs
 from .net_inputs import log_snr_cap, scale_slopes, shared_columns
 
 
@@ -100,6 +101,7 @@ class GraphScheduler(StateScheduler):
             self._record,
             self._fixed,
             self._weights,
+            heat_inputs(state),
             blocks,
             power,
             share,

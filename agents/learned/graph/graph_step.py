@@ -28,6 +28,8 @@ from collapipe_env.simulator.costs import round_costs
 
 from .cluster_comparison import compare_counts
 from .counts import sample_counts
+from .foresight import Foresight
+from .heat_inputs import heat_inputs
 from .net import GraphNet, NetAnswer
 from .net_inputs import NetInputs, net_inputs
 from .plan_inputs import plan_inputs
@@ -103,7 +105,8 @@ def planned(
     state, p = group.env.state, group.parameters
     graph = group.observer.build(state)
     inputs = net_inputs(GraphArrays(*(torch.from_numpy(array) for array in graph)))
-    tokens = net.tokens(inputs)
+    heat = torch.from_numpy(heat_inputs(state)) if "heat" in state.processes else None
+    tokens = net.tokens(inputs, heat)
     all_logits = net.count_logits(tokens, inputs, p.costs.blocks)
     E, N, K, C = all_logits.shape
     cap = np.where(state.present, state.memory_cap, 0).reshape(E * N, K)
@@ -162,7 +165,13 @@ def _keep_what_pays(
 
 
 def learn_and_play(
-    net: GraphNet, group: Group, samples: int, entropy: float, weights: Weights, rng: np.random.Generator
+    net: GraphNet,
+    group: Group,
+    samples: int,
+    entropy: float,
+    weights: Weights,
+    rng: np.random.Generator,
+    foresight: Foresight | None = None,
 ) -> Losses:
     """The loss of one round of a group, which then plays the most likely plan.
 
@@ -173,6 +182,7 @@ def learn_and_play(
         entropy: Weight of the entropy of the counts.
         weights: Those of the other parts.
         rng: Draws the samples.
+        foresight: Charges counts and micro-batches with the heat that they leave; it learns from the round.
     """
     state, p = group.env.state, group.parameters
     plan = planned(net, group, samples, rng)
@@ -185,6 +195,17 @@ def learn_and_play(
         inputs, group.record, plan.counts, power, plan.micro_batches, plan.samples, group.choices,
         share, worth, sample_cost, choice_cost,
     )  # fmt: skip
+    played = Allocation(
+        blocks=plan.counts,
+        micro_batches=plan.micro_batches.astype(np.int64),
+        bandwidth=share,
+        device_power=power[..., 1:],
+        cu_power=power[..., 0],
+    )
+    if foresight is not None:
+        of_samples, of_choices = foresight.charges(group, played, worth, plan.samples, group.choices)
+        played = foresight.explored(group, played, choice_cost)
+        sample_cost, choice_cost = sample_cost + of_samples, choice_cost + of_choices
     objective, unit = _objective(plan, group, share, worth)
 
     relative = (sample_cost - sample_cost.min(axis=-1, keepdims=True)) / unit[:, None, None]
@@ -200,16 +221,10 @@ def learn_and_play(
 
     total = (objective.float() + weights.counts * counts + weights.micro_batches * micro_batches) / (E * N)
 
-    group.env.step_allocation(
-        Allocation(
-            blocks=plan.counts,
-            micro_batches=plan.micro_batches.astype(np.int64),
-            bandwidth=share,
-            device_power=power[..., 1:],
-            cu_power=power[..., 0],
-        )
-    )
+    group.env.step_allocation(played)
     group.age += 1
+    if foresight is not None:
+        foresight.played(group)
     likeliest = plan.choice_logits.argmax(dim=-1, keepdim=True)
     return Losses(
         total=total,

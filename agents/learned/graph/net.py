@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from .heat_inputs import HEAT_INPUTS
 from .net_inputs import CU_INPUTS, DEVICE_INPUTS, HOP_INPUTS, NetInputs
 from .net_outputs import OFFSETS, bell, power_of, wanted_micro_batches
 from .plan_inputs import CHAIN_INPUTS, NODE_INPUTS, PlanInputs
@@ -119,6 +120,9 @@ class GraphNet(nn.Module):
         for head in (self.count_head, self.node_head, self.chain_head):
             nn.init.normal_(head.weight, std=0.02)
             nn.init.zeros_(head.bias)
+        # Without a draw, so that the other weights are what they were before there were such inputs.
+        self.heat = nn.utils.skip_init(nn.Linear, HEAT_INPUTS, d, bias=False)  # type: ignore[no-untyped-call]
+        nn.init.zeros_(self.heat.weight)
 
     def leave_out(self, parts: Sequence[str]) -> None:
         """Set the weights of parts of the net to 0, for good: no gradient reaches them.
@@ -141,13 +145,21 @@ class GraphNet(nn.Module):
             known[..., :first] = 1.0
             weights.register_hook(known.mul)  # type: ignore[no-untyped-call]
 
-    def tokens(self, inputs: NetInputs) -> torch.Tensor:
-        """Tokens of all nodes (..., N, K+1, d), CUs first."""
+    def tokens(self, inputs: NetInputs, heat: torch.Tensor | None = None) -> torch.Tensor:
+        """Tokens of all nodes (..., N, K+1, d), CUs first.
+
+        Args:
+            inputs: Inputs that every system has.
+            heat: Inputs for the heat of the devices (..., N, K, HEAT_INPUTS), where they warm up.
+        """
         there = torch.cat((torch.ones_like(inputs.present[..., :1]), inputs.present), dim=-1)
         edges = self.edge_out(torch.relu(self.edge_in(inputs.hop)))
         absent = (there[..., None, :] - 1.0) * 1e9
         bias = edges.movedim(-1, -3) + absent[..., None, :, :]
-        x = torch.cat((self.cu(inputs.cu)[..., None, :], self.device(inputs.device)), dim=-2)
+        devices = self.device(inputs.device)
+        if heat is not None:
+            devices = devices + self.heat(heat)
+        x = torch.cat((self.cu(inputs.cu)[..., None, :], devices), dim=-2)
         for i, layer in enumerate(self.layers):
             x = layer(x, bias[..., i * self.shape.heads : (i + 1) * self.shape.heads, :, :])
         tokens: torch.Tensor = self.after(x)

@@ -13,6 +13,7 @@ from collapipe_env.agents.learned.graph.cluster_needs import (
     write_own_shares,
 )
 from collapipe_env.agents.learned.graph.counts import sample_counts
+from collapipe_env.agents.learned.graph.graph_files import HEAT
 from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.graph.net_inputs import net_inputs
@@ -62,13 +63,14 @@ def random_plan(codec, state, rng):
 
 
 def random_net(seed, spread=0.3):
-    """A net whose heads are random, too, so that its decisions vary from node to node."""
+    """A net whose heads are random, too, so that its decisions vary from node to node; blind to heat."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         net = GraphNet()
         with torch.no_grad():
-            for parameter in net.parameters():
-                parameter.add_(0.05 * torch.randn_like(parameter))
+            for name, parameter in net.named_parameters():
+                if name != HEAT:
+                    parameter.add_(0.05 * torch.randn_like(parameter))
             for head in (net.count_head, net.node_head, net.chain_head):
                 head.weight.copy_(spread * torch.randn_like(head.weight))
                 head.bias.copy_(0.3 * torch.randn_like(head.bias))

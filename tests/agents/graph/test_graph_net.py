@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from collapipe_env.agents.learned.graph.graph_files import HEAT
 from collapipe_env.agents.learned.graph.net import GraphNet, NetShape, count_logits
 from collapipe_env.agents.learned.graph.net_inputs import NetInputs
 
@@ -113,6 +114,9 @@ def test_one_set_of_weights_answers_every_size_with_finite_gradients(name):
     assert (answer.sharpness > 0.0).all()
     sum(array.sum() for array in answer).backward()
     for name, parameter in net.named_parameters():
+        if name == HEAT:  # no device of these warms up
+            assert parameter.grad is None
+            continue
         assert torch.isfinite(parameter.grad).all()
         # Of one cluster the gate is always 1.
         assert (parameter.grad != 0.0).any() or (N == 1 and "gate" in name)
@@ -216,6 +220,9 @@ def test_what_is_left_out_stays_so_while_the_rest_learns(parts):
     }
     zero = {name for part in parts for name in silent[part]}
     for name, value in net.state_dict().items():
+        if name == HEAT:  # no device of these warms up
+            assert (value == 0.0).all()
+            continue
         if "plan" in parts and name in ("node_in.weight", "chain_in.weight"):
             assert (value[:, d:] == 0.0).all()
             assert (value[:, :d] != before[name][:, :d]).any()
