@@ -1,6 +1,6 @@
 """Play schedulers on the tiers, and write the tables of ``docs/tiers.md``.
 
-Run ``python tools/make_tiers_table.py``; ``--sizes small`` plays the smallest only, ``--tiers thermal`` one tier.
+Run ``python tools/make_tiers_table.py``; ``--sizes small`` plays the smallest, ``--tiers thermal`` one tier.
 """
 
 from __future__ import annotations
