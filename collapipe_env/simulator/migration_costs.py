@@ -74,7 +74,8 @@ def change_of_plan(
 
 def _handed_over(before: Array, present: Array, after: Array, moves: bool) -> Handover:
     """Blocks that change hands, in a compiled loop where the arrays are NumPy's."""
-    if type(before) is not np.ndarray or before.ndim != 4:
+    # One state may stand for all plans: only the array form repeats it.
+    if type(before) is not np.ndarray or before.ndim != 4 or before.shape != after.shape:
         return handover(before, present, after, moves)
     E, N, L, nodes = before.shape
     found = Handover(

@@ -53,4 +53,6 @@ def test_handovers(moves, server):
         ours, theirs = getattr(found, name), getattr(expected, name)
         np.testing.assert_array_equal(ours, theirs, err_msg=name)
         assert ours.dtype == theirs.dtype
+    several = _handed_over(before[5:6], present[5:6], after, moves)
+    np.testing.assert_array_equal(several.moments, handover(before[5:6], present[5:6], after, moves).moments)
     assert set(np.unique(found.moments)) == ({STAY, TRAVEL, LOST} if moves else {STAY, LOST})

@@ -48,7 +48,7 @@ def play_golden(name, folder=FOLDER):
     rng = np.random.default_rng(SEED)
     observation, info = env.reset(seed=SEED)
     stride = -(-observation.size // OBSERVATION_SAMPLE)
-    initial_loss = info["loss"]
+    initial_loss, loss = info["loss"], env.unwrapped.observation_layout["loss"].slice
     played = []
     for _ in range(ROUNDS[folder]):
         action = rng.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
@@ -70,8 +70,8 @@ def play_golden(name, folder=FOLDER):
                     "ended": [terminated, truncated],
                 },
                 "loss": info["loss"],
-                # All but the last entry, the loss, is the system's.
-                "observation": observation[:-1:stride].tolist(),
+                # All but one entry, the loss, is the system's.
+                "observation": np.delete(observation, loss)[::stride].tolist(),
             }
         )
         observation = following
