@@ -1,0 +1,70 @@
+"""The tables of the tiers and the figures of what moves: what they say agrees with what was played."""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.names import TIERED
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import make_dynamics_figures as figures  # noqa: E402
+import make_tiers_table as tables  # noqa: E402
+
+
+@pytest.fixture
+def short(monkeypatch) -> None:
+    monkeypatch.setattr(tables, "ROUNDS", 3)
+    monkeypatch.setattr(tables, "EPISODES", 2)
+    monkeypatch.setattr(figures, "ROUNDS", 3)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_row_is_what_the_episodes_say() -> None:
+    rows = [line.split(" | ") for line in tables.table("thermal", ["small"]).splitlines()[2:]]
+    assert [row[1] for row in rows] == ["even split", "random", "graph net", "DSSRA", "DSSRA+"]
+    for row, name in ((rows[0], "pipeline"), (rows[3], "dssra")):
+        found = tables.played("small-thermal", name)
+        assert float(row[2].split()[0]) == pytest.approx(found.delay_s.mean(), abs=0.005)
+    # No budget binds, so queues are empty and nothing is added for them.
+    assert rows[0][2] == rows[0][3]
+    other = tables.played("small-migration", "random")
+    assert (other.priced_s > other.delay_s).all()
+
+
+@pytest.mark.usefixtures("short")
+def test_the_oracle_plays_on_the_truth_where_it_is_hidden() -> None:
+    rows = tables.table("channel", ["small"]).splitlines()
+    assert any("DSSRA on the truth" in row for row in rows)
+    truth, known = (tables.played("small-channel", name) for name in ("dssra-truth", "dssra"))
+    assert (truth.delay_s < known.delay_s).all()
+
+
+def test_every_tier_says_where_its_scalars_are_from() -> None:
+    """Whoever changes a scalar has to say the command that found it; Mobile has none to tune."""
+    folder = ROOT / "collapipe_env/scenario/presets"
+    for name in TIERED:
+        text = (folder / f"{name}.yaml").read_text()
+        scenario = load_scenario(name)
+        assert ("dssra_plus:\n  # collapipe tune " in text) == (not name.endswith("mobile")), name
+        if not scenario.dssra_plus.is_neutral:
+            assert re.search(r"# collapipe tune (small|medium|large)-\w+", text), name
+
+
+@pytest.mark.usefixtures("short")
+def test_figures_show_the_rounds_that_were_played() -> None:
+    scenario = load_scenario("medium-thermal")
+    figure = figures.heat()
+    above, below = figure.axes
+    played = list(figures.rounds_of(scenario, "dssra"))
+    hottest = [before.processes["heat"]["temperature"][0].max() for before, _ in played]
+    np.testing.assert_allclose(above.lines[0].get_ydata(), hottest)
+    delays = [record.costs.delay[0] for _, record in played]
+    np.testing.assert_allclose(below.lines[0].get_ydata(), delays)
+    gain, present = figures.walks().axes
+    assert len(gain.lines) == len(present.lines) == 2
+    assert (present.lines[0].get_ydata() <= 20).all()
