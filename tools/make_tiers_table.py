@@ -65,7 +65,7 @@ def played(name: str, scheduler_name: str) -> Episodes:
     observation, _ = env.reset(seed=SEED)
     scheduler.reset(SEED)
     oracle = sees_truth(scheduler)
-    delays, energies = [], []
+    delays, used, granted = [], 0.0, 0.0
     for _ in range(ROUNDS):
         decision = scheduler.act(observation, seen_by(env, oracle=oracle))
         step = env.step_allocation if isinstance(decision, Allocation) else env.step
@@ -73,10 +73,10 @@ def played(name: str, scheduler_name: str) -> Episodes:
         record = env.last_round
         assert record is not None
         delays.append(record.costs.delay)
-        energies.append(record.costs.energy_ratio)
+        used, granted = used + record.costs.energy_ratio, granted + record.granted
     queues = 0.5 * (record.backlog**2).sum(axis=(-2, -1))
     delay = np.mean(delays, axis=0)
-    worst = np.mean(energies, axis=0).max(axis=(-2, -1))
+    worst = (used / np.where(granted > 0.0, granted, 1.0)).max(axis=(-2, -1))
     return Episodes(delay, delay + queues / (scenario.budgets.tradeoff_v * ROUNDS), worst)
 
 

@@ -18,5 +18,5 @@ class DSSRATruth(DSSRA):
         AllocationError: An argument is out of its range.
     """
 
-    name = "DSSRA oracle"
+    name = "DSSRA on the truth"
     sees = "truth"

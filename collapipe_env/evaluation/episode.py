@@ -80,7 +80,7 @@ def play_episode(
     columns: dict[str, list[float]] = {column: [] for column in COLUMNS}
     allocations: list[Allocation] = []
     energy = np.zeros(env.state.backlog.shape[1:])
-    granted = np.zeros((len(energy), 1))
+    granted = np.zeros_like(energy)
     on_server = granted_server = 0.0
     offered = np.array(env.state.memory_bytes[0], dtype=np.float64)
     memory = np.zeros_like(offered)
@@ -115,7 +115,7 @@ def play_episode(
         columns["energy_j"].append(float(record.costs.energy[0].sum()))
         columns["progress"].append(math.nan if law is None else float(law.of_costs(record.costs)[0]))
         energy += record.costs.energy_ratio[0]
-        granted += record.costs.granted[0][:, None]
+        granted += record.granted[0]
         granted_server += allowance
         columns["memory_bytes"].append(float(record.costs.memory[0].max()))
         memory = np.maximum(memory, record.costs.memory[0])

@@ -244,7 +244,7 @@ def play_candidate(
         delay[index] = costs.delay
         largest[index] = record.backlog.max(axis=(-2, -1))
         used += costs.energy_ratio
-        granted += np.asarray(costs.granted)[..., None]
+        granted += np.asarray(record.granted)
         granted_server += costs.allowance
         if costs.server_ratio is not None and record.server_backlog is not None:
             on_server += costs.server_ratio

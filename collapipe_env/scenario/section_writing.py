@@ -112,7 +112,8 @@ def write_scalars(
             f"{path}: its section {SECTION} cannot be replaced line by line: write the printed lines into it "
             "by hand"
         )
-    write_text(path, text)
+    # The file that a link stands for, not the link.
+    write_text(path.resolve(), text)
 
 
 def _neutral(scenario: Scenario) -> dict[str, float]:

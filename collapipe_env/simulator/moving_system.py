@@ -119,9 +119,11 @@ class MovingSystem:
 
     def _start(self, system: System, rows: Rows, seeds: Mapping[str, Array]) -> None:
         fresh: dict[str, Carried] = {}
+        # Under what moves, too, for the last processes, which read what the others have made.
+        moved = system
         for place, process in enumerate(self.processes):
             u = self._numbers(process, rows.of(seeds[process.name]), rows.of(self._first))
-            fresh[process.name] = process.begin(system, u)
+            fresh[process.name] = process.begin(moved if process.last else system, u)
             require_arrays(process, fresh[process.name], len(rows))
             for seen in process.observed:
                 if seen.carried not in fresh[process.name]:
@@ -129,8 +131,10 @@ class MovingSystem:
                         f"the process {process.name!r} shows {seen.carried!r}, which its begin does not "
                         f"return: {nearest_name(seen.carried, fresh[process.name])}"
                     )
+            if place < self._still or self.processes[-1].last:
+                moved = process.apply(moved, fresh[process.name])
             if place < self._still:
-                system = process.apply(system, fresh[process.name])
+                system = moved
         if rows.all:
             self._base, self.carried = system, fresh
         else:

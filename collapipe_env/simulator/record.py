@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, BoolArray, FloatArray, at_least, namespace, total
+from collapipe_env.arrays import Array, BoolArray, FloatArray, at_least, concatenate, namespace, total, where
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.learners.base import Arrivals, LearningReport
@@ -68,6 +68,12 @@ class RoundRecord:
             taken = steps if plays is None else xp.where(plays, steps, xp.zeros_like(steps))
             past = LOSS_SMOOTHING ** xp.astype(xp.max(taken, axis=-1), loss.dtype)
         return past * self.state.loss + (1.0 - past) * self.learning.loss
+
+    @property
+    def granted(self) -> Array:
+        """Budgets granted to each node (E, N, K+1): none where a cluster sat out or a device was away."""
+        each, present = self.costs.granted[..., None], self.state.present
+        return concatenate((each, where(present, each, 0.0 * each)))
 
     @property
     def server_backlog(self) -> Array | None:

@@ -268,3 +268,27 @@ def test_departures_are_announced_under_realistic_visibility_too():
     flat = CollaPipeEnv(scenario, "surrogate")
     assert "mobility_leaves_s" in flat.observation_layout
     assert "mobility_x" not in flat.observation_layout
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_gains_known_late_begin_where_devices_are(model):
+    knowledge = {"channel_knowledge": {"modes": ["delayed"], "delay_rounds": 1}}
+    scenario = leaving(model, processes=knowledge)
+    fields = {"model": model, "area": "open", "roaming": 1.6, "environment_sd_db": 0.0}
+    scenario = scenario.with_overrides({"dynamics.processes.mobility": fields})
+    env = CollaPipeVectorEnv(20, scenario, "surrogate")
+    env.reset(seed=4)
+    walk, half = env.truth.processes["mobility"], walking_side(scenario) / 2
+    x, y = walk["x"] - half, walk["y"] - half
+    metres = np.maximum(np.hypot(x, y), scenario.cluster.hop_min_m)
+    expected = 10.0 ** (-(148.0 + 40.0 * np.log10(metres / 1000.0)) / 10.0)
+    np.testing.assert_allclose(env.state.d2d_gain[..., 0, 1:], expected, rtol=1e-9)
+
+
+def test_budgets_are_granted_to_those_who_are_there():
+    world = world_of(leaving(budgets=GENEROUS), 20)
+    record = world.step(DSSRA(world.scenario, threads=1).allocate(world.state))
+    present = record.state.present
+    assert (~present).any()
+    np.testing.assert_array_equal(record.granted[..., 1:], present.astype(float))
+    assert (record.granted[..., 0] == 1.0).all()
