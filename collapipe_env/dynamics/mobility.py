@@ -231,7 +231,7 @@ class Mobility(Process):
             way_x, way_y = walk["target_x"] - walk["x"], walk["target_y"] - walk["y"]
             left = xp.hypot(way_x, way_y)
             pace = walk["speed"] / at_least(left, 1e-300)
-            ahead = at_least(left, 0.0) / xp.where(walk["speed"] > 0.0, walk["speed"], 1.0)
+            ahead = left / xp.where(walk["speed"] > 0.0, walk["speed"], 1.0)
             away = seconds_inside(self._reach, (x, y), (pace * way_x, pace * way_y))
             away = xp.where(away <= ahead, away, ANNOUNCED_S)
         else:

@@ -64,4 +64,4 @@ def title_of(scheduler: Scheduler, scenario: Scenario) -> str:
         scenario: What it schedules.
     """
     more = sees_truth(scheduler) and hides_truth(scenario)
-    return f"{scheduler.name} ({MARK})" if more and "truth" not in scheduler.name else scheduler.name
+    return f"{scheduler.name} ({MARK})" if more else scheduler.name

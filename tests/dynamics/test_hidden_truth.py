@@ -99,7 +99,7 @@ def test_the_declared_oracle_reads_what_it_is_given_and_nothing_else_of_dssra_ch
     assert_same(vars(oracle.act(None, seen)), vars(dssra.act(None, seen)))
     blurred, clear = oracle.act(None, seen), oracle.act(None, declared_sight.seen_by(env, oracle=True))
     assert not np.array_equal(blurred.bandwidth, clear.bandwidth)
-    assert declared_sight.title_of(oracle, scenario) == "DSSRA on the truth"
+    assert declared_sight.title_of(oracle, scenario) == "DSSRA on the truth (sees the truth)"
     assert declared_sight.title_of(oracle, load_scenario("small")) == "DSSRA on the truth"
 
 
