@@ -78,7 +78,7 @@ def _check_opened(codec: ActionCodec, allocation: Allocation) -> None:
             "recompute: the scenario's decisions do not list it, so the action box has no entry for it"
         )
     plays = _or(allocation.participates, 1)
-    if "participation" not in codec.opened and np.any(plays != 1):
+    if "participation" not in codec.opened and not codec.sits_out and np.any(plays != 1):
         raise _not_open("clusters that sit out", "participation")
     if np.any((plays != 0) & (plays != 1)):
         raise AllocationError(f"participates = {np.unique(plays).tolist()}: the action box knows 0 and 1")

@@ -30,8 +30,8 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemState, able_clusters
+from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
-from .absent import sitting_out, with_room_everywhere
 from .open_rounds import Openings, OpenPlan, allocation_of, open_plan, search_open_rounds
 from .parallel_rounds import default_threads
 from .pricing import require_numbers, round_objective
@@ -66,6 +66,7 @@ class DSSRA(StateScheduler):
     """
 
     name = "DSSRA"
+    seats_clusters = True
 
     def __init__(
         self,

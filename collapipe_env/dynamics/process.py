@@ -113,6 +113,10 @@ class Process:
             not the truth.
         endogenous: Whether what is played drives it, as heat or a battery; False for what moves by itself,
             whatever is played. It chooses the seconds that :meth:`advance` is told.
+        leaves_clusters_short: Whether its limits may leave too few devices of a cluster to hold the encoder.
+            Such a cluster sits out, then; else a step is refused.
+        hidden: Carried arrays that nobody knows before the round, as the time of a failure; no scheduler gets
+            them, whatever is visible.
         Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``; ``None`` where it
             has none.
 
@@ -135,6 +139,8 @@ class Process:
     last: ClassVar[bool] = False
     gains: ClassVar[tuple[str, ...]] = ()
     endogenous: ClassVar[bool] = True
+    leaves_clusters_short: ClassVar[bool] = False
+    hidden: ClassVar[tuple[str, ...]] = ()
     Spec: ClassVar[type[Any] | None] = None
 
     numbers: int = 0
@@ -294,6 +300,7 @@ def _is_frozen(kind: Any) -> bool:
 PROCESSES: Registry[type[Process]] = Registry(
     "process",
     {
+        "presence": "collapipe_env.dynamics.presence:Presence",
         "shadowing": "collapipe_env.dynamics.shadowing:Shadowing",
         "mobility": "collapipe_env.dynamics.mobility:Mobility",
         "fading": "collapipe_env.dynamics.fading:Fading",

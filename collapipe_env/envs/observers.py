@@ -81,7 +81,7 @@ class GraphObservations:
             recompute=self._recompute,
             schedule=self._schedule,
             server=self._server,
-            participation=self._parameters.idle_round_s is not None,
+            participation=self._parameters.chooses_players,
             heat=self._heat,
             motion=self._motion,
             departures=self._departures,

@@ -54,33 +54,31 @@ def check_participation(
     """
     shape = state.uplink_gain.shape
     if allocation.participates is None:
+        # Those that cannot hold the encoder are refused for their memory.
         return np.ones(shape, dtype=np.bool_)
     require_shape("participates", allocation.participates, shape)
     given = np.asarray(allocation.participates)
     require_whole("participates", given)
-    if parameters.idle_round_s is None:
+    able = able_clusters(parameters, state)
+    if not parameters.chooses_players:
+        forced = parameters.idle_round_s is not None
         refuse(
-            given != 1,
+            given != (able.astype(np.int64) if forced else 1),
             given,
             "participates",
-            "1: this scenario's decisions do not list participation, so all clusters take part",
+            "1, or 0 for a cluster that cannot hold the encoder: this scenario's decisions do not list "
+            "participation, so all others take part"
+            if forced
+            else "1: this scenario's decisions do not list participation, so all clusters take part",
         )
     refuse(~np.isin(given, (0, 1)), given, "participates", "0 or 1")
     plays: BoolArray = np.asarray(players(allocation))
-    able = able_clusters(parameters, state)
     refuse(
         ~plays.any(axis=-1) & able.any(axis=-1),
         given.sum(axis=-1),
         "participates (sum over clusters)",
         "at least 1, as some cluster can hold the encoder",
     )
-    if allocation.server_mode is not None:
-        refuse(
-            ~plays & (np.asarray(allocation.server_mode) == SEQUENTIAL)[..., None],
-            given,
-            "participates",
-            "1 under a sequential server, which serves all clusters in turn",
-        )
     return plays
 
 

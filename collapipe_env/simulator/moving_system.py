@@ -90,7 +90,7 @@ class MovingSystem:
         self._limiting = tuple(p for p in self.processes if p.defines("limits"))
         self.comes_and_goes = bool(self._limiting)
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
-        self._seen = tuple(p.name for p in self.processes if p.observed)
+        self._seen = tuple((p.name, p.hidden) for p in self.processes if p.observed)
         self._sight = Sight(scenario, self.processes)
         self.streams = _streams(self.processes)
         none = np.zeros(num_envs, dtype=np.uint64)
@@ -225,8 +225,17 @@ class MovingSystem:
             absence=absence,
             known_uplink_gain=known[0],
             known_d2d_gain=known[1],
-            processes={name: carried[name] for name in self._seen} if self._seen else _NOTHING,
+            processes=self._shown(carried) if self._seen else _NOTHING,
         )
+
+    def _shown(self, carried: AllCarried) -> AllCarried:
+        """Arrays that may be known before the round, of processes that show any."""
+        return {
+            name: {key: array for key, array in carried[name].items() if key not in hidden}
+            if hidden
+            else carried[name]
+            for name, hidden in self._seen
+        }
 
     def _system(
         self, base: System, rest: tuple[Array, Array, Array], carried: AllCarried

@@ -131,7 +131,7 @@ class World:
 
     def _nobody_missing(self, num_envs: int) -> Array | None:
         """Empty participation queues (E, N); ``None`` where all clusters have to take part."""
-        if self.parameters.idle_round_s is None:
+        if not self.parameters.chooses_players:
             return None
         return self.backend.array(np.zeros((num_envs, self.scenario.clusters)))
 
