@@ -14,6 +14,7 @@ from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
 from collapipe_env.dynamics.system import System
 from collapipe_env.errors import StateError
+from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
 
@@ -28,6 +29,7 @@ _RANGES: Mapping[str, tuple[float, float, str]] = {
     "off_mean_s": (1.0, 1e9, " s"),
     "off_deviation": (0.0, 3.0, ""),
     "graceful": (0.0, 1.0, ""),
+    "heartbeat_s": (0.01, 1e3, " s"),
 }
 
 
@@ -45,6 +47,11 @@ class PresenceSpec:
             round through. Otherwise it fails inside a round.
         hazard_factors: Classes of devices: each device is of one of them in every episode, all equally
             likely; its hazard is so many times as high, its stay so many times as short. 0.01 to 100 each.
+        recovery: How a cluster goes on when a device fails inside a round: ``light`` moves blocks between the
+            stages that are left, ``heavy`` plans anew and lets all blocks go over the CU, ``drop-round``
+            gives the cluster's round up.
+        heartbeat_s: Period of the devices' heartbeats [s], 0.01 to 1e3.
+        misses: Heartbeats that have to be missed before a device counts as failed, 1 to 1000.
 
     Raises:
         ValueError: One is out of range.
@@ -56,6 +63,9 @@ class PresenceSpec:
     off_deviation: float = 1.0
     graceful: float = 0.5
     hazard_factors: tuple[float, ...] = (1.0,)
+    recovery: RecoveryKind = "light"
+    heartbeat_s: float = 0.5
+    misses: int = 4
 
     def __post_init__(self) -> None:
         for name, (low, high, unit) in _RANGES.items():
@@ -63,6 +73,8 @@ class PresenceSpec:
             if not low <= value <= high:
                 raise ValueError(f"{name} is {value:g}{unit}: give a number from {low:g} to {high:g}{unit}")
         factors = self.hazard_factors
+        if not 1 <= self.misses <= 1000:
+            raise ValueError(f"misses are {self.misses}: give a number from 1 to 1000")
         if not factors or not all(0.01 <= factor <= 100.0 for factor in factors):
             raise ValueError(f"hazard_factors are {list(factors)}: give one or more from 0.01 to 100")
 
@@ -159,8 +171,13 @@ class Presence(Process):
         """Devices that are off are away."""
         return Limits(present=carried["present"])
 
+    @property
+    def recovery(self) -> RecoveryTerms:
+        """Terms on which clusters recover."""
+        return RecoveryTerms(self.spec.recovery, self.spec.heartbeat_s, self.spec.misses)
+
     def failures(self, carried: Carried) -> Array:
-        """Seconds after which each device fails without a word (R, N, K) [s]; infinite where it does not."""
+        """Time after which each device fails without a word (R, N, K) [s]; infinite where it does not."""
         xp = namespace(carried["residual_s"])
         silent = carried["present"] & ~carried["graceful"]
         return xp.where(silent, carried["residual_s"], xp.full_like(carried["residual_s"], xp.inf))

@@ -21,7 +21,9 @@ from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
     from collapipe_env.allocation import Allocation
+    from collapipe_env.physics.recovery import RecoveryTerms
     from collapipe_env.simulator.costs import RoundCosts
+    from collapipe_env.simulator.failed_rounds import FailedRounds
     from collapipe_env.simulator.state import SystemState
 
 Carried: TypeAlias = Mapping[str, Array]
@@ -64,11 +66,13 @@ class Interruption(NamedTuple):
         cluster_delay: Added to ``T_n`` (R, N) [s].
         energy: Added to the energy of each node (R, N, K+1) [J].
         trained: False where a cluster's round is lost: none of its gradients arrives (R, N), bool.
+        failed: What devices that failed did to the rounds; ``None`` where none did.
     """
 
     cluster_delay: Array
     energy: Array
     trained: Array
+    failed: FailedRounds | None = None
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,22 @@ class Process:
         """
         raise NotImplementedError
 
+    def failures(self, carried: Carried) -> Array:
+        """Time after which each device fails in the round (R, N, K) [s]; infinite where it does not.
+
+        The times are those of the process's own clock: where a round lets ``T_ref`` pass for it, whatever its
+        delay, they are stretched to the delay of the device's cluster.
+
+        Args:
+            carried: Of the round.
+        """
+        raise NotImplementedError
+
+    @property
+    def recovery(self) -> RecoveryTerms | None:
+        """Terms on which clusters recover from its failures; ``None`` where it has none."""
+        return None
+
     def estimate(self, carried: Carried, truth: SystemState, u: Array) -> SystemState:
         """Estimate that schedulers and the observation get in place of the truth.
 
@@ -268,7 +288,7 @@ class Process:
         """
 
     def defines(self, part: str) -> bool:
-        """Whether the class defines ``limits``, ``price``, ``interrupt`` or ``estimate``."""
+        """Whether the class defines ``limits``, ``price``, ``interrupt``, ``failures`` or ``estimate``."""
         return getattr(type(self), part) is not getattr(Process, part)
 
 
@@ -316,6 +336,16 @@ PROCESSES: Registry[type[Process]] = Registry(
     check=_check,
 )
 """Processes by name."""
+
+
+def leaves_clusters_short(name: str) -> bool:
+    """Whether a process may leave too few devices of a cluster to hold the encoder.
+
+    Args:
+        name: Of the process; unknown ones do not.
+    """
+    return name in PROCESSES and PROCESSES.get(name).leaves_clusters_short
+
 
 Kind = TypeVar("Kind", bound=type[Process])
 

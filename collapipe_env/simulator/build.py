@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.codec import ActionCodec
-from collapipe_env.dynamics.process import PROCESSES
+from collapipe_env.dynamics.process import leaves_clusters_short
 from collapipe_env.dynamics.system import device_edge_ratio
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.energy import RadioPower, compute_power
@@ -26,7 +26,7 @@ from collapipe_env.physics.workload import (
     decoder_weight_flops,
 )
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.block_prices import block_prices, training_memory
+from collapipe_env.scenario.block_prices import block_prices, training_memory_of
 from collapipe_env.scenario.decisions import OPENED, opens
 from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
@@ -75,7 +75,7 @@ def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> Work
         compression=w.update_compression,
         top_k_share=w.top_k_share,
         adapter_parameters=block.adapter_parameters,
-        training_memory=training_memory(w),
+        training_memory=dataclasses.replace(training_memory_of(scenario), recompute=w.recompute),
         working_bytes=block.working_bytes,
         fewest_micro_batches=w.micro_batch_choices[0],
     )
@@ -134,11 +134,7 @@ def may_sit_out(scenario: Scenario) -> bool:
     Args:
         scenario: The scenario.
     """
-    return any(_leaves_short(name) for name, _ in scenario.dynamics.processes)
-
-
-def _leaves_short(name: str) -> bool:
-    return name in PROCESSES and PROCESSES.get(name).leaves_clusters_short
+    return any(leaves_clusters_short(name) for name, _ in scenario.dynamics.processes)
 
 
 def commits_rates(scenario: Scenario) -> bool:
@@ -293,7 +289,9 @@ def usual_round(scenario: Scenario) -> float:
         # They ask for this delay themselves.
         dynamics=dataclasses.replace(
             scenario.dynamics,
-            processes=tuple(pair for pair in scenario.dynamics.processes if not _leaves_short(pair[0])),
+            processes=tuple(
+                pair for pair in scenario.dynamics.processes if not leaves_clusters_short(pair[0])
+            ),
         ),
     )
     return reference_delay(closed)

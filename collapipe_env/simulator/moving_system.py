@@ -82,13 +82,14 @@ class MovingSystem:
         self._steady = {
             p.name for p in self._advancing if base == "reference" or (base == "mixed" and not p.endogenous)
         }
-        reference_s = usual_round(scenario) if self._steady else 0.0
+        self._horizon_s = reference_s = usual_round(scenario) if self._steady else 0.0
         self._reference_s = backend.array(np.full(num_envs, reference_s))
         shipped = PROCESSES.shipped()
         self._own = tuple(p for p in self._advancing if p.name not in shipped)
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
         self._limiting = tuple(p for p in self.processes if p.defines("limits"))
         self.comes_and_goes = bool(self._limiting)
+        self._failing = tuple(p for p in self.processes if p.defines("failures"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
         self._seen = tuple((p.name, p.hidden) for p in self.processes if p.observed)
         self._sight = Sight(scenario, self.processes)
@@ -294,6 +295,16 @@ class MovingSystem:
                 )
             together = one
         return together
+
+    def failures(self) -> list[tuple[Array, float | None]]:
+        """Times after which devices fail (E, N, K) [s], and the seconds that the round lasts in their clock.
+
+        These are ``None`` where the clock is the round's own.
+        """
+        return [
+            (p.failures(self.carried[p.name]), self._horizon_s if p.name in self._steady else None)
+            for p in self._failing
+        ]
 
     def _extra(self, process: Process, part: str, count: int, state: SystemState) -> Array:
         return self._backend.uniform(self._seeds[f"{process.name}/{part}"], state.round_index, count)
