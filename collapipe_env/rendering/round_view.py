@@ -14,6 +14,7 @@ from collapipe_env.dynamics.system import MOBILITY
 from collapipe_env.learners.base import Arrivals
 from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
+from collapipe_env.rendering.failed_timeline import with_failure
 from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, RoundView
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.even_split import even_split
@@ -162,8 +163,13 @@ def round_view(
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
-            timeline=cluster_round_timeline(
-                costs, record, row, n, local_steps, drawn_steps=1 if n in detailed and plays[n] else 0
+            timeline=with_failure(
+                cluster_round_timeline(
+                    costs, record, row, n, local_steps, drawn_steps=1 if n in detailed and plays[n] else 0
+                ),
+                record,
+                row,
+                n,
             ),
             blocks=allocation.device_blocks[row, n] * plays[n],
             micro_batches=int(allocation.micro_batches[row, n]),

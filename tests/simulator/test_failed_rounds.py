@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.physics.migration import LOST
 from collapipe_env.physics.recovery import RecoveryTerms
+from collapipe_env.rendering.round_view import round_view
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import system_parameters, usual_round
@@ -278,3 +280,83 @@ def test_parameters_keep_the_start_of_the_round():
     """4 bytes a parameter more, so that the survivors can go back; not where the round is given up."""
     light, drop = (system_parameters(scenario_of(kind)).costs for kind in ("light", "drop-round"))
     assert light.block_state_bytes - drop.block_state_bytes == 4.0 * light.block_parameters
+
+
+def test_the_picture_shows_the_loss_and_the_replay():
+    env = CollaPipeVectorEnv(32, scenario_of(), "surrogate")
+    observation, _ = env.reset(seed=2)
+    policy = SCHEDULERS.get("pipeline")(env.scenario)
+    shown = 0
+    for _ in range(4):
+        env.step_allocation(policy.act(observation, env.state))
+        record = env.last_round
+        failed = None if record.interruption is None else record.interruption.failed
+        for row in range(32) if failed is not None else ():
+            view = round_view(record, 1, "", row=row)
+            for n in np.flatnonzero(failed.device[row] >= 0).tolist():
+                phases = {p.label: p for p in view.clusters[n].timeline.phases}
+                at = failed.at_s[row, n]
+                assert phases["detection"].start_s == pytest.approx(at)
+                assert max(e.end_s for e in view.clusters[n].timeline.events) <= at
+                ends = phases["wait" if failed.dropped[row, n] else "upload"].end_s
+                expected = record.costs.cluster_delay[row]
+                whole = expected.max() if failed.dropped[row, n] else expected[n]
+                assert ends == pytest.approx(whole, rel=1e-9)
+                assert ("replay" in phases) == (not failed.dropped[row, n])
+                shown += 1
+    assert shown > 5
+
+
+@pytest.mark.parametrize("kind", ["light", "drop-round"])
+def test_the_last_round_of_a_saved_state_has_its_failures(kind, tmp_path):
+    """And a saved environment goes on as the original does."""
+    scenario = scenario_of(kind, on_mean_s=60.0, off_mean_s=20.0)
+    first, second = (CollaPipeVectorEnv(16, scenario, "surrogate") for _ in range(2))
+    first.reset(seed=0)
+    actions = np.random.default_rng(0).uniform(-1, 1, (4, *first.action_space.shape)).astype(np.float32)
+    first.step(actions[0])
+    first.save_state(tmp_path / "state.npz")
+    second.load_state(tmp_path / "state.npz")
+    one, two = (env.last_round.interruption.failed for env in (first, second))
+    for name in one._fields:
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+    np.testing.assert_array_equal(first.last_round.costs.delay, second.last_round.costs.delay)
+    for action in actions[1:]:
+        np.testing.assert_array_equal(first.step(action)[1], second.step(action)[1])
+
+
+@pytest.mark.parametrize("kind", ["light", "drop-round"])
+def test_the_real_learner_loses_what_the_price_says(kind):
+    """Lost blocks' moments start again where the round goes on; a round given up trains nothing."""
+    scenario = scenario_of(kind, on_mean_s=60.0, off_mean_s=20.0)
+    env = CollaPipeVectorEnv(1, scenario, "real")
+    observation, _ = env.reset(seed=4)
+    policy = SCHEDULERS.get("pipeline")(scenario)
+    learner = env._mdp.world.learner
+    told = []
+    original = learner.train_round
+
+    def listen(outcome):
+        told.append(outcome)
+        return original(outcome)
+
+    learner.train_round = listen
+    seen = 0
+    for _ in range(12):
+        env.step_allocation(policy.act(observation, env.state))
+        record, outcome = env.last_round, told[-1]
+        failed = None if record.interruption is None else record.interruption.failed
+        if failed is None:
+            continue
+        hit = failed.device >= 0
+        for n in np.flatnonzero(hit[0]).tolist():
+            seen += 1
+            if failed.dropped[0, n]:
+                assert outcome.arrivals.counts[0, n].sum() == 0
+                assert outcome.moments is None or (outcome.moments[0, n] != LOST).all()
+            else:
+                held = np.repeat(np.arange(4), record.allocation.blocks[0, n])
+                lost = held == failed.device[0, n]
+                np.testing.assert_array_equal(outcome.moments[0, n] == LOST, lost)
+                assert outcome.arrivals.counts[0, n].sum() > 0
+    assert seen > 2
