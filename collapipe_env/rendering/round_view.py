@@ -97,6 +97,17 @@ def cluster_round_timeline(
     )
 
 
+def _timeline(
+    record: RoundRecord, row: int, cluster: int, local_steps: int, plays: bool, detailed: bool
+) -> RoundTimeline:
+    """Timeline of a cluster's round as it went; that of one that sits out has no pipeline."""
+    drawn = 1 if detailed and plays else 0
+    planned = cluster_round_timeline(record.costs, record, row, cluster, local_steps, drawn_steps=drawn)
+    if not plays:
+        return replace(planned, elements=planned.elements[-1:])
+    return with_failure(planned, record, row, cluster)
+
+
 def _group_name(members: npt.NDArray[np.intp]) -> str:
     """Name of a stage of several devices: the first and how many more."""
     first = f"d{members[0]}"
@@ -163,14 +174,7 @@ def round_view(
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
-            timeline=with_failure(
-                cluster_round_timeline(
-                    costs, record, row, n, local_steps, drawn_steps=1 if n in detailed and plays[n] else 0
-                ),
-                record,
-                row,
-                n,
-            ),
+            timeline=_timeline(record, row, n, local_steps, bool(plays[n]), n in detailed),
             blocks=allocation.device_blocks[row, n] * plays[n],
             micro_batches=int(allocation.micro_batches[row, n]),
             bandwidth=float(allocation.bandwidth[row, n] * plays[n]),

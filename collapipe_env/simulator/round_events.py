@@ -68,7 +68,8 @@ class RoundEvents:
             at = host(seconds)
             if horizon_s is not None:
                 # In the clock of the process the round lasts so long, whatever its delay.
-                at = np.where(at <= horizon_s, at, np.inf) * (delay / horizon_s)
+                inside = at <= horizon_s
+                at = np.where(inside, np.where(inside, at, 0.0) * (delay / horizon_s), np.inf)
             first = np.minimum(first, at)
         return first
 
