@@ -18,6 +18,8 @@ from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
 
+PRESENCE = "presence"
+"""Name of the process, for those who show what it carries."""
 SHORTEST_S = 1e-6
 """Least time that is left of a stay after a round: at most two stays end in one [s]."""
 NUMBERS = 4
@@ -100,7 +102,7 @@ class Presence(Process):
         spec: Laws of stays and absences, and classes.
     """
 
-    name = "presence"
+    name = PRESENCE
     endogenous = False
     leaves_clusters_short = True
     hidden = ("residual_s", "graceful", "factor")

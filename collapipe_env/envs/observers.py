@@ -7,11 +7,13 @@ from typing import Any, Protocol, TypeAlias
 from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_most, log1p, namespace
+from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.dynamics.process import active_processes
 from collapipe_env.dynamics.system import MOBILITY, walking_side
 from collapipe_env.envs.graph_layout import GraphLayout
 from collapipe_env.envs.graph_motion import seen_departures, seen_motion
 from collapipe_env.envs.graph_observation import GraphObserver, seen_absence
+from collapipe_env.envs.graph_stay import seen_stays
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
 from collapipe_env.envs.observed_processes import observation_builder
@@ -73,6 +75,7 @@ class GraphObservations:
         self._heat = "heat" in active
         walks = {seen.carried for p in processes if p.name == MOBILITY for seen in p.shown}
         self._motion, self._departures = "x" in walks, "leaves_s" in walks
+        self._stays = PRESENCE in active
         self._side = walking_side(scenario)
         self.layout = GraphLayout(
             scenario.clusters,
@@ -85,6 +88,7 @@ class GraphObservations:
             heat=self._heat,
             motion=self._motion,
             departures=self._departures,
+            stays=self._stays,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -111,6 +115,8 @@ class GraphObservations:
         if self._departures:
             xp = namespace(state.loss)
             found["departure"] = xp.astype(seen_departures(state), xp.float32)
+        if self._stays:
+            found["stay"] = namespace(state.loss).astype(seen_stays(state), namespace(state.loss).float32)
         return found
 
     def _of_heat(self, state: SystemState) -> dict[str, Array]:

@@ -265,6 +265,25 @@ def test_nobody_sees_when_devices_will_fail(visibility):
     assert not any("residual" in name for name in seen)
 
 
+def test_graph_observations_say_who_leaves():
+    flat = CollaPipeVectorEnv(20, going(), "surrogate")
+    graph = CollaPipeVectorEnv(20, going(), "surrogate", observation="graph")
+    flat.reset(seed=2)
+    nodes, _ = graph.reset(seed=2)
+    announced = 0
+    for action in actions_for(flat, 4, (20,)):
+        stay, there = flat.state.processes["presence"], flat.state.present
+        assert graph.observation_space.contains(nodes)
+        drawn = graph.observation_layout.physical(nodes)["stay"]
+        np.testing.assert_array_equal(drawn["announced"][there], stay["announced"][there])
+        np.testing.assert_allclose(drawn["since_s"][there], stay["since_s"][there], rtol=1e-5, atol=1e-4)
+        assert (nodes["stay"][~there] == 0.0).all()
+        announced += int(stay["announced"].sum())
+        flat.step(action)
+        nodes = graph.step(action)[0]
+    assert announced > 0
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_states_go_on_bit_for_bit(way, tmp_path):
     def build():
