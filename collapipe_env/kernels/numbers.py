@@ -9,10 +9,12 @@ take several times as long for the fading of a round. Seeds come from NumPy's se
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, WordArray
-from collapipe_env.compiled import compiled, inlined
+from collapipe_env.arrays import Array, FloatArray, WordArray, cos_sin_of_turns, sqrt
+from collapipe_env.compiled import compiled, inlined, jitable
 
 
 @inlined
@@ -47,3 +49,38 @@ def products(seeds: WordArray, rounds: WordArray, stride: int, factors: int, out
             word += np.uint64(C)
             for i in range(C):
                 out[r, i] *= number(word + np.uint64(i))
+
+
+@jitable
+def normal_pair(logarithm: Array, u: Array) -> tuple[Array, Array]:
+    """Two independent standard normal numbers from two uniform ones (Box and Muller).
+
+    Args:
+        logarithm: Logarithm of the first uniform number, which is in (0, 1); an array or a number.
+        u: The second one.
+    """
+    radius, (cosine, sine) = sqrt(-2.0 * logarithm), cos_sin_of_turns(u)
+    return radius * cosine, radius * sine
+
+
+@inlined
+def normal_rows(u: FloatArray, first: int, apart: FloatArray, out: FloatArray) -> None:
+    """Turn pairs of uniform numbers into normal ones.
+
+    Args:
+        u: Uniform numbers (R, ...).
+        first: Column of the first pair.
+        apart: Room for the pairs of a row (2, P).
+        out: (R, 2 P) or (R, 2 P - 1), written.
+    """
+    R, C = out.shape
+    pairs = apart.shape[1]
+    for r in range(R):
+        for pair in range(pairs):
+            apart[0, pair] = math.log(u[r, first + 2 * pair])
+            apart[1, pair] = u[r, first + 2 * pair + 1]
+        # By themselves, without a call and side by side: the processor computes several pairs at once.
+        for pair in range(pairs):
+            apart[0, pair], apart[1, pair] = normal_pair(apart[0, pair], apart[1, pair])
+        for i in range(C):
+            out[r, i] = apart[i % 2, i // 2]
