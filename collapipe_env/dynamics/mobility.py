@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, at_least, concatenate, namespace
+from collapipe_env.arrays import Array, Constant, at_least, namespace
 from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
 from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.system import MOBILITY, System, edge_ratio, link_count, reach_of, walking_side
@@ -306,16 +306,17 @@ class Mobility(Process):
     def apply(self, system: System, carried: Carried) -> System:
         """Set the gains of the pairs, and change those of uplinks and devices to the base station."""
         xp, N = namespace(system.link_gain), self.scenario.clusters
-        pairs_db = -path_loss_d2d(self._hops(carried["x"], carried["y"]))
-        uplinks = xp.astype(system.link_gain[:, :N], xp.float64)
-        if self._walking:
-            pairs_db = pairs_db + carried["shadowing_db"]
+        # All links in dB first, in an array of their own.
         if self._drifting:
-            drift = carried["environment_db"]
-            pairs_db = pairs_db + drift[:, N:]
-            uplinks = uplinks * gain_of(drift[:, :N])
-        pairs = gain_of(pairs_db)
-        links = xp.astype(concatenate((uplinks, pairs)), system.link_gain.dtype, copy=False)
+            gain_db = xp.asarray(carried["environment_db"], copy=True)
+        else:
+            gain_db = xp.zeros_like(system.link_gain, dtype=xp.float64)
+        gain_db[:, N:] -= path_loss_d2d(self._hops(carried["x"], carried["y"]))
+        if self._walking:
+            gain_db[:, N:] += carried["shadowing_db"]
+        gain = gain_of(gain_db)
+        gain[:, :N] *= xp.astype(system.link_gain[:, :N], xp.float64, copy=False)
+        links = xp.astype(gain, system.link_gain.dtype, copy=False)
         ratio = system.device_edge_ratio
         if ratio is not None:
             centre, half = carried["cu_position"], 0.5 * self._side

@@ -109,7 +109,9 @@ def moved_shadowing(
         first: That column.
     """
     shadow = np.empty_like(before)
-    shadow_rows(-np.expm1(-lag), deviation_db, u, first, before, shadow)
+    forgotten = np.expm1(-lag)
+    np.negative(forgotten, out=forgotten)
+    shadow_rows(forgotten, deviation_db, u, first, before, shadow)
     return shadow
 
 

@@ -169,6 +169,11 @@ def leg_leaving_rows(
         for n in range(N):
             for k in range(K):
                 px, py = x[r, n, k], y[r, n, k]
+                if speed[r, n, k] == 0.0:
+                    # Most devices stand: they leave at no time that could be told.
+                    inside = hypot(px - centre, py - centre) <= radius
+                    leaves_s[r, n, k] = most_s if inside else 0.0
+                    continue
                 leaves_s[r, n, k] = leaves_on_leg(
                     radius,
                     most_s,

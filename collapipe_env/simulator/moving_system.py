@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, WordArray, namespace
+from collapipe_env.arrays import Array, WordArray, namespace, where
 from collapipe_env.backends import NUMPY, Backend, Rows
 from collapipe_env.dynamics.process import PROCESSES, Carried, Interruption, Limits, Process, active_processes
 from collapipe_env.dynamics.system import System, laid_out, split_links
@@ -371,9 +371,8 @@ def _power(system: System) -> Array:
 
 def _without_memory(system: System, caps: Array) -> tuple[System, Array]:
     """The system with no memory on devices that are away, and its caps: nothing fits them."""
-    xp = namespace(system.memory_bytes)
-    memory = xp.where(system.present, system.memory_bytes, xp.zeros_like(system.memory_bytes))
-    return system._replace(memory_bytes=memory), xp.where(system.present, caps, xp.zeros_like(caps))
+    memory = where(system.present, system.memory_bytes, 0.0)
+    return system._replace(memory_bytes=memory), where(system.present, caps, 0)
 
 
 def staying(present: Array, left: Array, order: Array, caps: Array, blocks: int) -> Array:
