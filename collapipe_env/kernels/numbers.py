@@ -16,11 +16,19 @@ import numpy as np
 from collapipe_env.arrays import Array, FloatArray, WordArray, cos_sin_of_turns, sqrt
 from collapipe_env.compiled import compiled, inlined, jitable
 
+STEP = np.uint64(0x9E3779B97F4A7C15)
+"""Step of the generator's state from one number to the next."""
+
 
 @inlined
 def number(word: np.uint64) -> float:
     """A number in (0, 1), both ends excluded, from the sum of a seed and a counter."""
-    z = word * np.uint64(0x9E3779B97F4A7C15)
+    return number_at(word * STEP)
+
+
+@inlined
+def number_at(z: np.uint64) -> float:
+    """The number of a state of the generator, the sum of a seed and a counter times :data:`STEP`."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = z ^ (z >> np.uint64(31))
@@ -41,14 +49,16 @@ def products(seeds: WordArray, rounds: WordArray, stride: int, factors: int, out
     """
     R, C = out.shape
     for r in range(R):
-        word = seeds[r] + rounds[r] * np.uint64(stride)
+        # From state to state by a sum: it takes less time than a product.
+        state = (seeds[r] + rounds[r] * np.uint64(stride)) * STEP
         for i in range(C):
-            out[r, i] = number(word + np.uint64(i))
+            out[r, i] = number_at(state)
+            state += STEP
         # Neighbouring columns in the inner loop: the processor computes several at once.
         for _ in range(1, factors):
-            word += np.uint64(C)
             for i in range(C):
-                out[r, i] *= number(word + np.uint64(i))
+                out[r, i] *= number_at(state)
+                state += STEP
 
 
 @jitable
