@@ -145,6 +145,11 @@ class Heat(Process):
         power = allocated_power(reading, own.on_c, own.set_c, own.sustainable_w, own.least_w)
         return clock_share(power, carried["full_power"], carried["cubic"])
 
+    @property
+    def sends_away(self) -> bool:
+        """False: hot devices slow down or pause, and stay."""
+        return False
+
     def limits(self, carried: Carried) -> Limits:
         """Cap the clocks."""
         return Limits(clock=carried["share"])

@@ -168,6 +168,15 @@ class Process:
         return type(self).advance is not Process.advance
 
     @property
+    def sends_away(self) -> bool:
+        """Whether its limits may send devices away; the queues of those who are stand still.
+
+        By default it may if it has limits at all. Say False for one whose limits never do: a round then need
+        not look for devices that are away.
+        """
+        return self.defines("limits")
+
+    @property
     def shown(self) -> tuple[Observed, ...]:
         """Those of the observed arrays that schedulers see, under the scenario's visibility."""
         if self.scenario.dynamics.visibility == "full":

@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.dynamics.walks import (
-    MOST_LEGS,
-    NUMBERS_PER_LEG,
     NUMBERS_TO_START,
     GaussMarkov,
     PauseGo,
@@ -17,6 +15,7 @@ from collapipe_env.dynamics.walks import (
     start_pausing_and_going,
     wander,
 )
+from collapipe_env.physics.motion import MOST_LEGS, NUMBERS_PER_LEG
 
 LAW = PauseGo(side=40.0, pause_s=120.0, slowest=0.5, fastest=1.5)
 
