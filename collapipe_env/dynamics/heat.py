@@ -73,8 +73,9 @@ class Heat(Process):
             self.observed += (Observed("level", devices, "levels", 0.0, last, names),)
         # Imported here: the simulator is built on processes.
         from collapipe_env.simulator.build import system_parameters
+        from collapipe_env.simulator.running import running_state
 
-        self._parameters = system_parameters(scenario)
+        self._parameters, self._running = system_parameters(scenario), running_state
 
     def begin(self, system: System, u: Array) -> Carried:
         """Start as warm as idling leaves the devices, with full clocks, in surroundings drawn per cluster."""
@@ -104,9 +105,10 @@ class Heat(Process):
     def advance(self, carried: Carried, state: Any, costs: Any, u: Any, delta_s: Array) -> Carried:  # noqa: ARG002
         """Heat and cool the devices by the round, then let the governors move."""
         own, plan = self.own, costs.allocation
-        computing = computing_seconds(self._parameters, plan, state.speed, state.clock)
+        running = self._running(state, plan)
+        computing = computing_seconds(self._parameters, plan, running.speed, running.clock)
         energy = costs.energy[..., 1:]
-        busy = busy_phase(self._parameters, plan, energy, computing, state.compute_power, delta_s)
+        busy = busy_phase(self._parameters, plan, energy, computing, running.compute_power, delta_s)
         idle = self._idle(state.present, energy)
         temperature = temperature_after_round(
             carried["temperature"],

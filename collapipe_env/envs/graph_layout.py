@@ -98,6 +98,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         heat: Whether devices warm up.
         motion: Whether devices move.
         departures: Whether devices may leave.
+        clocks: Whether schedulers may cap clocks.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         heat: bool = False,
         motion: bool = False,
         departures: bool = False,
+        clocks: bool = False,
     ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
@@ -134,7 +136,7 @@ class GraphLayout(Mapping[str, GraphPart]):
             "present": ("1 where a device is there", (N, K), "N, K", ()),
             "context": ("the system; the same in every round", (), "", CONTEXT_FEATURES),
         }
-        opened = tuple(compress(OPENED_FEATURES, (recompute, schedule)))
+        opened = tuple(compress(OPENED_FEATURES, (recompute, schedule, clocks)))
         if opened:
             rows["opened"] = ("devices, what opened decisions add", (N, K), "N, K", opened)
         if server:
