@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from collapipe_env.allocation import Allocation, stack_allocations, with_explicit_clocks
-from collapipe_env.arrays import FloatArray
+from collapipe_env.arrays import BoolArray, FloatArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.server import most_server_blocks
 from collapipe_env.scenario import Scenario
@@ -178,9 +178,13 @@ class DSSRA(StateScheduler):
             best, value = self._better(state, best, value, start)
         for turn in range(CLOCK_TURNS):
             if turn > 0:
-                free = replace(best, clock_cap=None)
-                again = self._planned(running_state(state, best), free)
-                best, value = self._better(state, best, value, replace(again, clock_cap=best.clock_cap))
+                free = (best.clock_cap == 1.0).all(axis=(-2, -1))
+                if free.all():
+                    break
+                again = self._planned(running_state(state, best), replace(best, clock_cap=None))
+                again = replace(again, clock_cap=best.clock_cap)
+                # Where nothing is capped there is nothing to plan anew, whatever other rows do.
+                best, value = self._better(state, best, value, again, keep=free)
             for capped in self._capped(state, best):
                 best, value = self._better(state, best, value, capped)
         return best
@@ -207,13 +211,19 @@ class DSSRA(StateScheduler):
         return [replace(plan, clock_cap=caps) for caps in each]
 
     def _better(
-        self, state: SystemState, first: Allocation, value: FloatArray, second: Allocation
+        self,
+        state: SystemState,
+        first: Allocation,
+        value: FloatArray,
+        second: Allocation,
+        keep: BoolArray | None = None,
     ) -> tuple[Allocation, FloatArray]:
-        """Row by row the plan with the smaller objective, the first of equal ones, and that objective."""
+        """Row by row the plan with the smaller objective, the first of equal ones and where it is kept."""
         other = self.objective(state, second)
-        keep = value <= other
+        first_is = value <= other if keep is None else keep | (value <= other)
         both = stack_allocations([first, second])
-        return both[np.where(keep, 0, 1), np.arange(len(keep))], np.minimum(value, other)
+        rows = np.arange(len(first_is))
+        return both[np.where(first_is, 0, 1), rows], np.where(first_is, value, other)
 
     def _allocated(self, state: SystemState, start: Allocation | None) -> Allocation:
         """Decide one round in which all clusters take part."""
