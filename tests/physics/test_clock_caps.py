@@ -18,6 +18,7 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import general_round_costs, round_costs
 from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.feasibility import energy_feasibility
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.sampled_rounds import sample_rounds
 
@@ -180,3 +181,29 @@ def test_the_field_is_left_out_of_digests_and_kept_in_its_range():
     for least in (0.0, 1.5):
         with pytest.raises(ScenarioError, match="clock_cap_min"):
             OPEN.with_overrides({"devices.clock_cap_min": least})
+
+
+def test_the_search_for_the_least_energy_takes_the_slowest_clocks():
+    # CUs have plenty, so that devices are each cluster's worst nodes.
+    closed, free, slow = (
+        energy_feasibility(scenario.with_overrides({"budgets.cu_energy_j": 1e3, **change})).least_use
+        for scenario, change in ((CLOSED, {}), (OPEN, {"devices.clock_cap_min": 1.0}), (OPEN, {}))
+    )
+    np.testing.assert_array_equal(free, closed)
+    # Computing takes 0.2^2 of the energy, and radios what they took.
+    assert ((slow > 0.04 * closed) & (slow < 0.1 * closed)).all()
+    # The least use is no more than that of a plan which is played, the even split at these clocks.
+    sample = sample_rounds(OPEN)
+    plan = even_split(PARAMETERS, sample.state)
+    least = PARAMETERS.power_min_w
+    plan = replace(
+        plan,
+        micro_batches=np.full_like(plan.micro_batches, PARAMETERS.micro_batch_choices[0]),
+        device_power=np.full_like(plan.device_power, least),
+        cu_power=np.full_like(plan.cu_power, least),
+        clock_cap=np.full_like(plan.device_power, 0.2),
+    )
+    used = round_costs(PARAMETERS, sample.state, plan).energy_ratio.mean(axis=0)
+    assert (slow.mean(axis=0) <= used[..., 1:].max(axis=-1) + 1e-9).all()
+    fast = round_costs(PARAMETERS, sample.state, replace(plan, clock_cap=None)).energy_ratio.mean(axis=0)
+    assert (fast[..., 1:] > used[..., 1:]).all()
