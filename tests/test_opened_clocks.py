@@ -236,3 +236,21 @@ def test_schedulers_that_do_not_know_caps_run_free(name):
         left, right = (getattr(e.last_round.costs, field.name) for e in (one, two))
         if isinstance(left, np.ndarray):
             np.testing.assert_array_equal(left, right, err_msg=field.name)
+
+
+def test_an_episode_of_free_clocks_is_that_of_the_closed_decision_bit_for_bit():
+    closed, scenario = opened(**WARM), opened("clock_cap", **WARM)
+    one, two = (CollaPipeVectorEnv(2, s, learner="surrogate") for s in (closed, scenario))
+    seen = one.reset(seed=5)[0], two.reset(seed=5)[0]
+    rng = np.random.default_rng(3)
+    for _ in range(5):
+        for name, values in one.observation_layout.unpack(seen[0]).items():
+            np.testing.assert_array_equal(two.observation_layout.unpack(seen[1])[name], values)
+        action = rng.uniform(-1.0, 1.0, one.action_space.shape).astype(np.float32)
+        parts = dict(one.codec.split(action))
+        a = one.step(action)
+        b = two.step(two.codec.join({**parts, "clock_cap": np.ones_like(parts["segments"])}))
+        seen = a[0], b[0]
+        np.testing.assert_array_equal(a[1], b[1])
+        heat = (env.state.processes["heat"]["temperature"] for env in (one, two))
+        np.testing.assert_array_equal(*heat)

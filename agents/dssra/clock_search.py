@@ -27,11 +27,13 @@ from collapipe_env.physics.thermal import computing_seconds
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
-WORTHS = 24
+WORTHS = 12
 """Worths of a cluster's delay between which those sought are interpolated."""
 SPAN = 1e-6
 """Least of them, over ``V``."""
-HALVINGS = 36
+REFINEMENTS = 2
+"""Times that they are taken anew, between the neighbours of those that were found."""
+HALVINGS = 28
 """Halvings of each search."""
 
 
@@ -150,11 +152,20 @@ def longer_computing(problem: ClockProblem, delay_price: FloatArray) -> FloatArr
         problem: The search (E, ...).
         delay_price: Worth of a second of the round, ``V`` (E,) [1/s], > 0.
     """
+    at = np.ones_like(problem.longest)
+    if not (problem.saved(at) > 0.0).any():
+        return at
     # Worths from the greatest down, on an axis of their own in front.
-    scale = np.geomspace(1.0, SPAN, WORTHS)
-    worth = scale[:, None, None] * np.broadcast_to(delay_price[:, None], problem.delay.shape)
-    delays = problem.delays(_stretched(problem, worth))
-    return _stretched(problem, _balanced(delays, np.log(worth), delay_price))
+    high = np.log(np.broadcast_to(delay_price[:, None], problem.delay.shape))
+    low, part = high + np.log(SPAN), np.linspace(0.0, 1.0, WORTHS)[:, None, None]
+    for turn in range(1 + REFINEMENTS):
+        trial = high + part * (low - high)
+        delays = problem.delays(_stretched(problem, np.exp(trial)))
+        worth = _balanced(delays, trial, delay_price)
+        if turn < REFINEMENTS:
+            apart = (high - low) / (WORTHS - 1)
+            low, high = np.log(worth) - apart, np.log(worth) + apart
+    return _stretched(problem, worth)
 
 
 def _stretched(problem: ClockProblem, worth: FloatArray) -> FloatArray:
