@@ -33,7 +33,7 @@ SPAN = 1e-6
 """Least of them, over ``V``."""
 REFINEMENTS = 2
 """Times that they are taken anew, between the neighbours of those that were found."""
-HALVINGS = 28
+HALVINGS = 14
 """Halvings of each search."""
 
 

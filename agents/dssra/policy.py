@@ -40,7 +40,7 @@ from .pricing import require_numbers, round_objective
 from .round_input import round_input
 from .round_solver import SearchBudget
 
-CLOCK_TURNS = 3
+CLOCK_TURNS = 2
 """Turns of capping clocks, and of planning anew in between, where caps are open."""
 
 
@@ -178,7 +178,7 @@ class DSSRA(StateScheduler):
             best, value = self._better(state, best, value, start)
         for turn in range(CLOCK_TURNS):
             if turn > 0:
-                free = (best.clock_cap == 1.0).all(axis=(-2, -1))
+                free = (np.asarray(best.clock_cap) == 1.0).all(axis=(-2, -1))
                 if free.all():
                     break
                 again = self._planned(running_state(state, best), replace(best, clock_cap=None))

@@ -106,7 +106,7 @@ def test_a_stage_that_is_not_the_bottleneck_has_the_closed_form():
     second = V * c.local_steps * (e.compute_forward + e.compute_backward)[0, 1]
     expected = np.clip((2.0 * price * joules / second) ** (1.0 / 3.0), 1.0, 5.0)
     assert ((expected > 1.0) & (expected < 5.0)).any()
-    np.testing.assert_allclose(x, np.where(plan.blocks[0, 1] > 0, expected, 1.0), rtol=1e-6)
+    np.testing.assert_allclose(x, np.where(plan.blocks[0, 1] > 0, expected, 1.0), rtol=2e-4)
 
 
 @settings(max_examples=25, deadline=None)
