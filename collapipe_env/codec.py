@@ -54,7 +54,8 @@ class ActionCodec:
     * blocks of the server: 0 to ``L - 1`` spread evenly, scaled down where the server lacks room;
     * participation: from 0 on the cluster takes part, and those that do share the whole uplink; if nobody
       does, of those that can hold their blocks the one with the highest entry;
-    * local steps: the choices spread evenly over [-1, 1], the nearest is taken.
+    * local steps: the choices spread evenly over [-1, 1], the nearest is taken;
+    * caps on clocks: geometric from ``clock_cap_min`` at -1 to 1, no cap, at 1.
 
     A recomputation or schedule under which a cluster could not hold its blocks gives way to one that can. If
     there is none, the cluster sits out, where that is open.
@@ -74,6 +75,7 @@ class ActionCodec:
         step_choices: Allowed numbers of local steps, ascending, needed where these are open.
         sits_out: Whether clusters that cannot hold the encoder sit out without being asked, as participation
             is not open and devices come and go; needs ``costs``.
+        clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
     """
 
     clusters: int
@@ -89,6 +91,7 @@ class ActionCodec:
     server_room: int | None = None
     step_choices: tuple[int, ...] = ()
     sits_out: bool = False
+    clock_cap_min: float = 1.0
 
     @property
     def own_entries(self) -> int:
@@ -103,7 +106,9 @@ class ActionCodec:
     @cached_property
     def opened_layout(self) -> OpenedLayout:
         """Places of opened decisions among the entries of a cluster."""
-        return OpenedLayout(self.opened, self.devices, self.blocks, self.own_entries, self.step_choices)
+        return OpenedLayout(
+            self.opened, self.devices, self.blocks, self.own_entries, self.step_choices, self.clock_cap_min
+        )
 
     @property
     def action_size(self) -> int:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Carried: TypeAlias = Mapping[str, Array]
 """Carried state of a process from round to round: arrays (R, ...) by name."""
+NEUTRAL: Mapping[str, bool] = {"neutral": True}
+"""Metadata of a field of a ``Spec`` that is left out of a scenario's digest where it has its default."""
 
 
 class Limits(NamedTuple):

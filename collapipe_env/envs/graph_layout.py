@@ -100,6 +100,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         motion: Whether devices move.
         departures: Whether devices may leave an open area.
         stays: Whether devices come and go.
+        clocks: Whether schedulers may cap clocks.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         motion: bool = False,
         departures: bool = False,
         stays: bool = False,
+        clocks: bool = False,
     ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
@@ -137,7 +139,7 @@ class GraphLayout(Mapping[str, GraphPart]):
             "present": ("1 where a device is there", (N, K), "N, K", ()),
             "context": ("the system; the same in every round", (), "", CONTEXT_FEATURES),
         }
-        opened = tuple(compress(OPENED_FEATURES, (recompute, schedule)))
+        opened = tuple(compress(OPENED_FEATURES, (recompute, schedule, clocks)))
         if opened:
             rows["opened"] = ("devices, what opened decisions add", (N, K), "N, K", opened)
         if server:

@@ -17,7 +17,7 @@ from collapipe_env.envs.graph_stay import seen_stays
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
 from collapipe_env.envs.observed_processes import observation_builder
-from collapipe_env.envs.opened_features import flight_capacity
+from collapipe_env.envs.opened_features import clock_share, flight_capacity
 from collapipe_env.errors import ScenarioError, nearest_name, shown
 from collapipe_env.kernels.graph_rows import LOG_BOUND
 from collapipe_env.scenario import Scenario
@@ -67,7 +67,9 @@ class GraphObservations:
 
     def __init__(self, scenario: Scenario) -> None:
         self._parameters = system_parameters(scenario)
-        self._recompute, self._schedule = (opens(scenario, name) for name in ("recompute", "schedule"))
+        self._recompute, self._schedule, self._clocks = (
+            opens(scenario, name) for name in ("recompute", "schedule", "clock_cap")
+        )
         # Those that show something, under the scenario's visibility.
         processes = active_processes(scenario)
         active = {process.name for process in processes if process.shown}
@@ -89,6 +91,7 @@ class GraphObservations:
             motion=self._motion,
             departures=self._departures,
             stays=self._stays,
+            clocks=self._clocks,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -138,6 +141,8 @@ class GraphObservations:
             columns.append(at_most(caps, self._parameters.costs.blocks))
         if self._schedule:
             columns.append(xp.astype(flight_capacity(self._parameters, state), xp.float32))
+        if self._clocks:
+            columns.append(xp.astype(clock_share(state), xp.float32))
         if columns:
             found["opened"] = xp.where(state.present[..., None], xp.stack(columns, axis=-1), 0.0)
         return found

@@ -7,6 +7,7 @@ flight beside its blocks. Clusters whose devices cannot hold their blocks sit ou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -169,6 +170,8 @@ class OpenedDecoder:
             }
         if "local_steps" in self.layout:
             added["local_steps"] = self._local_steps(rows)
+        if "clock_cap" in self.layout:
+            added["clock_cap"] = self._clock_cap(rows)
         if order is not None:
             added |= _ordered(plan, order)
         return replace(plan, **added)
@@ -201,6 +204,13 @@ class OpenedDecoder:
     def _local_steps(self, rows: Array) -> Array:
         """Local steps of each cluster (..., N), int64."""
         return _nearest_of(self.layout.step_choices, self.layout.entries("local_steps", rows))
+
+    def _clock_cap(self, rows: Array) -> Array:
+        """Caps on clocks over full ones (..., N, K), exactly 1 at 1."""
+        least, xp = self.layout.clock_cap_min, namespace(rows)
+        unit = 0.5 * (xp.clip(self.layout.entries("clock_cap", rows), -1.0, 1.0) + 1.0)
+        # Rounding must not lead below the least one.
+        return at_least(xp.exp(math.log(least) * (1.0 - unit)), least)
 
     def _server_blocks(self, rows: Array, plays: Array | None) -> Array:
         """Blocks of the server (..., N), int64: those asked for, in proportion to them where room lacks.

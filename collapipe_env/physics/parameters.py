@@ -165,6 +165,8 @@ class SystemParameters:
             ``None`` where all clusters take the workload's.
         committed: Whether senders choose rates by what is known of gains, and send again where these lie
             above what the link carries; otherwise messages get the rate of the true gain.
+        clock_cap_min: Least cap on a device's clock, over its full clock, where schedulers decide about it;
+            ``None`` where all clocks run free.
     """
 
     costs: WorkloadCosts
@@ -198,6 +200,7 @@ class SystemParameters:
     participation_min: float = 0.0
     local_steps_choices: tuple[int, ...] | None = None
     committed: bool = False
+    clock_cap_min: float | None = None
 
     @property
     def uplink_noise_w(self) -> float:

@@ -189,6 +189,7 @@ def round_view(
             takes_part=bool(plays[n]),
             local_steps=None if costs.local_steps is None else int(costs.local_steps[row, n]),
             site=None if side_m is None else _site(record, (row, n), side_m, reach_m, bool(plays[n])),
+            clock_cap=None if allocation.clock_cap is None else on_host(allocation.clock_cap)[row, n],
         )
         for n in range(N)
     )

@@ -125,6 +125,7 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
             scenario.workload.local_steps_choices if opens(scenario, "local_steps") else None
         ),
         committed=commits_rates(scenario),
+        clock_cap_min=scenario.devices.clock_cap_min if opens(scenario, "clock_cap") else None,
     )
 
 
@@ -223,6 +224,8 @@ def _opened(scenario: Scenario) -> dict[str, Any]:
         found["server_room"] = most_server_blocks(parameters.server, parameters.costs, parameters.clusters)
     if "local_steps" in names:
         found["step_choices"] = scenario.workload.local_steps_choices
+    if "clock_cap" in names:
+        found["clock_cap_min"] = scenario.devices.clock_cap_min
     return found
 
 
@@ -254,6 +257,8 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
         loss=np.zeros(()),
         absence=np.zeros(N) if opens(scenario, "participation") else None,
         device_edge_ratio=device_edge_ratio(scenario, layout),
+        full_speed=speed if opens(scenario, "clock_cap") else None,
+        cubic_power=layout.switched_capacitance > 0.0 if opens(scenario, "clock_cap") else None,
     )
 
 

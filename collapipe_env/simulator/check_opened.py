@@ -1,4 +1,4 @@
-"""Feasibility of opened decisions: recomputation, participation and local steps."""
+"""Feasibility of opened decisions: recomputation, participation, local steps and caps on clocks."""
 
 from __future__ import annotations
 
@@ -122,3 +122,35 @@ def check_local_steps(
             "local_steps",
             f"-1 or the workload's {own} under a sequential server",
         )
+
+
+def check_clocks(
+    parameters: SystemParameters, allocation: Allocation, devices: tuple[int, ...], slack: float
+) -> None:
+    """Caps on clocks: within the scenario's range for every device, where it leaves that open.
+
+    Args:
+        parameters: Scalars of the scenario.
+        allocation: A plan that caps clocks.
+        devices: Shape (E, N, K).
+        slack: Part of the least cap by which rounding may go below it.
+
+    Raises:
+        AllocationError: If the scenario does not open the decision, or a cap is out of its range.
+    """
+    require_shape("clock_cap", allocation.clock_cap, devices)
+    given, least = np.asarray(allocation.clock_cap), parameters.clock_cap_min
+    if least is None:
+        refuse(
+            given != 1.0,
+            given,
+            "clock_cap",
+            "1: this scenario's decisions do not list clock_cap, so all clocks run free",
+        )
+        return
+    refuse(
+        ~((given >= least * (1.0 - slack)) & (given <= 1.0)),
+        given,
+        "clock_cap",
+        f"a share of the full clock in [{least:g}, 1]",
+    )

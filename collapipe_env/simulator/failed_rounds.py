@@ -26,6 +26,7 @@ from collapipe_env.physics.recovery import (
     within_memory,
 )
 from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 NOBODY = -1
@@ -201,9 +202,10 @@ class _Rounds:
         device: IntArray,
         at: FloatArray,
     ) -> None:
-        self._owner, self._state, self._costs, self._rows = owner, state, costs, rows
+        self._owner, self._costs, self._rows = owner, costs, rows
         self._device, self._at = device, at
         self._plan = costs.allocation[rows]
+        self._state = running_state(state, self._plan)
         own = owner.parameters.costs
         self._steps = np.broadcast_to(steps_or(self._plan, own.local_steps), device.shape)
         self._holders = np.asarray(block_holders(self._plan, own.blocks))[..., 1:]

@@ -19,6 +19,7 @@ from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.carried_checks import require_arrays, require_finite, require_like
 from collapipe_env.simulator.costs import RoundCosts
@@ -44,6 +45,8 @@ MOVED_FIELDS = (
     "server_share",
     "known_uplink_gain",
     "known_d2d_gain",
+    "full_speed",
+    "cubic_power",
 )
 """Fields of a state that layout and processes decide."""
 
@@ -94,6 +97,7 @@ class MovingSystem:
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
         self._seen = tuple((p.name, p.hidden) for p in self.processes if p.observed)
         self._sight = Sight(scenario, self.processes)
+        self._caps_clocks = opens(scenario, "clock_cap")
         self.streams = _streams(self.processes)
         none = np.zeros(num_envs, dtype=np.uint64)
         self._seeds: Mapping[str, Array] = {name: backend.array(none) for name in self.streams}
@@ -227,6 +231,8 @@ class MovingSystem:
             absence=absence,
             known_uplink_gain=known[0],
             known_d2d_gain=known[1],
+            full_speed=system.full_speed if self._caps_clocks else None,
+            cubic_power=system.switched_capacitance > 0.0 if self._caps_clocks else None,
             processes=self._shown(carried) if self._seen else _NOTHING,
         )
 
