@@ -108,8 +108,8 @@ def require_replaceable(path: Path, scenario: Scenario, names: Sequence[str]) ->
     folder = path.resolve().parent
     if not os.access(folder, os.W_OK):
         raise ScenarioError(
-            f"{path}: cannot be written, as its folder {folder} is not writable: leave out --write and copy the "
-            "printed lines into it"
+            f"{path}: cannot be written, as its folder {folder} is not writable: leave out --write and copy "
+            "the printed lines into it"
         )
 
 

@@ -309,7 +309,11 @@ def test_summaries_divide_by_the_budgets_of_rounds_in_which_a_device_was_there(p
         for env in envs:
             env.step(action)
         record = envs[0].last_round
-        each = np.ones(6) if per == "round" else record.costs.delay / envs[0]._mdp.world.parameters.budget_period_s
+        each = (
+            np.ones(6)
+            if per == "round"
+            else record.costs.delay / envs[0]._mdp.world.parameters.budget_period_s
+        )
         used = used + record.costs.energy_ratio[..., 1:]
         granted = granted + record.state.present * each[:, None, None]
         rounds = rounds + each
