@@ -100,8 +100,8 @@ class BatchMDP:
         self._total_energy_ratio = self.world.state.backlog
         # None where the server has no energy budget.
         self._total_server_ratio: Array | None = self.world.state.server_backlog
-        # Budgets that each node was granted (E, N, K+1), where clusters may sit out or devices be away: those of
-        # its own rounds. None where all are granted the same.
+        # Budgets that each node was granted (E, N, K+1), where clusters may sit out or devices be away: those
+        # of its own rounds. None where all are granted the same.
         own_rounds = self.world.state.absence is not None or self.world.system.comes_and_goes
         self._total_granted = self.world.state.backlog if own_rounds else None
         self._time_to_target = self._column(np.nan)

@@ -31,7 +31,9 @@ GENEROUS = {"device_energy_j": 1e4, "cu_energy_j": 1e4}
 
 
 def leaving(model="pause_go", roaming=1.6, **sections):
-    fields = {"model": model, "area": "open", "roaming": roaming, "pause_s": 20.0}
+    fields = {"model": model, "area": "open", "roaming": roaming}
+    if model == "pause_go":
+        fields["pause_s"] = 20.0
     dynamics = {"rounds": 12, "processes": {"mobility": fields, **sections.pop("processes", {})}}
     return load_scenario(
         {"base": "small", "cluster": {"layout": "per_episode"}, **sections, "dynamics": dynamics}
