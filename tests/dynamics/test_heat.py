@@ -19,7 +19,7 @@ from collapipe_env.errors import ScenarioError, StateError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay
 
-HOT = {"capacity_j_per_k": 5.0, "on_c": 25.0, "set_c": 27.0, "critical_c": 28.3, "ambient_max_c": 21.0}
+HOT = {"capacity_j_per_k": 5.0, "set_c": 27.0, "critical_c": 28.3, "ambient_max_c": 21.0}
 """Devices that are soon too hot."""
 DIE = {"profile": "board", "capacity_j_per_k": 5.0, "set_c": 36.0, "critical_c": 38.5, "ambient_max_c": 21.0}
 CUBIC = [{"name": "cubic", "clock_max_hz": 1.5e9, "switched_capacitance": 4e-27}]
@@ -27,9 +27,9 @@ STATED = [{"name": "stated", "clock_max_hz": 1.5e9, "active_power_w": 6.0}]
 KINDS = {
     "step": {**HOT, "period_s": 4.0},
     "pause": {**HOT, "governor": "pause", "hysteresis_k": 2.0},
-    "ipa": {**HOT, "governor": "ipa", "sustainable_w": 1.5},
+    "ipa": {**HOT, "governor": "ipa", "on_c": 25.0, "sustainable_w": 1.5},
     "die": {**DIE, "levels": [1.0, 0.8, 0.5]},
-    "ipa-stated": {**HOT, "governor": "ipa", "sustainable_w": 1.5},
+    "ipa-stated": {**HOT, "governor": "ipa", "on_c": 25.0, "sustainable_w": 1.5},
 }
 
 
