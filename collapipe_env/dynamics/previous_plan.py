@@ -48,7 +48,7 @@ class PreviousPlan(Process):
 
     @classmethod
     def idle_fields(cls, spec: MigrationSpec) -> Mapping[str, str]:
-        """How moments travel that start again from zero."""
+        """Fields of moments that travel, where they start again from zero."""
         only = "it counts with moments: move only"
         return dict.fromkeys(("moment_bits", "route"), only) if spec.moments == "reset" else {}
 

@@ -168,7 +168,7 @@ def _warning(scenario: Scenario, report: FeasibilityReport) -> str:
 
 
 def assumption(scenario: Scenario) -> str:
-    """What the report takes for granted of devices that move, in a sentence or two; empty where none does.
+    """Assumption of the report about devices that move, in a sentence or two; empty where none does.
 
     Args:
         scenario: The scenario.
