@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from measuring import RESULTS, Figure, SliceOptions, Timing, command, publish, ratio_figure
+from measuring import RESULTS, Figure, command, publish
+from side_by_side import SliceOptions, Timing, ratio_figure
 
 from collapipe_env.errors import CollaPipeError, ScenarioError
 from collapipe_env.files import write_text

@@ -15,20 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import gymnasium as gym
-from measuring import (
-    RESULTS,
-    Contestant,
-    Figure,
-    SliceOptions,
-    Timing,
-    command,
-    publish,
-    ratio_figure,
-    stepper,
-    take_turns,
-    within,
-)
+from measuring import RESULTS, Figure, command, publish
+from side_by_side import Timing, VectorOptions, ratio_figure, single, take_turns, vector
 
 from collapipe_env.envs.registration import environment_ids
 from collapipe_env.errors import ScenarioError, nearest_name
@@ -76,18 +64,8 @@ def vector_row(name: str, num_envs: int) -> str:
     return f"{short(name)}, {num_envs} in a vector"
 
 
-def single(name: str) -> Contestant:
-    """A single environment as ``gymnasium.make`` gives it, without the checking wrapper."""
-    return Contestant(single_row(name), 1, stepper(gym.make(name, disable_env_checker=True)))
-
-
-def vector(name: str, num_envs: int) -> Contestant:
-    """The native vector environment."""
-    return Contestant(vector_row(name, num_envs), num_envs, stepper(gym.make_vec(name, num_envs=num_envs)))
-
-
 @dataclass(frozen=True)
-class Options(SliceOptions):
+class Options(VectorOptions):
     """Time of the environments' steps against Gymnasium's classics."""
 
     ids: tuple[str, ...] = tuple(ladder())
@@ -104,7 +82,6 @@ class Options(SliceOptions):
         for name in self.ids:
             if name not in known:
                 raise ScenarioError(f"--ids: {name!r} is not registered: {nearest_name(name, known)}")
-        within(*(("--num-envs", size, 1, 1_000_000) for size in self.num_envs))
 
 
 def figures(
@@ -125,8 +102,8 @@ def figures(
         A figure for each contestant, then the growth from ``medium`` to ``xlarge`` where both are there.
     """
     ids, sizes = list(dict.fromkeys(ladder() if ids is None else ids)), list(dict.fromkeys(num_envs))
-    contestants = [single(name) for name in (*CLASSICS, *ids)]
-    contestants += [vector(name, size) for name in ids for size in sizes]
+    contestants = [single(single_row(name), name) for name in (*CLASSICS, *ids)]
+    contestants += [vector(vector_row(name, size), name, size) for name in ids for size in sizes]
     timings = take_turns(contestants, slice_seconds, repeats)
     found = [
         ratio_figure(row, timing, timings[YARDSTICK], _goals().get(row), rate=True)

@@ -14,19 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import gymnasium as gym
-from measuring import (
-    RESULTS,
-    Contestant,
-    Figure,
-    SliceOptions,
-    command,
-    publish,
-    ratio_figure,
-    stepper,
-    take_turns,
-    within,
-)
+from measuring import RESULTS, Figure, command, publish
+from side_by_side import Contestant, VectorOptions, ratio_figure, single, take_turns, vector
 
 from collapipe_env.errors import ScenarioError, nearest_name
 from collapipe_env.scenario import Scenario, load_scenario
@@ -51,7 +40,7 @@ def static_twin(scenario: Scenario) -> Scenario:
 
 
 @dataclass(frozen=True)
-class Options(SliceOptions):
+class Options(VectorOptions):
     """Time of the tiers' steps over those of the same scenarios in which nothing moves."""
 
     sizes: tuple[str, ...] = ("medium",)
@@ -67,13 +56,12 @@ class Options(SliceOptions):
         for size in self.sizes:
             if size not in TIER_SIZES:
                 raise ScenarioError(f"--sizes: {size!r} has no tiers: {nearest_name(size, TIER_SIZES)}")
-        within(*(("--num-envs", size, 1, 1_000_000) for size in self.num_envs))
 
 
 def _contestant(name: str, scenario: Scenario, num_envs: int) -> Contestant:
     if num_envs == 1:
-        return Contestant(name, 1, stepper(gym.make(ID, disable_env_checker=True, scenario=scenario)))
-    return Contestant(name, num_envs, stepper(gym.make_vec(ID, num_envs=num_envs, scenario=scenario)))
+        return single(name, ID, scenario=scenario)
+    return vector(name, ID, num_envs, scenario=scenario)
 
 
 def figures(

@@ -1,6 +1,6 @@
 """Environments as PyTorch tensors against the NumPy vector environment: time of a step per environment.
 
-All contestants take turns in short slices, see ``measuring.py``. Every one plays the surrogate with random
+All contestants take turns in short slices, see ``side_by_side.py``. Every one plays the surrogate with random
 actions that are already where it computes, and its own resets. Without a GPU the rows of the GPU are skipped,
 with the reason. Run::
 
@@ -17,22 +17,10 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from measuring import (
-    ACTIONS_IN_STORE,
-    RESULTS,
-    Contestant,
-    Figure,
-    SliceOptions,
-    command,
-    publish,
-    ratio_figure,
-    stepper,
-    take_turns,
-    within,
-)
+from measuring import RESULTS, Figure, command, publish, within
+from side_by_side import ACTIONS_IN_STORE, Contestant, VectorOptions, ratio_figure, take_turns, vector
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
-from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
 
 WHAT = "time of a step per environment, torch backend over the NumPy vector environment of the same size"
@@ -42,7 +30,7 @@ GPU_NUM_ENVS = (16384,)
 
 
 @dataclass(frozen=True)
-class Options(SliceOptions):
+class Options(VectorOptions):
     """Environments as PyTorch tensors against the NumPy vector environment."""
 
     slice_seconds: float = 0.5
@@ -67,13 +55,11 @@ class Options(SliceOptions):
         super().check()
         load_scenario(self.scenario)
         within(("--threads", self.threads, 1, 1024))
-        within(*(("--num-envs", size, 1, 10_000_000) for size in self.num_envs))
 
 
 def numpy_contestant(scenario: str, num_envs: int) -> Contestant:
     """The NumPy vector environment."""
-    env = CollaPipeVectorEnv(num_envs, scenario, "surrogate")
-    return Contestant(f"numpy, {num_envs}", num_envs, stepper(env))
+    return vector(f"numpy, {num_envs}", "CollaPipeSurrogate-v0", num_envs, scenario=scenario)
 
 
 def torch_contestant(

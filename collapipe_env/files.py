@@ -37,7 +37,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that a reader, or a crash, never meets half of it.
 
     Args:
-        path: The file; missing folders are made.
+        path: The file; missing folders are made. One that exists keeps its mode, who may read and write it.
         content: All of it.
 
     Raises:
@@ -46,7 +46,11 @@ def write_bytes(path: Path, content: bytes) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
+        with partial.open("wb") as file:
+            if path.exists():
+                # Before anything is in it: what only its owner may read is read by nobody else for a moment.
+                partial.chmod(stat.S_IMODE(path.stat().st_mode))
+            file.write(content)
         partial.replace(path)
     except OSError as error:
         raise DataError(

@@ -194,7 +194,7 @@ SCHEDULERS: Registry[Any] = Registry(
         "best_single_device": "collapipe_env.baselines.best_single_device:BestSingleDevice",
     },
     error=SchedulerError,
-    reserved=(LEARNED,),
+    reserved=(LEARNED, "all"),
     hint=f"one of your own: {FORMS}",
     use="is called with the scenario and returns a scheduler",
 )

@@ -84,6 +84,10 @@ _COMPACT = {
     "moment_bits": 8,
     **dict.fromkeys(("stored_activation_bits", "activation_bits", "gradient_bits"), 16),
 }
+_QUICK: dict[str, dict[str, Any]] = {
+    "pause_go": {"pause_s": 0.5, "speed_max_m_s": 20.0},
+    "gauss_markov": {"velocity_sd_m_s": 10.0},
+}
 _MODES = {"all": ("delayed", "noisy", "quantised")}
 
 
@@ -102,10 +106,9 @@ def scenario_of(case: Case) -> dict[str, Any]:
         # Small and hot, so that governors have something to do in a few rounds.
         processes["heat"] = {**_HEAT[case["heat"]], "capacity_j_per_k": 0.5, "ambient_max_c": 60.0}
     if case["mobility"] != "off":
-        model, _, area = case["mobility"].partition("_open")
-        quick = {"pause_s": 0.5, "speed_max_m_s": 20.0, "velocity_sd_m_s": 10.0, "roaming": 2.0}
-        area = "open" if case["mobility"].endswith("_open") else "closed"
-        processes["mobility"] = {"model": model, "area": area, **quick}
+        model, opened, _ = case["mobility"].partition("_open")
+        area = {"area": "open", "roaming": 2.0} if opened else {}
+        processes["mobility"] = {"model": model, **_QUICK[model], **area}
     if case["presence"] != "off":
         # So short that something happens in a few rounds, and so long that most clusters play.
         often = {"on_mean_s": 20.0, "off_mean_s": 5.0, "hazard_factors": [0.5, 2.0]}
@@ -114,7 +117,7 @@ def scenario_of(case: Case) -> dict[str, Any]:
         mode, _, rates = case["knowledge"].partition("_")
         processes["channel_knowledge"] = {
             "modes": _MODES.get(mode, (mode,)),
-            "delay_rounds": 2,
+            **({"delay_rounds": 2} if "delayed" in _MODES.get(mode, (mode,)) else {}),
             "noise_correlation": 0.5 if mode == "all" else 0.0,
             "rates": rates or "ideal",
         }

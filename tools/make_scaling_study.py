@@ -34,7 +34,8 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.world import World
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from measuring import RESULTS, Contestant, SliceOptions, command, machine, stepper, store, take_turns
+from measuring import RESULTS, command, machine, store
+from side_by_side import Contestant, SliceOptions, stepper, take_turns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

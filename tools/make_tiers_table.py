@@ -19,6 +19,7 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.declared_sight import seen_by, sees_truth
 from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.names import TIER_SIZES, TIERS
 
@@ -76,7 +77,7 @@ def played(name: str, scheduler_name: str) -> Episodes:
         used, granted = used + record.costs.energy_ratio, granted + record.granted
     queues = 0.5 * (record.backlog**2).sum(axis=(-2, -1))
     delay = np.mean(delays, axis=0)
-    worst = (used / np.where(granted > 0.0, granted, 1.0)).max(axis=(-2, -1))
+    worst = budgets_used(used, granted).max(axis=(-2, -1))
     return Episodes(delay, delay + queues / (scenario.budgets.tradeoff_v * ROUNDS), worst)
 
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
-from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.dssra_plus_section import DSSRA_PLUS_RANGES
 from collapipe_env.simulator.state import SystemState
 
+from .argument_checks import require_number
 from .gain_memory import GainFilter, ShrunkGains
 from .policy import DSSRA
 
@@ -70,11 +70,9 @@ class DSSRAPlus(DSSRA):
         own = scenario.dssra_plus
 
         def chosen(name: str, given: float | None) -> float:
-            value = getattr(own, name) if given is None else float(given)
             low, high = DSSRA_PLUS_RANGES[name]
-            if not low <= value <= high:
-                raise AllocationError(f"DSSRAPlus({name}: expected {low:g} to {high:g}, got {given!r})")
-            return float(value)
+            value = getattr(own, name) if given is None else given
+            return require_number("DSSRAPlus", name, value, f"a number from {low:g} to {high:g}", low, high)
 
         self.migration_weight = chosen("migration_weight", migration_weight)
         self.heat_price = chosen("heat_price", heat_price)

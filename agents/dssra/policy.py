@@ -13,6 +13,7 @@ every cluster had a head of its own; the comparison with the even split at the e
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -33,10 +34,11 @@ from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
+from .argument_checks import require_choice, require_number, require_weights, require_whole
 from .clock_search import caps_of_clocks, clock_problem, longer_computing
 from .open_rounds import Openings, OpenPlan, allocation_of, open_plan, search_open_rounds
 from .parallel_rounds import default_threads
-from .pricing import require_numbers, round_objective
+from .pricing import round_objective
 from .round_input import round_input
 from .round_solver import SearchBudget
 
@@ -87,21 +89,19 @@ class DSSRA(StateScheduler):
         threads: int | None = None,
     ) -> None:
         super().__init__(scenario)
-        self.tradeoff_v = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
-        self.budget = SearchBudget(turns, exploring_sweeps, sweeps, tolerance)
-        self.convergence_weight, self.drift = convergence_weight, drift
-        self.threads = default_threads() if threads is None else threads
-        require_numbers("DSSRA", self.tradeoff_v, convergence_weight)
-        for value, valid, fault in (
-            (exploring_sweeps, exploring_sweeps >= 0, "exploring_sweeps: expected at least 0"),
-            (turns, turns >= 1, "turns: expected at least 1"),
-            (self.threads, self.threads >= 1, "threads: expected at least 1"),
-            (sweeps, sweeps >= 1, "sweeps: expected at least 1"),
-            (drift, drift in ("bound", "exact"), "drift: expected 'bound' or 'exact'"),
-            (tolerance, 0.0 <= tolerance < 1.0, "tolerance: expected a number in [0, 1)"),
-        ):
-            if not valid:
-                raise AllocationError(f"DSSRA({fault}, got {value!r})")
+        V = self.parameters.tradeoff_v if tradeoff_v is None else tradeoff_v
+        self.tradeoff_v, self.convergence_weight = require_weights("DSSRA", V, convergence_weight)
+        require_choice("DSSRA", "drift", drift, ("bound", "exact"))
+        self.drift = drift
+        self.budget = SearchBudget(
+            require_whole("DSSRA", "turns", turns, 1),
+            require_whole("DSSRA", "exploring_sweeps", exploring_sweeps, 0),
+            require_whole("DSSRA", "sweeps", sweeps, 1),
+            require_number(
+                "DSSRA", "tolerance", tolerance, "a number in [0, 1)", 0.0, math.nextafter(1.0, 0.0)
+            ),
+        )
+        self.threads = default_threads() if threads is None else require_whole("DSSRA", "threads", threads, 1)
         self._openings = Openings(
             order=opens(scenario, "order"),
             schedule=opens(scenario, "schedule"),

@@ -26,6 +26,7 @@ from collapipe_env.simulator.refusal import require_budgets_per_round
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemState
 
+from .argument_checks import require_choice, require_weights
 from .options import options_of
 from .parallel_rounds import as_record
 from .round_input import RoundInput, environment_row, round_input
@@ -94,10 +95,9 @@ def price_plan(
     """
     parameters = system_parameters(scenario)
     require_budgets_per_round("price_plan", parameters)
-    V = parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
-    require_numbers("price_plan", V, convergence_weight)
-    if drift not in ("bound", "exact"):
-        raise AllocationError(f"price_plan(drift: expected 'bound' or 'exact', got {drift!r})")
+    V = parameters.tradeoff_v if tradeoff_v is None else tradeoff_v
+    V, convergence_weight = require_weights("price_plan", V, convergence_weight)
+    require_choice("price_plan", "drift", drift, ("bound", "exact"))
     exact = drift == "exact"
     even = np.full(state.uplink_gain.shape, 1.0 / parameters.clusters)
     plan = own_arrays(replace(plan, bandwidth=even))
@@ -150,25 +150,6 @@ def round_objective(
     if convergence_weight > 0.0:
         value = value - convergence_weight * np.log(np.maximum(costs.survival, 1e-300)).sum(axis=-1)
     return value
-
-
-def require_numbers(caller: str, tradeoff_v: float, convergence_weight: float) -> None:
-    """Refuse a trade-off or a weight that is out of its range.
-
-    Args:
-        caller: Who was given them, for the error.
-        tradeoff_v: ``V``, finite and above 0.
-        convergence_weight: ``c``, finite and at least 0.
-
-    Raises:
-        AllocationError: Names the number and its range.
-    """
-    if not 0.0 < tradeoff_v < np.inf:
-        raise AllocationError(f"{caller}(tradeoff_v: expected a finite number above 0, got {tradeoff_v!r})")
-    if not 0.0 <= convergence_weight < np.inf:
-        raise AllocationError(
-            f"{caller}(convergence_weight: expected at least 0, got {convergence_weight!r})"
-        )
 
 
 @compiled

@@ -14,6 +14,7 @@ bring home; of training itself it knows the observed loss only, which says how m
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
@@ -32,6 +33,7 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.unable_clusters import sitting_out
 
+from .argument_checks import require_number
 from .common_end import common_end
 from .policy import DSSRA
 from .pricing import round_objective
@@ -109,13 +111,13 @@ class DSSRATarget(StateScheduler):
             raise AllocationError(
                 f"DSSRATarget(participation: expected True or False, got {participation!r})"
             )
-        price = price_of_progress
-        if price is not None and not (isinstance(price, (int, float, np.number)) and 0.0 < price < np.inf):
-            raise AllocationError(
-                "DSSRATarget(price_of_progress: expected a finite number above 0, or None, "
-                f"got {price_of_progress!r})"
-            )
         self._price = price_of_progress
+        if price_of_progress is not None:
+            expected = "a finite number above 0, or None"
+            above, most = math.nextafter(0.0, 1.0), math.nextafter(math.inf, 0.0)
+            self._price = require_number(
+                "DSSRATarget", "price_of_progress", price_of_progress, expected, above, most
+            )
         self._choices = np.array(wanted)
         self._solvers = [solver.with_local_steps(H) for H in wanted]
         self._may_sit_out = p.idle_round_s is not None

@@ -33,7 +33,7 @@ from collapipe_env.evaluation.scheduler_loading import full_names
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
-from collapipe_env.scenario.names import SHIPPED
+from collapipe_env.scenario.names import SHIPPED, is_tier
 from collapipe_env.schedulers import LEARNED, NAMED_ONLY, also_playing, scheduler_names
 from collapipe_env.zoo.shipped_agents import agent_path
 
@@ -51,6 +51,10 @@ Examples:
   collapipe compare --schedulers dssra zoo:NAME  # one of collapipe zoo
 """
 
+ALL = "all"
+"""Stands for all schedulers."""
+ON_TIERS = ("dssra", "pipeline", "random")
+"""Schedulers of a scenario of the tiers where none is named, beside those that it has tuned scalars for."""
 RENAMED = {"--agents": "--agent"}
 """Present names of options by their former ones."""
 
@@ -68,7 +72,10 @@ class Options:
     schedulers: Annotated[
         tuple[str, ...] | None,
         tyro.conf.arg(metavar="NAME ...", help=f"Who is compared: {SCHEDULERS_HELP}"),
-        hint("default: all that the scenario has decisions for, and agent where --agent gives one"),
+        hint(
+            "default: all that the scenario has decisions for, or a few in the scenarios of the tiers, where "
+            f"{ALL!r} asks for all; and agent where --agent gives one"
+        ),
     ] = None
     agent: Annotated[
         tuple[str, ...], tyro.conf.arg(metavar="[SCENARIO=]FILE|zoo:NAME ..."), hint("default: none")
@@ -96,16 +103,26 @@ class Options:
     def names(self) -> tuple[str, ...]:
         """The schedulers without learned agents."""
         every = tuple(name for name in scheduler_names() if name not in NAMED_ONLY)
-        asked = every if self.schedulers is None else full_names(self.schedulers)
+        asked = every if self.schedulers in (None, (ALL,)) else full_names(self.schedulers or ())
         return tuple(name for name in asked if name != LEARNED)
 
     def names_for(self, scenario: Scenario) -> tuple[str, ...]:
         """The schedulers of one scenario: without a list, those that it gives something to decide by, too.
 
+        Without a list, a scenario of the tiers is played by those of its table in the documentation and by
+        those that other options name: most planners of published systems know nothing of what a tier has, and
+        some take long for its large sizes.
+
         Args:
             scenario: The scenario.
         """
-        return (*self.names, *also_playing(scenario)) if self.schedulers is None else self.names
+        if self.schedulers is not None and self.schedulers != (ALL,):
+            return self.names
+        playing = self.names
+        if self.schedulers is None and is_tier(scenario.name):
+            asked = (*ON_TIERS, *self.drawn, *(() if self.reference is None else (self.held_against,)))
+            playing = tuple(name for name in playing if name in asked)
+        return (*playing, *also_playing(scenario))
 
     @property
     def held_against(self) -> str:
@@ -130,7 +147,7 @@ class Options:
         if not self.scenarios:
             raise ScenarioError("--scenarios is empty: name at least one, for instance medium")
         self.play.check()
-        asked = self.names if self.schedulers is None else self.schedulers
+        asked = self.names if self.schedulers in (None, (ALL,)) else self.schedulers or ()
         require_schedulers(asked)
         if LEARNED in asked and not self.agent:
             raise CheckpointError(f"--schedulers names {LEARNED!r}: give its file with --agent")
@@ -172,6 +189,9 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         print(f"{'going on in' if continued else 'writing to'} {run.path}")
         for name, scenario in scenarios.items():
             write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
+            playing = options.names_for(scenario)
+            if options.schedulers is None and (left := [n for n in options.names if n not in playing]):
+                print(f"{name}: {', '.join(playing)} play; --schedulers {ALL} adds {len(left)} more")
         more = {
             "scenario_digests": {name: scenario_digest(scenario) for name, scenario in scenarios.items()},
             "agent_digests": {name: [file_digest(file) for file in files] for name, files in agents.items()},

@@ -56,7 +56,8 @@ class Check:
 
     def run(self) -> int:
         """Print sizes and feasibility."""
-        from collapipe_env.simulator.feasibility import energy_feasibility, remedy
+        from collapipe_env.dynamics.idle_fields import idle_fields
+        from collapipe_env.simulator.feasibility import assumption, energy_feasibility, remedy
 
         scenario = chosen_scenario(self.scenario, self.task, None)
         lines = _sizes(scenario)
@@ -64,11 +65,15 @@ class Check:
         print(f"scenario {scenario.name!r} is valid")
         for name, text in lines:
             _print_wrapped(f"  {name:<{width}}  {text}", width + 4)
+        for place, reason in idle_fields(scenario).items():
+            _print_wrapped(f"{place} has no effect: {reason}", 2)
         report = energy_feasibility(scenario)
         verdict, *details = report.describe().splitlines()
         _print_wrapped(verdict, 2)
         for line in details:
             _print_wrapped(f"  {line}", 4)
+        if walks := assumption(scenario):
+            _print_wrapped(walks, 2)
         if not report.feasible:
             _print_wrapped(remedy(scenario, report), 2)
         return 0 if report.feasible else INFEASIBLE

@@ -100,7 +100,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     from collapipe_env.evaluation.tuning_report import tuning_page, tuning_record
     from collapipe_env.evaluation.tuning_search import require_cma
     from collapipe_env.evaluation.tuning_space import tunable
-    from collapipe_env.scenario.section_writing import file_of, section_lines, write_scalars
+    from collapipe_env.scenario.section_writing import require_replaceable, section_lines, write_scalars
 
     options.check()
     scenario = chosen_scenario(options.scenario, None, None)
@@ -110,7 +110,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     (scheduler,) = full_names([options.scheduler])
     load_scheduler(scheduler, scenario, None)
     if options.write is not None:
-        file_of(options.write, scenario)
+        require_replaceable(options.write, scenario, names)
     default = Path("runs") / f"tune-{folder_name(scenario.name)}-seed{options.seed}"
     run = RunDirectory(options.out or default)
     plan = TuningPlan(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -108,6 +109,19 @@ class ChannelKnowledge(Process):
     endogenous = False
     last = True
     Spec = ChannelKnowledgeSpec
+
+    @classmethod
+    def idle_fields(cls, spec: ChannelKnowledgeSpec) -> Mapping[str, str]:
+        """Fields of modes that are not listed, and the margin of ideal rates."""
+        idle = {}
+        if "delayed" not in spec.modes:
+            idle["delay_rounds"] = "it counts where modes list delayed only"
+        if "noisy" not in spec.modes:
+            noisy = "it counts where modes list noisy only"
+            idle |= dict.fromkeys(("noise_db", "noise_correlation"), noisy)
+        if spec.rates != "committed":
+            idle["margin_db"] = "it counts with rates: committed only"
+        return idle
 
     def __init__(self, scenario: Scenario, spec: ChannelKnowledgeSpec) -> None:
         super().__init__(scenario, spec)

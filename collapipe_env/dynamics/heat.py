@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,17 @@ class Heat(Process):
     name = "heat"
     endogenous = True
     Spec = HeatSpec
+
+    @classmethod
+    def idle_fields(cls, spec: HeatSpec) -> Mapping[str, str]:
+        """Fields of the other governors, and of surroundings that do not drift."""
+        still = (
+            {"ambient_tau_s": "it counts with ambient_sd_k above 0 only"} if spec.ambient_sd_k == 0.0 else {}
+        )
+        if spec.governor == "ipa":
+            return {"period_s": "it counts with governor: step or pause only", **still}
+        only = "it counts with governor: ipa only"
+        return {**dict.fromkeys(("on_c", "sustainable_w", "least_w"), only), **still}
 
     def __init__(self, scenario: Scenario, spec: HeatSpec) -> None:
         super().__init__(scenario, spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -130,6 +131,25 @@ class Mobility(Process):
     after = ("shadowing",)
     gains = ("shadowing_db", "environment_db")
     Spec = MobilitySpec
+
+    @classmethod
+    def idle_fields(cls, spec: MobilitySpec) -> Mapping[str, str]:
+        """Fields of the other model, of open areas, and of changes with time that there are none of."""
+        of_models = {
+            "pause_go": ("pause_s", "speed_min_m_s", "speed_max_m_s"),
+            "gauss_markov": ("velocity_time_s", "velocity_sd_m_s"),
+        }
+        idle = {
+            field: f"it counts with model: {model} only"
+            for model, fields in of_models.items()
+            if model != spec.model
+            for field in fields
+        }
+        if spec.area != "open":
+            idle["roaming"] = "it counts with area: open only"
+        if spec.environment_sd_db == 0.0:
+            idle["environment_time_s"] = "it counts with an environment_sd_db above 0 only"
+        return idle
 
     def __init__(self, scenario: Scenario, spec: MobilitySpec) -> None:
         super().__init__(scenario, spec)

@@ -130,6 +130,13 @@ class Presence(Process):
             Observed("since_s", (N, K), "s", 0.0, spec.on_mean_s, since),
         )
 
+    @classmethod
+    def idle_fields(cls, spec: PresenceSpec) -> Mapping[str, str]:
+        """Those of recoveries where nobody fails."""
+        if spec.graceful < 1.0:
+            return {}
+        return dict.fromkeys(("recovery", "heartbeat_s", "misses"), "it counts with graceful below 1 only")
+
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Start in the stationary law of each class."""
         xp, spec = namespace(u), self.spec

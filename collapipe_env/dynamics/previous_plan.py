@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,6 +45,12 @@ class PreviousPlan(Process):
 
     name = "migration"
     Spec = MigrationSpec
+
+    @classmethod
+    def idle_fields(cls, spec: MigrationSpec) -> Mapping[str, str]:
+        """Fields of moments that travel, where they start again from zero."""
+        only = "it counts with moments: move only"
+        return dict.fromkeys(("moment_bits", "route"), only) if spec.moments == "reset" else {}
 
     def __init__(self, scenario: Scenario, spec: MigrationSpec) -> None:
         super().__init__(scenario, spec)

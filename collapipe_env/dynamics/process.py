@@ -164,6 +164,21 @@ class Process:
         spec = dict(scenario.dynamics.processes).get(cls.name)
         return None if spec is None else cls(scenario, spec)
 
+    @classmethod
+    def idle_fields(cls, spec: Any) -> Mapping[str, str]:  # noqa: ARG003 - the interface
+        """Fields that have no effect beside the others, whatever they say.
+
+        Whoever sets one to something other than its default is warned
+        (:mod:`collapipe_env.dynamics.idle_fields`).
+
+        Args:
+            spec: The fields, an object of ``Spec``.
+
+        Returns:
+            By the field's name what would give it an effect: ``"it counts with area: open only"``.
+        """
+        return {}
+
     @property
     def moves(self) -> bool:
         """Whether it changes during an episode; :meth:`advance` is called for those that do."""

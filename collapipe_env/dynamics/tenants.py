@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,11 @@ class Tenants(Process):
     name = TENANTS
     endogenous = False
     Spec = TenantsSpec
+
+    @classmethod
+    def idle_fields(cls, spec: TenantsSpec) -> Mapping[str, str]:
+        """The probability of staying at the only level."""
+        return {"stay_probability": "it counts with two or more levels only"} if len(spec.levels) == 1 else {}
 
     def __init__(self, scenario: Scenario, spec: TenantsSpec) -> None:
         super().__init__(scenario, spec)

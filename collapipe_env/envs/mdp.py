@@ -22,6 +22,7 @@ from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.errors import AllocationError
 from collapipe_env.learners.base import Learner, QuickLearner
 from collapipe_env.learners.factory import make_learner
+from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.costs import RoundCosts
@@ -99,8 +100,10 @@ class BatchMDP:
         self._total_energy_ratio = self.world.state.backlog
         # None where the server has no energy budget.
         self._total_server_ratio: Array | None = self.world.state.server_backlog
-        # Budgets that each cluster's nodes were granted, where clusters may sit out: those of its own rounds.
-        self._total_granted = self.world.state.absence
+        # Budgets that each node was granted (E, N, K+1), where clusters may sit out or devices be away: those
+        # of its own rounds. None where all are granted the same.
+        own_rounds = self.world.state.absence is not None or self.world.system.comes_and_goes
+        self._total_granted = self.world.state.backlog if own_rounds else None
         self._time_to_target = self._column(np.nan)
         # A metric that holds nothing and cannot be written to: it need not be looked at in every step.
         self._no_metric: Array | None = None
@@ -211,7 +214,7 @@ class BatchMDP:
         if self._total_server_ratio is not None:
             self._total_server_ratio = self._total_server_ratio + costs.server_ratio
         if self._total_granted is not None:
-            self._total_granted = self._total_granted + costs.granted
+            self._total_granted = self._total_granted + record.granted
         if reached is not None:
             xp = namespace(after.loss)
             first = reached & xp.isnan(self._time_to_target)
@@ -318,7 +321,8 @@ class BatchMDP:
 
         ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max`` (the worst node's or the
         server's time-average energy over its budget, its mean power over that of the budget where budgets are
-        per second: above 1 a budget is broken; rounds that a cluster sits out grant its nodes nothing),
+        per second: above 1 a budget is broken; rounds that a cluster sits out, or in which a device is away,
+        grant nothing),
         ``final_backlog`` (sum of ``z``), ``return``, ``loss`` and, where they exist, ``metric`` (real
         training) and ``time_to_target`` [s] (the scenario has a
         target loss and it was reached).
@@ -368,9 +372,7 @@ class BatchMDP:
         xp, used = namespace(granted), self._total_energy_ratio
         if self._total_granted is None:
             return xp.max(used, axis=(-2, -1)) / granted
-        # Who has sat out all rounds has used nothing.
-        own = xp.where(self._total_granted > 0.0, self._total_granted, xp.ones_like(self._total_granted))
-        return xp.max(used / own[..., None], axis=(-2, -1))
+        return xp.max(budgets_used(used, self._total_granted), axis=(-2, -1))
 
     def summary(self, row: int) -> dict[str, float]:
         """The episode of one row so far, as plain numbers; see :meth:`summaries`."""

@@ -21,6 +21,7 @@ from collapipe_env.evaluation.episode_result import COLUMNS, EpisodeResult
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.learners.base import Learner, SavesModels, WritesSamples
 from collapipe_env.learners.expected_progress import progress_law
+from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.record import RoundRecord
@@ -131,7 +132,7 @@ def play_episode(
         run=run,
         initial_loss=initial_loss,
         metrics={name: float(values[0]) for name, values in record.learning.metrics.items()},
-        energy_ratio=(energy / np.where(granted > 0.0, granted, 1.0)).tolist(),
+        energy_ratio=budgets_used(energy, granted).tolist(),
         device_memory_bytes=memory.tolist(),
         offered_memory_bytes=offered.tolist(),
         server_blocks=max(

@@ -27,7 +27,7 @@ from collapipe_env.evaluation.tuning_space import neutral_scalars
 from collapipe_env.files import read_json, write_json
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.learners.surrogate_fits import has_fit
-from collapipe_env.physics.queues import lyapunov
+from collapipe_env.physics.queues import budgets_used, lyapunov
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import Scheduler
@@ -253,7 +253,7 @@ def play_candidate(
     left = np.asarray(lyapunov(env.state.backlog, env.state.absence))
     if env.state.server_backlog is not None:
         left = left + 0.5 * np.square(env.state.server_backlog)
-    ratio = (used / np.where(granted > 0.0, granted, 1.0)).max(axis=(-2, -1))
+    ratio = np.asarray(budgets_used(used, granted)).max(axis=(-2, -1))
     found = Trial(
         scalars=dict(scalars),
         delay=_numbers(delay.mean(axis=0)),

@@ -25,6 +25,21 @@ def per_node(granted: Array) -> Array:
     return granted[..., None, None]
 
 
+def budgets_used(energy_ratio: Array, granted: Array) -> Array:
+    """Energy of some rounds over the budgets that they granted each node (..., N, K+1) [X].
+
+    Rounds that grant a node nothing, because its cluster sat out or it was away, thus count neither for nor
+    against it. A node that was granted nothing at all has used nothing.
+
+    Args:
+        energy_ratio: Sum over the rounds of ``e`` (..., N, K+1), energy over budget.
+        granted: Sum over the rounds of the budgets granted, broadcastable to it, >= 0.
+    """
+    xp = namespace(granted)
+    used: Array = energy_ratio / xp.where(granted > 0.0, granted, xp.ones_like(granted))
+    return used
+
+
 def update_backlog(backlog: Array, energy_ratio: Array, granted: Array = 1.0) -> Array:
     """Virtual queue after a round, ``z(t+1) = max(z(t) + e(t) - a(t), 0)``.
 

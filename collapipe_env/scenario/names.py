@@ -31,3 +31,12 @@ SCENARIOS: Registry[Scenario | None] = Registry("scenario", dict.fromkeys(PRESET
 def scenario_names() -> tuple[str, ...]:
     """Return the names of the presets (the ladder from the smallest on), then of registered ones."""
     return SCENARIOS.names()
+
+
+def is_tier(name: str) -> bool:
+    """Return whether a scenario is one of the tiers, perhaps with another task.
+
+    Args:
+        name: The scenario's name, ``small-thermal`` or ``small-thermal-ner``.
+    """
+    return any(f"{name}-".startswith(f"{tier}-") for tier in TIERED)

@@ -11,6 +11,8 @@ from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationEr
 
 from collapipe_env.errors import CollaPipeError, nearest_name, shown
 from collapipe_env.scenario.fields import described
+from collapipe_env.scenario.suggestions import expected_text, hints_of
+from collapipe_env.scenario.validation_errors import InnerFieldError
 
 
 def _read(given: object) -> object:
@@ -18,7 +20,8 @@ def _read(given: object) -> object:
     if isinstance(given, tuple):
         given = dict(given)
     if not isinstance(given, Mapping):
-        raise ValueError(f"{shown(given)} is no mapping of processes to their fields")
+        text = f"got {shown(given)}, but a mapping of processes to their fields is expected"
+        raise InnerFieldError("", text)
     # In one order, so that scenarios that say the same are equal.
     specs = ((name, _spec(name, fields)) for name, fields in sorted(given.items()))
     return tuple((name, spec) for name, spec in specs if spec is not None)
@@ -32,42 +35,58 @@ def _spec(name: str, fields: object) -> Any:
     try:
         kind = PROCESSES.get(name).Spec
     except CollaPipeError as error:
-        raise ValueError(str(error)) from None
+        raise InnerFieldError("", str(error)) from None
     if kind is None:
-        raise ValueError(f"the process {name!r} has no fields here: it reads other sections of the scenario")
+        raise InnerFieldError(
+            "", f"the process {name!r} has no fields here: it reads other sections of the scenario"
+        )
     if isinstance(fields, kind):
         return fields
     if fields is False or (isinstance(fields, str) and fields == "off"):
         return None
     if not isinstance(fields, Mapping):
-        raise ValueError(
-            f"{name} is {shown(fields)}, not a mapping of its fields; {{}} for their defaults, off without it"
+        raise InnerFieldError(
+            name,
+            f"got {shown(fields)}, but a mapping of its fields is expected; {{}} for their defaults, off "
+            "without the process",
         )
     known = [field.name for field in dataclasses.fields(kind)]
-    for field in fields:
+    for field, value in fields.items():
         if field not in known:
             hint = nearest_name(str(field), known) if known else "it has no fields"
-            raise ValueError(f"{name} has no field {shown(field)}; {hint}")
+            raise InnerFieldError(
+                f"{name}.{field}", f"got {shown(value)}, but there is no field {shown(field)} here; {hint}"
+            )
     try:
         spec = TypeAdapter(kind).validate_python(dict(fields))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in (name, *first["loc"]))
-        raise ValueError(f"{place} = {shown(first['input'])}: {first['msg']}") from None
+        raise _fault(name, kind, error) from None
     for field, value in fields.items():
-        read = getattr(spec, field)
+        read, place = getattr(spec, field), f"{name}.{field}"
         # Texts and truth values are no numbers here, as in the other sections.
-        if isinstance(read, int | float) and (type(value) is bool) is not (type(read) is bool):
-            raise ValueError(f"{name}.{field} = {shown(value)}: expected {type(read).__name__}")
-        if isinstance(value, str) is not isinstance(read, str) and isinstance(read, int | float):
-            raise ValueError(f"{name}.{field} = {shown(value)}: expected {type(read).__name__}")
+        other = isinstance(value, str) or isinstance(value, bool) is not isinstance(read, bool)
+        if isinstance(read, int | float) and other:
+            raise InnerFieldError(place, f"got {shown(value)}, but expected {type(read).__name__}")
         if isinstance(read, float) and not math.isfinite(read):
-            raise ValueError(f"{name}.{field} = {shown(value)}: expected a finite number")
+            raise InnerFieldError(place, f"got {shown(value)}, but expected a finite number")
     try:
         hash(spec)
     except TypeError:
-        raise ValueError(f"{name} has fields that cannot be hashed: use tuples instead of lists") from None
+        text = "it has fields that cannot be hashed: use tuples instead of lists"
+        raise InnerFieldError(name, text) from None
     return spec
+
+
+def _fault(name: str, kind: type, error: ValidationError) -> InnerFieldError:
+    """The first fault of a process's fields."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    steps = first["loc"]
+    place = ".".join(str(step) for step in (name, *steps))
+    if first["type"] == "value_error":  # a rule of the fields themselves: its message holds the values
+        return InnerFieldError(place, first["msg"].removeprefix("Value error, "))
+    last = str(steps[-1]) if steps else name
+    hint = hints_of(kind).get(last) if len(steps) == 1 else None
+    return InnerFieldError(place, f"got {shown(first['input'])}, but {expected_text(first, last, hint)}")
 
 
 def _plain(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:

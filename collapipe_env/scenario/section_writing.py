@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -32,24 +34,29 @@ def with_section(text: str, lines: Sequence[str]) -> str:
     """Return a scenario file's text with other lines in place of its section ``dssra_plus``.
 
     The section reaches from its name to the next line that is not indented. Without one, the lines are added
-    at the end.
+    at the end. New lines end as most of the text's do; all others stay as they are, to the byte.
 
     Args:
         text: The text.
         lines: The section's new lines, its name first.
     """
-    old = text.splitlines()
+    ending = "\r\n" if 2 * text.count("\r\n") > text.count("\n") else "\n"
+    # Unlike str.splitlines, this knows the line ends of YAML only.
+    old = io.StringIO(text, newline="").readlines()
+    new = [line + ending for line in lines]
     starts = [at for at, line in enumerate(old) if line.startswith(SECTION) and _names(line)]
     if not starts:
-        gap = [""] if old and old[-1].strip() else []
-        return "\n".join([*old, *gap, *lines]) + "\n"
+        if old and not old[-1].endswith(("\n", "\r")):
+            old[-1] += ending
+        gap = [ending] if old and old[-1].strip() else []
+        return "".join([*old, *gap, *new])
     start = starts[0]
     end = start + 1
     while end < len(old) and (not old[end].strip() or old[end][0] in " \t"):
         end += 1
     while not old[end - 1].strip():  # blank lines belong to what follows
         end -= 1
-    return "\n".join([*old[:start], *lines, *old[end:]]) + "\n"
+    return "".join([*old[:start], *new, *old[end:]])
 
 
 def _names(line: str) -> bool:
@@ -85,6 +92,27 @@ def file_of(path: Path, scenario: Scenario) -> str:
     return text
 
 
+def require_replaceable(path: Path, scenario: Scenario, names: Sequence[str]) -> None:
+    """Refuse a scenario file that tuned scalars cannot be written into, before they are searched for.
+
+    Args:
+        path: The file.
+        scenario: The scenario that is to be tuned.
+        names: Scalars that will be written.
+
+    Raises:
+        ScenarioError: As :func:`write_scalars`; also if the file's folder cannot be written to.
+    """
+    neutral = _neutral(scenario)
+    _text_with(path, scenario, {name: neutral[name] for name in names}, ())
+    folder = path.resolve().parent
+    if not os.access(folder, os.W_OK):
+        raise ScenarioError(
+            f"{path}: cannot be written, as its folder {folder} is not writable: leave out --write and copy "
+            "the printed lines into it"
+        )
+
+
 def write_scalars(
     path: Path, scenario: Scenario, scalars: Mapping[str, float], notes: Sequence[str] = ()
 ) -> None:
@@ -101,6 +129,13 @@ def write_scalars(
             cannot be replaced line by line; it is left as it is then.
         DataError: It cannot be written.
     """
+    text = _text_with(path, scenario, scalars, notes)
+    # The file that a link stands for, not the link.
+    write_text(path.resolve(), text)
+
+
+def _text_with(path: Path, scenario: Scenario, scalars: Mapping[str, float], notes: Sequence[str]) -> str:
+    """The file's text with new scalars, which reads as the scenario with these."""
     text = with_section(file_of(path, scenario), section_lines(scalars, notes))
     wanted = scenario.with_overrides({SECTION: {**_neutral(scenario), **scalars}})
     try:
@@ -109,11 +144,10 @@ def write_scalars(
         written = None
     if written is None or dataclasses.replace(written, name=wanted.name) != wanted:
         raise ScenarioError(
-            f"{path}: its section {SECTION} cannot be replaced line by line: write the printed lines into it "
-            "by hand"
+            f"{path}: its section {SECTION} cannot be replaced line by line: write the file in lines, with "
+            f"'{SECTION}:' on one of its own, or leave out --write and copy the printed lines into it"
         )
-    # The file that a link stands for, not the link.
-    write_text(path.resolve(), text)
+    return text
 
 
 def _neutral(scenario: Scenario) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic import ValidationError
 
 from collapipe_env.errors import ScenarioError, nearest_name, shortened, shown
+from collapipe_env.scenario.suggestions import expected_text, hints_of
 
 T = TypeVar("T")
 
@@ -17,6 +18,20 @@ SHOWN = 10
 """Faults that a message lists before it only counts them."""
 
 _MISSING = object()
+
+
+class InnerFieldError(ValueError):
+    """A fault within a field that pydantic knows as a whole, such as one of a process's fields.
+
+    Args:
+        place: Dotted path within the field; empty for the field itself.
+        text: The fault, with the value and what is allowed.
+    """
+
+    def __init__(self, place: str, text: str) -> None:
+        super().__init__(f"{place}: {text}" if place else text)
+        self.place = place
+        self.text = text
 
 
 def refuse_clearly(cls: type[T]) -> type[T]:
@@ -54,7 +69,7 @@ def fault_text(error: ValidationError, root: type, data: object, source: str) ->
         One line for one fault; otherwise a heading and one line for each.
     """
     faults: dict[tuple[int | str, ...], list[Any]] = {}
-    for item in error.errors(include_url=False, include_context=False):
+    for item in error.errors(include_url=False):
         path = tuple(_path_in(data, item["loc"], item["type"]))
         faults.setdefault(path, []).append(item)
     # Where an entry of a list is at fault, the list itself is only so as another branch of a union.
@@ -90,7 +105,10 @@ def dataclass_at(root: type, path: Iterable[object]) -> type | None:
 
 def _line(path: Sequence[int | str], items: Sequence[Any], data: object, root: type) -> str:
     """Describe the fault at one place; pydantic reports one for each branch of a union."""
-    texts = dict.fromkeys(_allowed(item["type"], item["msg"], root, path) for item in items)
+    fault = items[0].get("ctx", {}).get("error")
+    if isinstance(fault, InnerFieldError):
+        return f"{shortened('.'.join(map(str, (*path, fault.place))).rstrip('.'))}: {fault.text}"
+    texts = dict.fromkeys(_allowed(item, root, path) for item in items)
     allowed = " or ".join(texts)
     if not path:
         return allowed
@@ -104,8 +122,9 @@ def _line(path: Sequence[int | str], items: Sequence[Any], data: object, root: t
     return f"{text} ({note})" if note else text
 
 
-def _allowed(kind: str, message: str, root: type, path: Sequence[object]) -> str:
+def _allowed(item: Mapping[str, Any], root: type, path: Sequence[object]) -> str:
     """Return the allowed values as text; a leading ``!`` marks a rule between fields."""
+    kind = item["type"]
     if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
         section = dataclass_at(root, path[:-1])
         names = _field_names(section) if section is not None else []
@@ -117,11 +136,12 @@ def _allowed(kind: str, message: str, root: type, path: Sequence[object]) -> str
         fields = ", ".join(_field_names(section)) if section is not None else ""
         return f"a mapping is expected with fields among {fields}"
     if kind == "value_error":
-        text = shortened(message.removeprefix("Value error, "), 2_000)
+        text = shortened(item["msg"].removeprefix("Value error, "), 2_000)
         return "!" + text if path else text
     if kind == "unexpected_positional_argument":
         return "fields are given by name, not by position"
-    return "the " + (message[0].lower() + message[1:]).replace("a valid tuple", "a list")
+    name = str(path[-1]) if path else ""
+    return expected_text(item, name, hints_of(dataclass_at(root, path[:-1])).get(name))
 
 
 def _path_in(data: object, loc: Sequence[int | str], kind: str) -> list[int | str]:

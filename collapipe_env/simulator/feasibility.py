@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.dynamics.system import MOBILITY
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import budget_period, system_parameters
 from collapipe_env.simulator.energy_search import EnergySearch
@@ -139,7 +140,7 @@ def warn_if_infeasible(scenario: Scenario) -> None:
 
     Warns:
         EnergyBudgetWarning: Names the node that is most often over budget, the share of the episodes, the
-            field and what would do.
+            field and what would do; where devices walk, that the estimate has them stand still.
     """
     report = energy_feasibility(scenario)
     if not report.feasible:
@@ -157,10 +158,30 @@ def _warning(scenario: Scenario, report: FeasibilityReport) -> str:
     where = "" if count == report.episodes else f" in {_part(count, report.episodes)}"
     others = "" if count == total else f", and some node's in {_part(total, report.episodes)}"
     use = np.median(report.energy_ratio[over[:, cluster, node], cluster, node])
+    walks = assumption(scenario)
+    grows = f"would grow under every policy. {walks}" if walks else "grows under every policy."
     return (
         f"scenario {scenario.name!r}: the energy budget of {_node_name(int(node))} of cluster {cluster} "
         f"cannot be met{where}{others}. Even ignoring delay it typically uses {use:.3g} times its budget "
-        f"then, and its queue grows under every policy. {remedy(scenario, report)}"
+        f"then, and its queue {grows} {remedy(scenario, report)}"
+    )
+
+
+def assumption(scenario: Scenario) -> str:
+    """Assumption of the report about devices that move, in a sentence or two; empty where none does.
+
+    Args:
+        scenario: The scenario.
+    """
+    walks = dict(scenario.dynamics.processes).get(MOBILITY)
+    if walks is None:
+        return ""
+    text = "This is an estimate with all devices there, where the layout puts them; here they walk"
+    if walks.area != "open":
+        return f"{text}, and what a round uses changes with their places."
+    return (
+        f"{text}, leave and come back: while one is away its queue stands still, and the others of its "
+        "cluster hold its blocks and use more."
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, BoolArray, where
 from collapipe_env.backends import NUMPY, Backend
+from collapipe_env.dynamics.idle_fields import warn_of_idle_fields
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.dynamics.randomness import SeededGenerators, episode_seeds
 from collapipe_env.errors import AllocationError, NotResetError, StateError
@@ -88,6 +89,7 @@ class World:
         learning: Report of the learner.
 
     Warns:
+        IdleFieldWarning: Once for each scenario that sets fields of processes which have no effect.
         EnergyBudgetWarning: Once for each scenario whose energy budgets cannot be met.
     """
 
@@ -96,6 +98,7 @@ class World:
     ) -> None:
         self.scenario = scenario
         self.parameters = system_parameters(scenario)
+        warn_of_idle_fields(scenario)
         warn_if_infeasible(scenario)
         self.num_envs = num_envs
         self.learner = learner

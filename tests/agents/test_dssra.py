@@ -181,6 +181,13 @@ def test_bad_arguments_and_impossible_systems_are_refused():
     ):
         with pytest.raises(AllocationError, match=f"{argument}.*-1"):
             DSSRA(support.SMALL, **{argument: -1})
+        with pytest.raises(AllocationError, match=rf"DSSRA\({argument}: expected a .* got 'x'\)"):
+            DSSRA(support.SMALL, **{argument: "x"})
+    for argument in ("sweeps", "exploring_sweeps", "turns", "threads"):
+        with pytest.raises(AllocationError, match=f"{argument}: expected a whole number .* got 1.5"):
+            DSSRA(support.SMALL, **{argument: 1.5})
+    with pytest.raises(AllocationError, match="drift: expected 'bound' or 'exact'"):
+        DSSRA(support.SMALL, drift=["exact"])
     with pytest.raises(AllocationError, match="tradeoff_v"):
         DSSRA(support.SMALL, tradeoff_v=float("nan"))
     state = support.loaded_state(support.SMALL, 2)

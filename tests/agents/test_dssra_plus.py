@@ -391,3 +391,12 @@ def test_a_scalar_out_of_range_is_refused(name, value) -> None:
         DSSRAPlus(support.SMALL, **{name: value})
     with pytest.raises(ScenarioError, match=name):
         load_scenario({"base": "small", "dssra_plus": {name: value}})
+
+
+@pytest.mark.parametrize("value", ["x", True, [0.5], 1j])
+def test_what_is_no_number_is_refused_by_its_name(value) -> None:
+    for name in ("migration_weight", "heat_price", "heat_start", "channel_weight"):
+        with pytest.raises(AllocationError) as caught:
+            DSSRAPlus(support.SMALL, **{name: value})
+        assert str(caught.value).startswith(f"DSSRAPlus({name}: expected a number from 0 to ")
+        assert str(caught.value).endswith(f", got {value!r})")

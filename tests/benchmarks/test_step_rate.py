@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import step_rate
-from measuring import Timing
+from side_by_side import Timing
 
 NAME = "CollaPipeSurrogate-Small-Classification-v0"
 TRANSLATION = "CollaPipeSurrogate-Small-Translation-v0"
@@ -65,9 +65,9 @@ def test_an_id_outside_the_ladder_keeps_its_name_and_has_no_goal(timed):
 
 
 def test_a_vector_call_counts_every_environment():
-    contestant = step_rate.vector(NAME, 5)
-    assert contestant.units == 5
-    assert step_rate.single(NAME).units == 1
+    contestant = step_rate.vector("row", NAME, 5)
+    assert (contestant.name, contestant.units) == ("row", 5)
+    assert step_rate.single("row", NAME).units == 1
 
 
 def test_default_covers_the_ladder():

@@ -320,6 +320,46 @@ def test_all_schedulers_by_default() -> None:
     assert Options().names == tuple(name for name in scheduler_names() if name not in NAMED_ONLY)
     assert Options().held_against == "dssra"
     assert Options(schedulers=("random", "pipeline")).held_against == "random"
+    every = Options(schedulers=("all",))
+    assert every.names == Options().names
+    for scenario in ("small", "small-channel"):
+        more = ("dssra-plus", "dssra-truth") if scenario == "small-channel" else ()
+        assert every.names_for(load_scenario(scenario)) == (*Options().names, *more)
+    assert Options().names_for(load_scenario("small")) == Options().names
+
+
+def test_a_few_schedulers_by_default_on_tiers() -> None:
+    from collapipe_env.cli.compare import Options
+
+    few = ("dssra", "pipeline", "random")
+    channel, migration = load_scenario("small-channel"), load_scenario("small-migration")
+    assert Options().names_for(channel) == (*few, "dssra-plus", "dssra-truth")
+    assert Options().names_for(migration) == few
+    assert Options().names_for(migration.with_task("ner")) == few
+    drawn = Options(gantt=("titanic",), reference="optpipe")
+    assert set(drawn.names_for(migration)) == {*few, "titanic", "optpipe"}
+    assert Options(schedulers=("titanic",)).names_for(channel) == ("titanic",)
+
+
+def test_the_output_says_how_to_get_all(tmp_path: Path, capsys) -> None:
+    quick = [
+        "--seeds",
+        "1",
+        "--rounds",
+        "2",
+        "--processes",
+        "1",
+        "--no-figures",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert run("--scenarios", "small-migration", quick) == 0
+    printed = capsys.readouterr().out
+    others = len(scheduler_names()) - len(NAMED_ONLY) - 3
+    said = f"small-migration: dssra, pipeline, random play; --schedulers all adds {others} more"
+    assert said in printed.splitlines()
+    played = {row["scheduler"] for row in read_csv(tmp_path / "out" / "results.csv")}
+    assert played == {"dssra", "pipeline", "random"}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from collapipe_env.errors import ScenarioError, StateError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay
 
-HOT = {"capacity_j_per_k": 5.0, "on_c": 25.0, "set_c": 27.0, "critical_c": 28.3, "ambient_max_c": 21.0}
+HOT = {"capacity_j_per_k": 5.0, "set_c": 27.0, "critical_c": 28.3, "ambient_max_c": 21.0}
 """Devices that are soon too hot."""
 DIE = {"profile": "board", "capacity_j_per_k": 5.0, "set_c": 36.0, "critical_c": 38.5, "ambient_max_c": 21.0}
 CUBIC = [{"name": "cubic", "clock_max_hz": 1.5e9, "switched_capacitance": 4e-27}]
@@ -27,9 +27,9 @@ STATED = [{"name": "stated", "clock_max_hz": 1.5e9, "active_power_w": 6.0}]
 KINDS = {
     "step": {**HOT, "period_s": 4.0},
     "pause": {**HOT, "governor": "pause", "hysteresis_k": 2.0},
-    "ipa": {**HOT, "governor": "ipa", "sustainable_w": 1.5},
+    "ipa": {**HOT, "governor": "ipa", "on_c": 25.0, "sustainable_w": 1.5},
     "die": {**DIE, "levels": [1.0, 0.8, 0.5]},
-    "ipa-stated": {**HOT, "governor": "ipa", "sustainable_w": 1.5},
+    "ipa-stated": {**HOT, "governor": "ipa", "on_c": 25.0, "sustainable_w": 1.5},
 }
 
 
@@ -327,8 +327,8 @@ def test_gymnasium_and_stable_baselines():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"profile": "tablet"}, r"heat\.profile = 'tablet'.*'phone', 'board' or 'board_cased'"),
-        ({"governor": "fan"}, r"heat\.governor = 'fan'.*'step', 'pause' or 'ipa'"),
+        ({"profile": "tablet"}, r"heat\.profile: got 'tablet'.*'phone', 'board' or 'board_cased'"),
+        ({"governor": "fan"}, r"heat\.governor: got 'fan'.*'step', 'pause' or 'ipa'"),
         ({"resistance_k_per_w": -1.0}, r"resistance_k_per_w is -1: give 0 to 1e\+06 K/W"),
         ({"capacity_j_per_k": 0.0}, r"capacity_j_per_k is 0: give 1e-06 to 1e\+09 J/K"),
         ({"set_c": 20.0}, r"set_c is 20: give 26"),
@@ -343,7 +343,7 @@ def test_gymnasium_and_stable_baselines():
         ({"governor": "pause", "levels": [1.0, 0.5, 0.2]}, r"the governor pause has two"),
         ({"idle_w": float("nan")}, r"idle_w"),
         ({"period_s": 0.0}, r"period_s is 0: give 0\.001"),
-        ({"warmth": 1.0}, r"heat has no field 'warmth'"),
+        ({"warmth": 1.0}, r"heat\.warmth: got 1\.0, but there is no field 'warmth'"),
     ],
 )
 def test_bad_fields_are_refused(fields, message):

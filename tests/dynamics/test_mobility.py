@@ -332,8 +332,8 @@ def test_stable_baselines_plays_the_same_rounds():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"model": "levy"}, "mobility.model = 'levy'"),
-        ({"area": "round"}, "mobility.area = 'round'"),
+        ({"model": "levy"}, "mobility.model: got 'levy'"),
+        ({"area": "round"}, "mobility.area: got 'round'"),
         ({"area": "open", "roaming": 0.5}, "roaming is 0.5 sides: give a number from 1 to 10"),
         ({"pause_s": 0.0}, "pause_s is 0 s: give a number from 0.1 to 1e"),
         ({"speed_min_m_s": 2.0}, "speed_min_m_s is 2, above speed_max_m_s, 1.5"),

@@ -31,7 +31,9 @@ GENEROUS = {"device_energy_j": 1e4, "cu_energy_j": 1e4}
 
 
 def leaving(model="pause_go", roaming=1.6, **sections):
-    fields = {"model": model, "area": "open", "roaming": roaming, "pause_s": 20.0}
+    fields = {"model": model, "area": "open", "roaming": roaming}
+    if model == "pause_go":
+        fields["pause_s"] = 20.0
     dynamics = {"rounds": 12, "processes": {"mobility": fields, **sections.pop("processes", {})}}
     return load_scenario(
         {"base": "small", "cluster": {"layout": "per_episode"}, **sections, "dynamics": dynamics}
@@ -292,3 +294,34 @@ def test_budgets_are_granted_to_those_who_are_there():
     assert (~present).any()
     np.testing.assert_array_equal(record.granted[..., 1:], present.astype(float))
     assert (record.granted[..., 0] == 1.0).all()
+
+
+@pytest.mark.parametrize("per", ["round", "second"])
+@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+def test_summaries_divide_by_the_budgets_of_rounds_in_which_a_device_was_there(per):
+    """Devices with next to no budget are the worst nodes, so what is counted for them decides."""
+    scenario = leaving(budgets={"device_energy_j": 0.5, "cu_energy_j": 1e4, "per": per})
+    envs = CollaPipeVectorEnv(6, scenario, "surrogate"), CollaPipeTorchVectorEnv(6, scenario)
+    for env in envs:
+        env.reset(seed=3)
+    envs[0].action_space.seed(3)
+    used, granted, rounds = 0.0, 0.0, 0.0
+    for _ in range(9):
+        action = envs[0].action_space.sample()
+        for env in envs:
+            env.step(action)
+        record = envs[0].last_round
+        each = (
+            np.ones(6)
+            if per == "round"
+            else record.costs.delay / envs[0]._mdp.world.parameters.budget_period_s
+        )
+        used = used + record.costs.energy_ratio[..., 1:]
+        granted = granted + record.state.present * each[:, None, None]
+        rounds = rounds + each
+    there = np.where(granted > 0.0, used / np.maximum(granted, 1e-9), 0.0).max(axis=(-2, -1))
+    assert (used[granted == 0.0] == 0.0).all()
+    for env in envs:
+        found = [env._mdp.summary(row)["energy_ratio_max"] for row in range(6)]
+        np.testing.assert_allclose(found, there, rtol=1e-9)
+    assert (there > 1.01 * used.max(axis=(-2, -1)) / rounds).any()

@@ -147,7 +147,7 @@ def test_devices_feel_what_the_round_began_with():
 
 def test_the_means_are_those_of_surroundings_that_stand_still():
     one = CollaPipeVectorEnv(3, scenario_of(), "surrogate")
-    two = CollaPipeVectorEnv(3, scenario_of(ambient_sd_k=0.0), "surrogate")
+    two = CollaPipeVectorEnv(3, scenario_of(ambient_sd_k=0.0, ambient_tau_s=1800.0), "surrogate")
     one.reset(seed=2)
     two.reset(seed=2)
     np.testing.assert_array_equal(heat_of(one)["ambient_mean"], heat_of(two)["ambient"])

@@ -66,6 +66,48 @@ def test_misspelt_override_names_the_nearest() -> None:
         small.with_overrides({"radio.diversity.m": 1})
 
 
+@pytest.mark.parametrize(
+    ("mapping", "place", "advice"),
+    [
+        (
+            {"channel_knowledge": {"modes": "delayed"}},
+            "channel_knowledge.modes: got 'delayed', but",
+            "a list: write modes: [delayed]",
+        ),
+        ({"channel_knowledge": {"modes": "delayd"}}, "channel_knowledge.modes: got 'delayd'", "[delayed]"),
+        (
+            {"channel_knowledge": {"modes": ["delayd"]}},
+            "channel_knowledge.modes.0",
+            "did you mean 'delayed'?",
+        ),
+        ({"heat": {"levels": 0.5}}, "heat.levels: got 0.5", "a list: write levels: [0.5]"),
+        ({"heat": {"governor": "stepp"}}, "heat.governor: got 'stepp'", "did you mean 'step'?"),
+        ({"mobility": {"model": "pause_goo"}}, "mobility.model: got 'pause_goo'", "did you mean 'pause_go'?"),
+    ],
+)
+def test_process_fields_say_what_to_write(mapping: dict[str, Any], place: str, advice: str) -> None:
+    message = refused({"base": "small", "dynamics": {"processes": mapping}})
+    assert message.startswith(f"scenario mapping: dynamics.processes.{place}")
+    assert message.endswith(advice)
+    assert "tuple" not in message
+
+
+@pytest.mark.parametrize(
+    ("mapping", "advice"),
+    [
+        ({"dynamics": {"load_levels": 0.5}}, "the input should be a list: write load_levels: [0.5] ("),
+        ({"cluster": {"layout": "per_epsiode"}}, "did you mean 'per_episode'? ("),
+        ({"server": {"terms": "meterd"}}, "did you mean 'metered'? ("),
+        # A list of one such value would be refused, too, or no choice is close: nothing is suggested.
+        ({"dynamics": {"load_levels": "0.5"}}, "the input should be a list ("),
+        ({"decisions": "segmentz"}, "the input should be a list ("),
+        ({"cluster": {"layout": "x"}}, "the input should be 'fixed' or 'per_episode' ("),
+    ],
+)
+def test_sections_say_what_to_write(mapping: dict[str, Any], advice: str) -> None:
+    assert advice in refused(mapping)
+
+
 def test_misspelt_preset_names_the_nearest() -> None:
     assert "did you mean 'medium'?" in refused("mediun")
     assert "base: there is no preset 'larg'; did you mean 'large'?" in refused({"base": "larg"})

@@ -1,12 +1,19 @@
 """Tuned scalars in a scenario file, of which everything else stays as it is."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.section_writing import section_lines, with_section, write_scalars
+from collapipe_env.scenario.section_writing import (
+    require_replaceable,
+    section_lines,
+    with_section,
+    write_scalars,
+)
 
 NEW = ["dssra_plus:", "  # how", "  migration_weight: 0.25"]
 OLD_FORMS = {
@@ -70,9 +77,44 @@ def test_files_that_cannot_be_written_into(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(ScenarioError, match=message):
             write_scalars(file, scenario, {"migration_weight": 0.5})
+        with pytest.raises(ScenarioError, match=message):
+            require_replaceable(file, scenario, ["migration_weight"])
         assert file.read_text() == text
     with pytest.raises(ScenarioError, match=r"cannot be read \(No such file or directory\)"):
         write_scalars(tmp_path / "none.yaml", scenario, {"migration_weight": 0.5})
     (tmp_path / "latin.yaml").write_bytes(b"name: \xe9\n")
     with pytest.raises(ScenarioError, match="not UTF-8 text"):
         write_scalars(tmp_path / "latin.yaml", scenario, {"migration_weight": 0.5})
+
+
+@pytest.mark.parametrize("form", [name for name, (text, *_) in OLD_FORMS.items() if "\n" in text])
+def test_line_ends_stay(form: str) -> None:
+    text, before, after = (part.replace("\n", "\r\n") for part in OLD_FORMS[form])
+    section = "".join(f"{line}\r\n" for line in NEW)
+    assert with_section(text, NEW) == before + section + after
+
+
+def test_lines_that_end_otherwise_stay_as_they_are() -> None:
+    # A form feed ends no line of YAML, and a single line of another kind is not made like the rest.
+    text = "# a\x0cb\r\nname: a\r\nradio: {}\ncluster: {}"
+    assert with_section(text, ["dssra_plus: {}"]) == text + "\r\n\r\ndssra_plus: {}\r\n"
+
+
+def test_the_files_mode_stays(tmp_path: Path) -> None:
+    for mode in (0o600, 0o664, 0o444):
+        file = tmp_path / f"{mode:o}.yaml"
+        file.write_bytes(b"base: small\r\n# end\r\n")
+        file.chmod(mode)
+        write_scalars(file, load_scenario(file), {"migration_weight": 0.25})
+        assert stat.S_IMODE(file.stat().st_mode) == mode
+        assert file.read_bytes().startswith(b"base: small\r\n# end\r\n\r\ndssra_plus:\r\n")
+        assert load_scenario(file).dssra_plus.migration_weight == 0.25
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_of_first(tmp_path: Path, monkeypatch) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("base: small\n")
+    require_replaceable(file, load_scenario(file), ["migration_weight"])
+    monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (tmp_path.resolve(), os.W_OK))
+    with pytest.raises(ScenarioError, match="is not writable: leave out --write"):
+        require_replaceable(file, load_scenario(file), ["migration_weight"])

@@ -245,6 +245,20 @@ def test_impossible_cu_budget_names_the_cu():
         gym.make("CollaPipeSurrogate-v0", scenario=scenario.to_dict())
 
 
+@pytest.mark.parametrize("area", ["open", "closed", None])
+def test_the_warning_says_what_it_takes_for_granted_of_devices_that_walk(area):
+    """A device that is away has a queue that stands still: it does not grow under every policy."""
+    scenario = load_scenario({"base": "small", "budgets": {"device_energy_j": 0.5}})
+    if area is not None:
+        scenario = scenario.with_overrides({"dynamics.processes.mobility": {"area": area}})
+    with pytest.warns(EnergyBudgetWarning) as caught:
+        World(scenario, IdleLearner(1))
+    (text,) = (str(warning.message) for warning in caught)
+    assert ("its queue grows under every policy" in text) == (area is None)
+    assert ("where the layout puts them; here they walk" in text) == (area is not None)
+    assert ("while one is away its queue stands still" in text) == (area == "open")
+
+
 def test_the_warning_says_in_which_share_of_the_episodes():
     with pytest.warns(EnergyBudgetWarning, match=r"in \d+ of 64 sampled episodes \(\d+ %\)") as caught:
         gym.make("CollaPipeSurrogate-v0", scenario=README_EXAMPLE)

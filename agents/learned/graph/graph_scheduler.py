@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from collapipe_env.agents.dssra.argument_checks import require_weights
 from collapipe_env.agents.dssra.parallel_rounds import as_record
-from collapipe_env.agents.dssra.pricing import require_numbers
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.allocation import Allocation
 from collapipe_env.envs.graph_observation import GraphObserver
@@ -55,8 +55,8 @@ class GraphScheduler(StateScheduler):
     ) -> None:
         super().__init__(scenario)
         require_budgets_per_round(f"scheduler {self.name!r}", self.parameters)
-        V = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
-        require_numbers(self.name, V, 0.0)
+        V = self.parameters.tradeoff_v if tradeoff_v is None else tradeoff_v
+        V, _ = require_weights(self.name, V, 0.0)
         parameters = replace(self.parameters, tradeoff_v=V)
         self._observer = GraphObserver(parameters)
         self._record: Any = as_record(parameters.numbers)

@@ -1,0 +1,90 @@
+"""Checks of arguments: what is refused is named, with its caller, what is expected and the value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from collapipe_env.errors import AllocationError, shown
+
+
+def require_number(
+    caller: str, name: str, value: Any, expected: str, low: float = -math.inf, high: float = math.inf
+) -> float:
+    """Return an argument that is a number within a range.
+
+    Args:
+        caller: Who was given it.
+        name: Its name.
+        value: The argument.
+        expected: The range in words.
+        low: Least value; ``math.nextafter`` gives one that is excluded.
+        high: Greatest value.
+
+    Raises:
+        AllocationError: It is no real number, NaN or outside the range.
+    """
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not (real and low <= value <= high):
+        raise _refusal(caller, name, expected, value)
+    return float(value)
+
+
+def require_whole(caller: str, name: str, value: Any, least: int) -> int:
+    """Return an argument that is a whole number.
+
+    Args:
+        caller: Who was given it.
+        name: Its name.
+        value: The argument.
+        least: Least value.
+
+    Raises:
+        AllocationError: It is no whole number, or less.
+    """
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not (whole and value >= least):
+        raise _refusal(caller, name, f"a whole number of at least {least}", value)
+    return int(value)
+
+
+def require_choice(caller: str, name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse an argument that is none of some texts.
+
+    Args:
+        caller: Who was given it.
+        name: Its name.
+        value: The argument.
+        choices: The texts.
+
+    Raises:
+        AllocationError: It is none of them.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise _refusal(caller, name, " or ".join(map(repr, choices)), value)
+
+
+def require_weights(caller: str, tradeoff_v: object, convergence_weight: object) -> tuple[float, float]:
+    """Return a trade-off and a weight of the convergence term.
+
+    Args:
+        caller: Who was given them.
+        tradeoff_v: ``V`` [1/s], finite and above 0.
+        convergence_weight: ``c``, finite and at least 0.
+
+    Raises:
+        AllocationError: Names the number and its range.
+    """
+    above, most = math.nextafter(0.0, 1.0), math.nextafter(math.inf, 0.0)
+    return (
+        require_number(caller, "tradeoff_v", tradeoff_v, "a finite number above 0", above, most),
+        require_number(
+            caller, "convergence_weight", convergence_weight, "a finite number of at least 0", 0.0, most
+        ),
+    )
+
+
+def _refusal(caller: str, name: str, expected: str, value: object) -> AllocationError:
+    return AllocationError(f"{caller}({name}: expected {expected}, got {shown(value)})")

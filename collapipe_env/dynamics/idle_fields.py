@@ -1,0 +1,52 @@
+"""Idle fields: those of processes that were set and have no effect beside the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from functools import lru_cache
+
+from collapipe_env.dynamics.process import PROCESSES
+from collapipe_env.errors import shown
+from collapipe_env.scenario import Scenario
+
+
+class IdleFieldWarning(UserWarning):
+    """A field of a process was set and has no effect."""
+
+
+def idle_fields(scenario: Scenario) -> dict[str, str]:
+    """Return the fields of a scenario's processes that are not at their defaults and have no effect.
+
+    Args:
+        scenario: The scenario.
+
+    Returns:
+        For the dotted path of each, with its value, what keeps it from having an effect:
+        ``{"dynamics.processes.mobility.roaming = 2": "it counts with area: open only"}``.
+    """
+    found = {}
+    for name, spec in scenario.dynamics.processes:
+        own = {field.name: field for field in dataclasses.fields(spec)}
+        for field, reason in PROCESSES.get(name).idle_fields(spec).items():
+            value = getattr(spec, field)
+            made = own[field].default_factory
+            if value != (own[field].default if made is dataclasses.MISSING else made()):
+                found[f"dynamics.processes.{name}.{field} = {shown(value)}"] = reason
+    return found
+
+
+@lru_cache(maxsize=64)
+def warn_of_idle_fields(scenario: Scenario) -> None:
+    """Warn once for each scenario with fields that were set and have no effect.
+
+    Args:
+        scenario: The scenario.
+
+    Warns:
+        IdleFieldWarning: Names every such field, its value, and what would give it an effect.
+    """
+    found = [f"{place} has no effect: {reason}" for place, reason in idle_fields(scenario).items()]
+    if found:
+        text = "; ".join(found)
+        warnings.warn(f"scenario {scenario.name!r}: {text}", IdleFieldWarning, stacklevel=4)

@@ -1,0 +1,168 @@
+"""Fields without effect: they change nothing, all others do, and whoever sets one is told."""
+
+import warnings
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import pytest
+
+from collapipe_env import load_scenario, register_process
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.cli.main import main
+from collapipe_env.dynamics import PROCESSES, Process
+from collapipe_env.dynamics.idle_fields import IdleFieldWarning, idle_fields, warn_of_idle_fields
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.scenario import scenario_names
+
+
+def scenario_with(process, fields):
+    return load_scenario(
+        {
+            "base": "small-migration",
+            "budgets": {"device_energy_j": 1e4, "cu_energy_j": 1e4},
+            "radio": {"d2d_shadowing_db": 4.0},
+            "dynamics": {"rounds": 8, "processes": {process: fields}},
+        }
+    )
+
+
+def history(scenario):
+    """All numbers of some rounds of DSSRA's."""
+    env, numbers = CollaPipeVectorEnv(2, scenario, "surrogate"), []
+    env.reset(seed=5)
+    for _ in range(5):
+        plan = DSSRA(scenario, threads=1).allocate(env.state)
+        # Blocks change hands in every round, so that it shows how their moments travel.
+        there = env.state.present
+        plan.blocks[...] = 0
+        for place in np.ndindex(there.shape[:2]):
+            present = np.flatnonzero(there[place])
+            plan.blocks[(*place, present[len(numbers) % len(present)])] = scenario.blocks
+        env.step_allocation(plan)
+        record = env.last_round
+        parts = (env.state.d2d_gain, env.state.clock, record.costs.energy, record.costs.delay)
+        numbers.append(np.concatenate([np.ravel(part) for part in parts]))
+    return np.array(numbers)
+
+
+# Process, its fields, and for each of them another value: of all that can be told within a few rounds.
+CASES = {
+    "pause_go": (
+        "mobility",
+        {"model": "pause_go", "environment_sd_db": 0.0},
+        {
+            "pause_s": 5.0,
+            "speed_min_m_s": 1.0,
+            "speed_max_m_s": 4.0,
+            "velocity_time_s": 3.0,
+            "velocity_sd_m_s": 2.0,
+            "environment_time_s": 3.0,
+            "roaming": 2.0,
+        },
+    ),
+    "gauss_markov": (
+        "mobility",
+        {"model": "gauss_markov", "area": "open"},
+        {
+            "pause_s": 5.0,
+            "speed_min_m_s": 1.0,
+            "velocity_time_s": 3.0,
+            "environment_time_s": 3.0,
+            "roaming": 2.0,
+        },
+    ),
+    "mean": (
+        "channel_knowledge",
+        {"modes": ["mean"]},
+        {"delay_rounds": 3, "noise_db": 5.0, "noise_correlation": 0.5, "margin_db": 3.0},
+    ),
+    "late": (
+        "channel_knowledge",
+        {"modes": ["delayed", "noisy"], "rates": "committed"},
+        {"delay_rounds": 3, "noise_db": 5.0, "noise_correlation": 0.5, "margin_db": 3.0},
+    ),
+    "step": (
+        "heat",
+        {"governor": "step", "capacity_j_per_k": 2.0, "set_c": 30.0},
+        {"on_c": 27.0, "sustainable_w": 0.2, "least_w": 0.1, "period_s": 40.0},
+    ),
+    "ipa": (
+        "heat",
+        {"governor": "ipa", "capacity_j_per_k": 2.0, "on_c": 26.0, "set_c": 30.0, "critical_c": 200.0},
+        {"on_c": 27.0, "sustainable_w": 0.2, "least_w": 0.1, "period_s": 40.0},
+    ),
+    "reset": ("migration", {"moments": "reset"}, {"moment_bits": 16, "route": "cu"}),
+    "move": ("migration", {"moments": "move"}, {"moment_bits": 16, "route": "cu"}),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.filterwarnings("ignore::collapipe_env.dynamics.idle_fields.IdleFieldWarning")
+def test_idle_fields_and_no_others_change_nothing(case):
+    process, fields, others = CASES[case]
+    before = history(scenario_with(process, fields))
+    for name, value in others.items():
+        scenario = scenario_with(process, {**fields, name: value})
+        idle = f"dynamics.processes.{process}.{name} = {value!r}" in idle_fields(scenario)
+        after = history(scenario)
+        assert (before.shape == after.shape and (before == after).all()) == idle, name
+
+
+def test_a_single_level_of_tenants_has_nowhere_to_go():
+    only = {"levels": [0.5], "stay_probability": 0.5}
+    assert list(idle_fields(scenario_with("tenants", only))) == [
+        "dynamics.processes.tenants.stay_probability = 0.5"
+    ]
+    assert not idle_fields(scenario_with("tenants", {**only, "levels": [0.2, 0.5]}))
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_no_shipped_scenario_has_any(name):
+    assert not idle_fields(load_scenario(name))
+
+
+def test_whoever_sets_one_is_warned_once():
+    scenario = scenario_with("mobility", {"area": "closed", "roaming": 2.5})
+    pattern = r"mobility\.roaming = 2\.5 has no effect: it counts with area: open only"
+    with pytest.warns(IdleFieldWarning, match=pattern):
+        CollaPipeVectorEnv(1, scenario, "surrogate")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CollaPipeVectorEnv(1, scenario, "surrogate")
+        # Every field is listed, at its default.
+        spec = dict(scenario_with("mobility", {}).dynamics.processes)["mobility"]
+        warn_of_idle_fields(scenario_with("mobility", asdict(spec)))
+
+
+def test_the_check_of_a_scenario_says_it(tmp_path, capsys):
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "base: small\ndynamics: {processes: {channel_knowledge: {modes: [mean], delay_rounds: 2}}}\n"
+    )
+    main(["scenario", "check", str(file)])
+    printed = " ".join(capsys.readouterr().out.split())
+    place = "dynamics.processes.channel_knowledge.delay_rounds = 2"
+    assert f"{place} has no effect: it counts where modes list delayed only" in printed
+
+
+def test_fields_of_ones_own_process_may_have_made_defaults():
+    @dataclass(frozen=True)
+    class Fields:
+        names: tuple[str, ...] = field(default_factory=tuple)
+
+    class Calm(Process):
+        name = "calm"
+        Spec = Fields
+
+        @classmethod
+        def idle_fields(cls, spec):  # noqa: ARG003 - the interface
+            return {"names": "it never counts"}
+
+    register_process(Calm)
+    try:
+        assert not idle_fields(scenario_with("calm", {}))
+        assert list(idle_fields(scenario_with("calm", {"names": ["a"]}))) == [
+            "dynamics.processes.calm.names = ('a',)"
+        ]
+    finally:
+        del PROCESSES._added["calm"]
