@@ -46,11 +46,11 @@ def write_bytes(path: Path, content: bytes) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            if path.exists():
-                # Before anything is in it: what only its owner may read is read by nobody else for a moment.
-                partial.chmod(stat.S_IMODE(path.stat().st_mode))
-            file.write(content)
+        if path.exists():
+            # Before anything is in it: what only its owner may read is read by nobody else for a moment.
+            partial.touch()
+            partial.chmod(stat.S_IMODE(path.stat().st_mode))
+        partial.write_bytes(content)
         partial.replace(path)
     except OSError as error:
         raise DataError(
