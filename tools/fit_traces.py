@@ -78,9 +78,7 @@ def fit(source: Fitted) -> Profile:
 
 def main() -> None:
     """Fit all profiles and print them."""
-    print(
-        "| profile | set | traces, seconds | mean | sd within, between | correlation at 1, 10, 60 s | its fit |"
-    )
+    print("| profile | set | traces, seconds | mean | sd within, between | correlation (1, 10, 60 s) | fit |")
     print("|---|---|---:|---:|---:|---:|---:|")
     profiles = {}
     for name, source in SOURCES.items():
@@ -91,7 +89,8 @@ def main() -> None:
         model = ", ".join(f"{profile.mixture.correlation(lag):.2f}" for lag in found.correlation)
         print(
             f"| `{name}` | `{source.known}` {source.quantity} | {found.files}, {found.seconds:,} | "
-            f"{found.mean_db:.1f} {unit} | {found.within_db:.1f}, {found.between_db:.1f} dB | {measured} | {model} |"
+            f"{found.mean_db:.1f} {unit} | {found.within_db:.1f}, {found.between_db:.1f} dB | {measured} | "
+            f"{model} |"
         )
     print()
     for name, profile in profiles.items():

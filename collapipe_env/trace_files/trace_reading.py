@@ -6,12 +6,16 @@ import csv
 import gzip
 import math
 import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import DataError, nearest_name, shown
 from collapipe_env.files import read_gzip, read_regular
 from collapipe_env.trace_files.trace import LEAST_S, Trace
@@ -73,9 +77,8 @@ def require_columns(columns: Columns) -> None:
         DataError: Naming the format or the column.
     """
     if columns.format != "csv" and columns.format not in FORMATS:
-        raise DataError(
-            f"there is no trace format {shown(columns.format)}; {nearest_name(columns.format, known_formats())}"
-        )
+        hint = nearest_name(columns.format, known_formats())
+        raise DataError(f"there is no trace format {shown(columns.format)}; {hint}")
     layout = columns.layout
     if columns.quantity not in layout.columns:
         known = ", ".join(layout.columns)
@@ -107,59 +110,40 @@ def read_traces(path: Path, columns: Columns) -> list[Trace | None]:
         DataError: Naming the file and, where there is one, the line.
     """
     require_columns(columns)
-    layout = columns.layout
-    names, rows, lines = _rows(path, columns)
-    at = {name: place for place, name in enumerate(names)}
-    wanted = [columns.column or layout.columns[columns.quantity]]
-    wanted += [name for name in (layout.time, layout.cut) if name is not None]
-    wanted += [layout.only[columns.quantity][0]] if columns.quantity in layout.only else []
-    for name in wanted:
-        if name not in at:
-            raise DataError(
-                f"{path}:1: there is no column {name!r}; {nearest_name(name, names)}"
-                + ("; set column and time_column" if columns.format == "csv" else f"; is it {layout.title}?")
-            )
-    values = [_value(path, line, row, columns, at) for row, line in zip(rows, lines, strict=True)]
+    layout, quantity = columns.layout, columns.quantity
+    table = _table(path, columns)
+    wanted = {columns.column or layout.columns[quantity], layout.time, layout.cut}
+    if quantity in layout.only:
+        wanted.add(layout.only[quantity][0])
+    for name in sorted(wanted - {None, *table.names}, key=str):
+        remedy = "set column and time_column" if columns.format == "csv" else f"is it {layout.title}?"
+        raise DataError(f"{path}:1: there is no column {name!r}; {nearest_name(name, table.names)}; {remedy}")
+    values = [_value(row, columns) for row in table]
     if layout.time is None:
         spacing = columns.row_s if columns.format == "csv" else 1.0
-        times = spacing * np.arange(len(rows), dtype=np.float64)
+        times = spacing * np.arange(len(values), dtype=np.float64)
     else:
-        spacing = 0.0
-        column = at[layout.time]
-        times = np.array(
-            [
-                _number(path, line, row[column], "a time in seconds")
-                for row, line in zip(rows, lines, strict=True)
-            ]
-        )
-        wrong = np.flatnonzero(np.diff(times) <= 0.0)
-        if len(wrong):
-            place = int(wrong[0]) + 1
-            raise DataError(
-                f"{path}:{lines[place]}: the time {times[place]:g} s comes after {times[place - 1]:g} s: sort "
-                "the rows, or count them with row_s, the seconds from row to row"
-            )
-    bounds = [0, *_jumps(path, rows, lines, at.get(layout.cut or "")), len(rows)]
-    parts = [slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
-    name = path.name
+        times = _times(table, layout.time)
+        # The last row ends as long after it as rows usually do.
+        spacing = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    bounds = [0, *([] if layout.cut is None else _jumps(table, layout.cut)), len(values)]
+    parts = [slice(a, b) for a, b in pairwise(bounds)]
+    names = [path.name] if len(parts) == 1 else [f"{path.name}#{number}" for number in range(len(parts))]
+    unit = "dBm" if quantity == "rsrp" else "bit/s"
     return [
-        _trace(
-            path, name if len(parts) == 1 else f"{name}#{number}", times[part], values[part], columns, spacing
-        )
-        for number, part in enumerate(parts)
+        _trace(path, name, times[part], values[part], unit, spacing)
+        for name, part in zip(names, parts, strict=True)
     ]
 
 
 def _trace(
-    path: Path, name: str, times: np.ndarray, values: list[float | None], columns: Columns, spacing: float
+    path: Path, name: str, times: FloatArray, values: list[float | None], unit: str, spacing: float
 ) -> Trace | None:
     """A trace of the rows that have a value; ``None`` where too few have one."""
     there = np.array([value is not None for value in values], dtype=np.bool_)
     if there.mean() < LEAST_MEASURED:
         return None
     first = int(there.argmax())
-    # The last row ends as long after it as rows usually do.
-    spacing = spacing or (float(np.median(np.diff(times))) if len(times) > 1 else 0.0)
     duration = float(times[-1] - times[first] + spacing)
     if duration < LEAST_S:
         raise DataError(
@@ -167,15 +151,41 @@ def _trace(
             f"{LEAST_S:g} s"
         )
     found = np.array([value for value in values if value is not None])
-    unit = "dBm" if columns.quantity == "rsrp" else "bit/s"
-    held = len(values) - first - len(found)
-    return Trace(name, times[there] - times[first], found, unit, duration, held)
+    return Trace(name, times[there] - times[first], found, unit, duration, len(values) - first - len(found))
 
 
-def _rows(path: Path, columns: Columns) -> tuple[list[str], list[list[str]], list[int]]:
-    """Names of the columns, rows and their lines."""
-    text = _text(path)
-    reader = csv.reader(text.splitlines(), delimiter=columns.delimiter, strict=True)
+class _Row(NamedTuple):
+    """Cells of a row by column, and its place for errors."""
+
+    place: str
+    cells: Mapping[str, str]
+
+    def number(self, column: str, what: str) -> float:
+        """A cell as a finite number."""
+        cell = self.cells[column]
+        try:
+            value = float(cell)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise DataError(f"{self.place}: {shown(cell)} is not {what}; correct it or take the row out")
+        return value
+
+
+class _Table:
+    """Rows of a file, and the names of its columns."""
+
+    def __init__(self, path: Path, names: list[str], rows: list[list[str]], lines: list[int]) -> None:
+        self._path, self.names, self._rows, self._lines = path, names, rows, lines
+
+    def __iter__(self) -> Iterator[_Row]:
+        for line, cells in zip(self._lines, self._rows, strict=True):
+            yield _Row(f"{self._path}:{line}", dict(zip(self.names, cells, strict=True)))
+
+
+def _table(path: Path, columns: Columns) -> _Table:
+    """Rows of a file, which have equally many cells."""
+    reader = csv.reader(_text(path).splitlines(), delimiter=columns.delimiter, strict=True)
     rows: list[list[str]] = []
     lines: list[int] = []
     start = 1
@@ -184,8 +194,8 @@ def _rows(path: Path, columns: Columns) -> tuple[list[str], list[list[str]], lis
             if any(cell.strip() for cell in row):
                 if rows and len(row) != len(rows[0]):
                     raise DataError(
-                        f"{path}:{start}: {len(row)} columns where line {lines[0]} has {len(rows[0])}; is the "
-                        f"delimiter {columns.delimiter!r}?"
+                        f"{path}:{start}: {len(row)} columns where line {lines[0]} has {len(rows[0])}; is "
+                        f"the delimiter {columns.delimiter!r}, and is the row whole?"
                     )
                 rows.append([cell.strip() for cell in row])
                 lines.append(start)
@@ -201,24 +211,24 @@ def _rows(path: Path, columns: Columns) -> tuple[list[str], list[list[str]], lis
                 f"{path}:{lines[0]}: {len(rows[0])} columns where {columns.layout.title} has {len(header)}; "
                 "choose another format"
             )
-        return list(header), rows, lines
+        return _Table(path, list(header), rows, lines)
     if all(_is_number(cell) for cell in rows[0]):
-        return [str(1 + place) for place in range(len(rows[0]))], rows, lines
+        return _Table(path, [str(1 + place) for place in range(len(rows[0]))], rows, lines)
     if len(rows) == 1:
         raise DataError(f"{path}: a header without rows; give a row for each sample")
-    return rows[0], rows[1:], lines[1:]
+    return _Table(path, rows[0], rows[1:], lines[1:])
 
 
 def _text(path: Path) -> str:
+    """Text of a file, unpacked."""
     try:
         content = (read_gzip if path.suffix.lower() == ".gz" else read_regular)(path, LARGEST)
         return content.decode("utf-8-sig")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: not a complete gzip file ({error}); compress it anew") from None
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
-        ) from None
+        reason = error.strerror
+        raise DataError(f"{path}: cannot be read ({reason}); check the path and its permissions") from None
     except UnicodeDecodeError:
         raise DataError(f"{path}: not UTF-8 text; give traces as CSV files in UTF-8") from None
 
@@ -231,68 +241,68 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _number(path: Path, line: int, cell: str, what: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        raise DataError(
-            f"{path}:{line}: {shown(cell)} is not {what}; correct it or take the row out"
-        ) from None
-    if not math.isfinite(value):
-        raise DataError(f"{path}:{line}: {shown(cell)} is not {what}; correct it or take the row out")
-    return value
-
-
-def _value(path: Path, line: int, row: list[str], columns: Columns, at: dict[str, int]) -> float | None:
+def _value(row: _Row, columns: Columns) -> float | None:
     """Value of a row in dBm or bit/s; ``None`` where the format says that it has none."""
     layout, quantity = columns.layout, columns.quantity
-    name = columns.column or layout.columns[quantity]
-    cell = row[at[name]]
-    if cell in layout.missing:
+    usual = layout.columns[quantity]
+    name = columns.column or usual
+    if row.cells[name] in layout.missing:
         return None
-    if quantity in layout.only and name == layout.columns[quantity]:
+    if quantity in layout.only and name == usual:
         column, entries = layout.only[quantity]
-        if row[at[column]] not in entries:
+        if row.cells[column] not in entries:
             return None
-    what = "a received power in dBm" if quantity == "rsrp" else f"a rate in {layout.rate_unit}"
-    value = _number(path, line, cell, what)
     if quantity == "rsrp":
+        value = row.number(name, "a received power in dBm")
         low, high = RSRP_DBM
         if not low <= value <= high:
             raise DataError(
-                f"{path}:{line}: {name} = {value:g} is no received power in dBm, {low:g} to {high:g}: name the "
+                f"{row.place}: {name} = {value:g} is no received power, {low:g} to {high:g} dBm: name the "
                 "column that holds RSRP"
             )
         return value
-    scale = UNITS[layout.rate_unit]
+    value = row.number(name, f"a rate in {layout.rate_unit}")
+    unit, scale = layout.rate_unit, UNITS[layout.rate_unit]
     if layout.units is not None:
         column, scales = layout.units
-        unit = row[at[column]]
+        unit = row.cells[column]
         if unit not in scales:
-            raise DataError(
-                f"{path}:{line}: the unit {shown(unit)} is not known; {nearest_name(unit, scales)}"
-            )
+            hint = nearest_name(unit, scales)
+            raise DataError(f"{row.place}: the unit {shown(unit)} is not known; {hint}")
         scale = scales[unit]
     if not 0.0 <= value * scale <= MOST_RATE:
         raise DataError(
-            f"{path}:{line}: {name} = {value:g} {layout.rate_unit} is no rate, 0 to {MOST_RATE:g} bit/s: correct "
-            "it, or name the unit"
+            f"{row.place}: {name} = {value:g} {unit} is no rate, 0 to {MOST_RATE:g} bit/s: correct it, or "
+            "name the unit"
         )
     return value * scale
 
 
-def _jumps(path: Path, rows: list[list[str]], lines: list[int], column: int | None) -> list[int]:
+def _times(table: _Table, column: str) -> FloatArray:
+    """Times of all rows, strictly ascending [s]."""
+    times: list[float] = []
+    for row in table:
+        now = row.number(column, "a time in seconds")
+        if times and now <= times[-1]:
+            raise DataError(
+                f"{row.place}: the time {now:g} s comes after {times[-1]:g} s: sort the rows, or count them "
+                "with row_s, the seconds from row to row"
+            )
+        times.append(now)
+    return np.array(times)
+
+
+def _jumps(table: _Table, column: str) -> list[int]:
     """Rows at which another part of the file begins."""
-    if column is None:
-        return []
     found = []
     before = None
-    for place, (row, line) in enumerate(zip(rows, lines, strict=True)):
+    for place, row in enumerate(table):
+        cell = row.cells[column]
         try:
-            now = datetime.strptime(row[column], "%Y-%m-%d %H:%M:%S")
+            now = datetime.strptime(cell, "%Y-%m-%d %H:%M:%S")
         except ValueError:
             raise DataError(
-                f"{path}:{line}: {shown(row[column])} is no date; write it like 2021-01-23 07:09:06"
+                f"{row.place}: {shown(cell)} is no date; write it like 2021-01-23 07:09:06"
             ) from None
         if before is not None and not 0.0 <= (now - before).total_seconds() <= JUMP_S:
             found.append(place)

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -72,7 +73,7 @@ def source_files(source: str | Iterable[str]) -> tuple[Path, ...]:
     if len(found) > MOST_FILES:
         raise DataError(f"{len(found):,} trace files, above the limit of {MOST_FILES:,}: name fewer")
     found.sort(key=lambda path: (path.name, str(path)))
-    for path, following in zip(found, found[1:], strict=False):
+    for path, following in pairwise(found):
         if path.name == following.name:
             raise DataError(
                 f"{path} and {following} have the same name, by which traces are told apart: rename one of "
@@ -178,8 +179,8 @@ def source_traces(source: str | Iterable[str], columns: Columns, part: Part) -> 
     found = tuple(trace for trace in split(every, part) if trace is not None)
     if not found:
         raise DataError(
-            f"the part {part!r} of {shortened(str(source))} holds no traces of the {len(every)} that there are: "
-            "choose split: all, or add files"
+            f"the part {part!r} of {shortened(str(source))} holds none of its {len(every)} traces: choose "
+            "split: all, or add files"
         )
     return found
 

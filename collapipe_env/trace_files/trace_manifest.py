@@ -1,4 +1,4 @@
-"""Known sets of traces: the checksums of public data sets, which the package itself does not hold."""
+"""Manifest of known sets of traces: checksums of public data sets, which the package does not hold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KnownSet(NamedTuple):
 @cache
 def known_sets() -> Mapping[str, KnownSet]:
     """Known sets by name."""
-    text = resources.files("collapipe_env.trace_files").joinpath("known_sets.json").read_text("utf-8")
+    text = resources.files("collapipe_env.trace_files").joinpath("trace_manifest.json").read_text("utf-8")
     return {name: KnownSet(**fields) for name, fields in json.loads(text).items()}
 
 
