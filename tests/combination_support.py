@@ -21,6 +21,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "server": ("free", "metered", "contended", "weak"),
     "heat": ("off", "phone_step", "board_pause", "cased_ipa"),
     "mobility": ("off", "pause_go", "pause_go_open", "gauss_markov", "gauss_markov_open"),
+    "traces": ("off", "power", "rates"),
     "knowledge": (
         "off",
         "perfect",
@@ -83,6 +84,7 @@ _COMPACT = {
     "moment_bits": 8,
     **dict.fromkeys(("stored_activation_bits", "activation_bits", "gradient_bits"), 16),
 }
+_TRACES = {"power": {"profile": "driving", "level": "layout"}, "rates": {"profile": "bus", "split": "test"}}
 _MODES = {"all": ("delayed", "noisy", "quantised")}
 
 
@@ -105,6 +107,8 @@ def scenario_of(case: Case) -> dict[str, Any]:
         quick = {"pause_s": 0.5, "speed_max_m_s": 20.0, "velocity_sd_m_s": 10.0, "roaming": 2.0}
         area = "open" if case["mobility"].endswith("_open") else "closed"
         processes["mobility"] = {"model": model, "area": area, **quick}
+    if case["traces"] != "off":
+        processes["traces"] = _TRACES[case["traces"]]
     if case["knowledge"] != "off":
         mode, _, rates = case["knowledge"].partition("_")
         processes["channel_knowledge"] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 needs_data = pytest.mark.skipif(not (DATA / "wireless").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
 
 
