@@ -1,14 +1,17 @@
-"""Fit the profiles of ``trace-like`` to the data sets below ``COLLAPIPE_DATA``, and print them.
+"""Fit the profiles of ``trace-like`` to the data sets below ``COLLAPIPE_DATA``.
 
-Run ``COLLAPIPE_DATA=... python tools/fit_traces.py``; it takes some seconds. The printed lines are the table
-``PROFILES`` of ``collapipe_env/dynamics/trace_like.py``, and the table of ``docs/traces.md``.
+Run ``COLLAPIPE_DATA=... python tools/fit_traces.py``; it takes some seconds. The lines printed are the
+profiles of ``collapipe_env/dynamics/trace_like.py``; their table goes into ``docs/traces.md``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
+
+from generated_parts import markdown_table, write_parts
 
 from collapipe_env.dynamics.trace_like import Profile
 from collapipe_env.trace_files import Columns, Trace, known_sets, source_traces, verify_set
@@ -76,25 +79,50 @@ def fit(source: Fitted) -> Profile:
     )
 
 
-def main() -> None:
-    """Fit all profiles and print them."""
-    print("| profile | set | traces, seconds | mean | sd within, between | correlation (1, 10, 60 s) | fit |")
-    print("|---|---|---:|---:|---:|---:|---:|")
-    profiles = {}
-    for name, source in SOURCES.items():
-        found, profile = moments(fitted_traces(source)), fit(source)
-        profiles[name] = profile
+def profile_table(profiles: Mapping[str, Profile]) -> str:
+    """Return the table of profiles beside what was measured.
+
+    Args:
+        profiles: Fitted profiles by name.
+    """
+    rows = []
+    for name, profile in profiles.items():
+        source = SOURCES[name]
+        found = moments(fitted_traces(source))
         unit = "dBm" if source.quantity == "rsrp" else "dB(Mbit/s)"
-        measured = ", ".join(f"{value:.2f}" for value in found.correlation.values())
-        model = ", ".join(f"{profile.mixture.correlation(lag):.2f}" for lag in found.correlation)
-        print(
-            f"| `{name}` | `{source.known}` {source.quantity} | {found.files}, {found.seconds:,} | "
-            f"{found.mean_db:.1f} {unit} | {found.within_db:.1f}, {found.between_db:.1f} dB | {measured} | "
-            f"{model} |"
+        rows.append(
+            [
+                f"`{name}`",
+                f"`{source.known}` {source.quantity}",
+                f"{found.files}, {found.seconds:,}",
+                f"{found.mean_db:.1f} {unit}",
+                f"{found.within_db:.1f}, {found.between_db:.1f} dB",
+                ", ".join(f"{value:.2f}" for value in found.correlation.values()),
+                ", ".join(f"{profile.mixture.correlation(lag):.2f}" for lag in found.correlation),
+            ]
         )
-    print()
+    return markdown_table(HEADS, rows, left=2)
+
+
+HEADS = (
+    "profile",
+    "data set",
+    "traces, seconds",
+    "mean",
+    "sd within, between traces",
+    "correlation at 1, 10, 60 s",
+    "its fit",
+)
+PAGE = Path(__file__).parents[1] / "docs" / "traces.md"
+
+
+def main() -> None:
+    """Fit all profiles, print them, and write their table into the page."""
+    profiles = {name: fit(source) for name, source in SOURCES.items()}
     for name, profile in profiles.items():
         print(f'    "{name}": {profile!r},')
+    note = "`COLLAPIPE_DATA=... python tools/fit_traces.py`"
+    write_parts(PAGE, {"profiles": f"{profile_table(profiles)}\n\n{note}"})
 
 
 if __name__ == "__main__":
