@@ -168,7 +168,7 @@ def pause_and_go(law: PauseGo, walk: Walk, u: Array, seconds: Array) -> dict[str
         away_x, away_y = to_x - x, to_y - y
         needed = xp.hypot(away_x, away_y) / xp.where(walking, speed, 1.0)
         arrives = walking & (needed < left)
-        part = xp.where(walking & ~arrives, at_most(left / at_least(needed, 1e-300), 1.0), 0.0)
+        part = xp.where(walking & ~arrives, at_most(left / at_least(needed, 1e-200), 1.0), 0.0)
         x = xp.where(arrives, to_x, x + part * away_x)
         y = xp.where(arrives, to_y, y + part * away_y)
         left = xp.where(arrives, left - needed, xp.where(walking, 0.0, left))
