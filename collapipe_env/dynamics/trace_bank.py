@@ -70,11 +70,26 @@ class TraceBank:
                 end, >= 0, float64 [s].
             seconds: Length of the windows, > 0 [s].
         """
-        whole = self._played(trace, begin_s + seconds) - self._played(trace, begin_s)
-        return self._means.like(begin_s)[trace] + whole / seconds
+        xp = namespace(begin_s)
+        return self.means_between(trace, xp.stack((begin_s, begin_s + seconds), axis=-1))[..., 0]
+
+    def means_between(self, trace: Array, times_s: Array) -> Array:
+        """Means of played traces from each of some times to the next one, in their unit.
+
+        Args:
+            trace: Indices of traces, any shape (...), int64.
+            times_s: Ascending times (..., T) on the time played, >= 0, float64 [s].
+
+        Returns:
+            (..., T - 1).
+        """
+        each = trace[..., None]
+        played = self._played(each, times_s)
+        seconds = times_s[..., 1:] - times_s[..., :-1]
+        return self._means.like(times_s)[each] + (played[..., 1:] - played[..., :-1]) / seconds
 
     def _played(self, trace: Array, time_s: Array) -> Array:
-        """Integral from the begin of play, of the values around their mean."""
+        """Integral (..., T) from the begin of play, of the values around their mean; traces (..., 1)."""
         xp = namespace(time_s)
         length, whole = self._lengths.like(time_s)[trace], self._whole.like(time_s)[trace]
         turns = xp.floor(time_s / (2.0 * length))
@@ -84,7 +99,7 @@ class TraceBank:
         return 2.0 * turns * whole + xp.where(back, 2.0 * whole - part, part)
 
     def _integral(self, trace: Array, time_s: Array) -> Array:
-        """Integral over a trace from its begin to times within it."""
+        """Integral (..., T) over a trace from its begin to times within it; traces (..., 1)."""
         xp = namespace(time_s)
         starts = self._starts.like(time_s)
         at = xp.reshape(self._begins.like(time_s)[trace] + time_s, (-1,))

@@ -69,8 +69,9 @@ class Traces(Process):
         """Set the uplinks' gains, and what is known of them."""
         xp, N, real = namespace(system.link_gain), self._clusters, system.link_gain.dtype
         trace, now = carried["trace"], carried["position_s"]
-        gain = self._gain(self.bank.window_means(trace, now, self._round_s))
-        known = self._gain(self.bank.window_means(trace, now - LOOK_BACK_S, LOOK_BACK_S))
+        times = xp.stack((now - LOOK_BACK_S, now, now + self._round_s), axis=-1)
+        gains = self._gain(self.bank.means_between(trace, times))
+        known, gain = gains[..., 0], gains[..., 1]
         if self.spec.level == "layout":
             mean = self._gain(self.bank.whole_means(trace, now))
             path = xp.astype(system.link_gain[:, :N], xp.float64)
